@@ -1,0 +1,132 @@
+// Package agent holds the protocol between a worker and the agent that is PID 1 in every sandbox: HTTP over a yamux
+// session over one exec stream. The types here are the wire; package server is the agent's side, package client the
+// worker's. Everything that the agent says is input from hostile ground: the client bounds and checks it.
+package agent
+
+import (
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Where things are inside a sandbox.
+const (
+	MountDir   = "/sandfarm"            // the agent's read-only volume
+	BinaryPath = MountDir + "/agent"    // the agent itself
+	RunDir     = "/run/sandfarm"        // the agent's own tmpfs
+	SocketPath = RunDir + "/agent.sock" // where it listens; only DialUID may speak to it
+	HomeDir    = "/home/sandbox"        // HOME of user code
+	TmpDir     = "/tmp"
+	DialUID    = 65533 // uid (and gid) of `agent dial`, so that user code cannot dial
+)
+
+// Spec is one execution. It is keyed by its job's id: starting the same id again changes nothing.
+type Spec struct {
+	Kind            farm.JobKind      `json:"kind"` // farm.KindExecute or farm.KindCommand
+	Code            string            `json:"code,omitempty"`
+	Language        string            `json:"language,omitempty"`
+	Context         string            `json:"context,omitempty"`
+	Commands        []string          `json:"commands,omitempty"`
+	Cwd             string            `json:"cwd,omitempty"` // relative to the workspace or absolute; empty: the workspace
+	ContinueOnError bool              `json:"continue_on_error,omitempty"`
+	Background      bool              `json:"background,omitempty"` // does not take part in "what changed in the workspace" of others
+	Env             map[string]string `json:"env,omitempty"`
+	Timeout         time.Duration     `json:"timeout"`        // 0: none. The agent enforces it, so it holds even when no worker is left
+	Grace           time.Duration     `json:"grace"`          // after an interrupt, before a kill; 0: 2 s
+	MaxFiles        int               `json:"max_files"`      // changed files reported at most
+	MaxFileBytes    int64             `json:"max_file_bytes"` // larger ones are counted as skipped
+}
+
+// FrameType says what a frame carries.
+type FrameType uint8
+
+// The frames of an execution.
+const (
+	FrameStdout       FrameType = 1 // bytes
+	FrameStderr       FrameType = 2 // bytes
+	FrameDisplay      FrameType = 3 // JSON Display
+	FrameCommandStart FrameType = 4 // JSON CommandMark: output that follows is this command's
+	FrameCommandEnd   FrameType = 5 // JSON CommandMark
+	FrameFinal        FrameType = 6 // JSON Outcome; always the last
+)
+
+// MaxFrameBytes bounds the payload of a frame. Output frames are at most 64 KiB.
+const MaxFrameBytes = 64 << 20
+
+// Frame is one piece of an execution's log. Seq counts from 1 without gaps.
+type Frame struct {
+	Seq     uint64
+	Type    FrameType
+	Payload []byte
+}
+
+// Display is one displayed value: a MIME bundle. Values of text types (text/*, application/json as text, image/svg+xml) are text, others base64
+// exactly as Jupyter sends them.
+type Display struct {
+	Data map[string]string `json:"data"`
+}
+
+// CommandMark begins or ends one command of a list.
+type CommandMark struct {
+	Index      int     `json:"index"`
+	ExitCode   int     `json:"exit_code"`
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// Outcome is how an execution ended.
+type Outcome struct {
+	ExitCode       int             `json:"exit_code"`
+	Error          *farm.CodeError `json:"error,omitempty"`
+	ExecutionCount int             `json:"execution_count"`
+	Restarted      bool            `json:"restarted,omitempty"`     // the kernel ended and a new one was started: variables are gone
+	FreshProcess   bool            `json:"fresh_process,omitempty"` // no kernel in the image: the code ran in a process of its own
+	TimedOut       bool            `json:"timed_out,omitempty"`
+	Canceled       bool            `json:"canceled,omitempty"`
+	OutOfMemory    bool            `json:"out_of_memory,omitempty"`
+	Files          []ChangedFile   `json:"files,omitempty"`   // created or changed in the workspace, regular files only
+	Skipped        int             `json:"skipped,omitempty"` // changed files over the caps
+	RunMS          float64         `json:"run_ms"`
+}
+
+// ChangedFile is a regular file of the workspace that an execution created or changed. Path is relative to the workspace.
+type ChangedFile struct {
+	Path string `json:"path"`
+	Size int64  `json:"size"`
+}
+
+// StopReason says why an execution is stopped.
+type StopReason string
+
+// The reasons: an interrupt leaves the execution completed (with a KeyboardInterrupt), a cancel marks it canceled.
+// Either way it is interrupted first and killed after its grace.
+const (
+	StopInterrupt StopReason = "interrupt"
+	StopCancel    StopReason = "cancel"
+)
+
+// Execution tells of one that the agent holds.
+type Execution struct {
+	ID       string    `json:"id"`
+	Done     bool      `json:"done"`
+	Started  time.Time `json:"started"`
+	LastSeq  uint64    `json:"last_seq"`
+	FirstSeq uint64    `json:"first_seq"` // the first frame still kept
+}
+
+// Info tells of the agent and the sandbox.
+type Info struct {
+	Version    string   `json:"version"`
+	Languages  []string `json:"languages"`   // what can be executed here: kernels and fresh-process fallbacks
+	Kernels    []Kernel `json:"kernels"`     // running ones
+	UsedBytes  int64    `json:"used_bytes"`  // memory of the sandbox's cgroup, 0 when unknown
+	LimitBytes int64    `json:"limit_bytes"` // its limit, 0 when unknown
+	OOMKills   int64    `json:"oom_kills"`
+}
+
+// Kernel tells of a running kernel.
+type Kernel struct {
+	Context  string `json:"context"`
+	Language string `json:"language"`
+	PID      int    `json:"pid"`
+	Busy     bool   `json:"busy"`
+}

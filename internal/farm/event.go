@@ -1,0 +1,32 @@
+package farm
+
+// EventName is the kind of an event of a job.
+type EventName string
+
+// The events of the contract.
+const (
+	EventStdout   EventName = "stdout"
+	EventStderr   EventName = "stderr"
+	EventDisplay  EventName = "display"
+	EventProgress EventName = "progress"
+	EventArtifact EventName = "artifact"
+	EventState    EventName = "state"
+)
+
+// Event is one thing that happened in a job. The field of its name is set.
+type Event struct {
+	ID       string      `json:"-"` // set by the store: "<seq>-<n>", rising
+	Name     EventName   `json:"name"`
+	Text     string      `json:"text,omitempty"`     // stdout, stderr
+	Display  *RichResult `json:"display,omitempty"`  //
+	Artifact *Artifact   `json:"artifact,omitempty"` //
+	Progress *Progress   `json:"progress,omitempty"` //
+	State    JobState    `json:"state,omitempty"`    //
+}
+
+// Progress says how far a long step is. Total 0 means that it is not known.
+type Progress struct {
+	Message string  `json:"message"`
+	Done    float64 `json:"done,omitempty"`
+	Total   float64 `json:"total,omitempty"`
+}

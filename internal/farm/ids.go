@@ -1,0 +1,42 @@
+package farm
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+)
+
+// Prefixes of ids.
+const (
+	SandboxPrefix  = "sbx_"
+	JobPrefix      = "job_"
+	ArtifactPrefix = "art_"
+	WorkerPrefix   = "wrk_"
+	NodePrefix     = "node_"
+	RequestPrefix  = "req_"
+)
+
+// idBytes is 128 bits: ids are unguessable, so they may travel in links and logs of the owner.
+const idBytes = 16
+
+// idText is the length of an id behind its prefix: 26 characters of base32.
+const idText = 26
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// NewID makes an id of 128 random bits behind the prefix.
+func NewID(prefix string) string {
+	var b [idBytes]byte
+	_, _ = rand.Read(b[:]) // never fails: the runtime ends the process when the system has no randomness
+	return prefix + idEncoding.EncodeToString(b[:])
+}
+
+// ValidID reports whether s has the form of an id with this prefix.
+func ValidID(prefix, s string) bool {
+	rest, ok := strings.CutPrefix(s, prefix)
+	if !ok || len(rest) != idText {
+		return false
+	}
+	_, err := idEncoding.DecodeString(rest)
+	return err == nil
+}

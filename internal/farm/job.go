@@ -1,0 +1,145 @@
+package farm
+
+import "time"
+
+// JobKind is what a job does.
+type JobKind string
+
+// The kinds of the contract.
+const (
+	KindCreate    JobKind = "create"
+	KindExecute   JobKind = "execute"
+	KindCommand   JobKind = "command"
+	KindInstall   JobKind = "install"
+	KindFile      JobKind = "file"
+	KindRun       JobKind = "run"
+	KindClose     JobKind = "close"
+	KindInterrupt JobKind = "interrupt"
+	KindRestart   JobKind = "restart"
+	KindHibernate JobKind = "hibernate"
+	KindResume    JobKind = "resume"
+)
+
+// Ref names a record: ids are unique, but every key also holds the tenant, so a foreign id finds nothing.
+type Ref struct {
+	Tenant string `json:"t"`
+	ID     string `json:"id"`
+}
+
+// Job is the record of a job. It is the truth; the queue only wakes people up.
+type Job struct {
+	ID        string   `json:"id"`
+	Tenant    string   `json:"tenant"`
+	Kind      JobKind  `json:"kind"`
+	SandboxID string   `json:"sandbox_id,omitempty"`
+	State     JobState `json:"state"`
+
+	Attempt int    `json:"attempt"`          // the fence: how many workers have taken it, 0 while queued
+	Worker  string `json:"worker,omitempty"` // who runs it now
+
+	CreatedAt  time.Time `json:"created_at"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+	Timings    Timings   `json:"timings"`
+
+	Result *Result   `json:"result,omitempty"`
+	Error  *JobError `json:"error,omitempty"`
+
+	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
+	CallbackURL    string `json:"callback_url,omitempty"`
+	Queue          string `json:"queue"`            // where its task goes
+	Inline         bool   `json:"inline,omitempty"` // does not wait in its sandbox's line (reads, interrupt, restart, close)
+	Hidden         bool   `json:"hidden,omitempty"` // not listed and soon forgotten (reads of files)
+}
+
+// Ref names the job's record.
+func (j *Job) Ref() Ref { return Ref{Tenant: j.Tenant, ID: j.ID} }
+
+// Timings says where the time went, in milliseconds.
+type Timings struct {
+	QueueMS  float64 `json:"queue_ms"`  // accepted until a worker had it
+	RunMS    float64 `json:"run_ms"`    // in the sandbox
+	UploadMS float64 `json:"upload_ms"` // artifacts on their way to the store
+}
+
+// JobError says why a job failed or was lost: a code and a sentence that says what to do.
+type JobError struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+// Request is what a job has been asked to do: exactly one field is set, the one of the job's kind (Sandbox also with Run).
+type Request struct {
+	Sandbox *SandboxSpec    `json:"sandbox,omitempty"` // create, run
+	Execute *ExecuteRequest `json:"execute,omitempty"` // execute, run
+	Command *CommandRequest `json:"command,omitempty"`
+	File    *FileRequest    `json:"file,omitempty"`
+	Files   []InputFile     `json:"files,omitempty"` // run
+	Close   *CloseRequest   `json:"close,omitempty"`
+	Context string          `json:"context,omitempty"` // interrupt, restart: one context; empty: all
+}
+
+// ExecuteRequest runs code in the kernel of a context.
+type ExecuteRequest struct {
+	Code        string            `json:"code"`
+	Language    string            `json:"language"`
+	Context     string            `json:"context"`
+	Env         map[string]string `json:"env,omitempty"` // gone after this execution
+	AutoInstall bool              `json:"auto_install,omitempty"`
+}
+
+// CommandRequest runs shell commands one after the other.
+type CommandRequest struct {
+	Commands        []string          `json:"commands"`
+	Cwd             string            `json:"cwd,omitempty"` // relative to the workspace, or absolute
+	Env             map[string]string `json:"env,omitempty"`
+	ContinueOnError bool              `json:"continue_on_error,omitempty"`
+	Background      bool              `json:"background,omitempty"`
+}
+
+// FileOp is what a file job does.
+type FileOp string
+
+// The operations on files.
+const (
+	FileWrite  FileOp = "write"  // Staged holds the bytes
+	FileTar    FileOp = "tar"    // Staged holds an uncompressed tar, unpacked under Path
+	FileMany   FileOp = "many"   // Parts hold the files
+	FileMkdir  FileOp = "mkdir"  //
+	FileDelete FileOp = "delete" //
+	FileMove   FileOp = "move"   // Path to To
+	FileList   FileOp = "list"   //
+	FileStat   FileOp = "stat"   //
+	FileRead   FileOp = "read"   // the bytes are put at Staged, or inline when they are few
+)
+
+// Reads reports whether the operation changes nothing: then it does not wait in the sandbox's line.
+func (op FileOp) Reads() bool { return op == FileList || op == FileStat || op == FileRead }
+
+// FileRequest is an operation on the workspace. Paths are relative to it and clean (see CleanPath).
+type FileRequest struct {
+	Op        FileOp      `json:"op"`
+	Path      string      `json:"path"`
+	To        string      `json:"to,omitempty"`
+	Recursive bool        `json:"recursive,omitempty"`
+	Staged    string      `json:"staged,omitempty"` // key of the staged object
+	Size      int64       `json:"size,omitempty"`   // bytes staged
+	Parts     []InputFile `json:"parts,omitempty"`
+	Link      bool        `json:"link,omitempty"`   // read: the caller gets a link, so the whole file is staged and kept for it
+	Offset    int64       `json:"offset,omitempty"` // read: first byte; negative: that many from the end
+	Length    int64       `json:"length,omitempty"` // read: how many bytes; 0: to the end
+}
+
+// InputFile is a file that came with a request: its bytes are inline or staged.
+type InputFile struct {
+	Path    string `json:"path"`
+	Content []byte `json:"content,omitempty"`
+	Staged  string `json:"staged,omitempty"`
+	Size    int64  `json:"size"`
+}
+
+// CloseRequest ends a sandbox.
+type CloseRequest struct {
+	Expired bool   `json:"expired,omitempty"` // its time was up
+	Reason  string `json:"reason,omitempty"`
+}

@@ -1,0 +1,62 @@
+package farm
+
+import (
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// Workspace is the working directory of every sandbox.
+const Workspace = "/workspace"
+
+// MaxNameBytes is the longest name of one path element (NAME_MAX of Linux file systems).
+const MaxNameBytes = 255
+
+// MaxPathBytes is the longest path in the workspace (PATH_MAX of Linux, less the workspace's own name).
+const MaxPathBytes = 4000
+
+// CleanPath checks a caller's path and gives it relative to the workspace, cleaned; "." is the workspace itself.
+// An absolute path is taken when it lies in /workspace. Anything that could lead outside, NUL, names over MaxNameBytes
+// and paths over MaxPathBytes give CodeInvalid.
+func CleanPath(p string) (string, error) {
+	if !utf8.ValidString(p) {
+		return "", Invalidf("path is not UTF-8")
+	}
+	if strings.ContainsRune(p, 0) {
+		return "", Invalidf("path holds a NUL byte")
+	}
+	if len(p) > MaxPathBytes {
+		return "", Invalidf("path has %d bytes; at most %d are allowed", len(p), MaxPathBytes)
+	}
+	if rest, ok := strings.CutPrefix(p, Workspace); ok && (rest == "" || rest[0] == '/') {
+		p = strings.TrimLeft(rest, "/")
+	}
+	if strings.HasPrefix(p, "/") {
+		return "", Invalidf("path %q is absolute and not in %s", short(p), Workspace)
+	}
+	for element := range strings.SplitSeq(p, "/") {
+		if element == ".." {
+			return "", Invalidf("path %q holds \"..\"", short(p))
+		}
+		if len(element) > MaxNameBytes {
+			return "", Invalidf("a name in the path has %d bytes; at most %d are allowed", len(element), MaxNameBytes)
+		}
+	}
+	return path.Clean(p), nil
+}
+
+// CleanFilePath is CleanPath for a file: the workspace itself is refused.
+func CleanFilePath(p string) (string, error) {
+	clean, err := CleanPath(p)
+	if err == nil && clean == "." {
+		return "", Invalidf("path is empty: name a file in the workspace")
+	}
+	return clean, err
+}
+
+func short(s string) string {
+	if len(s) <= 80 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:80], "") + "…"
+}

@@ -1,0 +1,41 @@
+package farm
+
+import "time"
+
+// Image is a sandbox image that a node offers.
+type Image struct {
+	Name        string    `json:"name"`
+	Ref         string    `json:"ref"` // what the engine calls it
+	Description string    `json:"description,omitempty"`
+	Languages   []string  `json:"languages"`
+	Size        int64     `json:"size"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// Worker is the registration of a worker process. It is renewed with every heartbeat and vanishes without it.
+type Worker struct {
+	ID        string    `json:"id"`
+	Node      string    `json:"node"` // the engine it is attached to
+	Host      string    `json:"host"`
+	Version   string    `json:"version"`
+	Queues    []string  `json:"queues"`
+	Images    []Image   `json:"images"`
+	Slots     int       `json:"slots"`   // jobs at once
+	Running   int       `json:"running"` // jobs now
+	Sandboxes int       `json:"sandboxes"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
+}
+
+// The queues. Sandboxes that exist are served by the queue of their node.
+const QueueCPU = "cpu"
+
+// NodeQueue is the queue of everything for sandboxes of a node.
+func NodeQueue(node string) string { return "node-" + node }
+
+// QueueDepth says how much waits in a queue.
+type QueueDepth struct {
+	Name    string `json:"name"`
+	Depth   int    `json:"depth"` // waiting
+	Running int    `json:"running"`
+}

@@ -1,0 +1,105 @@
+package farm
+
+import "time"
+
+// Result is what a job produced. Which fields are set depends on the kind: Execute for execute and run, Command for
+// commands, File for files.
+type Result struct {
+	Execute *ExecuteResult `json:"execute,omitempty"`
+	Command *CommandResult `json:"command,omitempty"`
+	File    *FileResult    `json:"file,omitempty"`
+
+	Artifacts        []Artifact `json:"artifacts,omitempty"`
+	ArtifactsSkipped int        `json:"artifacts_skipped,omitempty"` // files over the caps; they stay in the workspace
+	Notes            []string   `json:"notes,omitempty"`             // what the caller should know, a sentence each
+}
+
+// ExecuteResult is the outcome of code.
+type ExecuteResult struct {
+	Stdout         string       `json:"stdout"`
+	Stderr         string       `json:"stderr"`
+	Truncated      Truncated    `json:"truncated"`
+	ExitCode       int          `json:"exit_code"` // 0, 1 for an exception, N after exit(N), 128+signal for a kill
+	Error          *CodeError   `json:"error,omitempty"`
+	Rich           []RichResult `json:"rich,omitempty"`
+	ExecutionCount int          `json:"execution_count"`
+	Restarted      bool         `json:"restarted,omitempty"` // the kernel is a new one: variables are gone
+	FreshProcess   bool         `json:"fresh_process,omitempty"`
+}
+
+// Truncated says which streams were cut to head and tail; the whole is an artifact then.
+type Truncated struct {
+	Stdout bool `json:"stdout"`
+	Stderr bool `json:"stderr"`
+}
+
+// CodeError is an error of the user's code. The traceback carries no ANSI codes.
+type CodeError struct {
+	Name      string   `json:"name"`
+	Value     string   `json:"value"`
+	Traceback []string `json:"traceback"`
+}
+
+// Error names for kernels that end under the code.
+const (
+	ErrorKernelDied  = "KernelDied"
+	ErrorOutOfMemory = "OutOfMemory"
+)
+
+// RichResult is one MIME type of one displayed value. Text is as it is, anything else base64; what is larger than
+// MaxInlineRich is an artifact instead of Data.
+type RichResult struct {
+	Mime     string    `json:"mime"`
+	Data     string    `json:"data,omitempty"`
+	Artifact *Artifact `json:"artifact,omitempty"`
+}
+
+// CommandResult is the outcome of a list of commands, as far as they ran.
+type CommandResult struct {
+	Commands []CommandOutcome `json:"commands"`
+}
+
+// CommandOutcome is the outcome of one command.
+type CommandOutcome struct {
+	Command    string    `json:"command"`
+	ExitCode   int       `json:"exit_code"`
+	Stdout     string    `json:"stdout"`
+	Stderr     string    `json:"stderr"`
+	Truncated  Truncated `json:"truncated"`
+	DurationMS float64   `json:"duration_ms"`
+}
+
+// FileResult is the outcome of an operation on files.
+type FileResult struct {
+	Entries []FileEntry `json:"entries,omitempty"`
+	Content []byte      `json:"content,omitempty"` // read: the bytes, when they are few
+	Staged  string      `json:"staged,omitempty"`  // read: where the bytes are otherwise
+	Size    int64       `json:"size,omitempty"`    // read: bytes of the whole file
+	Offset  int64       `json:"offset,omitempty"`  // read: where the part begins
+	Length  int64       `json:"length,omitempty"`  // read: bytes of the part
+}
+
+// FileEntry describes a file or directory of the workspace. Path is relative to the workspace.
+type FileEntry struct {
+	Path       string    `json:"path"`
+	Size       int64     `json:"size"`
+	Mode       string    `json:"mode"` // four octal digits, such as 0644
+	ModifiedAt time.Time `json:"modified_at"`
+	Type       string    `json:"type"` // file, dir, symlink or other
+}
+
+// Artifact is a file that a job made, kept in the object store. The link is made when it is asked for.
+type Artifact struct {
+	ID          string    `json:"id"`
+	Tenant      string    `json:"tenant"`
+	SandboxID   string    `json:"sandbox_id"`
+	JobID       string    `json:"job_id"`
+	Name        string    `json:"name"` // last element of Path
+	Path        string    `json:"path"` // relative to the workspace
+	Size        int64     `json:"size"`
+	ContentType string    `json:"content_type"`
+	SHA256      string    `json:"sha256"` // lower-case hex
+	CreatedAt   time.Time `json:"created_at"`
+	ExpiresAt   time.Time `json:"expires_at"`
+	Key         string    `json:"key"` // in the object store
+}

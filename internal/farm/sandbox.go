@@ -1,0 +1,82 @@
+package farm
+
+import "time"
+
+// Network says what a sandbox can reach. The sandbox itself never has an interface other than loopback, except with NetworkFull.
+type Network string
+
+// The network modes of the contract.
+const (
+	NetworkNone      Network = "none"
+	NetworkPackages  Network = "packages" // package indexes only, through the worker
+	NetworkAllowlist Network = "allowlist"
+	NetworkFull      Network = "full"
+)
+
+// Networks lists every mode.
+func Networks() []Network {
+	return []Network{NetworkNone, NetworkPackages, NetworkAllowlist, NetworkFull}
+}
+
+// Resources is what a sandbox may use. Zero fields mean the farm's default (see Limits).
+type Resources struct {
+	MemoryMB int     `json:"memory_mb"` // MiB of memory, swap included; what lies in /workspace and /tmp counts
+	CPUs     float64 `json:"cpus"`      // cores
+	PIDs     int     `json:"pids"`      // processes and threads
+	DiskMB   int     `json:"disk_mb"`   // MiB of the workspace; /tmp and the home directory have the same size each
+}
+
+// GPU asks for devices. Nil means none.
+type GPU struct {
+	Count int    `json:"count"`
+	Model string `json:"model,omitempty"`
+}
+
+// SandboxSpec is what a caller asked for, with the defaults filled in.
+type SandboxSpec struct {
+	Name        string            `json:"name,omitempty"`
+	Image       string            `json:"image"`
+	Network     Network           `json:"network"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty"`
+	Resources   Resources         `json:"resources"`
+	GPU         *GPU              `json:"gpu,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	TTLSeconds  int               `json:"ttl_seconds"`  // absolute life from creation, or from the last PATCH
+	IdleSeconds int               `json:"idle_seconds"` // life after the end of the last use; 0: no idle limit
+}
+
+// Sandbox is the record of a sandbox. It is the truth; the container only follows it.
+type Sandbox struct {
+	ID     string       `json:"id"`
+	Tenant string       `json:"tenant"`
+	State  SandboxState `json:"state"`
+	Reason string       `json:"reason,omitempty"` // why it failed, was lost, or ended, in a sentence
+
+	Spec SandboxSpec `json:"spec"`
+
+	Node      string `json:"node,omitempty"`      // the engine that holds its container; empty until one is chosen
+	Container string `json:"container,omitempty"` // the engine's id of the container
+
+	CreatedAt  time.Time `json:"created_at"`
+	ReadyAt    time.Time `json:"ready_at,omitzero"`
+	LastUsedAt time.Time `json:"last_used_at"` // end of the last use; the creation when there was none
+	ExpiresAt  time.Time `json:"expires_at"`   // absolute end; idleness may end it sooner
+	ClosedAt   time.Time `json:"closed_at,omitzero"`
+
+	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
+	Expired bool `json:"expired,omitempty"`  // its closing is due to time, so it ends as expired
+}
+
+// Deadline is when the sandbox must be gone if nothing more happens: the earlier of its absolute and its idle end.
+// A busy sandbox is never ended by idleness.
+func (s *Sandbox) Deadline() time.Time {
+	if s.Spec.IdleSeconds <= 0 || s.State == SandboxBusy {
+		return s.ExpiresAt
+	}
+	idle := s.LastUsedAt.Add(time.Duration(s.Spec.IdleSeconds) * time.Second)
+	if idle.Before(s.ExpiresAt) {
+		return idle
+	}
+	return s.ExpiresAt
+}

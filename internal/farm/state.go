@@ -1,0 +1,111 @@
+package farm
+
+import "slices"
+
+// JobState is where a job stands.
+type JobState string
+
+// The states of a job. A job whose code raised is completed: a user's error is a result. Failed and lost are ours.
+const (
+	JobQueued    JobState = "queued"
+	JobRunning   JobState = "running"
+	JobCompleted JobState = "completed"
+	JobFailed    JobState = "failed"
+	JobTimedOut  JobState = "timed_out"
+	JobCanceled  JobState = "canceled"
+	JobLost      JobState = "lost"
+)
+
+// jobMoves is the transition table of jobs. running → running is a takeover: the same execution under a new attempt.
+var jobMoves = map[JobState][]JobState{
+	JobQueued:    {JobRunning, JobCanceled, JobFailed, JobLost},
+	JobRunning:   {JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost},
+	JobCompleted: {},
+	JobFailed:    {},
+	JobTimedOut:  {},
+	JobCanceled:  {},
+	JobLost:      {},
+}
+
+// JobStates lists every state, in the order of a job's life.
+func JobStates() []JobState {
+	return []JobState{JobQueued, JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost}
+}
+
+// Valid reports whether s is a state at all.
+func (s JobState) Valid() bool { _, ok := jobMoves[s]; return ok }
+
+// Final reports whether nothing can follow.
+func (s JobState) Final() bool { moves, ok := jobMoves[s]; return ok && len(moves) == 0 }
+
+// To reports whether next may follow s.
+func (s JobState) To(next JobState) bool { return slices.Contains(jobMoves[s], next) }
+
+// From lists the states that s may follow.
+func (s JobState) From() []JobState {
+	var from []JobState
+	for _, before := range JobStates() {
+		if before.To(s) {
+			from = append(from, before)
+		}
+	}
+	return from
+}
+
+// SandboxState is where a sandbox stands.
+type SandboxState string
+
+// The states of a sandbox.
+const (
+	SandboxQueued     SandboxState = "queued"
+	SandboxStarting   SandboxState = "starting"
+	SandboxReady      SandboxState = "ready"
+	SandboxBusy       SandboxState = "busy"
+	SandboxHibernated SandboxState = "hibernated"
+	SandboxClosing    SandboxState = "closing"
+	SandboxClosed     SandboxState = "closed"
+	SandboxExpired    SandboxState = "expired"
+	SandboxFailed     SandboxState = "failed"
+	SandboxLost       SandboxState = "lost"
+)
+
+// sandboxMoves is the transition table of sandboxes. Closing ends as closed, or as expired when its time was up.
+var sandboxMoves = map[SandboxState][]SandboxState{
+	SandboxQueued:     {SandboxStarting, SandboxClosing, SandboxClosed, SandboxFailed, SandboxLost},
+	SandboxStarting:   {SandboxStarting, SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxReady:      {SandboxBusy, SandboxHibernated, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxBusy:       {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxHibernated: {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxClosing:    {SandboxClosed, SandboxExpired, SandboxLost},
+	SandboxClosed:     {},
+	SandboxExpired:    {},
+	SandboxFailed:     {},
+	SandboxLost:       {},
+}
+
+// SandboxStates lists every state, in the order of a sandbox's life.
+func SandboxStates() []SandboxState {
+	return []SandboxState{
+		SandboxQueued, SandboxStarting, SandboxReady, SandboxBusy, SandboxHibernated,
+		SandboxClosing, SandboxClosed, SandboxExpired, SandboxFailed, SandboxLost,
+	}
+}
+
+// Valid reports whether s is a state at all.
+func (s SandboxState) Valid() bool { _, ok := sandboxMoves[s]; return ok }
+
+// Final reports whether nothing can follow.
+func (s SandboxState) Final() bool { moves, ok := sandboxMoves[s]; return ok && len(moves) == 0 }
+
+// To reports whether next may follow s.
+func (s SandboxState) To(next SandboxState) bool { return slices.Contains(sandboxMoves[s], next) }
+
+// Accepts reports whether new work may be sent to a sandbox in this state: it waits in line while the sandbox starts.
+func (s SandboxState) Accepts() bool {
+	switch s {
+	case SandboxQueued, SandboxStarting, SandboxReady, SandboxBusy:
+		return true
+	default:
+		return false
+	}
+}
