@@ -1,0 +1,134 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// smallObject is the size up to which an object goes up in one request from memory, so that it can be tried again.
+	smallObject = 1 << 20
+	// partSize and partsAtOnce bound what an upload holds in memory: 24 MiB.
+	partSize    = 8 << 20
+	partsAtOnce = 3
+)
+
+// PutOptions says how an object is kept.
+type PutOptions struct {
+	// ContentType is its media type. "" and types that a browser would run mean application/octet-stream.
+	ContentType string
+	// Filename is what a download is called. "" means the last part of the key.
+	Filename string
+	// Inline lets a browser show the object instead of saving it; it counts only for png, jpeg, gif and webp.
+	Inline bool
+}
+
+// Put stores size bytes of r, or all of r where size is -1. An object with the key is replaced, and only once all bytes are there.
+// A source that ends early is CodeInvalid; an error of r comes back as it is.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, opts PutOptions) (Info, error) {
+	if err := checkKey(key); err != nil {
+		return Info{}, err
+	}
+	if size < -1 {
+		return Info{}, farm.Invalidf("An object's size is 0 or more, or -1 where it is not known.")
+	}
+	src := &source{r: r, left: size, sum: sha256.New()}
+	head := make([]byte, headSize(size))
+	n, err := io.ReadFull(src, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return Info{}, src.failed(ctx, err)
+	}
+	put := s.putOptions(key, opts)
+	var up minio.UploadInfo
+	if src.ended() {
+		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, bytes.NewReader(head[:n]), int64(n), put)
+	} else {
+		put.PartSize, put.ConcurrentStreamParts, put.NumThreads = partSize, true, partsAtOnce
+		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, io.MultiReader(bytes.NewReader(head[:n]), src), -1, put)
+	}
+	if err != nil {
+		return Info{}, src.failed(ctx, err)
+	}
+	return Info{Key: key, Size: src.read, SHA256: hex.EncodeToString(src.sum.Sum(nil)), ETag: up.ETag}, nil
+}
+
+func (s *Store) putOptions(key string, opts PutOptions) minio.PutObjectOptions {
+	kind := safeType(opts.ContentType)
+	return minio.PutObjectOptions{
+		ContentType:        kind,
+		ContentDisposition: disposition(filename(opts.Filename, key), kind, opts.Inline),
+		// The content is hashed once, by source; a CRC32C guards each request.
+		DisableContentSha256: true,
+	}
+}
+
+// headSize is how much is read before it is known whether the object is small: one byte more than a small one has.
+func headSize(size int64) int64 {
+	if size >= 0 && size <= smallObject {
+		return size
+	}
+	return smallObject + 1
+}
+
+// source counts and hashes what is read, and tells an early end and an error of the reader from one of the service.
+type source struct {
+	r    io.Reader
+	left int64 // bytes still to come, -1 where that is not known
+	read int64
+	sum  hash.Hash
+	eof  bool
+	err  error // what r failed with
+}
+
+// Read reads on from r.
+func (s *source) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	if s.ended() {
+		return 0, io.EOF
+	}
+	if s.left >= 0 && int64(len(p)) > s.left {
+		p = p[:s.left]
+	}
+	n, err := s.r.Read(p)
+	s.sum.Write(p[:n])
+	s.read += int64(n)
+	if s.left >= 0 {
+		s.left -= int64(n)
+	}
+	switch {
+	case err == nil:
+		return n, nil
+	case !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		// Wrapped, since the S3 client takes a bare io.ErrUnexpectedEOF for an orderly end.
+		s.err = fmt.Errorf("read the object's bytes: %w", err)
+		return n, s.err
+	case s.left > 0:
+		s.err = farm.Invalidf("The upload ended %d bytes early.", s.left)
+		return n, s.err
+	default:
+		s.eof = true
+		return n, io.EOF
+	}
+}
+
+// ended tells that all bytes were read.
+func (s *source) ended() bool { return s.eof || s.left == 0 }
+
+// failed picks the cause of a failed upload: the source's own where it has one.
+func (s *source) failed(ctx context.Context, err error) error {
+	if s.err != nil {
+		return s.err
+	}
+	return toFarm(ctx, err, "put object")
+}

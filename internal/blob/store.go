@@ -1,0 +1,111 @@
+package blob
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// controlTimeout bounds one call that moves no object: such a call is small, so ten seconds means that the service hangs.
+const controlTimeout = 10 * time.Second
+
+// pingTimeout bounds Ping: a readiness probe must answer before its own caller gives up.
+const pingTimeout = 3 * time.Second
+
+// attempts is how often one request is tried: enough for a connection that broke, few enough that a service that is
+// down is reported within about a second.
+const attempts = 3
+
+// Info describes one object.
+type Info struct {
+	Key  string
+	Size int64 // bytes of the whole object, also where a part of it was asked for
+	// SHA256 is the hex digest of the content. Only Put knows it; elsewhere it is "".
+	SHA256      string
+	ETag        string
+	ContentType string    // "" from Put and List
+	Modified    time.Time // zero from Put
+}
+
+// Store is a client of one bucket. Its methods may be used at the same time.
+type Store struct {
+	cfg    Config
+	client *minio.Client // for this process's own calls
+	public *minio.Client // signs links for callers; makes no calls
+}
+
+// New makes a Store. It talks to nobody: a store made while the service is down works once it is up.
+func New(cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure blob store: %w", err)
+	}
+	transport := newTransport(cfg.StallTimeout)
+	client, err := newClient(cfg.Endpoint, cfg, transport)
+	if err != nil {
+		return nil, err
+	}
+	public, err := newClient(cfg.PublicURL, cfg, transport)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{cfg: cfg, client: client, public: public}, nil
+}
+
+// newClient makes an S3 client. With the region given it never asks the service for it, so that it can sign offline.
+func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio.Client, error) {
+	u, err := parseEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	client, err := minio.New(u.Host, &minio.Options{
+		Creds:        credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, ""),
+		Secure:       u.Scheme == "https",
+		Region:       cfg.Region,
+		BucketLookup: minio.BucketLookupPath,
+		Transport:    transport,
+		MaxRetries:   attempts,
+		// A CRC32C behind each upload guards it on the way at a fraction of what signing its SHA-256 would cost.
+		TrailingHeaders: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make S3 client for %s: %w", endpoint, err)
+	}
+	return client, nil
+}
+
+// Ping asks the service for the bucket. CodeUnavailable when the service is down or the bucket is missing.
+func (s *Store) Ping(ctx context.Context) error {
+	callCtx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	found, err := s.client.BucketExists(callCtx, s.cfg.Bucket)
+	if err != nil {
+		return toFarm(ctx, err, "ping object store")
+	}
+	if !found {
+		return unavailable(errNoBucket)
+	}
+	return nil
+}
+
+// EnsureBucket makes the bucket unless it is there.
+func (s *Store) EnsureBucket(ctx context.Context) error {
+	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	found, err := s.client.BucketExists(callCtx, s.cfg.Bucket)
+	if err != nil {
+		return toFarm(ctx, err, "look for bucket")
+	}
+	if found {
+		return nil
+	}
+	err = s.client.MakeBucket(callCtx, s.cfg.Bucket, minio.MakeBucketOptions{Region: s.cfg.Region})
+	if err != nil && !isBucketThere(err) {
+		return toFarm(ctx, err, "make bucket")
+	}
+	return nil
+}
