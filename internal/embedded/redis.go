@@ -1,0 +1,97 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// RedisConfig says where Redis keeps its data and which program it is.
+type RedisConfig struct {
+	// Dir holds the data, the lock and the socket. Required; made if missing.
+	Dir string
+	// Binary is the redis-server program. "" looks for it in PATH, and runs an in-process server that keeps nothing
+	// where there is none.
+	Binary string
+	// Logger gets what the server prints, and its restarts. nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Redis is a server for this process alone, on a unix socket.
+type Redis struct {
+	addr       string
+	persistent bool
+	stop       func() error
+	close      sync.Once
+	err        error
+}
+
+// StartRedis starts the server and returns when it answers. ctx bounds the start only; Close ends the server. A second
+// call for a folder that is in use fails; a server left over by a killed process is stopped first.
+func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Dir == "" {
+		return nil, errors.New("configure Redis: a folder is needed")
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find Redis folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make Redis folder: %w", err)
+	}
+	// The child's working folder is named by the kernel, without links; ours has to read the same.
+	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("find Redis folder: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	r, err := startLocked(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	stop := r.stop
+	r.stop = func() error { return errors.Join(stop(), lock.Close()) }
+	return r, nil
+}
+
+func startLocked(ctx context.Context, cfg RedisConfig) (*Redis, error) {
+	addr, err := socketPath(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	binary := cfg.Binary
+	if binary == "" {
+		binary, err = exec.LookPath("redis-server")
+		if errors.Is(err, exec.ErrNotFound) {
+			return startMemory(ctx, cfg, addr)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for redis-server: %w", err)
+		}
+	}
+	return startServer(ctx, cfg, binary, addr)
+}
+
+// Network is "unix".
+func (r *Redis) Network() string { return "unix" }
+
+// Addr is the path of the socket.
+func (r *Redis) Addr() string { return r.addr }
+
+// Persistent tells whether data outlives the process.
+func (r *Redis) Persistent() bool { return r.persistent }
+
+// Close ends the server in order and waits for its end. It may be called more than once.
+func (r *Redis) Close() error {
+	r.close.Do(func() { r.err = r.stop() })
+	return r.err
+}

@@ -1,0 +1,68 @@
+package embedded
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	lockFile   = "redis.lock"
+	socketFile = "redis.sock"
+	// maxSocketPath is what fits into a unix socket's address with its closing zero.
+	maxSocketPath = 107
+)
+
+// lockDir takes the folder for this process. The lock ends with the process, and a child does not inherit it.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open Redis lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("lock Redis folder: another process uses %s", dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// socketPath gives the socket's path in dir, or a short one in the folder for temporary files where that is too long.
+func socketPath(dir string) (string, error) {
+	if path := filepath.Join(dir, socketFile); len(path) <= maxSocketPath {
+		return path, nil
+	}
+	sum := sha256.Sum256([]byte(dir))
+	name := fmt.Sprintf("sandfarm-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:6]))
+	for _, tmp := range []string{os.TempDir(), "/tmp"} {
+		short := filepath.Join(tmp, name)
+		if path := filepath.Join(short, socketFile); len(path) <= maxSocketPath {
+			return path, ownDir(short)
+		}
+	}
+	return "", fmt.Errorf("place Redis socket: every path is longer than %d bytes", maxSocketPath)
+}
+
+// ownDir makes a folder at a place where others may write too, and refuses one that somebody else made there.
+func ownDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make socket folder: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("stat socket folder: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("check socket folder: %s is not ours alone", dir)
+	}
+	return nil
+}

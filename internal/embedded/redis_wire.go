@@ -1,0 +1,114 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// commandTimeout bounds one inline command: the server is on this machine.
+const commandTimeout = 2 * time.Second
+
+// ping asks the server whether it is ready; while it loads its data it says no.
+func ping(ctx context.Context, addr string) error {
+	answer, err := command(ctx, addr, "PING")
+	if err != nil {
+		return err
+	}
+	if answer != "+PONG" {
+		return fmt.Errorf("ping Redis: it answered %q", answer)
+	}
+	return nil
+}
+
+// shutdown asks the server to end. It answers only if it refuses.
+func shutdown(addr string) error {
+	answer, err := command(context.Background(), addr, "SHUTDOWN")
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("shut Redis down: it answered %q", answer)
+}
+
+func command(ctx context.Context, addr, text string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", addr)
+	if err != nil {
+		return "", fmt.Errorf("dial Redis: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(commandTimeout)); err != nil {
+		return "", fmt.Errorf("bound Redis command: %w", err)
+	}
+	if _, err := io.WriteString(conn, text+"\r\n"); err != nil {
+		return "", fmt.Errorf("write Redis command: %w", err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("read Redis answer: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// lineLog logs what a child prints, and keeps the last lines for its obituary.
+type lineLog struct {
+	ctx context.Context //nolint:containedctx // a writer has no other way to it
+	log *slog.Logger
+
+	mu   sync.Mutex
+	rest []byte
+	last []string
+}
+
+// keptLines is how many lines of a child are kept; maxLine bounds one without an end.
+const (
+	keptLines = 5
+	maxLine   = 8 << 10
+)
+
+func newLineLog(ctx context.Context, log *slog.Logger) *lineLog { return &lineLog{ctx: ctx, log: log} }
+
+// Write takes what the child printed; it never fails.
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
+		if !ok {
+			break
+		}
+		l.rest = rest
+		l.line(strings.TrimSpace(string(line)))
+	}
+	if len(l.rest) > maxLine {
+		l.rest = nil
+	}
+	return len(p), nil
+}
+
+func (l *lineLog) line(text string) {
+	if text == "" {
+		return
+	}
+	l.log.DebugContext(l.ctx, "redis-server says", slog.String("line", text))
+	l.last = append(l.last, text)
+	if len(l.last) > keptLines {
+		l.last = l.last[1:]
+	}
+}
+
+func (l *lineLog) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, " | ")
+}
