@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	fillMount = "/sandfarm"
+	agentFile = "agent"
+
+	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second;
+	// one that is overtaken while it still lives fails cleanly and starts again.
+	fillStale = 15 * time.Second
+	fillPoll  = 100 * time.Millisecond
+)
+
+// errFillBusy says that another process fills the volume, or took a fill over.
+var errFillBusy = errors.New("another fill is under way")
+
+// EnsureAgent gives the name of the volume that holds this version of the agent as the file "agent" in its root, filling
+// it when that has not been done. Image is any image that the engine has: a container is made of it and never started.
+// Processes that call at the same time fill it once, and a fill that was cut short is done again.
+func (e *Engine) EnsureAgent(ctx context.Context, version string, binary []byte, image string) (string, error) {
+	e.fill.Lock()
+	defer e.fill.Unlock()
+	name := e.namespace + "-agent-" + version
+	labels, err := e.ensureVolume(ctx, name, map[string]string{LabelRole: RoleAgent, LabelFill: farm.NewID("")})
+	if err != nil {
+		return "", fmt.Errorf("ensure agent volume: %w", err)
+	}
+	mark := labels[LabelFill]
+	var held string // the other fill that we wait for
+	var since time.Time
+	for {
+		complete, err := e.filled(ctx, name, mark)
+		if err != nil || complete {
+			return name, err
+		}
+		switch err := e.fillAgent(ctx, name, mark, binary, image); {
+		case err == nil:
+			continue
+		case !errors.Is(err, errFillBusy):
+			return "", fmt.Errorf("fill agent volume: %w", err)
+		}
+		other, err := e.Inspect(ctx, fillName(name))
+		switch {
+		case farm.CodeOf(err) == farm.CodeNotFound: // just done
+		case err != nil:
+			return "", fmt.Errorf("await other fill: %w", err)
+		case other.ID != held:
+			held, since = other.ID, time.Now()
+		case time.Since(since) > fillStale:
+			if err := e.Remove(ctx, other.ID); err != nil {
+				return "", fmt.Errorf("remove dead fill: %w", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("await other fill: %w", ctx.Err())
+		case <-time.After(fillPoll):
+		}
+	}
+}
+
+// fillName is the name of the container that fills a volume. There can be one of that name: it is the lock.
+func fillName(volume string) string { return volume + "-fill" }
+
+// noteName is the name of the volume that notes that a fill is complete. Labels cannot be changed once a volume is
+// there, so the note is a volume of its own.
+func noteName(volume string) string { return volume + "-complete" }
+
+// filled reports whether the fill of exactly this volume, not of an earlier one of its name, is complete.
+func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
+	labels, err := e.volumeLabels(ctx, noteName(name))
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read note of fill: %w", err)
+	}
+	return labels[LabelFill] == mark, nil
+}
+
+// fillAgent copies the agent into the volume and notes it; errFillBusy when another fill is under way.
+func (e *Engine) fillAgent(ctx context.Context, name, mark string, binary []byte, image string) (err error) {
+	id, err := e.helper(ctx, fillName(name), &container.Config{Image: image, Cmd: []string{"/never-started"}}, &container.HostConfig{
+		NetworkMode: "none",
+		Mounts: []mount.Mount{{
+			Type: mount.TypeVolume, Source: name, Target: fillMount, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+		}},
+	})
+	if cerrdefs.IsConflict(err) {
+		return errFillBusy
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
+	archive, err := agentTar(binary)
+	if err != nil {
+		return err
+	}
+	err = e.call(ctx, copyTimeout, "copy agent", func(ctx context.Context) error {
+		return e.cli.CopyToContainer(ctx, id, fillMount, archive, container.CopyToContainerOptions{})
+	})
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return errFillBusy // overtaken: our container was taken for dead
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.removeVolume(ctx, noteName(name)); err != nil { // one of an earlier volume of this name
+		return err
+	}
+	_, err = e.ensureVolume(ctx, noteName(name), map[string]string{LabelRole: RoleAgent, LabelFill: mark})
+	return err
+}
+
+// helper makes a container that is never started.
+func (e *Engine) helper(ctx context.Context, name string, config *container.Config, host *container.HostConfig) (string, error) {
+	config.Labels = map[string]string{LabelNamespace: e.namespace, LabelRole: RoleHelper}
+	var made container.CreateResponse
+	err := e.call(ctx, createTimeout, "create helper container", func(ctx context.Context) error {
+		var err error
+		made, err = e.cli.ContainerCreate(ctx, config, host, nil, nil, name)
+		return err
+	})
+	return made.ID, err
+}
+
+// agentTar packs the agent as the engine wants it: an uncompressed tar.
+func agentTar(binary []byte) (*bytes.Buffer, error) {
+	archive := bytes.NewBuffer(make([]byte, 0, len(binary)+4096))
+	w := tar.NewWriter(archive)
+	header := &tar.Header{Name: agentFile, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(binary))}
+	if err := w.WriteHeader(header); err != nil {
+		return nil, fmt.Errorf("pack agent: %w", err)
+	}
+	if _, err := w.Write(binary); err != nil {
+		return nil, fmt.Errorf("pack agent: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("pack agent: %w", err)
+	}
+	return archive, nil
+}

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Container is what the engine tells of a sandbox's container. Fields marked (inspect) are zero in a List.
+type Container struct {
+	ID        string
+	SandboxID string
+	Tenant    string
+	Node      string
+	Deadline  time.Time // zero when there is none
+	Image     string
+	Labels    map[string]string
+	CreatedAt time.Time
+
+	Running   bool
+	OOMKilled bool // (inspect) the engine saw the memory limit kill in it
+	ExitCode  int  // (inspect) of PID 1, once it is not running
+
+	MemoryMB       int     // (inspect)
+	CPUs           float64 // (inspect)
+	PIDs           int     // (inspect)
+	NetworkMode    string  // as the engine calls it
+	Runtime        string  // (inspect)
+	ReadonlyRootfs bool    // (inspect)
+	Privileged     bool    // (inspect)
+}
+
+// Create makes a sandbox's container with the hardened profile and gives its id; it does not start it. A second Create
+// for the same sandbox gives the same container. CodeNotFound: no such image or volume.
+func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
+	if err := s.validate(); err != nil {
+		return "", err
+	}
+	cpus, err := e.cores(ctx)
+	if err != nil {
+		return "", err
+	}
+	name := e.namespace + "-" + s.SandboxID
+	var made container.CreateResponse
+	err = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
+		var err error
+		facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
+		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s), hostConfig(s, facts), nil, nil, name)
+		return err
+	})
+	if err == nil {
+		return made.ID, nil
+	}
+	if !cerrdefs.IsConflict(err) {
+		return "", err
+	}
+	there, inspectErr := e.Inspect(ctx, name)
+	if inspectErr == nil && there.SandboxID == s.SandboxID && there.Labels[LabelNamespace] == e.namespace {
+		return there.ID, nil
+	}
+	return "", err
+}
+
+// containerConfig is the part of the container that is not the host's side.
+func (e *Engine) containerConfig(s Spec) *container.Config {
+	stopAtOnce := 0
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, map[string]string{
+		LabelNamespace: e.namespace, LabelRole: RoleSandbox, LabelSandbox: s.SandboxID, LabelTenant: s.Tenant, LabelNode: s.Node,
+	})
+	if !s.Deadline.IsZero() {
+		labels[LabelDeadline] = strconv.FormatInt(s.Deadline.Unix(), 10)
+	}
+	env := make([]string, 0, len(s.Env))
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		env = append(env, name+"="+s.Env[name])
+	}
+	user := strconv.Itoa(s.UID)
+	return &container.Config{
+		Hostname:    "sandbox",
+		User:        user + ":" + user,
+		Env:         env,
+		Entrypoint:  s.Command[:1],
+		Cmd:         s.Command[1:],
+		Image:       s.Image,
+		WorkingDir:  farm.Workspace,
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // an image's own would start processes beside the agent
+		Labels:      labels,
+		StopTimeout: &stopAtOnce,
+	}
+}
+
+// Start starts a container; one that runs already is left as it is. CodeNotFound when it is gone.
+func (e *Engine) Start(ctx context.Context, id string) error {
+	return e.call(ctx, startTimeout, "start container", func(ctx context.Context) error {
+		return e.cli.ContainerStart(ctx, id, container.StartOptions{})
+	})
+}
+
+// Remove kills a container and removes it with its anonymous volumes. One that is gone, or is going, is no error; on
+// return it is gone.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	return e.call(ctx, removeTimeout, "remove container", func(ctx context.Context) error {
+		err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if !cerrdefs.IsConflict(err) {
+			return err
+		}
+		return e.awaitGone(ctx, id) // someone else removes it just now
+	})
+}
+
+// awaitGone waits until the engine does not know a container any more.
+func (e *Engine) awaitGone(ctx context.Context, id string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := e.cli.ContainerInspect(ctx, id)
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Inspect tells of one container by its id or name. CodeNotFound when it is gone.
+func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
+	var c Container
+	err := e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {
+		got, err := e.cli.ContainerInspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		if got.ContainerJSONBase == nil || got.State == nil || got.HostConfig == nil || got.Config == nil {
+			return fmt.Errorf("the engine told only half of container %s", id)
+		}
+		c = labelled(got.ID, got.Config.Labels)
+		c.Image = got.Config.Image
+		c.CreatedAt, _ = time.Parse(time.RFC3339Nano, got.Created)
+		c.Running, c.OOMKilled, c.ExitCode = got.State.Running, got.State.OOMKilled, got.State.ExitCode
+		host := got.HostConfig
+		c.MemoryMB, c.CPUs = int(host.Memory>>20), float64(host.NanoCPUs)/1e9
+		if host.PidsLimit != nil {
+			c.PIDs = int(*host.PidsLimit)
+		}
+		c.NetworkMode, c.Runtime = string(host.NetworkMode), host.Runtime
+		c.ReadonlyRootfs, c.Privileged = host.ReadonlyRootfs, host.Privileged
+		return nil
+	})
+	return c, err
+}
+
+// List tells of all sandboxes' containers of this farm in the engine, running or not.
+func (e *Engine) List(ctx context.Context) ([]Container, error) {
+	found, err := e.containers(ctx, filters.Arg("label", LabelSandbox))
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Container, 0, len(found))
+	for _, f := range found {
+		c := labelled(f.ID, f.Labels)
+		c.Image, c.CreatedAt = f.Image, time.Unix(f.Created, 0)
+		c.Running, c.NetworkMode = f.State == container.StateRunning, f.HostConfig.NetworkMode
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// containers lists what this farm made in the engine.
+func (e *Engine) containers(ctx context.Context, more ...filters.KeyValuePair) ([]container.Summary, error) {
+	args := filters.NewArgs(append(more, filters.Arg("label", LabelNamespace+"="+e.namespace))...)
+	var found []container.Summary
+	err := e.call(ctx, readTimeout, "list containers", func(ctx context.Context) error {
+		var err error
+		found, err = e.cli.ContainerList(ctx, container.ListOptions{All: true, Filters: args})
+		return err
+	})
+	return found, err
+}
+
+// labelled reads back what Create put into the labels.
+func labelled(id string, labels map[string]string) Container {
+	c := Container{
+		ID: id, SandboxID: labels[LabelSandbox], Tenant: labels[LabelTenant], Node: labels[LabelNode], Labels: labels,
+	}
+	if seconds, err := strconv.ParseInt(labels[LabelDeadline], 10, 64); err == nil {
+		c.Deadline = time.Unix(seconds, 0)
+	}
+	return c
+}

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker go first when cores are short
+	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
+	openFiles   = 1024
+)
+
+// hostFacts is what hostConfig needs to know of the engine.
+type hostFacts struct {
+	seccomp string // profile as JSON
+	runtime string // default runtime, empty: the engine's
+	cpus    int    // cores, 0: unknown
+}
+
+// hostConfig is the hardened profile: a pure function of the spec and the engine's facts. See the package's tests for
+// the floor that it holds.
+func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
+	r := s.resources(facts.cpus)
+	pids := int64(r.PIDs)
+	never := false
+	network := container.NetworkMode("none")
+	if s.Network == farm.NetworkFull {
+		network = "bridge"
+	}
+	hc := &container.HostConfig{
+		NetworkMode:    network,
+		IpcMode:        container.IPCModePrivate,
+		CgroupnsMode:   container.CgroupnsModePrivate, // on cgroup v1 the engine's default is the host's
+		CapDrop:        []string{"ALL"},
+		SecurityOpt:    []string{"no-new-privileges:true", "seccomp=" + facts.seccomp}, // AppArmor: the engine's default where it has one
+		ReadonlyRootfs: true,
+		MaskedPaths:    maskedPaths(facts.cpus),
+		ReadonlyPaths:  []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+		Tmpfs:          tmpfs(s, r),
+		LogConfig:      container.LogConfig{Type: "none"}, // output goes through the agent; the engine's files would grow without bound
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		AutoRemove:     false,  // the exit state must stay readable
+		Init:           &never, // the agent is PID 1 and not traceable; docker-init would be
+		OomScoreAdj:    oomScoreAdj,
+		Runtime:        cmp.Or(s.Runtime, facts.runtime),
+		Resources: container.Resources{
+			Memory:         int64(r.MemoryMB) << 20,
+			MemorySwap:     int64(r.MemoryMB) << 20, // equal: no swap
+			NanoCPUs:       int64(r.CPUs * 1e9),
+			CPUShares:      cpuShares,
+			PidsLimit:      &pids, // not ulimit nproc: that counts a uid over all containers
+			OomKillDisable: &never,
+			Ulimits: []*container.Ulimit{
+				{Name: "core", Soft: 0, Hard: 0},
+				{Name: "nofile", Soft: openFiles, Hard: openFiles},
+			},
+		},
+	}
+	if s.AgentVolume != "" {
+		hc.Mounts = []mount.Mount{{
+			Type: mount.TypeVolume, Source: s.AgentVolume, Target: s.AgentMount, ReadOnly: true,
+			VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+		}}
+	}
+	return hc
+}
+
+// tmpfs gives the writable places. Each has a bound on bytes and on inodes.
+func tmpfs(s Spec, r farm.Resources) map[string]string {
+	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
+	line := func(exec string, mb, inodes int, owner string) string {
+		return fmt.Sprintf("rw,%s,nosuid,nodev,size=%dm,nr_inodes=%d,%s", exec, mb, inodes, owner)
+	}
+	return map[string]string{
+		farm.Workspace:                 line("exec", r.DiskMB, workInodes, owned),
+		cmp.Or(s.HomeDir, defaultHome): line("exec", r.DiskMB, homeInodes, owned),
+		"/tmp":                         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
+		cmp.Or(s.RunDir, defaultRun):   line("noexec", runMB, runInodes, owned),
+		"/dev/shm":                     line("noexec", shmMB, shmInodes, "mode=1777"),
+	}
+}
+
+// maskedPaths is the list of engine 28; older engines lack some of them, and a list that is sent replaces theirs.
+// A path that does not exist is passed over.
+func maskedPaths(cpus int) []string {
+	paths := []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+	for i := range cpus {
+		paths = append(paths, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/thermal_throttle", i))
+	}
+	return paths
+}

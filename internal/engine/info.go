@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Info is what the engine can do.
+type Info struct {
+	Version         string
+	APIVersion      string // negotiated
+	OS              string // of the host, such as "Debian GNU/Linux 12 (bookworm)"
+	Arch            string // "amd64", "arm64"
+	KernelVersion   string
+	CgroupVersion   string // "1" or "2"
+	StorageDriver   string
+	StorageQuota    bool // containers can be given a size: tried, not guessed
+	Runtimes        []string
+	DefaultRuntime  string
+	CPUs            int
+	MemoryBytes     int64
+	SecurityOptions []string
+	AppArmor        bool
+	Rootless        bool
+	UserNamespaces  bool // root in a container is not root of the host
+}
+
+// Info asks what the engine can do. The first call tries a container with a size, which takes a moment; the verdict is
+// remembered.
+func (e *Engine) Info(ctx context.Context) (Info, error) {
+	got, err := e.systemInfo(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	info := Info{
+		Version: got.ServerVersion, APIVersion: e.cli.ClientVersion(), OS: got.OperatingSystem, Arch: goArch(got.Architecture),
+		KernelVersion: got.KernelVersion, CgroupVersion: got.CgroupVersion, StorageDriver: got.Driver,
+		Runtimes: slices.Sorted(maps.Keys(got.Runtimes)), DefaultRuntime: got.DefaultRuntime,
+		CPUs: got.NCPU, MemoryBytes: got.MemTotal, SecurityOptions: got.SecurityOptions,
+	}
+	for _, option := range got.SecurityOptions {
+		switch name, _, _ := strings.Cut(strings.TrimPrefix(option, "name="), ","); name {
+		case "apparmor":
+			info.AppArmor = true
+		case "rootless":
+			info.Rootless = true
+		case "userns":
+			info.UserNamespaces = true
+		}
+	}
+	info.StorageQuota, err = e.storageQuota(ctx)
+	return info, err
+}
+
+// CheckRuntime is nil when the engine has the configured runtime. A worker asks before it serves: a sandbox must never
+// run with less isolation than was set.
+func (e *Engine) CheckRuntime(ctx context.Context) error {
+	if e.runtime == "" {
+		return nil
+	}
+	got, err := e.systemInfo(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := got.Runtimes[e.runtime]; ok {
+		return nil
+	}
+	return farm.Conflictf("the Docker engine has no runtime %q (it has %s): register it in the engine's daemon.json, or set another",
+		e.runtime, strings.Join(slices.Sorted(maps.Keys(got.Runtimes)), ", "))
+}
+
+func (e *Engine) systemInfo(ctx context.Context) (system.Info, error) {
+	var got system.Info
+	err := e.call(ctx, readTimeout, "ask engine for its facts", func(ctx context.Context) error {
+		var err error
+		got, err = e.cli.Info(ctx)
+		return err
+	})
+	return got, err
+}
+
+// cores gives the engine's count of cores, asking once.
+func (e *Engine) cores(ctx context.Context) (int, error) {
+	e.mu.Lock()
+	cpus := e.cpus
+	e.mu.Unlock()
+	if cpus > 0 {
+		return cpus, nil
+	}
+	got, err := e.systemInfo(ctx)
+	if err != nil {
+		return 0, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cpus = got.NCPU
+	return e.cpus, nil
+}
+
+// storageQuota tries whether a container can be given a size, on an empty image of our own, and remembers the verdict.
+func (e *Engine) storageQuota(ctx context.Context) (bool, error) {
+	e.mu.Lock()
+	known := e.quota
+	e.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	ref := e.namespace + "/probe:" + strings.ToLower(farm.NewID(""))
+	if err := e.Import(ctx, ref, bytes.NewReader(make([]byte, 1024))); err != nil { // a tar without members
+		return false, err
+	}
+	verdict, err := e.tryQuota(ctx, ref)
+	err = errors.Join(err, e.RemoveImage(context.WithoutCancel(ctx), ref))
+	if err != nil {
+		return false, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.quota = &verdict
+	return verdict, nil
+}
+
+func (e *Engine) tryQuota(ctx context.Context, ref string) (bool, error) {
+	id, err := e.helper(ctx, "", &container.Config{Image: ref, Cmd: []string{"/never-started"}}, &container.HostConfig{
+		NetworkMode: "none", StorageOpt: map[string]string{"size": "64M"},
+	})
+	switch {
+	case err == nil:
+		return true, e.Remove(context.WithoutCancel(ctx), id)
+	case cerrdefs.IsInternal(err), cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotImplemented(err), cerrdefs.IsUnknown(err):
+		return false, nil // the engine says no; the code for it differs between versions
+	default:
+		return false, err
+	}
+}
+
+// goArch turns the kernel's name of an architecture into Go's.
+func goArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return machine
+}

@@ -1,0 +1,25 @@
+package engine
+
+// The labels of everything that the farm makes in an engine.
+const (
+	LabelNamespace = "sandfarm.namespace" // whose it is: Config.Namespace
+	LabelRole      = "sandfarm.role"      // what it is: one of the roles
+	LabelSandbox   = "sandfarm.sandbox"   // id of the sandbox
+	LabelTenant    = "sandfarm.tenant"    // its owner
+	LabelNode      = "sandfarm.node"      // the node that made it; on the node's volume: the node's id
+	LabelDeadline  = "sandfarm.deadline"  // when it must be gone, in seconds since 1970
+	LabelFill      = "sandfarm.fill"      // random mark that ties an agent volume to the note that its fill is complete
+
+	LabelImage       = "sandfarm.image"       // name of a sandbox image
+	LabelLanguages   = "sandfarm.languages"   // its languages, separated by commas
+	LabelDescription = "sandfarm.description" // a sentence about it
+	LabelHash        = "sandfarm.hash"        // hash of what it was built from
+)
+
+// The roles.
+const (
+	RoleSandbox = "sandbox" // container of a sandbox
+	RoleHelper  = "helper"  // container that is made for a moment and never started
+	RoleAgent   = "agent"   // volume with the agent, or the note that it is complete
+	RoleNode    = "node"    // volume that holds the node's id
+)

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// NodeID gives the id of the node that this engine is. It is random, made by whoever asks first, and kept in the engine's
+// own data: the engine's own id is shared by all engines of a host and by cloned machines.
+func (e *Engine) NodeID(ctx context.Context) (string, error) {
+	name := e.namespace + "-node"
+	labels, err := e.ensureVolume(ctx, name, map[string]string{LabelRole: RoleNode, LabelNode: farm.NewID(farm.NodePrefix)})
+	if err != nil {
+		return "", err
+	}
+	id := labels[LabelNode]
+	if !farm.ValidID(farm.NodePrefix, id) {
+		return "", fmt.Errorf("read node id: volume %s is there but holds no id of a node; remove it", name)
+	}
+	return id, nil
+}
+
+// ensureVolume makes a volume, or finds it, and gives the labels that it really has: those of whoever made it first.
+func (e *Engine) ensureVolume(ctx context.Context, name string, labels map[string]string) (map[string]string, error) {
+	labels[LabelNamespace] = e.namespace
+	err := e.call(ctx, createTimeout, "create volume", func(ctx context.Context) error {
+		_, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.volumeLabels(ctx, name)
+}
+
+// volumeLabels gives a volume's labels; CodeNotFound when there is no such volume.
+func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]string, error) {
+	var labels map[string]string
+	err := e.call(ctx, readTimeout, "inspect volume", func(ctx context.Context) error {
+		v, err := e.cli.VolumeInspect(ctx, name)
+		labels = v.Labels
+		return err
+	})
+	return labels, err
+}
+
+// removeVolume removes a volume; one that is gone is no error.
+func (e *Engine) removeVolume(ctx context.Context, name string) error {
+	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
+		err := e.cli.VolumeRemove(ctx, name, true)
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}

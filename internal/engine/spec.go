@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Spec says what a sandbox's container is like. Everything that is not here is fixed by the hardened profile.
+type Spec struct {
+	SandboxID string // required; the container's name is made of it
+	Tenant    string
+	Node      string
+	Deadline  time.Time // when the container must be gone; kept as a label
+	Labels    map[string]string
+
+	Image       string            // required
+	Command     []string          // what runs as PID 1; required
+	Env         map[string]string // environment of PID 1
+	UID         int               // user and group id of everything in it; 0 is refused
+	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
+	AgentMount  string            // where, such as "/sandfarm"
+
+	Network   farm.Network   // anything but NetworkFull has loopback alone
+	Resources farm.Resources // zero fields take the farm's defaults; CPUs over the engine's count are cut to it
+
+	HomeDir string // home of user code, a tmpfs of disk_mb; empty: "/home/sandbox"
+	RunDir  string // the agent's own small tmpfs; empty: "/run/sandfarm"
+	Runtime string // OCI runtime; empty: the Engine's
+}
+
+// Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
+const (
+	defaultHome = "/home/sandbox"
+	defaultRun  = "/run/sandfarm"
+	workInodes  = 200_000 // files and directories in the workspace: 10 000 results fit many times over
+	tmpInodes   = 50_000
+	homeInodes  = 100_000 // caches of tools are many small files
+	runMB       = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
+	runInodes   = 4_096
+	shmMB       = 64 // what Docker gives by default
+	shmInodes   = 4_096
+)
+
+// resources gives the spec's resources with the defaults filled in, and no more cores than the engine has (0: unknown).
+func (s *Spec) resources(engineCPUs int) farm.Resources {
+	limits, r := farm.DefaultLimits(), s.Resources
+	if r.MemoryMB <= 0 {
+		r.MemoryMB = limits.Memory.Default
+	}
+	if r.CPUs <= 0 {
+		r.CPUs = limits.CPUs.Default
+	}
+	if r.PIDs <= 0 {
+		r.PIDs = limits.PIDs.Default
+	}
+	if r.DiskMB <= 0 {
+		r.DiskMB = limits.Disk.Default
+	}
+	if engineCPUs > 0 && r.CPUs > float64(engineCPUs) {
+		r.CPUs = float64(engineCPUs)
+	}
+	return r
+}
+
+// validate refuses what the profile cannot hold.
+func (s *Spec) validate() error {
+	switch {
+	case s.SandboxID == "":
+		return farm.Invalidf("a sandbox's container needs the sandbox's id")
+	case s.Image == "":
+		return farm.Invalidf("a sandbox's container needs an image")
+	case len(s.Command) == 0:
+		return farm.Invalidf("a sandbox's container needs a command")
+	case s.UID <= 0:
+		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
+	case (s.AgentVolume == "") != (s.AgentMount == ""):
+		return farm.Invalidf("the agent's volume and its mount point are set together")
+	}
+	return nil
+}
