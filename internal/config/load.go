@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Options say where settings come from.
+type Options struct {
+	File      string   // TOML file; empty: none. One that does not exist is a problem
+	EnvPrefix string   // begins the names of environment variables; empty: DefaultPrefix
+	Environ   []string // "NAME=value"; nil: the process's own environment
+}
+
+// Load fills target, a pointer to a struct, with its defaults, then the file, then the environment. An environment
+// variable that is set to nothing counts as not set. When anything is wrong it returns Problems with all of it; target
+// then holds what could be read. Any other error is a fault of the struct.
+func Load(target any, o Options) error {
+	fields, err := settings(target, o.EnvPrefix)
+	if err != nil {
+		return err
+	}
+	problems := defaults(fields)
+	if o.File != "" {
+		tree, err := readFile(o.File)
+		if err != nil {
+			problems = append(problems, Problem{Source: o.File, Text: err.Error()})
+		} else {
+			problems = append(problems, fill(fields, tree, "", o.File)...)
+		}
+	}
+	environ := o.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	problems = append(problems, fromEnv(fields, environ)...)
+	return problems.Err()
+}
+
+// UnknownEnv lists the variables of environ (nil: the process's own) that begin with the prefix and that no setting of
+// target reads: most often a typing mistake. Allowed names others that the program or its clients know.
+func UnknownEnv(target any, o Options, allowed ...string) []string {
+	fields, err := settings(target, o.EnvPrefix)
+	if err != nil {
+		return nil
+	}
+	known := slices.Clone(allowed)
+	each(fields, func(f field) { known = append(known, f.env) })
+	environ := o.Environ
+	if environ == nil {
+		environ = os.Environ()
+	}
+	var out []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, prefixOf(o.EnvPrefix)+"_") && !slices.Contains(known, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func settings(v any, prefix string) ([]field, error) {
+	root, err := target(v)
+	if err != nil {
+		return nil, err
+	}
+	return fieldsOf(root, "", prefixOf(prefix))
+}
+
+func prefixOf(prefix string) string {
+	if prefix == "" {
+		return DefaultPrefix
+	}
+	return prefix
+}
+
+// each calls fn for every setting that is no table.
+func each(fields []field, fn func(field)) {
+	for _, f := range fields {
+		if f.kind == kindTable {
+			each(f.fields, fn)
+			continue
+		}
+		fn(f)
+	}
+}
+
+func defaults(fields []field) Problems {
+	var problems Problems
+	each(fields, func(f field) {
+		text, ok := f.def()
+		if !ok || f.kind == kindTables {
+			return
+		}
+		if text == "" && f.kind == kindScalar {
+			f.value.SetZero()
+			return
+		}
+		if err := f.parseText(text); err != nil {
+			problems = append(problems, Problem{Key: f.path, Source: "default", Value: show(text), Text: err.Error()})
+		}
+	})
+	return problems
+}
+
+func fromEnv(fields []field, environ []string) Problems {
+	values := make(map[string]string, len(environ))
+	for _, entry := range environ {
+		if name, value, ok := strings.Cut(entry, "="); ok && value != "" {
+			values[name] = value
+		}
+	}
+	var problems Problems
+	each(fields, func(f field) {
+		text, ok := values[f.env]
+		if !ok || f.env == "" {
+			return
+		}
+		err := f.parseText(text)
+		if err == nil {
+			err = f.check()
+		}
+		if err != nil {
+			p := Problem{Key: f.path, Source: f.env, Text: err.Error()}
+			if f.secret() {
+				p.Text = fmt.Sprintf("does not hold what is allowed (%s)", allowedText(f))
+			} else {
+				p.Value = show(text)
+			}
+			problems = append(problems, p)
+		}
+	})
+	return problems
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parse sets v, a scalar, from text. The error says what is allowed, as the end of a sentence "… is not ".
+func parse(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := u.UnmarshalText([]byte(text)); err != nil {
+			return fmt.Errorf("is not allowed: %w", err)
+		}
+		return nil
+	}
+	if v.Type() == durationType {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf(`is not a duration; allowed: a number with its unit, as "500ms", "30s", "5m" or "24h"`)
+		}
+		v.SetInt(int64(d))
+		return nil
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(text)
+	case v.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("is not a switch; allowed: true or false")
+		}
+		v.SetBool(b)
+	case v.CanInt():
+		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("is not %s", wholeNumber(v.Type()))
+		}
+		v.SetInt(n)
+	case v.CanUint():
+		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("is not %s", wholeNumber(v.Type()))
+		}
+		v.SetUint(n)
+	default:
+		n, err := strconv.ParseFloat(text, v.Type().Bits())
+		if err != nil || n-n != 0 { // infinities and NaN are no settings
+			return fmt.Errorf("is not a number; allowed: as 4 or 0.5")
+		}
+		v.SetFloat(n)
+	}
+	return nil
+}
+
+// wholeNumber says which numbers a type holds.
+func wholeNumber(t reflect.Type) string {
+	if t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64 {
+		return fmt.Sprintf("a whole number; allowed: 0 to %d", ^uint64(0)>>(64-t.Bits()))
+	}
+	top := int64(^uint64(0) >> (65 - t.Bits()))
+	return fmt.Sprintf("a whole number; allowed: %d to %d", -top-1, top)
+}
+
+// parseText sets any setting that a string can give: scalars, lists and maps.
+func (f field) parseText(text string) error {
+	switch f.kind {
+	case kindList:
+		parts := splitList(text)
+		list := reflect.MakeSlice(f.value.Type(), len(parts), len(parts))
+		for i, part := range parts {
+			if err := parse(list.Index(i), part); err != nil {
+				return fmt.Errorf("has %q in it, which %w", part, err)
+			}
+		}
+		f.value.Set(list)
+	case kindMap:
+		m := reflect.MakeMap(f.value.Type())
+		for _, part := range splitList(text) {
+			key, value, ok := strings.Cut(part, "=")
+			if !ok || strings.TrimSpace(key) == "" {
+				return fmt.Errorf(`has %q in it, which is not a pair; allowed: "name=value,name=value"`, part)
+			}
+			m.SetMapIndex(
+				reflect.ValueOf(strings.TrimSpace(key)).Convert(f.value.Type().Key()),
+				reflect.ValueOf(strings.TrimSpace(value)).Convert(f.value.Type().Elem()))
+		}
+		f.value.Set(m)
+	default:
+		return parse(f.value, text)
+	}
+	return nil
+}
+
+func splitList(text string) []string {
+	var parts []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
