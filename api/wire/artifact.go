@@ -1,0 +1,27 @@
+package wire
+
+import "time"
+
+// Artifact is a file that a job made. Its link works without credentials until it expires; asking again makes a new one.
+type Artifact struct {
+	ID          string    `json:"id" doc:"id of the artifact"`
+	SandboxID   string    `json:"sandbox_id" doc:"the sandbox it was made in"`
+	JobID       string    `json:"job_id" doc:"the job that made it"`
+	Name        string    `json:"name" doc:"last element of the path"`
+	Path        string    `json:"path" doc:"path relative to the workspace"`
+	Size        int64     `json:"size" doc:"bytes"`
+	ContentType string    `json:"content_type" doc:"media type"`
+	SHA256      string    `json:"sha256" doc:"SHA-256 of the bytes, in hex"`
+	CreatedAt   time.Time `json:"created_at" doc:"when it was stored"`
+	ExpiresAt   time.Time `json:"expires_at" doc:"when it will be removed"`
+	URL         string    `json:"url" doc:"presigned link; it expires"`
+}
+
+// FileEntry is a file or directory of the workspace.
+type FileEntry struct {
+	Path       string    `json:"path" doc:"path relative to the workspace"`
+	Size       int64     `json:"size" doc:"bytes"`
+	Mode       string    `json:"mode" doc:"permissions, four octal digits"`
+	ModifiedAt time.Time `json:"modified_at" doc:"last change of the content"`
+	Type       string    `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
+}

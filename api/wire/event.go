@@ -1,0 +1,35 @@
+package wire
+
+import "encoding/json"
+
+// Event is one server-sent event of a job. Data is the JSON of the type that belongs to Name.
+type Event struct {
+	ID   string
+	Name string // stdout, stderr, display, progress, artifact, state
+	Data json.RawMessage
+}
+
+// TextData is the data of stdout and stderr events.
+type TextData struct {
+	Text string `json:"text" doc:"output"`
+}
+
+// DisplayData is the data of display events: Data as in Rich, or a link when the value is large.
+type DisplayData struct {
+	Mime       string `json:"mime" doc:"MIME type"`
+	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
+	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`
+	URL        string `json:"url,omitempty" doc:"link to a large value"`
+}
+
+// ProgressData is the data of progress events. Total 0: not known.
+type ProgressData struct {
+	Message string  `json:"message" doc:"what is going on"`
+	Done    float64 `json:"done,omitempty" doc:"how much is done"`
+	Total   float64 `json:"total,omitempty" doc:"how much there is"`
+}
+
+// StateData is the data of state events. The final state is the last event.
+type StateData struct {
+	State string `json:"state" doc:"state of the job" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
+}

@@ -1,0 +1,50 @@
+package wire
+
+import "time"
+
+// Job is a piece of work and, once it is finished, its outcome.
+type Job struct {
+	ID         string     `json:"id" doc:"id of the job"`
+	Kind       string     `json:"kind" doc:"what it does" enum:"create,execute,command,install,file,run,close,interrupt,restart,hibernate,resume"`
+	SandboxID  string     `json:"sandbox_id" doc:"the sandbox it works in"`
+	State      string     `json:"state" doc:"where it stands; code that raised is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
+	Attempt    int        `json:"attempt" doc:"how many workers have taken it; 0 while it is queued"`
+	Position   int        `json:"position" doc:"place in its sandbox's line while it is queued, 1 is next; 0 otherwise"`
+	CreatedAt  time.Time  `json:"created_at" doc:"when it was accepted"`
+	StartedAt  *time.Time `json:"started_at" doc:"when a worker took it; null: not yet"`
+	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`
+	Timings    Timings    `json:"timings" doc:"where the time went"`
+	Result     *Result    `json:"result" doc:"the outcome; null until there is one"`
+	Error      *JobError  `json:"error" doc:"why it failed, timed out, was canceled or lost; null otherwise"`
+	Links      Links      `json:"links" doc:"where to go on"`
+}
+
+// Final reports whether the job has ended.
+func (j *Job) Final() bool {
+	switch j.State {
+	case "completed", "failed", "timed_out", "canceled", "lost":
+		return true
+	default:
+		return false
+	}
+}
+
+// Timings says where the time of a job went, in milliseconds.
+type Timings struct {
+	QueueMS  float64 `json:"queue_ms" doc:"milliseconds until a worker had it"`
+	RunMS    float64 `json:"run_ms" doc:"milliseconds in the sandbox"`
+	UploadMS float64 `json:"upload_ms" doc:"milliseconds for its artifacts"`
+}
+
+// JobError says why a job did not complete: a code and a sentence.
+type JobError struct {
+	Code    string `json:"code" doc:"kind of the error" enum:"invalid,unauthorized,not_found,conflict,too_large,exhausted,unavailable,internal"`
+	Message string `json:"message" doc:"what happened and what to do, in a sentence"`
+}
+
+// Links are the paths of a job.
+type Links struct {
+	Self   string `json:"self" doc:"path of the job"`
+	Events string `json:"events" doc:"path of its events"`
+	Cancel string `json:"cancel" doc:"path to DELETE to cancel it"`
+}

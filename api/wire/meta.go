@@ -1,0 +1,110 @@
+package wire
+
+import "time"
+
+// Image is a sandbox image on offer.
+type Image struct {
+	Name        string   `json:"name" doc:"name to create a sandbox with"`
+	Description string   `json:"description" doc:"what is in it"`
+	Languages   []string `json:"languages" doc:"languages it runs"`
+	Size        int64    `json:"size" doc:"bytes on disk"`
+}
+
+// Worker is a live worker.
+type Worker struct {
+	ID        string    `json:"id" doc:"id of the worker"`
+	Node      string    `json:"node" doc:"the engine it is attached to"`
+	Host      string    `json:"host" doc:"its host name"`
+	Version   string    `json:"version" doc:"its version"`
+	Queues    []string  `json:"queues" doc:"queues it serves"`
+	Images    []string  `json:"images" doc:"names of its images"`
+	Slots     int       `json:"slots" doc:"jobs at once"`
+	Running   int       `json:"running" doc:"jobs now"`
+	Sandboxes int       `json:"sandboxes" doc:"open sandboxes"`
+	StartedAt time.Time `json:"started_at" doc:"when it started"`
+	SeenAt    time.Time `json:"seen_at" doc:"its last heartbeat"`
+	Problem   string    `json:"problem" doc:"why it takes no jobs now; empty when it does"`
+}
+
+// Queue says how much waits in a queue.
+type Queue struct {
+	Name    string `json:"name" doc:"name of the queue"`
+	Depth   int    `json:"depth" doc:"jobs that wait"`
+	Running int    `json:"running" doc:"jobs that run"`
+}
+
+// Health is the answer of GET /healthz.
+type Health struct {
+	Status  string `json:"status" doc:"ok"`
+	Version string `json:"version" doc:"version of the farm"`
+}
+
+// Ready is the answer of GET /readyz.
+type Ready struct {
+	Status string               `json:"status" doc:"whether the farm can do work" enum:"ready,unready"`
+	Parts  map[string]PartState `json:"parts" doc:"redis, storage and workers"`
+}
+
+// PartState is the state of a part that the farm needs.
+type PartState struct {
+	OK     bool   `json:"ok" doc:"it works"`
+	Detail string `json:"detail,omitempty" doc:"what is wrong with it"`
+}
+
+// Limits are the farm's bounds (GET /v1/limits).
+type Limits struct {
+	MaxBodyBytes  int64 `json:"max_body_bytes" doc:"JSON body"`
+	MaxCodeBytes  int64 `json:"max_code_bytes" doc:"code of one execution"`
+	MaxFileBytes  int64 `json:"max_file_bytes" doc:"one uploaded file or tar"`
+	MaxInputBytes int64 `json:"max_input_bytes" doc:"files of one run, together"`
+
+	TimeoutDefaultSeconds int `json:"timeout_default_seconds" doc:"timeout_seconds when none is given"`
+	TimeoutMaxSeconds     int `json:"timeout_max_seconds" doc:"largest timeout_seconds"`
+	WaitMaxSeconds        int `json:"wait_max_seconds" doc:"largest wait; more counts as this"`
+
+	TTLDefaultSeconds  int `json:"ttl_default_seconds" doc:"ttl_seconds when none is given"`
+	TTLMinSeconds      int `json:"ttl_min_seconds" doc:"smallest ttl_seconds"`
+	TTLMaxSeconds      int `json:"ttl_max_seconds" doc:"largest ttl_seconds"`
+	IdleDefaultSeconds int `json:"idle_default_seconds" doc:"idle_seconds when none is given; 0: no such limit"`
+	IdleMinSeconds     int `json:"idle_min_seconds" doc:"smallest idle_seconds that is not 0"`
+
+	Memory IntRange   `json:"memory_mb" doc:"memory of a sandbox"`
+	CPUs   FloatRange `json:"cpus" doc:"cores of a sandbox"`
+	PIDs   IntRange   `json:"pids" doc:"processes and threads of a sandbox"`
+	Disk   IntRange   `json:"disk_mb" doc:"workspace of a sandbox"`
+
+	MaxEnv        int `json:"max_env" doc:"variables of one request"`
+	MaxEnvBytes   int `json:"max_env_bytes" doc:"names and values of them, together"`
+	MaxLabels     int `json:"max_labels" doc:"labels of a sandbox"`
+	MaxLabelBytes int `json:"max_label_bytes" doc:"key or value of a label"`
+	MaxNameBytes  int `json:"max_name_bytes" doc:"name of a sandbox"`
+	MaxCommands   int `json:"max_commands" doc:"commands of one job"`
+	MaxBatch      int `json:"max_batch" doc:"jobs of one batch"`
+	MaxContexts   int `json:"max_contexts" doc:"kernels of a sandbox"`
+	MaxWaiting    int `json:"max_waiting" doc:"jobs that wait in one sandbox's line"`
+
+	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`
+	MaxStreamEvents    int   `json:"max_stream_event_bytes" doc:"output of a stream sent as events"`
+	MaxInlineRich      int   `json:"max_inline_rich_bytes" doc:"rich result kept in the result"`
+	MaxArtifacts       int   `json:"max_artifacts" doc:"files of one run"`
+	MaxArtifactBytes   int64 `json:"max_artifact_bytes" doc:"one artifact"`
+	LinkSeconds        int   `json:"link_seconds" doc:"life of a presigned link"`
+	RetentionSeconds   int   `json:"retention_seconds" doc:"how long finished jobs and artifacts are kept"`
+	ClosedSeconds      int   `json:"closed_seconds" doc:"how long closed sandboxes stay readable"`
+	IdempotencySeconds int   `json:"idempotency_seconds" doc:"how long an Idempotency-Key is remembered"`
+	MaxQueued          int   `json:"max_queued" doc:"unfinished jobs of a tenant"`
+}
+
+// IntRange bounds a whole number.
+type IntRange struct {
+	Default int `json:"default" doc:"when nothing is said"`
+	Min     int `json:"min" doc:"smallest"`
+	Max     int `json:"max" doc:"largest"`
+}
+
+// FloatRange bounds a number.
+type FloatRange struct {
+	Default float64 `json:"default" doc:"when nothing is said"`
+	Min     float64 `json:"min" doc:"smallest"`
+	Max     float64 `json:"max" doc:"largest"`
+}

@@ -1,0 +1,11 @@
+package wire
+
+// Problem is an error by RFC 9457; its media type is application/problem+json.
+type Problem struct {
+	Type      string `json:"type" doc:"about:blank: the title says it all"`
+	Title     string `json:"title" doc:"the kind of problem"`
+	Status    int    `json:"status" doc:"status code of the answer"`
+	Detail    string `json:"detail" doc:"what is wrong and what to do"`
+	Code      string `json:"code" doc:"kind of the error" enum:"invalid,unauthorized,not_found,conflict,too_large,exhausted,unavailable,internal"`
+	RequestID string `json:"request_id" doc:"id of the request, found in the server's log"`
+}

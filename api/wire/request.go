@@ -1,0 +1,100 @@
+package wire
+
+// CreateRequest is the body of POST /v1/sandboxes. Nil means that the caller did not say: the farm's default counts.
+type CreateRequest struct {
+	Name        string            `json:"name,omitempty" doc:"name of the sandbox; need not be unique"`
+	Image       *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`
+	GPU         *GPU              `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
+	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
+	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
+	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
+	Packages    []string          `json:"packages,omitempty" doc:"packages to install (not enabled yet)"`
+	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
+	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no such limit"`
+	Labels      map[string]string `json:"labels,omitempty" doc:"labels to find it by"`
+	CallbackURL string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// ResourcesRequest is what a caller asks for. Nil: the farm's default.
+type ResourcesRequest struct {
+	MemoryMB *int     `json:"memory_mb,omitempty" doc:"MiB of memory"`
+	CPUs     *float64 `json:"cpus,omitempty" doc:"cores"`
+	PIDs     *int     `json:"pids,omitempty" doc:"processes and threads"`
+	DiskMB   *int     `json:"disk_mb,omitempty" doc:"MiB of the workspace"`
+}
+
+// UpdateRequest is the body of PATCH /v1/sandboxes/{id}. What is absent stays as it is; labels replace all labels.
+type UpdateRequest struct {
+	Name        *string            `json:"name,omitempty" doc:"new name"`
+	TTLSeconds  *int               `json:"ttl_seconds,omitempty" doc:"new life, from now"`
+	IdleSeconds *int               `json:"idle_seconds,omitempty" doc:"new life after the end of the last use; 0: no such limit"`
+	Labels      *map[string]string `json:"labels,omitempty" doc:"the new labels; they replace the old ones"`
+}
+
+// ExecuteRequest is the body of POST /v1/sandboxes/{id}/execute.
+type ExecuteRequest struct {
+	Code           string            `json:"code" doc:"the code" required:"true"`
+	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
+	Context        *string           `json:"context,omitempty" doc:"name of the kernel; each keeps its own variables" default:"default"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
+	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install packages that the code imports (not enabled yet)"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution alone"`
+	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// CommandRequest is the body of POST /v1/sandboxes/{id}/commands: one command or several.
+type CommandRequest struct {
+	Command         *string           `json:"command,omitempty" doc:"one shell command or script"`
+	Commands        []string          `json:"commands,omitempty" doc:"several, one after the other"`
+	Cwd             string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
+	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands alone"`
+	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all of them together" default:"300"`
+	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"go on after a command that failed"`
+	Background      bool              `json:"background,omitempty" doc:"do not hold back the jobs behind it"`
+	CallbackURL     string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// RunRequest is the body of POST /v1/run: code in a fresh sandbox that is closed afterwards.
+type RunRequest struct {
+	Code           string            `json:"code" doc:"the code" required:"true"`
+	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
+	Packages       []string          `json:"packages,omitempty" doc:"packages to install (not enabled yet)"`
+	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install packages that the code imports (not enabled yet)"`
+	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
+	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
+	GPU            *GPU              `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
+	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
+	Image          *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`
+	Labels         map[string]string `json:"labels,omitempty" doc:"labels of the sandbox"`
+	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// InputFile is a file that comes with a run: content is text, content_base64 any bytes.
+type InputFile struct {
+	Path          string  `json:"path" doc:"path in the workspace" required:"true"`
+	Content       *string `json:"content,omitempty" doc:"text of the file"`
+	ContentBase64 *string `json:"content_base64,omitempty" doc:"bytes of the file, in base64"`
+}
+
+// PackagesRequest is the body of POST /v1/sandboxes/{id}/packages.
+type PackagesRequest struct {
+	Packages    []string `json:"packages" doc:"names, with a version if wanted: numpy, pandas>=2" required:"true"`
+	Manager     *string  `json:"manager,omitempty" doc:"the installer" enum:"pip,npm" default:"pip"`
+	CallbackURL string   `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// MoveRequest is the body of POST /v1/sandboxes/{id}/files/move.
+type MoveRequest struct {
+	From        string `json:"from" doc:"path in the workspace" required:"true"`
+	To          string `json:"to" doc:"new path in the workspace" required:"true"`
+	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// ControlRequest is the optional body of interrupt, restart, hibernate and resume.
+type ControlRequest struct {
+	Context     string `json:"context,omitempty" doc:"one kernel (interrupt, restart); absent: all of them"`
+	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}

@@ -1,0 +1,164 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Result is what a job produced: exactly one field is set, by the kind of the job. In JSON only that field's content
+// is there, without its name.
+type Result struct {
+	Execute *ExecuteResult
+	Command *CommandResult
+	File    *FileResult
+	Install *InstallResult
+	Note    *NoteResult // jobs that produce nothing else
+}
+
+// ExecuteResult is the outcome of code.
+type ExecuteResult struct {
+	Stdout           string         `json:"stdout" doc:"what the code printed; over 1 MiB head and tail"`
+	Stderr           string         `json:"stderr" doc:"what the code wrote to standard error; over 1 MiB head and tail"`
+	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
+	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
+	Results          []Rich         `json:"results" doc:"displayed values, one entry for each MIME type"`
+	Artifacts        []Artifact     `json:"artifacts" doc:"every file of the workspace that is new or changed"`
+	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
+	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
+	Truncated        Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	KernelRestarted  bool           `json:"kernel_restarted" doc:"the kernel is a new one: variables are gone"`
+	FreshProcess     bool           `json:"fresh_process" doc:"the code ran in a process of its own, because the image has no kernel for the language"`
+	Installed        []InstalledOne `json:"installed" doc:"packages that were installed for the code"`
+	Notes            []string       `json:"notes" doc:"what the caller should know, a sentence each"`
+}
+
+// Truncated says which streams were cut to head and tail.
+type Truncated struct {
+	Stdout bool `json:"stdout" doc:"stdout was cut"`
+	Stderr bool `json:"stderr" doc:"stderr was cut"`
+}
+
+// CodeError is an error of the caller's code.
+type CodeError struct {
+	Name      string   `json:"name" doc:"class of the exception; KernelDied or OutOfMemory when the kernel ended"`
+	Value     string   `json:"value" doc:"text of the exception"`
+	Traceback []string `json:"traceback" doc:"lines of the traceback, without colours"`
+}
+
+// Rich is one MIME type of one displayed value: text as it is, anything else base64, or behind a link when it is large.
+type Rich struct {
+	Mime       string `json:"mime" doc:"MIME type"`
+	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
+	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`
+	URL        string `json:"url,omitempty" doc:"link to a large value"`
+}
+
+// CommandResult is the outcome of commands, as far as they ran.
+type CommandResult struct {
+	Results          []CommandOutcome `json:"results" doc:"one entry for each command that ran"`
+	Artifacts        []Artifact       `json:"artifacts" doc:"every file of the workspace that is new or changed"`
+	ArtifactsSkipped int              `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
+	Notes            []string         `json:"notes" doc:"what the caller should know, a sentence each"`
+}
+
+// CommandOutcome is the outcome of one command.
+type CommandOutcome struct {
+	Command    string    `json:"command" doc:"the command"`
+	ExitCode   int       `json:"exit_code" doc:"its exit code; 128+signal for a kill"`
+	Stdout     string    `json:"stdout" doc:"its standard output; over 1 MiB head and tail"`
+	Stderr     string    `json:"stderr" doc:"its standard error; over 1 MiB head and tail"`
+	Truncated  Truncated `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	DurationMS float64   `json:"duration_ms" doc:"milliseconds it took"`
+}
+
+// FileResult is the outcome of an operation on files.
+type FileResult struct {
+	Entries []FileEntry `json:"entries" doc:"the files and directories it touched or found"`
+	Notes   []string    `json:"notes" doc:"what the caller should know, a sentence each"`
+}
+
+// InstallResult is the outcome of an install.
+type InstallResult struct {
+	Packages []InstalledOne `json:"packages" doc:"one entry for each package that was asked for"`
+	Stdout   string         `json:"stdout" doc:"what the installer printed"`
+	Stderr   string         `json:"stderr" doc:"what the installer wrote to standard error"`
+}
+
+// InstalledOne is the outcome for one package.
+type InstalledOne struct {
+	Name      string `json:"name" doc:"name of the package"`
+	Requested string `json:"requested" doc:"what was asked for"`
+	Version   string `json:"version" doc:"the version that is there now"`
+	Status    string `json:"status" doc:"how it went" enum:"installed,failed"`
+	Message   string `json:"message" doc:"why it failed"`
+}
+
+// NoteResult is the result of a job that produces nothing but remarks.
+type NoteResult struct {
+	Notes []string `json:"notes" doc:"what the caller should know, a sentence each"`
+}
+
+// MarshalJSON writes the content of the field that is set, and {} when none is.
+func (r Result) MarshalJSON() ([]byte, error) {
+	switch {
+	case r.Execute != nil:
+		return encode(r.Execute)
+	case r.Command != nil:
+		return encode(r.Command)
+	case r.File != nil:
+		return encode(r.File)
+	case r.Install != nil:
+		return encode(r.Install)
+	case r.Note != nil:
+		return encode(r.Note)
+	default:
+		return []byte("{}"), nil
+	}
+}
+
+// UnmarshalJSON tells the kinds apart by the field that only one of them has.
+func (r *Result) UnmarshalJSON(data []byte) error {
+	*r = Result{}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return fmt.Errorf("decode result: %w", err)
+	}
+	if keys == nil {
+		return nil
+	}
+	has := func(key string) bool { _, ok := keys[key]; return ok }
+	var into any
+	switch {
+	case has("packages"):
+		r.Install = new(InstallResult)
+		into = r.Install
+	case has("exit_code"):
+		r.Execute = new(ExecuteResult)
+		into = r.Execute
+	case has("results"):
+		r.Command = new(CommandResult)
+		into = r.Command
+	case has("entries"):
+		r.File = new(FileResult)
+		into = r.File
+	default:
+		r.Note = new(NoteResult)
+		into = r.Note
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("decode result: %w", err)
+	}
+	return nil
+}
+
+// encode is json.Marshal without the escapes for HTML: output of code is full of < and &.
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode result: %w", err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
