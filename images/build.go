@@ -1,0 +1,69 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/pyindex"
+)
+
+// Builder is what building needs of an engine.
+type Builder interface {
+	HasImage(ctx context.Context, ref string) (bool, error)
+	Build(ctx context.Context, spec engine.BuildSpec, progress func(farm.Progress)) error
+	Tag(ctx context.Context, ref, tag string) error
+}
+
+var _ Builder = (*engine.Engine)(nil)
+
+// Options of a build. The zero value builds on sandfarm/base:latest with packages from PyPI.
+type Options struct {
+	Base     string       // image to build on; empty: "sandfarm/base:latest". A change of it alone does not build again
+	IndexURL string       // Python package index; empty: PyPI
+	FilesURL string       // where the index's links lead, when not to its own host; empty: PyPI's
+	Logger   *slog.Logger // nil: nothing is logged
+}
+
+// Build makes sure that the engine has the image as it is defined now, and gives its name there. It also gets the tag
+// ":latest". An image that is there is not built again. Python packages come through an index on this host's loopback,
+// which the build reaches over the host's network: the engine must run on this host. Progress may be nil.
+func Build(ctx context.Context, name string, b Builder, opts Options, progress func(farm.Progress)) (ref string, err error) {
+	d, err := Find(name)
+	if err != nil {
+		return "", err
+	}
+	ref, latest := d.Ref(), "sandfarm/"+name+":latest"
+	there, err := b.HasImage(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("look for image %s: %w", ref, err)
+	}
+	if there {
+		if err := b.Tag(ctx, ref, latest); err != nil {
+			return "", fmt.Errorf("tag image %s: %w", ref, err)
+		}
+		return ref, nil
+	}
+	index, err := pyindex.Serve(ctx, pyindex.Config{IndexURL: opts.IndexURL, FilesURL: opts.FilesURL, Logger: opts.Logger})
+	if err != nil {
+		return "", fmt.Errorf("serve package index: %w", err)
+	}
+	defer func() { err = errors.Join(err, index.Close()) }()
+	err = b.Build(ctx, engine.BuildSpec{
+		Context: d.Files,
+		Tags:    []string{ref, latest},
+		Args: map[string]string{
+			"BASE": cmp.Or(opts.Base, "sandfarm/base:latest"), "PIP_INDEX_URL": index.URL(), "PIP_TRUSTED_HOST": "127.0.0.1",
+		},
+		Labels:  map[string]string{engine.LabelHash: d.Hash},
+		Network: "host",
+	}, progress)
+	if err != nil {
+		return "", fmt.Errorf("build image %s: %w", name, err)
+	}
+	return ref, nil
+}
