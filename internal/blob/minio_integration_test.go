@@ -1,0 +1,113 @@
+//go:build integration
+
+package blob_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/blob/blobtest"
+)
+
+// minioPatience bounds the start of a MinIO server on a busy machine.
+const minioPatience = time.Minute
+
+func TestMinIO(t *testing.T) {
+	t.Parallel()
+	url := startMinIO(t)
+	blobtest.Run(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
+}
+
+// startMinIO runs a MinIO server with a folder of its own until the test ends.
+func startMinIO(t testing.TB) string {
+	t.Helper()
+	binary := minioBinary(t)
+	addr := freeAddr(t)
+	out, err := os.Create(filepath.Join(t.TempDir(), "minio.log"))
+	if err != nil {
+		t.Fatalf("create log: %v", err)
+	}
+	cmd := exec.Command(binary, "server", "--quiet", "--address", addr, t.TempDir())
+	cmd.Env = append(os.Environ(), "MINIO_ROOT_USER="+accessKey, "MINIO_ROOT_PASSWORD="+secretKey, "MINIO_BROWSER=off")
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start MinIO: %v", err)
+	}
+	exited := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() { _ = cmd.Wait(); close(exited) })
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		wait.Wait()
+		_ = out.Close()
+	})
+	url := "http://" + addr
+	ctx, cancel := context.WithTimeout(t.Context(), minioPatience)
+	defer cancel()
+	for !ready(ctx, url) {
+		select {
+		case <-exited:
+			said, _ := os.ReadFile(out.Name())
+			t.Fatalf("MinIO ended: %s", said)
+		case <-ctx.Done():
+			t.Fatalf("MinIO was not ready within %s", minioPatience)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return url
+}
+
+func minioBinary(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("SANDFARM_TEST_MINIO"); path != "" {
+		return path
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatalf("find home: %v", err)
+	}
+	path := filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "sandfarm", "bin", "minio")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("find MinIO: %v (set SANDFARM_TEST_MINIO)", err)
+	}
+	return path
+}
+
+func ready(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/minio/health/ready", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// freeAddr finds a loopback address that nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("find free port: %v", err)
+	}
+	defer func() { _ = l.Close() }()
+	return fmt.Sprint(l.Addr())
+}
+
+// BenchmarkPutMinIO is BenchmarkPut against a real MinIO server.
+func BenchmarkPutMinIO(b *testing.B) { benchmarkPut(b, startMinIO(b)) }
