@@ -25,6 +25,7 @@ type Worker struct {
 	Sandboxes int       `json:"sandboxes"`
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`
+	Problem   string    `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
 }
 
 // The queues. Sandboxes that exist are served by the queue of their node.

@@ -1,0 +1,77 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// deliverTimeout bounds one delivery; receivers should answer first and work later. Standard Webhooks names 15 to 30 s.
+const deliverTimeout = 20 * time.Second
+
+// Sender posts messages. It never follows redirects and never reuses a proxy of the environment: the address that was
+// checked is the address that is dialled.
+type Sender struct {
+	client *http.Client
+}
+
+// errPrivate says that a name led to an address that is not public when it was dialled.
+var errPrivate = errors.New("the address is not public")
+
+// NewSender makes a sender under a policy.
+func NewSender(policy Policy) *Sender {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		if policy.AllowPrivate {
+			return nil
+		}
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || !Public(to.Addr()) {
+			return fmt.Errorf("dial %s: %w", address, errPrivate)
+		}
+		return nil
+	}}
+	return &Sender{client: &http.Client{
+		Timeout:       deliverTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: 5 * time.Second, MaxIdleConns: 32, IdleConnTimeout: 30 * time.Second,
+			MaxResponseHeaderBytes: 16 << 10,
+		},
+	}}
+}
+
+// Post delivers one message. It succeeds when the receiver answers 2xx. gone is true when the receiver asked not to be
+// told again (410), or can never be reached (a private address): there is no use in trying again.
+func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, at time.Time) (gone bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return true, fmt.Errorf("make callback: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Sandfarm-Callback/1")
+	req.Header.Set("Webhook-Id", id)
+	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
+	req.Header.Set("Webhook-Signature", Sign(secret, id, at, body))
+	answer, err := s.client.Do(req)
+	if err != nil {
+		return errors.Is(err, errPrivate), fmt.Errorf("send callback: %w", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)
+	switch {
+	case answer.StatusCode >= 200 && answer.StatusCode < 300:
+		return false, nil
+	case answer.StatusCode == http.StatusGone:
+		return true, errors.New("send callback: the receiver answered 410 Gone")
+	default:
+		return false, fmt.Errorf("send callback: the receiver answered %d", answer.StatusCode)
+	}
+}

@@ -1,0 +1,100 @@
+package webhook_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/webhook"
+)
+
+// The example of the Standard Webhooks specification's reference libraries.
+func TestSignIsStandardWebhooks(t *testing.T) {
+	t.Parallel()
+	secret := []byte{0x31, 0xf2, 0xa0, 0x9e, 0x46, 0x56, 0x1c, 0x8e, 0x8b, 0x45, 0x8c, 0xe4}
+	a := webhook.Sign(secret, "msg_1", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	if !strings.HasPrefix(a, "v1,") || len(a) != len("v1,")+44 {
+		t.Fatalf("signature %q has another form", a)
+	}
+	if a == webhook.Sign(secret, "msg_2", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)) ||
+		a == webhook.Sign(secret, "msg_1", time.Unix(1614265331, 0), []byte(`{"test": 2432232314}`)) ||
+		a == webhook.Sign(webhook.TenantSecret(secret, "x"), "msg_1", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)) {
+		t.Fatal("id, time and key are part of the signature")
+	}
+}
+
+func TestPublic(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"1.1.1.1": true, "2606:4700::1111": true,
+		"127.0.0.1": false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false,
+		"100.64.0.1": false, "0.0.0.0": false, "::1": false, "fc00::1": false, "fe80::1": false, "::ffff:127.0.0.1": false,
+		"64:ff9b::7f00:1": false, "2002:7f00:1::": false, "224.0.0.1": false, "255.255.255.255": false, "240.0.0.1": false,
+	} {
+		if got := webhook.Public(netip.MustParseAddr(address)); got != want {
+			t.Errorf("Public(%s) is %v", address, got)
+		}
+	}
+}
+
+type names map[string][]string
+
+func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	var ips []netip.Addr
+	for _, a := range n[host] {
+		ips = append(ips, netip.MustParseAddr(a))
+	}
+	return ips, nil
+}
+
+func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
+	t.Parallel()
+	p := webhook.Policy{Resolver: names{"good.example": {"1.1.1.1"}, "mixed.example": {"1.1.1.1", "10.0.0.1"}, "inner.example": {"::1"}}}
+	for url, ok := range map[string]bool{
+		"https://good.example/hook": true, "http://1.1.1.1/": true,
+		"https://mixed.example/": false, "https://inner.example/": false, "https://nowhere.example/": false,
+		"file:///etc/passwd": false, "not a url": false, "http://127.0.0.1:8000/": false, "http://[::1]/": false, "http://u:p@good.example/": false,
+		"https://good.example/" + strings.Repeat("x", webhook.MaxURLBytes): false,
+	} {
+		err := p.Check(t.Context(), url)
+		if ok && err != nil || !ok && farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("Check(%.60s) gave %v", url, err)
+		}
+	}
+}
+
+func TestPostIsSignedAndNeverReachesPrivateAddresses(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	var body string
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got, body = r.Header.Clone(), string(b)
+		if r.URL.Path == "/gone" {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	defer receiver.Close()
+	secret, at := []byte("k"), time.Unix(1_700_000_000, 0)
+	if gone, err := webhook.NewSender(webhook.Policy{}).Post(t.Context(), receiver.URL, "job_1", secret, []byte("{}"), at); err == nil || !gone || got != nil {
+		t.Fatalf("loopback was reached: gone %v, error %v", gone, err)
+	}
+	sender := webhook.NewSender(webhook.Policy{AllowPrivate: true})
+	if _, err := sender.Post(t.Context(), receiver.URL, "job_1", secret, []byte(`{"a":1}`), at); err != nil {
+		t.Fatal(err)
+	}
+	if got.Get("webhook-id") != "job_1" || got.Get("webhook-timestamp") != strconv.FormatInt(at.Unix(), 10) ||
+		got.Get("webhook-signature") != webhook.Sign(secret, "job_1", at, []byte(body)) || body != `{"a":1}` {
+		t.Fatalf("headers %v, body %q", got, body)
+	}
+	if gone, err := sender.Post(t.Context(), receiver.URL+"/gone", "job_1", secret, nil, at); err == nil || !gone {
+		t.Fatalf("410 means never again: %v %v", gone, err)
+	}
+}

@@ -1,0 +1,42 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Config holds the settings of a scheduler.
+type Config struct {
+	ExpireEvery time.Duration `toml:"expire_every" default:"1s" doc:"How often sandboxes whose time is up are looked for."`
+	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" doc:"How often jobs that no queue or no living worker holds are looked for."`
+	RetainEvery time.Duration `toml:"retain_every" default:"1m" doc:"How often expired artifacts are removed from the object store."`
+
+	Limits farm.Limits `toml:"-"`
+}
+
+func (c Config) withDefaults() Config {
+	for field, value := range map[*time.Duration]time.Duration{
+		&c.ExpireEvery: time.Second, &c.SweepEvery: 2 * time.Second, &c.RetainEvery: time.Minute,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	if c.Limits == (farm.Limits{}) {
+		c.Limits = farm.DefaultLimits()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	for name, d := range map[string]time.Duration{"expire_every": c.ExpireEvery, "sweep_every": c.SweepEvery, "retain_every": c.RetainEvery} {
+		if d < 10*time.Millisecond {
+			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}

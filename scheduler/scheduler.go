@@ -1,0 +1,153 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const (
+	// leaseTTL is how long a scheduler leads without renewing; another takes over after that.
+	leaseTTL = 5 * time.Second
+	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
+	stepTimeout = time.Minute
+	// batch is how many records one step looks at, for each tenant.
+	batch = 200
+)
+
+// Records are the scheduler's view of the store.
+type Records interface {
+	Lock(ctx context.Context, name, owner string, ttl time.Duration) (bool, error)
+	Unlock(ctx context.Context, name, owner string) error
+	Tenants(ctx context.Context) ([]string, error)
+	Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
+	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
+	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error
+}
+
+// Jobs accepts jobs and sweeps what no queue holds.
+type Jobs interface {
+	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
+	Sweep(ctx context.Context, tenant string) (int, error)
+}
+
+// Blobs removes objects.
+type Blobs interface {
+	Delete(ctx context.Context, keys ...string) error
+}
+
+// Deps are what a scheduler works with; all are needed.
+type Deps struct {
+	Records Records
+	Jobs    Jobs
+	Blobs   Blobs
+	Log     *slog.Logger
+}
+
+// Scheduler runs the loops.
+type Scheduler struct {
+	cfg  Config
+	deps Deps
+	id   string
+	log  *slog.Logger
+
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	leads bool
+}
+
+// New makes a scheduler; nothing is started.
+func New(cfg Config, deps Deps) (*Scheduler, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log}, nil
+}
+
+// Start begins the loops.
+func (s *Scheduler) Start(ctx context.Context) error {
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.loop(ctx, leaseTTL/4, s.lead)
+	s.loop(ctx, s.cfg.ExpireEvery, s.whenLeading(s.expire))
+	s.loop(ctx, s.cfg.SweepEvery, s.whenLeading(s.sweep))
+	s.loop(ctx, s.cfg.RetainEvery, s.whenLeading(s.retain))
+	return nil
+}
+
+// Stop ends the loops and waits for them. It may be called again, and before Start.
+func (s *Scheduler) Stop() {
+	if s.stop == nil {
+		return
+	}
+	s.stop()
+	s.wg.Wait()
+	if s.leading() {
+		ctx, done := context.WithTimeout(context.Background(), time.Second)
+		defer done()
+		_ = s.deps.Records.Unlock(ctx, "scheduler", s.id) // it lapses by itself as well
+		s.setLeading(false)
+	}
+}
+
+func (s *Scheduler) loop(ctx context.Context, every time.Duration, step func(context.Context) error) {
+	s.wg.Go(func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			s.once(ctx, step)
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	})
+}
+
+func (s *Scheduler) once(ctx context.Context, step func(context.Context) error) {
+	ctx, done := context.WithTimeout(ctx, stepTimeout)
+	defer done()
+	if err := step(ctx); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "a periodic step did not succeed; it is tried again", "error", err)
+	}
+}
+
+func (s *Scheduler) lead(ctx context.Context) error {
+	held, err := s.deps.Records.Lock(ctx, "scheduler", s.id, leaseTTL)
+	if err != nil {
+		s.setLeading(false)
+		return err
+	}
+	if held && !s.leading() {
+		s.log.InfoContext(ctx, "scheduler leads", "scheduler_id", s.id)
+	}
+	s.setLeading(held)
+	return nil
+}
+
+func (s *Scheduler) whenLeading(step func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !s.leading() {
+			return nil
+		}
+		return step(ctx)
+	}
+}
+
+func (s *Scheduler) leading() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leads
+}
+
+func (s *Scheduler) setLeading(leads bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leads = leads
+}

@@ -1,0 +1,76 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// each calls step for every tenant and joins the errors: one tenant's trouble is not another's.
+func (s *Scheduler) each(ctx context.Context, step func(ctx context.Context, tenant string) error) error {
+	tenants, err := s.deps.Records.Tenants(ctx)
+	if err != nil {
+		return fmt.Errorf("list tenants: %w", err)
+	}
+	var errs []error
+	for _, tenant := range tenants {
+		errs = append(errs, step(ctx, tenant))
+	}
+	return errors.Join(errs...)
+}
+
+// expire submits a close job for every sandbox whose time is up.
+func (s *Scheduler) expire(ctx context.Context) error {
+	return s.each(ctx, func(ctx context.Context, tenant string) error {
+		due, err := s.deps.Records.Due(ctx, tenant, batch)
+		if err != nil {
+			return fmt.Errorf("find expired sandboxes: %w", err)
+		}
+		var errs []error
+		for _, sandbox := range due {
+			job := &farm.Job{
+				ID: farm.NewID(farm.JobPrefix), Tenant: tenant, Kind: farm.KindClose, SandboxID: sandbox.ID,
+				State: farm.JobQueued, CreatedAt: time.Now().UTC(), Inline: true,
+			}
+			request := &farm.Request{Close: &farm.CloseRequest{Expired: true, Reason: "Its time was up."}}
+			_, err := s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
+			if code := farm.CodeOf(err); err != nil && code != farm.CodeConflict && code != farm.CodeNotFound {
+				errs = append(errs, fmt.Errorf("close sandbox %s: %w", sandbox.ID, err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// sweep puts accepted jobs back into queues, and takes jobs away from dead workers.
+func (s *Scheduler) sweep(ctx context.Context) error {
+	return s.each(ctx, func(ctx context.Context, tenant string) error {
+		n, err := s.deps.Jobs.Sweep(ctx, tenant)
+		if n > 0 {
+			s.log.InfoContext(ctx, "jobs were given to the queues again", "tenant", tenant, "jobs", n)
+		}
+		return err
+	})
+}
+
+// retain removes artifacts whose time is up: the object first, then the record, so that nothing is left unnamed.
+func (s *Scheduler) retain(ctx context.Context) error {
+	return s.each(ctx, func(ctx context.Context, tenant string) error {
+		expired, err := s.deps.Records.ExpiredArtifacts(ctx, tenant, batch)
+		if err != nil || len(expired) == 0 {
+			return err
+		}
+		keys := make([]string, 0, len(expired))
+		for _, a := range expired {
+			keys = append(keys, a.Key)
+		}
+		if err := s.deps.Blobs.Delete(ctx, keys...); err != nil {
+			return fmt.Errorf("remove expired artifacts: %w", err)
+		}
+		return s.deps.Records.DeleteArtifacts(ctx, expired)
+	})
+}

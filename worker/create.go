@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// User ids of sandboxes: one of their own for each, so that limits which the kernel counts by user are not shared.
+const (
+	firstUID = 20_000
+	uidRange = 40_000
+)
+
+// create makes a sandbox ready.
+func (w *Worker) create(ctx context.Context, r *run) (verdict, error) {
+	if _, err := w.ready(ctx, r); err != nil {
+		return verdict{}, w.abandon(ctx, r, err)
+	}
+	return verdict{state: farm.JobCompleted}, nil
+}
+
+// ready brings the job's sandbox from queued to ready. Every step may be done again by a worker that takes over.
+func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, error) {
+	sandbox := r.Sandbox
+	if sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy {
+		return sandbox, nil // the worker before came this far
+	}
+	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
+	defer done()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // ends with ctx
+		select {
+		case <-r.cancel:
+			stop(errCanceled)
+		case <-ctx.Done():
+		}
+	}()
+	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxStarting, Node: w.node})
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	container, err := w.start(ctx, moved)
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	moved.Container = container
+	c, err := w.link(ctx, moved)
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	if err := c.StartKernel(ctx, "default", "python"); err != nil && farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeNotFound {
+		return nil, causeOr(ctx, fmt.Errorf("start kernel: %w", err))
+	}
+	moved, err = w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxReady, Node: w.node, Container: container, Touch: true})
+	if err != nil {
+		return nil, causeOr(ctx, err)
+	}
+	w.log.InfoContext(ctx, "sandbox ready", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "image", sandbox.Spec.Image, "job_id", r.Job.ID)
+	return moved, nil
+}
+
+// start makes and starts the container; one that is there already is taken.
+func (w *Worker) start(ctx context.Context, s *farm.Sandbox) (string, error) {
+	image, err := w.image(ctx, s.Spec.Image)
+	if err != nil {
+		return "", err
+	}
+	id, err := w.engine.Create(ctx, w.containerSpec(s, image))
+	if err != nil {
+		return "", fmt.Errorf("create container: %w", err)
+	}
+	if err := w.engine.Start(ctx, id); err != nil {
+		return "", fmt.Errorf("start container: %w", err)
+	}
+	return id, nil
+}
+
+func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(s.ID))
+	env := maps.Clone(s.Spec.Env)
+	return engine.Spec{
+		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: w.node,
+		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: []string{agent.BinaryPath, "init"},
+		UID: firstUID + int(hash.Sum32()%uidRange), Env: env,
+		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt,
+	}
+}
+
+// abandon cleans up after a sandbox that did not become ready, and says why.
+func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
+	if errors.Is(err, errStopping) || errors.Is(context.Cause(ctx), errStopping) {
+		return err
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer done()
+	current, serr := w.store.Sandbox(ctx, ref(r.Sandbox))
+	if serr == nil && current.State == farm.SandboxClosing || errors.Is(err, store.ErrMove) {
+		err = errCanceled // it was closed meanwhile; the close job removes the container
+	}
+	w.links.drop(r.Sandbox.ID)
+	if rerr := w.engine.Remove(ctx, containerOf(r.Sandbox)); rerr != nil {
+		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
+	}
+	reason := "It was cancelled before it was ready."
+	if !errors.Is(err, errCanceled) {
+		reason = farm.MessageOf(err)
+	}
+	if _, merr := w.store.MoveSandbox(ctx, store.Move{Ref: ref(r.Sandbox), To: farm.SandboxFailed, Reason: reason}); merr != nil && !errors.Is(merr, store.ErrMove) {
+		w.log.WarnContext(ctx, "failed sandbox was not recorded", "sandbox_id", r.Sandbox.ID, "error", merr)
+	}
+	w.endJobs(ctx, r.Sandbox, r.Job.ID, farm.JobCanceled, "The sandbox did not become ready: "+reason)
+	return err
+}
+
+// endJobs ends every open job of a sandbox but one.
+func (w *Worker) endJobs(ctx context.Context, s *farm.Sandbox, but string, state farm.JobState, message string) {
+	refs, err := w.store.Drain(ctx, ref(s))
+	if err != nil {
+		w.log.WarnContext(ctx, "open jobs of a sandbox are left to the sweeper", "sandbox_id", s.ID, "error", err)
+		return
+	}
+	for _, job := range refs {
+		if job.ID == but {
+			continue
+		}
+		if err := w.dispatch.Force(ctx, job, state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
+			w.log.WarnContext(ctx, "open job of a sandbox is left to the sweeper", "job_id", job.ID, "error", err)
+		}
+	}
+}
+
+func ref(s *farm.Sandbox) farm.Ref { return farm.Ref{Tenant: s.Tenant, ID: s.ID} }
+
+// causeOr gives the reason why a context ended, or else the error.
+func causeOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

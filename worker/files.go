@@ -1,0 +1,179 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// inlineRead is how many bytes of a file travel in the job's record instead of the object store.
+	inlineRead = 256 << 10
+	// maxEntries bounds a listing.
+	maxEntries = 50_000
+)
+
+// file does an operation on the workspace.
+func (w *Worker) file(ctx context.Context, r *run) (verdict, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer afterCancel(ctx, r, func() { stop(errCanceled) })()
+	c, err := w.link(ctx, r.Sandbox)
+	if err == nil {
+		var result *farm.FileResult
+		if result, err = w.fileOp(ctx, c, r); err == nil {
+			return verdict{state: farm.JobCompleted, result: &farm.Result{File: result}}, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return verdict{}, context.Cause(ctx)
+	}
+	if gone, ok := w.gone(ctx, r.Sandbox); ok {
+		return verdict{}, gone
+	}
+	return verdict{}, err
+}
+
+// afterCancel calls f when the job is cancelled, until the function that it gives is called.
+func afterCancel(ctx context.Context, r *run, f func()) func() {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-r.cancel:
+			f()
+		case <-done:
+		case <-ctx.Done():
+		}
+	}()
+	return func() { close(done) }
+}
+
+func (w *Worker) fileOp(ctx context.Context, c *client.Client, r *run) (*farm.FileResult, error) {
+	f := r.Request.File
+	switch f.Op {
+	case farm.FileList:
+		entries, more, err := c.List(ctx, f.Path, f.Recursive, maxEntries)
+		if err == nil && more {
+			err = farm.Errorf(farm.CodeTooLarge, "the directory holds more than %d entries: list a part of it", maxEntries)
+		}
+		return &farm.FileResult{Entries: entries}, err
+	case farm.FileStat:
+		return one(c.Stat(ctx, f.Path))
+	case farm.FileRead:
+		return w.readFile(ctx, c, r)
+	case farm.FileMkdir:
+		if err := c.Mkdir(ctx, f.Path); err != nil {
+			return nil, err
+		}
+		return one(c.Stat(ctx, f.Path))
+	case farm.FileDelete:
+		return &farm.FileResult{}, c.Remove(ctx, f.Path)
+	case farm.FileMove:
+		if err := c.Move(ctx, f.Path, f.To); err != nil {
+			return nil, err
+		}
+		return one(c.Stat(ctx, f.To))
+	case farm.FileWrite, farm.FileMany, farm.FileTar:
+		return w.writeFiles(ctx, c, r)
+	default:
+		return nil, farm.Invalidf("unknown operation %q on files", f.Op)
+	}
+}
+
+func one(entry farm.FileEntry, err error) (*farm.FileResult, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &farm.FileResult{Entries: []farm.FileEntry{entry}}, nil
+}
+
+func (w *Worker) writeFiles(ctx context.Context, c *client.Client, r *run) (*farm.FileResult, error) {
+	f := r.Request.File
+	result := &farm.FileResult{}
+	if f.Op == farm.FileTar {
+		err := w.staged(ctx, f.Staged, func(body io.Reader) error { return c.PutTar(ctx, f.Path, body) })
+		w.unstage(ctx, err, f.Staged)
+		return result, err
+	}
+	parts := f.Parts
+	if f.Op == farm.FileWrite && len(parts) == 0 {
+		parts = []farm.InputFile{{Path: f.Path, Staged: f.Staged, Size: f.Size}}
+	}
+	for _, part := range parts {
+		if err := w.putInput(ctx, r.Sandbox, part); err != nil {
+			return nil, fmt.Errorf("write %q: %w", part.Path, err)
+		}
+		entry, err := c.Stat(ctx, part.Path)
+		if err != nil {
+			return nil, fmt.Errorf("read back %q: %w", part.Path, err)
+		}
+		result.Entries = append(result.Entries, entry)
+	}
+	for _, part := range parts {
+		w.unstage(ctx, nil, part.Staged)
+	}
+	return result, nil
+}
+
+// staged opens an upload.
+func (w *Worker) staged(ctx context.Context, key string, use func(io.Reader) error) error {
+	r, _, err := w.blobs.Get(ctx, key, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read upload: %w", err)
+	}
+	return errors.Join(use(r), r.Close())
+}
+
+// unstage removes an upload that is not needed again: it was written, or it never can be.
+func (w *Worker) unstage(ctx context.Context, err error, key string) {
+	if key == "" || farm.CodeOf(err) == farm.CodeUnavailable {
+		return
+	}
+	if err := w.blobs.Delete(ctx, key); err != nil {
+		w.log.WarnContext(ctx, "upload is left to the sweeper", "error", err)
+	}
+}
+
+// readFile gives a file, or a part of it: inline when it is small, else through the object store.
+func (w *Worker) readFile(ctx context.Context, c *client.Client, r *run) (*farm.FileResult, error) {
+	f := r.Request.File
+	body, entry, err := c.Open(ctx, f.Path, f.Offset, f.Length)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	result := &farm.FileResult{Entries: []farm.FileEntry{entry}, Size: entry.Size}
+	result.Offset, result.Length = part(entry.Size, f.Offset, f.Length)
+	source := &exactReader{r: io.LimitReader(body, result.Length), left: result.Length}
+	if result.Length <= inlineRead && !f.Link {
+		result.Content = make([]byte, result.Length)
+		if _, err := io.ReadFull(source, result.Content); err != nil {
+			return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+		}
+		return result, nil
+	}
+	result.Staged = f.Staged
+	_, err = w.blobs.Put(ctx, f.Staged, source, result.Length, blob.PutOptions{ContentType: contentType(f.Path, nil)})
+	if err != nil && source.broken {
+		return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+	}
+	return result, err
+}
+
+// part resolves what was asked for against the file's size.
+func part(size, offset, length int64) (from, n int64) {
+	if offset < 0 {
+		offset = max(size+offset, 0)
+	}
+	offset = min(offset, size)
+	n = size - offset
+	if length > 0 {
+		n = min(n, length)
+	}
+	return offset, n
+}

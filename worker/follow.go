@@ -1,0 +1,307 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const (
+	// eventDelay lets output that comes together be sent together. It is far below what a reader notices.
+	eventDelay = 8 * time.Millisecond
+	// attachFor is how long a broken stream to a sandbox is dialled again before the job fails.
+	attachFor = 60 * time.Second
+	// overrun is how long after its timeout an execution may take to end: interrupt, kill, a new kernel, the list of files.
+	overrun = 2 * time.Minute
+)
+
+// errGone says that a sandbox's container no longer runs.
+var errGone = errors.New("the sandbox's container is gone")
+
+// execution is a job's code or commands in a sandbox, from the first frame to the outcome.
+type execution struct {
+	job     *farm.Job
+	request *farm.Request
+	sandbox *farm.Sandbox
+	collect *collector
+	staged  *stageLog
+	cancel  <-chan struct{} // closed when the job is to be cancelled
+	started func(context.Context)
+}
+
+// execute starts the job's execution in the sandbox, or attaches to it when a worker before has started it, and
+// follows it to its end. Its error is ours: the code's own end is in the collector.
+func (w *Worker) execute(ctx context.Context, e *execution) error {
+	published, err := w.publishedUpTo(ctx, e.job)
+	if err != nil {
+		return err
+	}
+	if e.staged, err = w.loadStageLog(ctx, e.job); err != nil {
+		return err
+	}
+	e.collect = newCollector(e.job, e.request, w.cfg.Limits, published)
+	if err := e.staged.replay(ctx, e.collect.add); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	if e.job.TimeoutSeconds > 0 && !background(e.request) {
+		limit := time.Duration(e.job.TimeoutSeconds)*time.Second + w.cfg.Grace + overrun
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+	}
+	var trouble time.Time
+	for {
+		err := w.attach(ctx, e)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrFenced), errors.Is(err, errHostile):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if gone, ok := w.gone(ctx, e.sandbox); ok {
+			return gone
+		}
+		if trouble.IsZero() {
+			trouble = time.Now()
+		}
+		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(trouble) > attachFor {
+			return err
+		}
+		w.log.WarnContext(ctx, "stream to a sandbox broke; dialling again", "job_id", e.job.ID, "sandbox_id", e.sandbox.ID, "error", err)
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// publishedUpTo is the last frame whose events a worker before has sent.
+func (w *Worker) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, error) {
+	if job.Attempt < 2 {
+		return 0, nil
+	}
+	last, err := w.store.LastEvent(ctx, job.Ref())
+	if err != nil {
+		return 0, fmt.Errorf("read last event: %w", err)
+	}
+	seq, _, _ := strings.Cut(last, "-")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil {
+		return 0, nil //nolint:nilerr // no event yet
+	}
+	return n, nil
+}
+
+// attach speaks to the agent until the final frame, or until the stream breaks.
+func (w *Worker) attach(ctx context.Context, e *execution) error {
+	c, err := w.link(ctx, e.sandbox)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx, e.job.ID, w.spec(e)); err != nil {
+		return fmt.Errorf("start execution: %w", err)
+	}
+	if e.started != nil {
+		e.started(ctx)
+		e.started = nil
+	}
+	frames, err := c.Frames(ctx, e.job.ID, e.staged.last+1)
+	if err != nil {
+		return fmt.Errorf("read execution: %w", err)
+	}
+	in := newFrameReader(frames)
+	defer in.stop()
+	return w.pump(ctx, e, c, in)
+}
+
+// pump moves frames into the collector and events out of it.
+func (w *Worker) pump(ctx context.Context, e *execution, c *client.Client, in *frameReader) error {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	waiting := false
+	cancel := e.cancel
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-cancel:
+			cancel = nil
+			if err := c.Stop(ctx, e.job.ID, agent.StopCancel); err != nil {
+				return fmt.Errorf("cancel execution: %w", err)
+			}
+		case <-timer.C:
+			waiting = false
+			if err := w.publish(ctx, e); err != nil {
+				return err
+			}
+		case item, ok := <-in.frames:
+			if !ok {
+				return fmt.Errorf("read execution: %w", io.ErrUnexpectedEOF)
+			}
+			if item.err != nil {
+				return fmt.Errorf("read execution: %w", item.err)
+			}
+			done, err := w.take(ctx, e, c, item.frame)
+			if err != nil || done {
+				return err
+			}
+			if len(e.collect.events) > 0 && !waiting {
+				timer.Reset(eventDelay)
+				waiting = true
+			}
+		}
+	}
+}
+
+// errHostile marks frames that no agent of ours sends.
+var errHostile = errors.New("the sandbox's agent broke the protocol")
+
+// take handles one frame. It reports whether it was the last.
+func (w *Worker) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
+	if f.Seq != e.staged.last+1 {
+		return false, fmt.Errorf("%w: frame %d after %d", errHostile, f.Seq, e.staged.last)
+	}
+	if err := e.collect.add(f); err != nil {
+		return false, fmt.Errorf("%w: %w", errHostile, err)
+	}
+	acked, err := e.staged.add(ctx, f)
+	if err != nil {
+		return false, err
+	}
+	if acked > 0 {
+		if err := c.Ack(ctx, e.job.ID, acked); err != nil {
+			return false, fmt.Errorf("acknowledge output: %w", err)
+		}
+	}
+	done = f.Type == agent.FrameFinal
+	if done || e.collect.bytes >= eventChunkBytes {
+		return done, w.publish(ctx, e)
+	}
+	return false, nil
+}
+
+func (w *Worker) publish(ctx context.Context, e *execution) error {
+	events := e.collect.take()
+	if len(events) == 0 {
+		return nil
+	}
+	err := w.persist(ctx, func(ctx context.Context) error { return w.store.AppendEvents(ctx, e.job.Ref(), events) })
+	if err != nil {
+		return fmt.Errorf("send events: %w", err)
+	}
+	return nil
+}
+
+func background(r *farm.Request) bool { return r.Command != nil && r.Command.Background }
+
+// spec is what the agent is told.
+func (w *Worker) spec(e *execution) agent.Spec {
+	s := agent.Spec{
+		Kind: farm.KindExecute, Grace: w.cfg.Grace,
+		Timeout:  time.Duration(e.job.TimeoutSeconds) * time.Second,
+		MaxFiles: w.cfg.Limits.MaxArtifacts, MaxFileBytes: w.cfg.Limits.MaxArtifactBytes,
+	}
+	if r := e.request.Execute; r != nil {
+		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
+	}
+	if r := e.request.Command; r != nil {
+		s.Kind = farm.KindCommand
+		s.Commands, s.Cwd, s.Env = r.Commands, r.Cwd, r.Env
+		s.ContinueOnError, s.Background = r.ContinueOnError, r.Background
+	}
+	return s
+}
+
+// frameReader reads ahead a little, so that output and events overlap.
+type frameReader struct {
+	frames chan frameItem
+	stopC  chan struct{}
+	source *client.Frames
+	done   chan struct{}
+}
+
+type frameItem struct {
+	frame agent.Frame
+	err   error
+}
+
+func newFrameReader(source *client.Frames) *frameReader {
+	r := &frameReader{frames: make(chan frameItem, 32), stopC: make(chan struct{}), source: source, done: make(chan struct{})}
+	go r.run()
+	return r
+}
+
+func (r *frameReader) run() {
+	defer close(r.done)
+	defer close(r.frames)
+	for {
+		f, err := r.source.Next()
+		select {
+		case r.frames <- frameItem{frame: f, err: err}:
+		case <-r.stopC:
+			return
+		}
+		if err != nil || f.Type == agent.FrameFinal {
+			return
+		}
+	}
+}
+
+func (r *frameReader) stop() {
+	close(r.stopC)
+	_ = r.source.Close()
+	<-r.done
+}
+
+// gone reports whether a sandbox's container has ended, with the reason. An engine that does not answer says nothing.
+func (w *Worker) gone(ctx context.Context, sandbox *farm.Sandbox) (error, bool) { //nolint:revive // the error is the finding
+	c, err := w.engine.Inspect(ctx, containerOf(sandbox))
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return errGone, true
+	case err != nil:
+		return nil, false
+	case c.OOMKilled && !c.Running:
+		return fmt.Errorf("%w: its memory limit of %d MiB was reached", errGone, sandbox.Spec.Resources.MemoryMB), true
+	case !c.Running:
+		return fmt.Errorf("%w: it ended with exit code %d", errGone, c.ExitCode), true
+	default:
+		return nil, false
+	}
+}
+
+// persist tries a write to Redis or the object store again while they do not answer.
+func (w *Worker) persist(ctx context.Context, write func(context.Context) error) error {
+	began := time.Now()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		err := write(ctx)
+		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable || time.Since(began) > w.cfg.UploadRetry {
+			return err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits, or gives the reason why it did not.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

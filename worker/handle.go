@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const (
+	// commitTimeout bounds writes that must be made even when the job's own time is over.
+	commitTimeout = 15 * time.Second
+	// queueCallbacks is the queue of finished jobs whose callers are to be told.
+	queueCallbacks = "callbacks"
+)
+
+// Reasons for which a job's context ends.
+var (
+	errStopping = errors.New("the worker is stopping")
+	errCanceled = errors.New("the job was cancelled")
+)
+
+// verdict is how a job ended. The zero value is no verdict.
+type verdict struct {
+	state  farm.JobState
+	result *farm.Result
+	err    *farm.JobError
+	run    time.Duration // in the sandbox
+	upload time.Duration
+	last   uint64 // number of the last event sent, see store.Finish
+}
+
+// handle takes a task from the queue. An error means that it is to be delivered again: the record decides then.
+func (w *Worker) handle(ctx context.Context, t queue.Task) error {
+	if t.Type == "callback" {
+		if w.deps.Callback == nil {
+			return nil
+		}
+		return w.deps.Callback(ctx, t.Ref)
+	}
+	claim, err := w.store.Claim(ctx, t.Ref, w.id)
+	switch {
+	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
+		return nil // finished already, or another worker has it
+	case err != nil:
+		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
+	}
+	r := w.runs.add(claim)
+	defer w.runs.remove(r)
+	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
+	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer done(nil)
+	defer context.AfterFunc(w.base, func() { done(errStopping) })()
+
+	v, err := w.perform(work, r)
+	if err != nil {
+		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) || errors.Is(err, store.ErrFenced) {
+			return err
+		}
+		v = w.failure(work, r, err)
+	}
+	return w.finish(work, r, v)
+}
+
+// perform does the job.
+func (w *Worker) perform(ctx context.Context, r *run) (verdict, error) {
+	switch r.Job.Kind {
+	case farm.KindCreate:
+		return w.create(ctx, r)
+	case farm.KindRun:
+		return w.oneShot(ctx, r)
+	case farm.KindExecute, farm.KindCommand:
+		return w.runIn(ctx, r, r.Sandbox)
+	case farm.KindFile:
+		return w.file(ctx, r)
+	case farm.KindInterrupt, farm.KindRestart:
+		return w.control(ctx, r)
+	case farm.KindClose:
+		return w.close(ctx, r)
+	default:
+		return verdict{}, farm.Errorf(farm.CodeInvalid, "this farm cannot do jobs of kind %s", r.Job.Kind)
+	}
+}
+
+// failure turns an error of ours into the job's end.
+func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
+	if errors.Is(err, errCanceled) {
+		return verdict{state: farm.JobCanceled}
+	}
+	if errors.Is(err, errGone) || errors.Is(err, errHostile) {
+		w.lose(ctx, r.Sandbox, err.Error())
+		return verdict{state: farm.JobLost, err: &farm.JobError{
+			Code:    farm.CodeUnavailable,
+			Message: fmt.Sprintf("The sandbox was lost while the job ran (%s). Create a new sandbox and send the job again.", err),
+		}}
+	}
+	if code := farm.CodeOf(err); code == farm.CodeInternal {
+		w.log.ErrorContext(ctx, "job failed", "job_id", r.Job.ID, "sandbox_id", r.Job.SandboxID, "kind", r.Job.Kind, "error", err)
+	}
+	return verdict{state: farm.JobFailed, err: &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}}
+}
+
+// finish commits the job's end, once: a worker whose fence is old commits nothing.
+func (w *Worker) finish(ctx context.Context, r *run, v verdict) error {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout+w.cfg.UploadRetry)
+	defer done()
+	f := store.Finish{
+		Ref: r.Job.Ref(), Attempt: r.Job.Attempt, State: v.state, Result: v.result, Error: v.err, LastEvent: v.last,
+		Timings: farm.Timings{RunMS: milliseconds(v.run), UploadMS: milliseconds(v.upload)},
+	}
+	err := w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	if errors.Is(err, store.ErrFenced) {
+		w.log.InfoContext(ctx, "another worker has the job; its end here is dropped", "job_id", r.Job.ID, "attempt", r.Job.Attempt)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("finish job %s: %w", r.Job.ID, err)
+	}
+	w.log.DebugContext(ctx, "job finished", "job_id", r.Job.ID, "kind", r.Job.Kind, "state", v.state, "sandbox_id", r.Job.SandboxID, "attempt", r.Job.Attempt)
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// imageCache remembers what the engine offers, for the registration.
+type imageCache struct {
+	mu   sync.Mutex
+	list []farm.Image
+	at   time.Time
+}
+
+// imagesFor is how long a list of images is believed: an image that was built by hand is offered soon after.
+const imagesFor = 10 * time.Second
+
+// prepare readies the engine: who it is, the images, the agent's volume.
+func (w *Worker) prepare(ctx context.Context) error {
+	if err := w.engine.Ping(ctx); err != nil {
+		return fmt.Errorf("reach the engine: %w", err)
+	}
+	node, err := w.engine.NodeID(ctx)
+	if err != nil {
+		return fmt.Errorf("read the engine's identity: %w", err)
+	}
+	w.node = node
+	images, err := w.offered(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, name := range w.cfg.Images {
+		if w.deps.BuildImage == nil {
+			continue
+		}
+		if err := w.deps.BuildImage(ctx, name, func(p farm.Progress) {
+			w.log.InfoContext(ctx, "image build", "image", name, "progress", p.Message)
+		}); err != nil {
+			return fmt.Errorf("build image %s: %w", name, err)
+		}
+	}
+	if images, err = w.offered(ctx, true); err != nil {
+		return err
+	}
+	if len(images) == 0 {
+		return farm.Errorf(farm.CodeUnavailable, "the engine offers no sandbox image: run `sandfarm image build python`")
+	}
+	info, err := w.engine.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the engine: %w", err)
+	}
+	binary, version, err := w.deps.Agent(info.Arch)
+	if err != nil {
+		return fmt.Errorf("find the agent: %w", err)
+	}
+	w.volume, err = w.engine.EnsureAgent(ctx, version, binary, images[0].Ref)
+	if err != nil {
+		return fmt.Errorf("bring the agent to the engine: %w", err)
+	}
+	return nil
+}
+
+// offered lists the engine's sandbox images.
+func (w *Worker) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
+	w.images.mu.Lock()
+	defer w.images.mu.Unlock()
+	if !fresh && time.Since(w.images.at) < imagesFor {
+		return slices.Clone(w.images.list), nil
+	}
+	list, err := w.engine.Images(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	w.images.list, w.images.at = list, time.Now()
+	return slices.Clone(list), nil
+}
+
+// image finds an image by its name.
+func (w *Worker) image(ctx context.Context, name string) (farm.Image, error) {
+	for _, fresh := range []bool{false, true} {
+		list, err := w.offered(ctx, fresh)
+		if err != nil {
+			return farm.Image{}, err
+		}
+		for _, image := range list {
+			if image.Name == name {
+				return image, nil
+			}
+		}
+	}
+	return farm.Image{}, farm.Invalidf("image %q is not offered by this engine", name)
+}

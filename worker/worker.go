@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Server is the queue's side that calls a handler for each task.
+type Server interface {
+	Start() error
+	Stop()
+}
+
+// Deps are what a worker works with. All fields but Callbacks are needed.
+type Deps struct {
+	Store    *store.Store
+	Dispatch *dispatch.Dispatcher
+	Blobs    *blob.Store
+	Engine   *engine.Engine
+	Log      *slog.Logger
+	// Listen makes the server for these queues (name to weight) and this handler.
+	Listen func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (Server, error)
+	// Agent is the agent's binary for the engine, and its version.
+	Agent func(arch string) (binary []byte, version string, err error)
+	// BuildImage makes a sandbox image by its name.
+	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
+	// Callback delivers the finished job to its callback URL; nil: none are delivered here.
+	Callback func(ctx context.Context, ref farm.Ref) error
+}
+
+// Worker is one worker process, attached to one engine.
+type Worker struct {
+	cfg      Config
+	id       string
+	store    *store.Store
+	dispatch *dispatch.Dispatcher
+	blobs    *blob.Store
+	engine   *engine.Engine
+	deps     Deps
+	log      *slog.Logger
+	now      func() time.Time
+
+	node   string // the engine's identity
+	volume string // of the agent
+	links  links
+	runs   runs
+	images imageCache
+	server Server
+
+	background sync.WaitGroup // loops and closings that outlive their handler
+	stop       context.CancelCauseFunc
+	base       context.Context //nolint:containedctx // the life of the loops, ended by Stop
+	stopOnce   sync.Once
+	started    time.Time
+}
+
+// New makes a worker; nothing is started.
+func New(cfg Config, deps Deps) (*Worker, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Host == "" {
+		cfg.Host, _ = os.Hostname()
+	}
+	base, stop := context.WithCancelCause(context.Background())
+	return &Worker{
+		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
+		store: deps.Store, dispatch: deps.Dispatch, blobs: deps.Blobs, engine: deps.Engine, log: deps.Log,
+		now: time.Now, links: links{open: map[string]*link{}}, runs: runs{byJob: map[string]*run{}},
+		stop: stop, base: base,
+	}, nil
+}
+
+// ID is the worker's id, new in each process.
+func (w *Worker) ID() string { return w.id }
+
+// Node is the identity of the worker's engine, after Start.
+func (w *Worker) Node() string { return w.node }
+
+// Start readies the engine (identity, agent, images), brings records and containers together, and takes jobs.
+func (w *Worker) Start(ctx context.Context) error {
+	w.started = w.now()
+	if err := w.prepare(ctx); err != nil {
+		return err
+	}
+	if err := w.reconcile(ctx); err != nil {
+		return fmt.Errorf("compare containers with records: %w", err)
+	}
+	if err := w.beat(ctx); err != nil {
+		return fmt.Errorf("register worker: %w", err)
+	}
+	cancels, err := w.store.Cancels(w.base)
+	if err != nil {
+		return fmt.Errorf("listen for cancels: %w", err)
+	}
+	server, err := w.deps.Listen(w.queues(), w.cfg.Slots, w.handle)
+	if err != nil {
+		return fmt.Errorf("listen to queues: %w", err)
+	}
+	w.server = server
+	if err := server.Start(); err != nil {
+		return fmt.Errorf("take jobs: %w", err)
+	}
+	w.loop(heartbeatEvery, w.beat)
+	w.loop(w.cfg.ReconcileEvery, w.reconcile)
+	w.background.Go(func() { w.watchCancels(cancels) })
+	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node, "slots", w.cfg.Slots)
+	return nil
+}
+
+// Stop takes no more jobs, lets the running ones end for a while, and leaves the rest to whoever comes next: they go on
+// in their sandboxes. It waits, may be called again, and before Start.
+func (w *Worker) Stop() {
+	w.stopOnce.Do(func() {
+		// The grace passes with the handlers alive; then their contexts end with errStopping, they leave their jobs
+		// running in the records, and the next worker attaches to them.
+		if w.server != nil {
+			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(errStopping) })
+			w.server.Stop()
+			timer.Stop()
+		}
+		w.stop(errStopping)
+		w.background.Wait()
+		w.links.closeAll()
+		ctx, done := context.WithTimeout(context.Background(), commitTimeout)
+		defer done()
+		if w.server != nil {
+			if err := w.store.Goodbye(ctx, w.id); err != nil {
+				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
+			}
+			w.log.InfoContext(ctx, "worker stopped", "worker_id", w.id)
+		}
+	})
+}
+
+func (w *Worker) queues() map[string]int {
+	q := map[string]int{farm.QueueCPU: 1, farm.NodeQueue(w.node): 4}
+	if w.deps.Callback != nil {
+		q[queueCallbacks] = 1
+	}
+	return q
+}
+
+// loop calls f again and again until the worker stops.
+func (w *Worker) loop(every time.Duration, f func(context.Context) error) {
+	w.background.Go(func() {
+		for sleep(w.base, every) == nil {
+			if err := f(w.base); err != nil && w.base.Err() == nil {
+				w.log.WarnContext(w.base, "a periodic step did not succeed; it is tried again", "worker_id", w.id, "error", err)
+			}
+		}
+	})
+}
