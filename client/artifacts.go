@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"net/url"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// ArtifactFilter narrows a list of artifacts. Zero fields do not.
+type ArtifactFilter struct {
+	SandboxID string
+	JobID     string
+}
+
+// Content is a download. Whoever asked for it closes it.
+type Content struct {
+	io.ReadCloser
+	Name string // under which the farm offers it; a hint from outside: not checked for what a file may be called here
+	Size int64  // bytes to come; negative: not known
+}
+
+// Artifacts walks the artifacts of the key's tenant, newest first.
+func (c *Client) Artifacts(ctx context.Context, filter ArtifactFilter) iter.Seq2[wire.Artifact, error] {
+	query := url.Values{}
+	if filter.SandboxID != "" {
+		query.Set("sandbox_id", filter.SandboxID)
+	}
+	if filter.JobID != "" {
+		query.Set("job_id", filter.JobID)
+	}
+	return pages[wire.Artifact](ctx, c, []string{"v1", "artifacts"}, query)
+}
+
+// Link makes a fresh link to an artifact. Anybody may download with it until it expires.
+func (c *Client) Link(ctx context.Context, id string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxAttempts*answerTimeout, errSlow)
+	defer cancel()
+	r, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v1", "artifacts", id}})
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	to, err := r.Location()
+	if err != nil {
+		return "", fmt.Errorf("read the link of artifact %s: %w", id, err)
+	}
+	return to.String(), nil
+}
+
+// Download streams an artifact. An old link is renewed by the artifact's id. No credentials are sent with it. The caller
+// closes the stream, which is bounded by ctx alone.
+func (c *Client) Download(ctx context.Context, artifact wire.Artifact) (*Content, error) {
+	return c.DownloadFrom(ctx, artifact, 0)
+}
+
+// DownloadFrom is Download from a byte offset on.
+func (c *Client) DownloadFrom(ctx context.Context, artifact wire.Artifact, offset int64) (*Content, error) {
+	if artifact.URL != "" {
+		content, err := c.Fetch(ctx, artifact.URL, offset)
+		if err == nil || ctx.Err() != nil || artifact.ID == "" {
+			return content, err
+		}
+	}
+	link, err := c.Link(ctx, artifact.ID)
+	if err != nil {
+		return nil, err
+	}
+	return c.Fetch(ctx, link, offset)
+}
+
+// Fetch streams what a link of the farm leads to, such as the url of a rich result, from a byte offset on. No
+// credentials are sent with it. Links are secrets: they appear in no error.
+func (c *Client) Fetch(ctx context.Context, link string, offset int64) (*Content, error) {
+	for attempt := 1; ; attempt++ {
+		content, err := c.fetch(ctx, link, offset)
+		if err == nil {
+			return content, nil
+		}
+		if attempt == maxAttempts || ctx.Err() != nil || !passing(err) {
+			return nil, fmt.Errorf("download: %w", err)
+		}
+		if err := sleep(ctx, c.pause(attempt)); err != nil {
+			return nil, fmt.Errorf("download: %w", err)
+		}
+	}
+}
+
+func (c *Client) fetch(ctx context.Context, link string, offset int64) (*Content, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
+	if err != nil {
+		return nil, errors.New("the link is not an address")
+	}
+	r.Header.Set("User-Agent", c.userAgent)
+	r.Header.Set("Accept-Encoding", "identity") // byte for byte
+	if offset > 0 {
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	answer, err := c.plain.Do(r)
+	if err != nil {
+		return nil, unwrapURL(err)
+	}
+	switch {
+	case offset > 0 && answer.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		answer.Body.Close()
+		return &Content{ReadCloser: http.NoBody}, nil
+	case answer.StatusCode >= http.StatusBadRequest:
+		defer answer.Body.Close()
+		return nil, errorOf(answer)
+	case offset > 0 && answer.StatusCode != http.StatusPartialContent:
+		answer.Body.Close()
+		return nil, fmt.Errorf("the store sent the whole object instead of what begins at byte %d", offset)
+	}
+	content := &Content{ReadCloser: answer.Body, Size: answer.ContentLength}
+	if _, params, err := mime.ParseMediaType(answer.Header.Get("Content-Disposition")); err == nil {
+		content.Name = params["filename"]
+	}
+	return content, nil
+}

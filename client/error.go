@@ -1,0 +1,99 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is what a farm answered instead of what was asked for. Compare Code, not the texts.
+type Error struct {
+	Status     int           // of HTTP; 0 for the failure of a job (see Failure)
+	Code       string        // of the contract: invalid, unauthorized, not_found, conflict, too_large, exhausted, unavailable, internal
+	Title      string        // what kind of error, in a few words
+	Detail     string        // what is wrong, in a sentence
+	RequestID  string        // under which the farm's log says more
+	RetryAfter time.Duration // how long to wait before trying again; 0 when the farm did not say
+}
+
+// Error gives the detail, or what else is known.
+func (e *Error) Error() string {
+	text := cmp.Or(e.Detail, e.Title, http.StatusText(e.Status), "no reason given")
+	text = strings.TrimSuffix(text, ".") + " (" + cmp.Or(e.Code, "no code")
+	if e.Status != 0 {
+		text += fmt.Sprintf(", HTTP %d", e.Status)
+	}
+	return text + ")"
+}
+
+// CodeOf gives the contract's code of an error, "" where it is not the farm's.
+func CodeOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// maxProblemBytes bounds what is read of an error's body: a proxy's page may be anything.
+const maxProblemBytes = 64 << 10
+
+// errorOf reads the problem of a response. The body is left to the caller to close.
+func errorOf(r *http.Response) *Error {
+	e := &Error{Status: r.StatusCode, RequestID: r.Header.Get("X-Request-Id"), RetryAfter: retryAfter(r.Header.Get("Retry-After"))}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxProblemBytes))
+	if err != nil {
+		body = nil
+	}
+	var problem struct {
+		Title     string `json:"title"`
+		Detail    string `json:"detail"`
+		Code      string `json:"code"`
+		RequestID string `json:"request_id"`
+	}
+	if json.Unmarshal(body, &problem) == nil {
+		e.Title, e.Detail, e.Code = problem.Title, problem.Detail, problem.Code
+		e.RequestID = cmp.Or(problem.RequestID, e.RequestID)
+	}
+	e.Title = cmp.Or(e.Title, http.StatusText(r.StatusCode))
+	e.Code = cmp.Or(e.Code, codeOfStatus(r.StatusCode))
+	return e
+}
+
+// codeOfStatus is the code where an answer has none, such as one of a proxy.
+func codeOfStatus(status int) string {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "unauthorized"
+	case http.StatusNotFound, http.StatusGone:
+		return "not_found"
+	case http.StatusConflict:
+		return "conflict"
+	case http.StatusRequestEntityTooLarge:
+		return "too_large"
+	case http.StatusTooManyRequests:
+		return "exhausted"
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return "unavailable"
+	}
+	if status >= 400 && status < 500 {
+		return "invalid"
+	}
+	return "internal"
+}
+
+// retryAfter reads both forms of the header; 0 for none.
+func retryAfter(value string) time.Duration {
+	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
+		return time.Duration(min(seconds, 24*3600)) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
+}

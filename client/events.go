@@ -1,0 +1,108 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+const (
+	maxReconnects = 8                // in a row, without an event between them
+	silence       = 60 * time.Second // the farm sends a heartbeat every 15 seconds; after this much nothing is there
+)
+
+var errSilent = errors.New("the stream of events has fallen silent")
+
+// Events gives the events of a job as they happen, from the first one or from the one behind after, until its final
+// state. Where the connection breaks it goes on behind the last event that came. An error ends it.
+func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		for attempt := 1; ; attempt++ {
+			before := after
+			done, err := c.follow(ctx, jobID, &after, yield)
+			if done {
+				return
+			}
+			if after != before {
+				attempt = 1
+			}
+			if ctx.Err() != nil || attempt >= maxReconnects || !(passing(err) || errors.Is(err, errSilent)) {
+				yield(wire.Event{}, fmt.Errorf("follow job %s: %w", jobID, err))
+				return
+			}
+			if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
+				yield(wire.Event{}, fmt.Errorf("follow job %s: %w", jobID, err))
+				return
+			}
+		}
+	}
+}
+
+// follow reads one stream. done means that nothing more is to be given: the job is final, or the reader has enough.
+func (c *Client) follow(ctx context.Context, jobID string, after *string, yield func(wire.Event, error) bool) (done bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer quiet.Stop()
+
+	header := http.Header{"Accept": {"text/event-stream"}}
+	if *after != "" {
+		header.Set("Last-Event-Id", *after)
+	}
+	r, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v1", "jobs", jobID, "events"}, header: header})
+	if err != nil {
+		return false, err
+	}
+	defer r.Body.Close()
+	frames := newFrames(&alive{r: r.Body, quiet: quiet})
+	frames.last = *after
+	for {
+		quiet.Reset(silence)
+		got, err := frames.next()
+		if err != nil {
+			if errors.Is(context.Cause(ctx), errSilent) {
+				err = errSilent
+			}
+			return false, err
+		}
+		quiet.Stop() // the caller's own time is not silence
+		event := wire.Event{ID: got.id, Name: got.name, Data: json.RawMessage(got.data)}
+		*after = got.id
+		if !yield(event, nil) {
+			return true, nil
+		}
+		if got.name == "state" && finalEvent(got.data) {
+			return true, nil
+		}
+	}
+}
+
+// alive puts off the end that silence brings with every byte that arrives.
+type alive struct {
+	r     io.Reader
+	quiet *time.Timer
+}
+
+func (a *alive) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p)
+	if n > 0 {
+		a.quiet.Reset(silence)
+	}
+	return n, err
+}
+
+func finalEvent(data []byte) bool {
+	var state wire.StateData
+	if err := json.Unmarshal(data, &state); err != nil {
+		return false
+	}
+	job := wire.Job{State: state.State}
+	return job.Final()
+}

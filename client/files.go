@@ -1,0 +1,154 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// Files is the workspace of one sandbox. Paths are relative to it.
+type Files struct {
+	c  *Client
+	id string
+}
+
+// Files gives the workspace of a sandbox. Nothing is sent yet.
+func (c *Client) Files(sandboxID string) *Files { return &Files{c: c, id: sandboxID} }
+
+// List gives the entries of a directory ("" is the workspace), or of the whole tree under it.
+func (f *Files) List(ctx context.Context, path string, recursive bool) ([]wire.FileEntry, error) {
+	var got wire.Items[wire.FileEntry]
+	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
+	err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "files"), query: query}, &got)
+	return got.Items, err
+}
+
+// Info is what Stat says about a file.
+type Info struct {
+	Size       int64
+	ModifiedAt time.Time
+}
+
+// Stat says how large a file is. A missing one is an *Error with the code not_found.
+func (f *Files) Stat(ctx context.Context, path string) (Info, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxAttempts*answerTimeout, errSlow)
+	defer cancel()
+	r, err := f.c.send(ctx, call{method: http.MethodHead, path: f.at(path)})
+	if err != nil {
+		return Info{}, err
+	}
+	defer r.Body.Close()
+	info := Info{Size: r.ContentLength}
+	if at, err := http.ParseTime(r.Header.Get("Last-Modified")); err == nil {
+		info.ModifiedAt = at
+	}
+	return info, nil
+}
+
+// Read streams a file from a byte offset on; a negative offset counts from its end. The caller closes it. It is bounded by ctx alone.
+func (f *Files) Read(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
+	header := http.Header{"Accept": {"*/*"}}
+	switch {
+	case offset > 0:
+		header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	case offset < 0:
+		header.Set("Range", fmt.Sprintf("bytes=%d", offset))
+	}
+	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: header})
+	if e, ok := errors.AsType[*Error](err); ok && offset != 0 && e.Status == http.StatusRequestedRangeNotSatisfiable {
+		return http.NoBody, nil // nothing is behind the end
+	}
+	if err != nil {
+		return nil, err
+	}
+	if offset != 0 && r.StatusCode != http.StatusPartialContent {
+		r.Body.Close()
+		return nil, fmt.Errorf("read %s from byte %d: the farm sent the whole file", path, offset)
+	}
+	return r.Body, nil
+}
+
+// Write streams content into a file, which is replaced if it is there; missing directories are made. It is bounded by
+// ctx alone and never repeated: after an error the file is as it was, or whole.
+func (f *Files) Write(ctx context.Context, path string, content io.Reader) error {
+	header := http.Header{"Content-Type": {"application/octet-stream"}}
+	return f.change(ctx, call{method: http.MethodPut, path: f.at(path), header: header, stream: body(content)})
+}
+
+// Mkdir makes a directory and those above it.
+func (f *Files) Mkdir(ctx context.Context, path string) error {
+	return f.change(ctx, call{method: http.MethodPut, path: f.at(strings.TrimRight(path, "/") + "/")})
+}
+
+// PutTar unpacks an uncompressed tar into the workspace, under dir ("" is the workspace itself). A tar with a member
+// that would lie outside is refused as a whole.
+func (f *Files) PutTar(ctx context.Context, dir string, tar io.Reader) error {
+	query := url.Values{}
+	if dir != "" {
+		query.Set("path", dir)
+	}
+	header := http.Header{"Content-Type": {"application/x-tar"}}
+	return f.change(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "files"), query: query, header: header, stream: body(tar)})
+}
+
+// Delete removes a file, or a directory with all that is in it.
+func (f *Files) Delete(ctx context.Context, path string) error {
+	return f.change(ctx, call{method: http.MethodDelete, path: f.at(path)})
+}
+
+// Move renames a file or directory within the workspace.
+func (f *Files) Move(ctx context.Context, from, to string) error {
+	request := wire.MoveRequest{From: from, To: to}
+	return f.change(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "files", "move"), body: request})
+}
+
+// change makes a request that changes files. Where it takes longer than the farm holds the answer, its job is waited for.
+func (f *Files) change(ctx context.Context, in call) error {
+	if in.stream == nil {
+		in.wait = -1
+	}
+	job, err := f.c.accepted(ctx, in)
+	if err != nil || job.ID == "" {
+		return err
+	}
+	done, err := f.c.Wait(ctx, job.ID)
+	if err != nil {
+		return err
+	}
+	return Failure(done)
+}
+
+// at is the path of a file's own route.
+func (f *Files) at(path string) []string {
+	return append(sandboxPath(f.id, "files"), strings.Split(path, "/")...)
+}
+
+// body keeps net/http from closing what is not ours to close.
+func body(r io.Reader) io.Reader { return struct{ io.Reader }{r} }
+
+// accepted makes a request that is answered with what was done, or with 202 and a job, which is given.
+func (c *Client) accepted(ctx context.Context, in call) (wire.Job, error) {
+	if in.stream == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, bound(in), errSlow)
+		defer cancel()
+	}
+	var job wire.Job
+	r, err := c.send(ctx, in)
+	if err != nil {
+		return job, err
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusAccepted {
+		return job, nil
+	}
+	return job, decode(in, r, &job)
+}

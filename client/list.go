@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// pageSize is the largest page of the contract.
+const pageSize = 200
+
+// pages walks a list, page by page, newest first. An error ends it.
+func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		asked := url.Values{"limit": {strconv.Itoa(pageSize)}}
+		for name, values := range query {
+			asked[name] = values
+		}
+		for {
+			var got wire.List[T]
+			if err := c.json(ctx, call{method: http.MethodGet, path: path, query: asked}, &got); err != nil {
+				yield(zero, err)
+				return
+			}
+			for _, item := range got.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			next := string(got.NextCursor)
+			if next == "" || next == asked.Get("cursor") {
+				return
+			}
+			asked.Set("cursor", next)
+		}
+	}
+}
+
+// all reads a list that has one page.
+func all[T any](ctx context.Context, c *Client, path ...string) ([]T, error) {
+	var got wire.Items[T]
+	err := c.json(ctx, call{method: http.MethodGet, path: path}, &got)
+	return got.Items, err
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// SandboxFilter narrows a list of sandboxes. Zero fields do not.
+type SandboxFilter struct {
+	State  string
+	Labels map[string]string // all must match
+}
+
+// CreateSandbox asks for a sandbox and gives it together with the job that creates it. Work may be sent to the sandbox at
+// once: it waits in line until the sandbox is ready.
+func (c *Client) CreateSandbox(ctx context.Context, request wire.CreateRequest, opts ...CallOption) (wire.Created, error) {
+	var got wire.Created
+	err := c.json(ctx, call{method: http.MethodPost, path: []string{"v1", "sandboxes"}, body: request}.with(opts), &got)
+	return got, err
+}
+
+// Sandbox reads a sandbox. A closed one stays readable for a day.
+func (c *Client) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
+	var got wire.Sandbox
+	err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id)}, &got)
+	return got, err
+}
+
+// Sandboxes walks the sandboxes of the key's tenant, newest first.
+func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[wire.Sandbox, error] {
+	query := url.Values{}
+	if filter.State != "" {
+		query.Set("state", filter.State)
+	}
+	for key, value := range filter.Labels {
+		query.Add("label", key+"="+value)
+	}
+	return pages[wire.Sandbox](ctx, c, []string{"v1", "sandboxes"}, query)
+}
+
+// Update changes the name, the labels or the life of a sandbox. A time to live counts from now, so this keeps it alive.
+func (c *Client) Update(ctx context.Context, id string, request wire.UpdateRequest) (wire.Sandbox, error) {
+	var got wire.Sandbox
+	err := c.json(ctx, call{method: http.MethodPatch, path: sandboxPath(id), body: request}, &got)
+	return got, err
+}
+
+// Close cancels what runs and waits in a sandbox and removes it. It gives the job that does so.
+func (c *Client) Close(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodDelete, path: sandboxPath(id)}, opts)
+}
+
+// Interrupt interrupts what runs in the sandbox's kernels, as Ctrl-C would.
+func (c *Client) Interrupt(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "interrupt")}, opts)
+}
+
+// Restart gives a sandbox new kernels: its variables are gone, its files stay.
+func (c *Client) Restart(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "restart")}, opts)
+}
+
+// Execute runs code in the kernel of a context of the sandbox.
+func (c *Client) Execute(ctx context.Context, id string, request wire.ExecuteRequest, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "execute"), body: request}, opts)
+}
+
+// Command runs shell commands in the sandbox.
+func (c *Client) Command(ctx context.Context, id string, request wire.CommandRequest, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "commands"), body: request}, opts)
+}
+
+// Run runs code in a fresh sandbox that is closed afterwards.
+func (c *Client) Run(ctx context.Context, request wire.RunRequest, opts ...CallOption) (wire.Job, error) {
+	return c.start(ctx, call{method: http.MethodPost, path: []string{"v1", "run"}, body: request}, opts)
+}
+
+// start makes a request that is answered with a job.
+func (c *Client) start(ctx context.Context, in call, opts []CallOption) (wire.Job, error) {
+	var job wire.Job
+	err := c.json(ctx, in.with(opts), &job)
+	return job, err
+}
+
+func sandboxPath(id string, more ...string) []string {
+	return append([]string{"v1", "sandboxes", id}, more...)
+}

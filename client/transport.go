@@ -1,0 +1,222 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Bounds on one request.
+const (
+	maxAttempts     = 4                // a request and its repetitions
+	maxRetryAfter   = 10 * time.Second // a farm that asks for more is left to the caller
+	answerTimeout   = 30 * time.Second // for one JSON answer, over the time that it was asked to be held
+	maxAnswerBytes  = 256 << 20        // a finished job with all its inline results is far below
+	maxWaitSeconds  = 60               // of the contract
+	longPollSeconds = 30               // below the idle limits of common proxies
+)
+
+// call is one request to the farm.
+type call struct {
+	method string
+	path   []string // elements of the path, not escaped
+	query  url.Values
+	header http.Header
+	body   any       // sent as JSON
+	stream io.Reader // sent as it is; such a request is never repeated
+	wait   int       // seconds the farm may hold the answer; negative: its default for the route
+	key    string    // Idempotency-Key of a POST; empty: one is made
+}
+
+// send makes the request and gives a response below 400. The caller closes its body.
+func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
+	payload, err := encode(in.body)
+	if err != nil {
+		return nil, err
+	}
+	key := in.key
+	if in.method == http.MethodPost && key == "" {
+		key = newKey()
+	}
+	repeatable := in.stream == nil && (in.method == http.MethodGet || in.method == http.MethodHead || key != "")
+	for attempt := 1; ; attempt++ {
+		r, err := c.once(ctx, in, payload, key)
+		if err == nil {
+			return r, nil
+		}
+		if !repeatable || attempt == maxAttempts || ctx.Err() != nil || !passing(err) {
+			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
+		}
+		if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, in call, payload []byte, key string) (*http.Response, error) {
+	body := in.stream
+	if payload != nil {
+		body = bytes.NewReader(payload)
+	}
+	r, err := http.NewRequestWithContext(ctx, in.method, c.at(in).String(), body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", c.userAgent)
+	if payload != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	if c.key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	for name, values := range in.header {
+		r.Header[name] = values
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return nil, unwrapURL(err)
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		defer answer.Body.Close()
+		return nil, errorOf(answer)
+	}
+	return answer, nil
+}
+
+// at is the whole address of a call.
+func (c *Client) at(in call) *url.URL {
+	to := *c.base
+	raw, plain := to.EscapedPath(), to.Path
+	for _, element := range in.path {
+		raw += "/" + url.PathEscape(element)
+		plain += "/" + element
+	}
+	to.Path, to.RawPath = plain, raw
+	query := url.Values{}
+	for name, values := range in.query {
+		query[name] = values
+	}
+	if in.wait > 0 {
+		query.Set("wait", strconv.Itoa(in.wait))
+	}
+	to.RawQuery = query.Encode()
+	return &to
+}
+
+// json makes the request and reads its JSON answer into out; a nil out drops it. It is bounded in time unless the call
+// streams a body up.
+func (c *Client) json(ctx context.Context, in call, out any) error {
+	if in.stream == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, bound(in), errSlow)
+		defer cancel()
+	}
+	r, err := c.send(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	return decode(in, r, out)
+}
+
+// bound is how long a call may take with all its repetitions.
+func bound(in call) time.Duration {
+	held := time.Duration(in.wait) * time.Second
+	if in.wait < 0 {
+		held = maxWaitSeconds * time.Second
+	}
+	return maxAttempts * (held + answerTimeout)
+}
+
+func decode(in call, r *http.Response, out any) error {
+	content, err := io.ReadAll(io.LimitReader(r.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the answer of %s: %w", in.method, err)
+	case len(content) > maxAnswerBytes:
+		return fmt.Errorf("read the answer of %s: it is longer than %d bytes", in.method, maxAnswerBytes)
+	case out == nil || len(content) == 0:
+		return nil
+	}
+	if err := json.Unmarshal(content, out); err != nil {
+		return fmt.Errorf("read the answer of %s: %w (is this a Sandfarm?)", in.method, err)
+	}
+	return nil
+}
+
+var errSlow = errors.New("the farm did not answer in time")
+
+func encode(body any) ([]byte, error) {
+	if body == nil {
+		return nil, nil
+	}
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	return payload, nil
+}
+
+// unwrapURL drops the address that net/http puts before its errors: send names it, and a link may hold a signature.
+func unwrapURL(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// passing reports whether an error may be gone the next time: the connection broke, or the farm said so.
+func passing(err error) bool {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status == http.StatusServiceUnavailable && e.RetryAfter <= maxRetryAfter
+	}
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+func retryAfterOf(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// backoff grows from a tenth of a second to two seconds, with chance in it so that many clients do not come back at once.
+func backoff(attempt int) time.Duration {
+	full := min(100*time.Millisecond<<min(attempt-1, 10), 2*time.Second)
+	n, err := rand.Int(rand.Reader, big.NewInt(int64(full/2)))
+	if err != nil {
+		return full
+	}
+	return full/2 + time.Duration(n.Int64())
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func newKey() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: the runtime ends the process when the system has no randomness
+	return hex.EncodeToString(b[:])
+}
