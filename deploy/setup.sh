@@ -1,0 +1,316 @@
+#!/bin/sh
+# Makes a machine ready for Sandfarm: a Docker engine that answers, a Redis server and, for the tests, a MinIO server.
+#
+#   deploy/setup.sh run    what `make run` needs
+#   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
+#   deploy/setup.sh lint   the linter, at its pinned version
+#   deploy/setup.sh engine the Docker engine alone
+#
+# It may be called any number of times: what is there is left alone, and nothing takes more than a second or two then.
+# What is missing is installed with apt on Debian and Ubuntu, as root or with sudo. On any other machine one sentence says
+# what is missing and how to get it, and nothing is changed.
+#
+#   XDG_CACHE_HOME          tools that are built here go to its folder sandfarm/bin (default ~/.cache)
+#   DOCKER_HOST             an engine elsewhere: it must answer, none is installed or started here
+#   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
+#   SANDFARM_DOCKERD_FLAGS  flags for a dockerd that is started here
+set -eu
+
+minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
+lint_version=v2.5.0
+
+here=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/sandfarm
+bin=$cache/bin
+log=$cache/log
+
+say() { printf '==> %s\n' "$*"; }
+
+die() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# tail_of shows the end of a log, for an error.
+tail_of() {
+    printf 'setup: the last lines of %s:\n' "$1" >&2
+    tail -n 20 "$1" >&2 || true
+}
+
+# --- rights ---------------------------------------------------------------------------------------------------------
+
+# may_be_root tells whether commands can run as root: we are root, or sudo works (it may ask when there is a terminal).
+may_be_root() {
+    [ "$(id -u)" = 0 ] && return 0
+    have sudo || return 1
+    sudo -n true 2>/dev/null || [ -t 0 ]
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# may_install tells whether packages can be installed with apt here.
+may_install() { have apt-get && may_be_root; }
+
+# --- packages -------------------------------------------------------------------------------------------------------
+
+# apt_install installs Debian packages, with no recommended extras. Their services are not started: this script starts
+# the engine itself, and the farm starts a Redis of its own that nobody else can reach.
+apt_install() {
+    say "installing with apt: $*"
+    mkdir -p "$log"
+    apt_log=$log/apt.log
+    : >"$apt_log"
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        # The sanctioned way to tell Debian's package scripts not to start services.
+        as_root sh -c 'printf "#!/bin/sh\nexit 101\n" >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d'
+        trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM
+        policy=ours
+    fi
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update >>"$apt_log" 2>&1; then
+        say "apt-get update had errors; going on with the package lists that are here"
+    fi
+    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+        install --no-install-recommends "$@" >>"$apt_log" 2>&1; then
+        tail_of "$apt_log"
+        die "apt-get could not install $*: see above, repair it, and start again"
+    fi
+    if [ "${policy:-}" = ours ]; then
+        as_root rm -f /usr/sbin/policy-rc.d
+        trap - EXIT INT TERM
+        policy=
+    fi
+}
+
+# known_package tells whether apt knows a package under this name.
+known_package() { apt-cache show "$1" >/dev/null 2>&1; }
+
+# --- Go -------------------------------------------------------------------------------------------------------------
+
+need_go() {
+    have go || die "Go is missing: install it from https://go.dev/dl/ (1.21 or newer; it fetches the version that go.mod names)"
+    # A Go older than 1.21 cannot fetch a newer one by itself.
+    minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+    [ "${minor:-99}" -ge 21 ] ||
+        die "Go 1.$minor is too old: install 1.21 or newer from https://go.dev/dl/ (it fetches the version that go.mod names)"
+}
+
+# go_tool builds a command of a Go module at a pinned version into the cache, unless that version is there already.
+go_tool() { # name, module, package, version
+    if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "mod[[:space:]]$2[[:space:]]$4"; then
+        return 0
+    fi
+    say "building $1 $4 (once; 2 to 4 minutes)"
+    mkdir -p "$bin" "$log"
+    work=$(mktemp -d "$bin/.$1.XXXXXX")
+    # -C keeps this module's go.mod out of it. Built aside and moved: a build that is cut leaves nothing half done.
+    if ! GOFLAGS='' CGO_ENABLED=0 GOBIN="$work" go -C "$work" install "$3@$4" >"$log/$1.log" 2>&1; then
+        rm -rf "$work"
+        tail_of "$log/$1.log"
+        die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
+    fi
+    mv "$work/$1" "$bin/$1"
+    rm -rf "$work"
+}
+
+# --- Docker ---------------------------------------------------------------------------------------------------------
+
+socket=/var/run/docker.sock
+
+# engine_answers tells whether the engine can be used by this user.
+engine_answers() {
+    if have docker; then
+        docker info >/dev/null 2>&1
+    elif [ -n "${DOCKER_HOST:-}" ]; then
+        return 0 # nothing here to ask it with; the farm itself will
+    elif have curl; then
+        curl -fsS --max-time 5 --unix-socket "$socket" http://engine/_ping >/dev/null 2>&1
+    else
+        return 1
+    fi
+}
+
+# engine_runs tells whether a dockerd of this machine is up, whoever may use it.
+engine_runs() {
+    for process in /proc/[0-9]*; do
+        read -r name 2>/dev/null <"$process/comm" && [ "$name" = dockerd ] && return 0
+    done
+    return 1
+}
+
+# find_dockerd prints where dockerd is; /usr/sbin is not on every user's PATH.
+find_dockerd() {
+    for dir in "" /usr/sbin/ /usr/local/bin/ /usr/local/sbin/; do
+        if command -v "${dir}dockerd" 2>/dev/null; then return 0; fi
+    done
+    return 1
+}
+
+# await_engine waits for the engine to answer, and says why when it does not.
+await_engine() { # log file or empty
+    tries=0
+    while [ $tries -lt 60 ]; do
+        if engine_answers; then
+            say "the Docker engine answers"
+            return 0
+        fi
+        if [ $tries -ge 5 ] && ! engine_runs; then break; fi # it ended
+        sleep 1
+        tries=$((tries + 1))
+    done
+    [ -z "$1" ] || tail_of "$1"
+    engine_runs && may_not_use
+    die "the Docker engine did not start: see its log (${1:-journalctl -u docker})"
+}
+
+# may_not_use ends the script where an engine is up that this user may not use.
+may_not_use() {
+    if [ "$(id -u)" != 0 ] && [ -S "$socket" ] && [ ! -w "$socket" ]; then
+        die "you may not use the Docker engine at $socket: run 'sudo usermod -aG docker $(id -un)' and log in again, or work as root"
+    fi
+}
+
+# engine_packages prints what the engine needs on this machine.
+engine_packages() {
+    printf 'docker.io '
+    # Where the kernel has AppArmor, the engine cannot start a container without its parser.
+    if grep -qs Y /sys/module/apparmor/parameters/enabled && ! have apparmor_parser; then printf 'apparmor '; fi
+    # Without an init system nobody has mounted the control groups.
+    if ! grep -q ' cgroup2\{0,1\} ' /proc/mounts; then printf 'cgroupfs-mount '; fi
+}
+
+start_engine() { # path of dockerd
+    if [ -d /run/systemd/system ] && have systemctl; then
+        say "starting the Docker engine with systemctl"
+        as_root systemctl start docker || die "systemctl could not start docker: see 'journalctl -u docker'"
+        await_engine ""
+        return
+    fi
+    say "starting the Docker engine (no init system runs here)"
+    mkdir -p "$log"
+    if ! grep -q ' cgroup2\{0,1\} ' /proc/mounts && have cgroupfs-mount; then
+        as_root cgroupfs-mount
+    fi
+    # A containerd socket whose server is gone makes dockerd wait for it in vain.
+    if [ -S /run/containerd/containerd.sock ] && ! grep -qsx containerd /proc/[0-9]*/comm; then
+        as_root rm -f /run/containerd/containerd.sock
+    fi
+    # setsid: it must outlive make and the terminal. No descriptor of ours may stay open in it, or a caller that reads
+    # our output would wait for it.
+    # shellcheck disable=SC2086,SC2016 # the flags are words; the inner shell expands its own arguments
+    as_root setsid sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh \
+        "$log/dockerd.log" "$1" ${SANDFARM_DOCKERD_FLAGS:-} >/dev/null 2>&1 </dev/null &
+    await_engine "$log/dockerd.log"
+}
+
+setup_engine() {
+    if engine_answers; then return 0; fi
+    if [ -n "${DOCKER_HOST:-}" ]; then
+        die "the Docker engine at DOCKER_HOST=$DOCKER_HOST does not answer: start it, or unset DOCKER_HOST to use one on this machine"
+    fi
+    if engine_runs; then
+        may_not_use
+        await_engine "" # it may be starting
+        return
+    fi
+    if ! dockerd=$(find_dockerd); then
+        [ "$(uname -s)" = Linux ] ||
+            die "no Docker engine answers: start Docker Desktop (https://docs.docker.com/desktop/), and start again"
+        may_install ||
+            die "no Docker engine is here and it cannot be installed from here: install one (https://docs.docker.com/engine/install/), start it, and start again"
+        # shellcheck disable=SC2046 # a list of words
+        apt_install $(engine_packages) $(missing_packages)
+        # Newer Debian has the docker command in a package of its own.
+        if ! have docker && known_package docker-cli; then apt_install docker-cli; fi
+        dockerd=$(find_dockerd) || die "docker.io is installed, but brought no dockerd"
+    fi
+    may_be_root ||
+        die "the Docker engine is installed but not running, and starting it needs root: run 'sudo systemctl start docker' (or dockerd), and start again"
+    start_engine "$dockerd"
+}
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+# What builds a base image where no registry is reachable. The keyring lets Ubuntu check what Debian signed.
+base_packages='debootstrap debian-archive-keyring '
+
+# missing_packages prints the Debian packages that this mode needs and that are not here.
+missing_packages() {
+    have redis-server || printf 'redis-server '
+    have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
+    if [ "$mode" = test ]; then
+        have python3 || printf 'python3 '
+        venv_works || printf 'python3-venv '
+    fi
+}
+
+# base_is_there tells whether the image that sandboxes are built on exists, or a registry can give it.
+base_is_there() {
+    have docker || return 1
+    docker image inspect sandfarm/base:latest >/dev/null 2>&1 && return 0
+    timeout 15 docker manifest inspect python:3.13-slim >/dev/null 2>&1
+}
+
+venv_works() { python3 -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+setup_packages() {
+    wanted=$(missing_packages)
+    [ -n "$wanted" ] || return 0
+    if may_install; then
+        # shellcheck disable=SC2086 # a list of words
+        apt_install $wanted
+        # The package starts a Redis at the next boot; the farm has its own.
+        case " $wanted" in *redis-server*)
+            if [ -d /run/systemd/system ] && have systemctl; then
+                as_root systemctl disable --quiet --now redis-server >/dev/null 2>&1 || true
+            fi ;;
+        esac
+        return 0
+    fi
+    if [ "$mode" = test ]; then
+        case $wanted in
+        "$base_packages") ;; # the image build says so itself when it comes to need it
+        *) die "the tests need what is missing here: install ${wanted% } with this machine's package manager, and start again" ;;
+        esac
+    fi
+    case $wanted in *redis-server*)
+        say "no redis-server here: the farm keeps its records in memory and forgets its jobs when it stops" ;;
+    esac
+}
+
+setup_minio() {
+    if [ -n "${SANDFARM_TEST_MINIO:-}" ]; then
+        [ -x "$SANDFARM_TEST_MINIO" ] || die "SANDFARM_TEST_MINIO=$SANDFARM_TEST_MINIO is not an executable"
+        return 0
+    fi
+    go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
+}
+
+mode=${1:-}
+case $mode in
+engine) setup_engine ;;
+run)
+    need_go
+    setup_engine
+    setup_packages
+    ;;
+test)
+    need_go
+    setup_engine
+    setup_packages
+    setup_minio
+    ;;
+lint)
+    need_go
+    go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
+    ;;
+*)
+    printf 'usage: %s run|test|lint|engine\n' "${0#"$here"/}" >&2
+    exit 2
+    ;;
+esac
