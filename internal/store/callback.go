@@ -1,0 +1,21 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Callbacks lists finished jobs whose callback has not been done, the longest waiting first.
+func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
+	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "callbacks"), 0, int64(max(limit, 1))-1).Result()
+	if err != nil {
+		return nil, wrap("list callbacks", err)
+	}
+	return refs(tenant, ids), nil
+}
+
+// CallbackDone forgets a job's callback: it was delivered, or given up.
+func (s *Store) CallbackDone(ctx context.Context, ref farm.Ref) error {
+	return wrap("finish callback", s.rdb.ZRem(ctx, s.index(ref.Tenant, "callbacks"), ref.ID).Err())
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// healthCheck is how long a subscription may be silent before the connection is tried: a cut that nobody reported is
+// found within twice this time.
+const healthCheck = 3 * time.Second
+
+// Cancels is a worker's subscription to cancels of running jobs.
+type Cancels struct {
+	refs chan farm.Ref
+	sub  *redis.PubSub
+	done chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+}
+
+// Cancels subscribes to cancels of running jobs, all tenants'. It returns when the subscription stands.
+func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
+	sub := s.rdb.Subscribe(ctx, s.prefix+"cancel")
+	if _, err := sub.Receive(ctx); err != nil {
+		return nil, errors.Join(wrap("subscribe to cancels", err), sub.Close())
+	}
+	c := &Cancels{refs: make(chan farm.Ref, 64), sub: sub, done: make(chan struct{})}
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck))
+	c.wg.Go(func() { c.pump(messages) })
+	return c, nil
+}
+
+// C gives the jobs to cancel. The zero Ref means that messages may have been missed: look at CancelRequested of every
+// job that runs here. It is closed by Close.
+func (c *Cancels) C() <-chan farm.Ref { return c.refs }
+
+// Close ends the subscription.
+func (c *Cancels) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.done)
+		err = c.sub.Close()
+	})
+	c.wg.Wait()
+	return err
+}
+
+func (c *Cancels) pump(messages <-chan any) {
+	defer close(c.refs)
+	for {
+		var ref farm.Ref // stays zero for a renewed subscription
+		select {
+		case <-c.done:
+			return
+		case m, ok := <-messages:
+			if !ok {
+				return
+			}
+			if message, isMessage := m.(*redis.Message); isMessage {
+				if json.Unmarshal([]byte(message.Payload), &ref) != nil {
+					ref = farm.Ref{} // not ours to understand: the flags say it
+				}
+			}
+		}
+		select {
+		case <-c.done:
+			return
+		case c.refs <- ref:
+		}
+	}
+}
+
+// CancelRequested reports whether a cancel of the job was asked for.
+func (s *Store) CancelRequested(ctx context.Context, ref farm.Ref) (bool, error) {
+	value, err := s.rdb.HGet(ctx, s.key(ref.Tenant, "job", ref.ID), "cancel").Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return value == "1", wrap("read cancel flag", err)
+}
+
+// hint is the message on the cancel channel.
+func hint(ref farm.Ref) []byte {
+	data, err := json.Marshal(ref)
+	if err != nil {
+		return []byte("{}") // two strings always encode; an empty hint makes workers look at the flags
+	}
+	return data
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// decodeJob reads a job's hash: what never changes is its doc, the rest are fields.
+func decodeJob(f map[string]string) (*farm.Job, error) {
+	var job farm.Job
+	if err := json.Unmarshal([]byte(f["doc"]), &job); err != nil {
+		return nil, fmt.Errorf("decode job record: %w", err)
+	}
+	job.State = farm.JobState(f["state"])
+	job.Attempt, _ = strconv.Atoi(f["attempt"])
+	job.Worker = f["worker"]
+	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
+	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
+	if text := f["result"]; text != "" {
+		if err := json.Unmarshal([]byte(text), &job.Result); err != nil {
+			return nil, fmt.Errorf("decode result of job %s: %w", job.ID, err)
+		}
+	}
+	if text := f["error"]; text != "" {
+		if err := json.Unmarshal([]byte(text), &job.Error); err != nil {
+			return nil, fmt.Errorf("decode error of job %s: %w", job.ID, err)
+		}
+	}
+	return &job, nil
+}
+
+// encodeJob gives the part of a job that never changes.
+func encodeJob(job *farm.Job) ([]byte, error) {
+	doc := *job
+	doc.State, doc.Attempt, doc.Worker = "", 0, ""
+	doc.StartedAt, doc.FinishedAt, doc.Timings = time.Time{}, time.Time{}, farm.Timings{}
+	doc.Result, doc.Error = nil, nil
+	return encode("job", doc)
+}
+
+// decodeSandbox reads a sandbox's hash. The doc is what it was made with; fields that are set stand above it.
+func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
+	var box farm.Sandbox
+	if err := json.Unmarshal([]byte(f["doc"]), &box); err != nil {
+		return nil, fmt.Errorf("decode sandbox record: %w", err)
+	}
+	box.State = farm.SandboxState(f["state"])
+	box.ReadyAt, box.ClosedAt = moment(f["ready"]), moment(f["closed"])
+	box.LastUsedAt, box.ExpiresAt = moment(f["used"]), moment(f["expires"])
+	box.Expired = f["expired"] == "1"
+	box.Spec.IdleSeconds, _ = strconv.Atoi(f["idle"])
+	for name, to := range map[string]*string{"reason": &box.Reason, "node": &box.Node, "container": &box.Container} {
+		if text, ok := f[name]; ok {
+			*to = text
+		}
+	}
+	if name, ok := f["name"]; ok {
+		box.Spec.Name = name
+	}
+	if ttl, ok := f["ttl"]; ok {
+		box.Spec.TTLSeconds, _ = strconv.Atoi(ttl)
+	}
+	if text, ok := f["labels"]; ok {
+		box.Spec.Labels = nil
+		if err := json.Unmarshal([]byte(text), &box.Spec.Labels); err != nil {
+			return nil, fmt.Errorf("decode labels of sandbox %s: %w", box.ID, err)
+		}
+	}
+	return &box, nil
+}
+
+func decodeRequest(text string) (*farm.Request, error) {
+	var request farm.Request
+	if text == "" {
+		return &request, nil
+	}
+	if err := json.Unmarshal([]byte(text), &request); err != nil {
+		return nil, fmt.Errorf("decode request: %w", err)
+	}
+	return &request, nil
+}
+
+func encode(what string, v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", what, err)
+	}
+	return data, nil
+}
+
+// encodeMaybe encodes what is there; nothing is the empty text.
+func encodeMaybe[T any](what string, v *T) ([]byte, error) {
+	if v == nil {
+		return []byte{}, nil
+	}
+	return encode(what, v)
+}
+
+// moment reads a time as micros wrote it.
+func moment(text string) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}
+
+func number(text string) float64 {
+	n, _ := strconv.ParseFloat(text, 64)
+	return n
+}

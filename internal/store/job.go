@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// noJob is the answer for a job that is not there, or is another tenant's.
+func noJob(id string) error { return farm.NotFoundf("There is no job %s.", id) }
+
+// Job reads a job. A foreign or forgotten one gives CodeNotFound.
+func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	fields, err := s.rdb.HGetAll(ctx, s.key(ref.Tenant, "job", ref.ID)).Result()
+	if err != nil {
+		return nil, wrap("read job", err)
+	}
+	if len(fields) == 0 {
+		return nil, noJob(ref.ID)
+	}
+	return decodeJob(fields)
+}
+
+// Position says which in line a queued job is: 1 is next. It is 0 for a job that is not queued.
+func (s *Store) Position(ctx context.Context, job *farm.Job) (int, error) {
+	if job.State != farm.JobQueued {
+		return 0, nil
+	}
+	if job.Inline {
+		return 1, nil
+	}
+	line := s.key(job.Tenant, "line", job.SandboxID)
+	at, err := s.rdb.LPos(ctx, line, job.ID, redis.LPosArgs{}).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, wrap("find job in line", err)
+	}
+	if at == 0 {
+		return 1, nil
+	}
+	head, err := s.Head(ctx, farm.Ref{Tenant: job.Tenant, ID: job.SandboxID})
+	if err != nil {
+		return 0, err
+	}
+	state, err := s.rdb.HGet(ctx, s.key(job.Tenant, "job", head), "state").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, wrap("read head of line", err)
+	}
+	if state == string(farm.JobRunning) {
+		at-- // it does not wait any more
+	}
+	return int(at) + 1, nil
+}
+
+// Request reads what a job was asked to do. It is kept until shortly after the job's end; later it is CodeNotFound.
+func (s *Store) Request(ctx context.Context, ref farm.Ref) (*farm.Request, error) {
+	text, err := s.rdb.Get(ctx, s.key(ref.Tenant, "req", ref.ID)).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, farm.NotFoundf("There is no request of a job %s.", ref.ID)
+	}
+	if err != nil {
+		return nil, wrap("read request", err)
+	}
+	return decodeRequest(text)
+}
+
+// Head gives the first job in a sandbox's line, "" when it is empty.
+func (s *Store) Head(ctx context.Context, sandbox farm.Ref) (string, error) {
+	id, err := s.rdb.LIndex(ctx, s.key(sandbox.Tenant, "line", sandbox.ID), 0).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return id, wrap("read head of line", err)
+}
+
+// Drain lists the unfinished jobs of a sandbox in the order they were accepted, those out of its line too.
+func (s *Store) Drain(ctx context.Context, sandbox farm.Ref) ([]farm.Ref, error) {
+	ids, err := s.rdb.ZRange(ctx, s.key(sandbox.Tenant, "osj", sandbox.ID), 0, -1).Result()
+	if err != nil {
+		return nil, wrap("list unfinished jobs of sandbox", err)
+	}
+	return refs(sandbox.Tenant, ids), nil
+}
+
+// OpenJobs lists the tenant's unfinished jobs, oldest first, at most limit; 0 means all.
+func (s *Store) OpenJobs(ctx context.Context, tenant string, limit int) ([]*farm.Job, error) {
+	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "open"), 0, int64(limit)-1).Result()
+	if err != nil {
+		return nil, wrap("list unfinished jobs", err)
+	}
+	return fetch(ctx, s, tenant, "job", ids, decodeJob)
+}
+
+func refs(tenant string, ids []string) []farm.Ref {
+	out := make([]farm.Ref, len(ids))
+	for i, id := range ids {
+		out[i] = farm.Ref{Tenant: tenant, ID: id}
+	}
+	return out
+}
+
+// fetch reads the hashes of ids in stretches and leaves out those that are gone.
+func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, decode func(map[string]string) (*T, error)) ([]*T, error) {
+	const stretch = 500 // bounds the memory of one reply
+	out := make([]*T, 0, len(ids))
+	for len(ids) > 0 {
+		part := ids[:min(stretch, len(ids))]
+		ids = ids[len(part):]
+		pipe := s.rdb.Pipeline()
+		cmds := make([]*redis.MapStringStringCmd, len(part))
+		for i, id := range part {
+			cmds[i] = pipe.HGetAll(ctx, s.key(tenant, kind, id))
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, wrap("read records", err)
+		}
+		for _, cmd := range cmds {
+			if len(cmd.Val()) == 0 {
+				continue
+			}
+			item, err := decode(cmd.Val())
+			if err != nil {
+				return nil, fmt.Errorf("read records: %w", err)
+			}
+			out = append(out, item)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// scripts are the Lua scripts, each behind the same prelude.
+type scripts struct {
+	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock *redis.Script
+}
+
+func loadScripts() scripts {
+	prelude := tables() + lua("prelude")
+	script := func(name string) *redis.Script { return redis.NewScript(prelude + lua(name)) }
+	return scripts{
+		accept: script("accept"), claim: script("claim"), finish: script("finish"), leave: script("leave"),
+		events: script("events"), checkpoint: script("checkpoint"), move: script("move"), patch: script("patch"),
+		open: script("open"), route: script("route"), artifacts: script("artifacts"),
+		lock: redis.NewScript(lua("lock")), unlock: redis.NewScript(lua("unlock")),
+	}
+}
+
+// lua gives an embedded file; they are part of the program, so a missing one shows in every test.
+func lua(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("read embedded script: " + err.Error())
+	}
+	return string(text)
+}
+
+// tables are the transition tables of package farm as Lua tables, so that they are written down once.
+func tables() string {
+	var b strings.Builder
+	b.WriteString("local JOBS = {\n")
+	for _, from := range farm.JobStates() {
+		fmt.Fprintf(&b, "%s = {", from)
+		for _, to := range farm.JobStates() {
+			if from.To(to) {
+				fmt.Fprintf(&b, "%s = true, ", to)
+			}
+		}
+		b.WriteString("},\n")
+	}
+	b.WriteString("}\nlocal BOXES = {\n")
+	for _, from := range farm.SandboxStates() {
+		fmt.Fprintf(&b, "%s = {", from)
+		for _, to := range farm.SandboxStates() {
+			if from.To(to) {
+				fmt.Fprintf(&b, "%s = true, ", to)
+			}
+		}
+		b.WriteString("},\n")
+	}
+	b.WriteString("}\nlocal ACCEPTS = {")
+	for _, state := range farm.SandboxStates() {
+		if state.Accepts() {
+			fmt.Fprintf(&b, "%s = true, ", state)
+		}
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// key names a key of a tenant.
+func (s *Store) key(tenant, kind, id string) string {
+	return s.prefix + "{" + tenant + "}:" + kind + ":" + id
+}
+
+// index names a key of which a tenant has one.
+func (s *Store) index(tenant, name string) string { return s.prefix + "{" + tenant + "}:" + name }
+
+// run calls a script for a tenant and gives its reply, whose first element says how it went.
+func (s *Store) run(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
+	argv := append([]any{s.prefix, micros(s.now())}, args...)
+	values, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, argv...).Slice()
+	if err != nil {
+		return nil, wrap(what, err)
+	}
+	if len(values) == 0 {
+		return nil, fmt.Errorf("%s: script gave an empty reply", what)
+	}
+	return values, nil
+}
+
+// reply is what a script gave. Missing and nil elements read as empty.
+type reply []any
+
+func (r reply) text(i int) string {
+	if i >= len(r) {
+		return ""
+	}
+	text, _ := r[i].(string)
+	return text
+}
+
+func (r reply) fields(i int) map[string]string {
+	if i >= len(r) {
+		return nil
+	}
+	flat, _ := r[i].([]any)
+	fields := make(map[string]string, len(flat)/2)
+	for k := 0; k+1 < len(flat); k += 2 {
+		name, _ := flat[k].(string)
+		value, _ := flat[k+1].(string)
+		fields[name] = value
+	}
+	return fields
+}
+
+func (r reply) rows(i int) []reply {
+	if i >= len(r) {
+		return nil
+	}
+	list, _ := r[i].([]any)
+	rows := make([]reply, 0, len(list))
+	for _, item := range list {
+		if row, ok := item.([]any); ok {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// flag is a boolean in Redis.
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrNotClaimable says that a job can not be taken: it is final, a live worker runs it, or others are before it.
+	ErrNotClaimable = errors.New("job is not claimable")
+	// ErrFenced says that a job is no longer this attempt's: it was taken over, forced or finished.
+	ErrFenced = errors.New("job belongs to another attempt")
+	// ErrMove says that the transition table does not allow the move.
+	ErrMove = errors.New("transition is not allowed")
+)
+
+// Options are the settings of a Store. Zero fields have defaults.
+type Options struct {
+	Prefix string           // before every key; default "sf:"
+	Limits farm.Limits      // a zero value means farm.DefaultLimits
+	Now    func() time.Time // default time.Now
+	Logger *slog.Logger     // default slog.Default
+}
+
+// Store reads and writes the records. It is safe for concurrent use.
+type Store struct {
+	rdb     redis.UniversalClient
+	prefix  string
+	limits  farm.Limits
+	now     func() time.Time
+	log     *slog.Logger
+	scripts scripts
+	hub     *hub
+	tenants *seen
+}
+
+// New makes a Store on a client, which stays the caller's to close.
+func New(rdb redis.UniversalClient, o Options) *Store {
+	if o.Prefix == "" {
+		o.Prefix = "sf:"
+	}
+	if o.Limits == (farm.Limits{}) {
+		o.Limits = farm.DefaultLimits()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Store{
+		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
+		scripts: loadScripts(), hub: newHub(rdb, o.Prefix+"w:"), tenants: newSeen(time.Minute),
+	}
+}
+
+// Ping asks Redis for a sign of life.
+func (s *Store) Ping(ctx context.Context) error {
+	return wrap("ping redis", s.rdb.Ping(ctx).Err())
+}
+
+// Close ends the subscriptions; it does not close the client.
+func (s *Store) Close() error { return s.hub.close() }
+
+// Persistence says whether Redis writes an append-only file and what it evicts under memory pressure. Servers without
+// CONFIG give an error.
+func (s *Store) Persistence(ctx context.Context) (appendOnly bool, evictionPolicy string, err error) {
+	aof, err := s.rdb.ConfigGet(ctx, "appendonly").Result()
+	if err != nil {
+		return false, "", wrap("read appendonly", err)
+	}
+	policy, err := s.rdb.ConfigGet(ctx, "maxmemory-policy").Result()
+	if err != nil {
+		return false, "", wrap("read maxmemory-policy", err)
+	}
+	return aof["appendonly"] == "yes", policy["maxmemory-policy"], nil
+}
+
+// micros is the form of a time in Redis: microseconds since 1970, empty for the zero time.
+func micros(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.UnixMicro(), 10)
+}
+
+// wrap gives an error of Redis its code: what a later try may heal is CodeUnavailable, a reply that no healthy server
+// gives is ours.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	reply, ok := errors.AsType[redis.Error](err)
+	if ok && !errors.Is(err, redis.Nil) && !passing(reply) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, farm.Wrap(err, farm.CodeUnavailable, "The record store does not answer. Try again in a moment."))
+}
+
+// passing reports whether a reply says that the server can not do this now, but may later.
+func passing(err redis.Error) bool {
+	for _, prefix := range []string{
+		"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "OOM ", "MISCONF ", "NOREPLICAS ", "BUSY ", "ERR max number of clients",
+	} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}

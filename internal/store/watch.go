@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// subscribeTimeout bounds the wait for Redis to confirm a subscription; a healthy one answers in a millisecond.
+const subscribeTimeout = 5 * time.Second
+
+// Watch is a reader's interest in a job.
+type Watch struct {
+	hub   *hub
+	topic *topic
+	wake  chan struct{}
+	once  sync.Once
+}
+
+// Watch tells of changes of a job: of every event and state that is written after it returned. All watches of a process
+// share one connection.
+func (s *Store) Watch(ctx context.Context, jobID string) (*Watch, error) {
+	return s.hub.watch(ctx, jobID)
+}
+
+// C fires after changes, and after a reconnect, when some may have been missed. Several changes may be one signal: read
+// all events that are new, then wait again.
+func (w *Watch) C() <-chan struct{} { return w.wake }
+
+// Close ends the interest.
+func (w *Watch) Close() { w.once.Do(func() { w.hub.drop(w) }) }
+
+// hub holds the process's one subscription connection and who is interested in what.
+type hub struct {
+	rdb    redis.UniversalClient
+	prefix string
+
+	mu     sync.Mutex
+	sub    *redis.PubSub // made by the first watch
+	topics map[string]*topic
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// topic is one subscribed channel. The mutex of the hub guards it.
+type topic struct {
+	channel string
+	watches map[*Watch]struct{}
+	ready   chan struct{} // closed by the first confirmation
+	stands  bool
+}
+
+func newHub(rdb redis.UniversalClient, prefix string) *hub {
+	return &hub{rdb: rdb, prefix: prefix, topics: map[string]*topic{}}
+}
+
+func (h *hub) watch(ctx context.Context, jobID string) (*Watch, error) {
+	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
+	defer cancel()
+	w, ready, err := h.join(ctx, h.prefix+jobID)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-ready:
+		return w, nil
+	case <-ctx.Done():
+		w.Close()
+		return nil, wrap("watch job", fmt.Errorf("wait for the subscription: %w", context.Cause(ctx)))
+	}
+}
+
+func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, nil, fmt.Errorf("watch job: store is closed")
+	}
+	if h.sub == nil {
+		// The subscription outlives the first watcher's context; the bare prefix keeps the connection in use.
+		h.sub = h.rdb.Subscribe(context.WithoutCancel(ctx), h.prefix)
+		messages := h.sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck), redis.WithChannelSize(1024))
+		h.wg.Go(func() { h.pump(messages) })
+	}
+	t := h.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, ready: make(chan struct{})}
+		h.topics[channel] = t
+		if err := h.sub.Subscribe(context.WithoutCancel(ctx), channel); err != nil {
+			// The client remembers the channel and would subscribe again with the connection; nobody waits for it.
+			delete(h.topics, channel)
+			_ = h.sub.Unsubscribe(context.WithoutCancel(ctx), channel)
+			return nil, nil, wrap("watch job", err)
+		}
+	}
+	w := &Watch{hub: h, topic: t, wake: make(chan struct{}, 1)}
+	t.watches[w] = struct{}{}
+	return w, t.ready, nil
+}
+
+func (h *hub) drop(w *Watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := w.topic
+	delete(t.watches, w)
+	if len(t.watches) > 0 || h.topics[t.channel] != t {
+		return
+	}
+	delete(h.topics, t.channel)
+	if !h.closed {
+		// An error means that the connection is down: the client forgets the channel all the same.
+		_ = h.sub.Unsubscribe(context.Background(), t.channel) //nolint:forbidigo // Close has no context; the write is bounded by the client's timeout
+	}
+}
+
+// pump hands out what comes. A confirmation of a channel that stands already means that the connection is a new one, or
+// that an earlier confirmation belonged to a subscription before: either way something may have been missed, so it counts
+// as a change.
+func (h *hub) pump(messages <-chan any) {
+	for m := range messages {
+		switch m := m.(type) {
+		case *redis.Message:
+			h.fire(m.Channel, false)
+		case *redis.Subscription:
+			if m.Kind == "subscribe" {
+				h.fire(m.Channel, true)
+			}
+		}
+	}
+}
+
+func (h *hub) fire(channel string, confirmed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.topics[channel]
+	if t == nil {
+		return
+	}
+	if confirmed && !t.stands {
+		t.stands = true
+		close(t.ready)
+		return
+	}
+	for w := range t.watches {
+		select {
+		case w.wake <- struct{}{}:
+		default: // a signal is waiting already
+		}
+	}
+}
+
+// watched lists the channels that are subscribed, for tests.
+func (h *hub) watched() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(maps.Keys(h.topics))
+}
+
+func (h *hub) close() error {
+	h.mu.Lock()
+	h.closed = true
+	sub := h.sub
+	h.sub = nil
+	h.mu.Unlock()
+	var err error
+	if sub != nil {
+		err = sub.Close()
+	}
+	h.wg.Wait()
+	return err
+}

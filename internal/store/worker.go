@@ -1,0 +1,109 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// HeartbeatTTL is how long a worker counts as alive after its last heartbeat; they come every few seconds.
+const HeartbeatTTL = 10 * time.Second
+
+// Heartbeat registers a worker, or keeps it registered.
+func (s *Store) Heartbeat(ctx context.Context, w farm.Worker) error {
+	if w.SeenAt.IsZero() {
+		w.SeenAt = s.now().UTC()
+	}
+	data, err := encode("worker", w)
+	if err != nil {
+		return err
+	}
+	pipe := s.rdb.Pipeline()
+	pipe.Set(ctx, s.prefix+"worker:"+w.ID, data, HeartbeatTTL)
+	pipe.SAdd(ctx, s.prefix+"workers", w.ID)
+	_, err = pipe.Exec(ctx)
+	return wrap("write heartbeat", err)
+}
+
+// Workers lists the workers that are alive, by id.
+func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
+	ids, err := s.rdb.SMembers(ctx, s.prefix+"workers").Result()
+	if err != nil {
+		return nil, wrap("list workers", err)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.Get(ctx, s.prefix+"worker:"+id)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, wrap("read workers", err)
+	}
+	var out []farm.Worker
+	for i, cmd := range cmds {
+		text, err := cmd.Result()
+		if errors.Is(err, redis.Nil) {
+			// A heartbeat between the two reads writes it down again with the next one.
+			if err := s.rdb.SRem(ctx, s.prefix+"workers", ids[i]).Err(); err != nil {
+				return nil, wrap("forget worker", err)
+			}
+			continue
+		}
+		if err != nil {
+			return nil, wrap("read worker", err)
+		}
+		var w farm.Worker
+		if err := json.Unmarshal([]byte(text), &w); err != nil {
+			return nil, fmt.Errorf("decode worker %s: %w", ids[i], err)
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b farm.Worker) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Alive reports whether a worker's last heartbeat is recent.
+func (s *Store) Alive(ctx context.Context, workerID string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.prefix+"worker:"+workerID).Result()
+	return n == 1, wrap("read heartbeat", err)
+}
+
+// Goodbye takes a worker off the list at once, so that nobody waits for its heartbeat to expire.
+func (s *Store) Goodbye(ctx context.Context, workerID string) error {
+	pipe := s.rdb.Pipeline()
+	pipe.Del(ctx, s.prefix+"worker:"+workerID)
+	pipe.SRem(ctx, s.prefix+"workers", workerID)
+	_, err := pipe.Exec(ctx)
+	return wrap("take worker off the list", err)
+}
+
+// Offered lists the images of all live workers, each name once, by name.
+func (s *Store) Offered(ctx context.Context) ([]farm.Image, error) {
+	workers, err := s.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var images []farm.Image
+	known := map[string]bool{}
+	for _, w := range workers {
+		for _, image := range w.Images {
+			if !known[image.Name] {
+				known[image.Name] = true
+				images = append(images, image)
+			}
+		}
+	}
+	slices.SortFunc(images, func(a, b farm.Image) int { return cmp.Compare(a.Name, b.Name) })
+	return images, nil
+}
