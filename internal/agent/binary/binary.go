@@ -1,0 +1,34 @@
+// Package binary holds the agent's own executable, one for each architecture, so that a worker can put it into any
+// sandbox. The files are made by the build before this package is compiled; without them it compiles and says so.
+package binary
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+//go:embed all:bin
+var files embed.FS
+
+// versionDigits is how much of the hash names a version: 48 bits tell builds apart.
+const versionDigits = 12
+
+// Agent gives the executable for an architecture by Go's or the kernel's name of it (amd64, arm64, x86_64, aarch64), and its
+// version: the first 12 hex digits of its SHA-256.
+func Agent(arch string) (data []byte, version string, err error) {
+	switch strings.ToLower(arch) {
+	case "x86_64":
+		arch = "amd64"
+	case "aarch64":
+		arch = "arm64"
+	}
+	data, err = files.ReadFile("bin/agent-linux-" + arch)
+	if err != nil || len(data) == 0 {
+		return nil, "", fmt.Errorf("read agent for linux/%s: this program was built without it; run make build", arch)
+	}
+	sum := sha256.Sum256(data)
+	return data, hex.EncodeToString(sum[:])[:versionDigits], nil
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// maxJSON bounds a JSON answer: a listing of some hundred thousand entries fits.
+const maxJSON = 64 << 20
+
+// maxError bounds the body of an error.
+const maxError = 64 << 10
+
+type errorBody struct {
+	Code    farm.Code `json:"code"`
+	Message string    `json:"message"`
+}
+
+// do sends a request and gives the response when its status is a success; any other outcome is a *farm.Error.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+	target := "http://agent" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
+			return nil, unavailable(err, "The sandbox did not answer in time.")
+		}
+		return nil, unavailable(err, "The connection to the sandbox is broken.")
+	}
+	if res.StatusCode < 300 {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, readError(res)
+}
+
+// readError makes the agent's error ours; codes that are not in the contract become internal.
+func readError(res *http.Response) error {
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
+	if err != nil {
+		return unavailable(err, "The connection to the sandbox is broken.")
+	}
+	var body errorBody
+	if err := json.Unmarshal(raw, &body); err != nil {
+		return farm.Errorf(farm.CodeInternal, "agent answered %d without a reason", res.StatusCode)
+	}
+	switch body.Code {
+	case farm.CodeInvalid, farm.CodeNotFound, farm.CodeConflict, farm.CodeTooLarge, farm.CodeExhausted, farm.CodeUnavailable:
+		return farm.Errorf(body.Code, "%s", body.Message)
+	default:
+		return farm.Errorf(farm.CodeInternal, "agent: %s", body.Message)
+	}
+}
+
+// call sends in (nil: nothing) as JSON and reads the answer into out (nil: thrown away), within a timeout of its own.
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var body io.Reader
+	if in != nil {
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(raw)
+	}
+	res, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return decode(res, out)
+}
+
+// decode reads a bounded JSON answer to its end, so that the stream under it can serve again.
+func decode(res *http.Response, out any) error {
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxJSON+1))
+	if err != nil {
+		return unavailable(err, "The connection to the sandbox is broken.")
+	}
+	if len(raw) > maxJSON {
+		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d bytes.", maxJSON)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("decode answer of the agent: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+)
+
+// Info asks for the agent's version, its languages, kernels and memory.
+func (c *Client) Info(ctx context.Context) (agent.Info, error) {
+	var info agent.Info
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/info", nil, nil, &info)
+	return info, err
+}
+
+// Start starts an execution. Starting an id again changes nothing and is no error.
+func (c *Client) Start(ctx context.Context, id string, spec agent.Spec) error {
+	return c.call(ctx, callTimeout, http.MethodPut, executionPath(id), nil, spec, nil)
+}
+
+// Ack lets the agent drop frames up to and with seq; it goes on producing once there is room.
+func (c *Client) Ack(ctx context.Context, id string, seq uint64) error {
+	query := url.Values{"seq": {strconv.FormatUint(seq, 10)}}
+	return c.call(ctx, callTimeout, http.MethodPost, executionPath(id)+"/ack", query, nil, nil)
+}
+
+// Stop interrupts an execution and kills it after its grace. One that has ended stays as it is.
+func (c *Client) Stop(ctx context.Context, id string, reason agent.StopReason) error {
+	query := url.Values{"reason": {string(reason)}}
+	return c.call(ctx, callTimeout, http.MethodPost, executionPath(id)+"/stop", query, nil, nil)
+}
+
+// Forget drops an execution and its frames. One that runs is killed. An unknown id is no error.
+func (c *Client) Forget(ctx context.Context, id string) error {
+	return c.call(ctx, callTimeout, http.MethodDelete, executionPath(id), nil, nil, nil)
+}
+
+// Executions lists what the agent holds.
+func (c *Client) Executions(ctx context.Context) ([]agent.Execution, error) {
+	var list []agent.Execution
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions", nil, nil, &list)
+	return list, err
+}
+
+// Interrupt interrupts the running executions of a context as Stop with StopInterrupt does; "" means all contexts.
+func (c *Client) Interrupt(ctx context.Context, kernel string) error {
+	return c.call(ctx, callTimeout, http.MethodPost, "/v1/interrupt", url.Values{"context": {kernel}}, nil, nil)
+}
+
+// RestartKernel kills the kernel of a context and starts a new one; "" means all. It returns when the new one is ready.
+func (c *Client) RestartKernel(ctx context.Context, kernel string) error {
+	if kernel == "" {
+		kernel = "*"
+	}
+	return c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/restart", nil, nil, nil)
+}
+
+// StartKernel starts the kernel of a context ahead of need. It returns when it is ready.
+func (c *Client) StartKernel(ctx context.Context, kernel, language string) error {
+	query := url.Values{"language": {language}}
+	return c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/start", query, nil, nil)
+}
+
+func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }

@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// List lists what is under a directory of the workspace ("" and "." mean the workspace), sorted by path; a file lists itself. more says
+// that there is more than limit (0: the agent's own limit).
+func (c *Client) List(ctx context.Context, path string, recursive bool, limit int) (entries []farm.FileEntry, more bool, err error) {
+	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}, "limit": {strconv.Itoa(limit)}}
+	var out struct {
+		Entries []farm.FileEntry `json:"entries"`
+		More    bool             `json:"more"`
+	}
+	err = c.call(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, &out)
+	return out.Entries, out.More, err
+}
+
+// Stat describes one file or directory; a symlink is described itself.
+func (c *Client) Stat(ctx context.Context, path string) (farm.FileEntry, error) {
+	var entry farm.FileEntry
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files/stat", url.Values{"path": {path}}, nil, &entry)
+	return entry, err
+}
+
+// Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry tells of the whole
+// file. The caller closes the reader; a break in the middle shows as an error other than io.EOF.
+func (c *Client) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
+	query := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.FormatInt(length, 10)}}
+	res, err := c.do(ctx, http.MethodGet, "/v1/files/content", query, nil)
+	if err != nil {
+		return nil, farm.FileEntry{}, err
+	}
+	var entry farm.FileEntry
+	if err := json.Unmarshal([]byte(res.Header.Get("X-Entry")), &entry); err != nil {
+		_ = res.Body.Close()
+		return nil, farm.FileEntry{}, farm.Errorf(farm.CodeInternal, "agent sent a file without its description")
+	}
+	return res.Body, entry, nil
+}
+
+// Write writes a file whole: parents are made, what was there is replaced at once at the end, and nothing half written stays. ctx
+// bounds the transfer.
+func (c *Client) Write(ctx context.Context, path string, r io.Reader) (farm.FileEntry, error) {
+	return c.WriteMode(ctx, path, 0, r)
+}
+
+// WriteMode is Write with permission bits; 0 means 0644.
+func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.Reader) (farm.FileEntry, error) {
+	query := url.Values{"path": {path}}
+	if mode != 0 {
+		query.Set("mode", strconv.FormatUint(uint64(mode), 8))
+	}
+	var entry farm.FileEntry
+	res, err := c.do(ctx, http.MethodPut, "/v1/files/content", query, struct{ io.Reader }{r})
+	if err != nil {
+		return entry, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return entry, decode(res, &entry)
+}
+
+// Mkdir makes a directory and its parents; one that is there is no error.
+func (c *Client) Mkdir(ctx context.Context, path string) error {
+	return c.call(ctx, callTimeout, http.MethodPost, "/v1/files/mkdir", url.Values{"path": {path}}, nil, nil)
+}
+
+// Remove removes a file, or a directory with all that is in it.
+func (c *Client) Remove(ctx context.Context, path string) error {
+	return c.call(ctx, kernelTimeout, http.MethodDelete, "/v1/files", url.Values{"path": {path}}, nil, nil)
+}
+
+// Move renames; parents of the new name are made.
+func (c *Client) Move(ctx context.Context, from, to string) error {
+	in := map[string]string{"from": from, "to": to}
+	return c.call(ctx, callTimeout, http.MethodPost, "/v1/files/move", nil, in, nil)
+}
+
+// PutTar unpacks an uncompressed tar under a directory, all of it or nothing. ctx bounds the transfer.
+func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
+	res, err := c.do(ctx, http.MethodPost, "/v1/files/tar", url.Values{"path": {path}}, struct{ io.Reader }{r})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return decode(res, nil)
+}
+
+// GetTar reads a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.
+func (c *Client) GetTar(ctx context.Context, path string) (io.ReadCloser, error) {
+	res, err := c.do(ctx, http.MethodGet, "/v1/files/tar", url.Values{"path": {path}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}

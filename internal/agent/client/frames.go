@@ -1,0 +1,65 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Frames reads the frames of one execution in order. It is not safe for concurrent use, but Close may be called at any time.
+type Frames struct {
+	body   io.Closer
+	r      *bufio.Reader
+	next   uint64
+	done   bool
+	cancel context.CancelFunc
+}
+
+// Frames reads an execution's frames from a sequence number (0 and 1 both mean the first) on, those to come included. ctx bounds the
+// whole stream.
+func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, error) {
+	if from == 0 {
+		from = 1
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	query := url.Values{"from": {strconv.FormatUint(from, 10)}}
+	res, err := c.do(ctx, http.MethodGet, executionPath(id)+"/frames", query, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), next: from, cancel: cancel}, nil
+}
+
+// Next gives the next frame; io.EOF after the final one. A stream that breaks before that is unavailable.
+func (f *Frames) Next() (agent.Frame, error) {
+	if f.done {
+		return agent.Frame{}, io.EOF
+	}
+	frame, err := agent.ReadFrame(f.r)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return agent.Frame{}, unavailable(err, "The connection to the sandbox is broken.")
+	}
+	if frame.Seq != f.next {
+		return agent.Frame{}, farm.Errorf(farm.CodeInternal, "agent sent frame %d where %d was due", frame.Seq, f.next)
+	}
+	f.next++
+	f.done = frame.Type == agent.FrameFinal
+	return frame, nil
+}
+
+// Close ends the reading. The execution goes on.
+func (f *Frames) Close() error {
+	f.cancel()
+	return f.body.Close()
+}

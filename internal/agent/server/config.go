@@ -1,0 +1,56 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Config says where things are. Tests run an agent as an ordinary process in directories of their own.
+type Config struct {
+	Version   string       // shown in Info
+	Workspace string       // default farm.Workspace
+	RunDir    string       // the agent's own files; default agent.RunDir
+	HomeDir   string       // HOME of user code; default agent.HomeDir
+	TmpDir    string       // TMPDIR of user code; default agent.TmpDir
+	Env       []string     // the sandbox's environment; nil means the process's own
+	ReapAll   bool         // reap every child, not only those started here: for PID 1
+	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
+	Logger    *slog.Logger // default: silent
+}
+
+// defaultLogBytes bounds the log of one execution.
+const defaultLogBytes = 16 << 20
+
+func (c Config) withDefaults() Config {
+	set := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	set(&c.Workspace, farm.Workspace)
+	set(&c.RunDir, agent.RunDir)
+	set(&c.HomeDir, agent.HomeDir)
+	set(&c.TmpDir, agent.TmpDir)
+	set(&c.Version, "dev")
+	if c.Env == nil {
+		c.Env = os.Environ()
+	}
+	if c.LogBytes == 0 {
+		c.LogBytes = defaultLogBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.LogBytes < 1 {
+		return errors.New("config: LogBytes must be positive")
+	}
+	return nil
+}

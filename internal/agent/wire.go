@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// FrameHeaderBytes is the length of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
+const FrameHeaderBytes = 13
+
+// AppendFrame appends a frame in its wire form.
+func AppendFrame(b []byte, f Frame) []byte {
+	b = AppendFrameHeader(b, f)
+	return append(b, f.Payload...)
+}
+
+// AppendFrameHeader appends the header alone; the payload is to follow.
+func AppendFrameHeader(b []byte, f Frame) []byte {
+	b = binary.BigEndian.AppendUint64(b, f.Seq)
+	b = append(b, byte(f.Type))
+	return binary.BigEndian.AppendUint32(b, uint32(len(f.Payload))) //nolint:gosec // bounded by MaxFrameBytes where frames are made
+}
+
+// ReadFrame reads one frame. A payload over MaxFrameBytes or an unknown type is an error before anything is allocated; the end of
+// the stream between two frames is io.EOF, within one io.ErrUnexpectedEOF.
+func ReadFrame(r io.Reader) (Frame, error) {
+	var head [FrameHeaderBytes]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return Frame{}, err
+	}
+	f := Frame{Seq: binary.BigEndian.Uint64(head[:8]), Type: FrameType(head[8])}
+	size := binary.BigEndian.Uint32(head[9:])
+	if size > MaxFrameBytes {
+		return Frame{}, fmt.Errorf("read frame %d: payload of %d bytes is over the limit of %d", f.Seq, size, MaxFrameBytes)
+	}
+	if f.Type < FrameStdout || f.Type > FrameFinal {
+		return Frame{}, fmt.Errorf("read frame %d: unknown type %d", f.Seq, f.Type)
+	}
+	f.Payload = make([]byte, size)
+	if _, err := io.ReadFull(r, f.Payload); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return Frame{}, err
+	}
+	return f, nil
+}
