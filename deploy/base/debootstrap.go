@@ -109,23 +109,20 @@ func importTree(ctx context.Context, e Importer, ref, root string) error {
 		"--exclude=./dev/*", "--exclude=./proc/*", "--exclude=./sys/*", "--exclude=./var/cache/apt/*.bin",
 		"--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*_*",
 		"--exclude=./usr/share/locale/*", "--exclude=./usr/share/man/*", "-c", ".")
+	r, w := io.Pipe()
 	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("pack base image: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("pack base image: %w", err)
-	}
-	importErr := e.Import(ctx, ref, out)
-	_ = out.Close() // ends tar when the import stopped before its end
-	err = cmd.Wait()
-	if importErr != nil {
-		return importErr
-	}
-	if err != nil {
-		return fmt.Errorf("pack base image: %w: %s", err, stderr.String())
-	}
-	return nil
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := cmd.Run()
+		if err != nil {
+			err = fmt.Errorf("pack base image: %w: %s", err, stderr.String())
+		}
+		_ = w.CloseWithError(err) // a tar that is cut short must fail the import; the call itself never fails
+	}()
+	err := e.Import(ctx, ref, r)
+	_ = r.Close() // ends tar when the import stopped before its end
+	<-done
+	return err
 }

@@ -49,7 +49,7 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := e.namespace + "-" + s.SandboxID
+	name := e.Name(s.SandboxID)
 	var made container.CreateResponse
 	err = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 		var err error

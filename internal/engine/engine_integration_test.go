@@ -1,0 +1,363 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestInfo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first, err := b.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Version == "" || first.APIVersion == "" || first.CPUs < 1 || first.MemoryBytes < 1<<28 || !has(first.Runtimes, "runc") ||
+		first.CgroupVersion != "1" && first.CgroupVersion != "2" || first.StorageDriver == "" || !has(first.SecurityOptions, "seccomp") {
+		t.Errorf("info %+v", first)
+	}
+	again, err := b.Info(t.Context())
+	if diff := cmp.Diff(first, again); diff != "" || err != nil {
+		t.Errorf("second info differs (%v):\n%s", err, diff)
+	}
+	t.Logf("%+v", first)
+}
+
+func TestRuntimeThatIsMissing(t *testing.T) {
+	t.Parallel()
+	e, err := engine.New(engine.Config{Runtime: "no-such-runtime"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	wantCode(t, "check", e.CheckRuntime(t.Context()), farm.CodeConflict)
+	if err := setup(t).CheckRuntime(t.Context()); err != nil {
+		t.Errorf("default runtime: %v", err)
+	}
+}
+
+func TestEngineThatIsDown(t *testing.T) {
+	t.Parallel()
+	e, err := engine.New(engine.Config{Host: "unix://" + filepath.Join(t.TempDir(), "none.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	wantCode(t, "ping", e.Ping(t.Context()), farm.CodeUnavailable)
+	_, err = e.List(t.Context())
+	wantCode(t, "list", err, farm.CodeUnavailable)
+	_, err = e.Dial(t.Context(), "x", []string{"y"}, "")
+	wantCode(t, "dial", err, farm.CodeUnavailable)
+	_, err = e.NodeID(t.Context())
+	wantCode(t, "node id", err, farm.CodeUnavailable)
+}
+
+// An engine that takes the connection and says nothing must not hold the caller.
+func TestEngineThatHangs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e, err := engine.New(engine.Config{Host: "unix://" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	begun := time.Now()
+	wantCode(t, "ping", e.Ping(t.Context()), farm.CodeUnavailable)
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("ping took %v", took)
+	}
+}
+
+// Two processes that ask a new engine at once agree on its id, and it stays.
+func TestNodeIDIsAgreedOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ids := make([]string, 6)
+	var group sync.WaitGroup
+	for i := range ids {
+		group.Go(func() {
+			e, err := engine.New(b.cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Close()
+			if ids[i], err = e.NodeID(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for _, id := range ids {
+		if id != ids[0] || !farm.ValidID(farm.NodePrefix, id) {
+			t.Errorf("ids %v", ids)
+		}
+	}
+	if err := b.RemoveAll(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := b.NodeID(t.Context()); id != ids[0] || err != nil {
+		t.Errorf("after RemoveAll the id is %s (%v), want %s", id, err, ids[0])
+	}
+}
+
+func TestContainerLife(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, s := t.Context(), b.spec(t, "wait")
+	id, err := b.Create(ctx, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.Create(ctx, s); again != id || err != nil {
+		t.Errorf("second create gives %q (%v), want %q", again, err, id)
+	}
+	for range 2 { // a second start changes nothing
+		if err := b.Start(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := b.Inspect(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Running || c.SandboxID != s.SandboxID || c.Tenant != "tenant-a" || c.Node != "node_x" || !c.Deadline.Equal(s.Deadline) ||
+		c.MemoryMB != 256 || c.CPUs != 1 || c.PIDs != 64 || c.NetworkMode != "none" || !c.ReadonlyRootfs || c.Privileged ||
+		c.Labels[engine.LabelRole] != engine.RoleSandbox || time.Since(c.CreatedAt) > time.Hour {
+		t.Errorf("inspect %+v", c)
+	}
+	list, err := b.List(ctx)
+	if err != nil || len(list) != 1 || list[0].ID != id || !list[0].Running || list[0].SandboxID != s.SandboxID || !list[0].Deadline.Equal(s.Deadline) {
+		t.Errorf("list %+v, error %v", list, err)
+	}
+	for range 2 { // one that is gone is no error
+		if err := b.Remove(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = b.Inspect(ctx, id)
+	wantCode(t, "inspect after removal", err, farm.CodeNotFound)
+	wantCode(t, "start after removal", b.Start(ctx, id), farm.CodeNotFound)
+	_, err = b.Dial(ctx, id, []string{"/sandfarm/agent", "echo"}, "")
+	wantCode(t, "dial after removal", err, farm.CodeNotFound)
+	s.Image = b.cfg.Namespace + "/no-such-image:1"
+	_, err = b.Create(ctx, s)
+	wantCode(t, "create without image", err, farm.CodeNotFound)
+}
+
+func TestRemoveByTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			if err := b.Remove(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// The agent's volume is filled once, also for callers in several processes, and filled again after a fill was cut short.
+func TestEnsureAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			e, err := engine.New(b.cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Close()
+			if volume, err := e.EnsureAgent(t.Context(), "v1", b.probe, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
+				t.Errorf("volume %q, error %v", volume, err)
+			}
+		})
+	}
+	group.Wait()
+	id := b.start(t, b.spec(t, "wait"))
+	if got := string(b.output(t, id, "forks")); got == "" {
+		t.Error("the agent of the volume does not run")
+	}
+	if err := b.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemoveAll(t.Context(), false); err != nil { // the note of the old fill must not count for a new volume
+		t.Fatal(err)
+	}
+	b.facts(t, b.start(t, b.spec(t, "wait")))
+	_, err := b.EnsureAgent(t.Context(), "v2", b.probe, b.cfg.Namespace+"/none:1")
+	wantCode(t, "fill without image", err, farm.CodeNotFound)
+}
+
+func TestDialCarriesBytesBothWays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "echo"}, "65533:65533")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := s.Write(sent); err != nil {
+			t.Error(err)
+		}
+	})
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("echo differs, error %v", err)
+	}
+	group.Wait()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := s.Read(got)
+		waits <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err == nil {
+		t.Error("a read that waited came back without an error after Close")
+	}
+}
+
+func TestDialTellsWhyTheCommandEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "fail"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := io.ReadAll(s); err == nil || !strings.Contains(err.Error(), "no such luck") {
+		t.Errorf("error %v lacks stderr", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("dial of a caller that is gone: %v", err)
+	}
+}
+
+func TestRemoveAllTakesOnlyItsOwn(t *testing.T) {
+	t.Parallel()
+	ours, theirs := setup(t), setup(t)
+	ours.start(t, ours.spec(t, "wait"))
+	ours.start(t, ours.spec(t, "wait"))
+	id := theirs.start(t, theirs.spec(t, "wait"))
+	if err := ours.RemoveAll(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := ours.List(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("left over: %v, error %v", left, err)
+	}
+	if c, err := theirs.Inspect(t.Context(), id); err != nil || !c.Running {
+		t.Errorf("the other farm's sandbox: %+v, error %v", c, err)
+	}
+}
+
+func TestBuildAndImages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, name := t.Context(), strings.ReplaceAll(b.cfg.Namespace, "-", "")
+	ref := b.cfg.Namespace + "/built"
+	t.Cleanup(func() {
+		for _, tag := range []string{":h1", ":latest"} {
+			if err := b.RemoveImage(context.Background(), ref+tag); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var told []farm.Progress
+	err := b.Build(ctx, engine.BuildSpec{
+		Context: fstest.MapFS{
+			"Dockerfile":   {Data: []byte("ARG BASE=nothing\nFROM ${BASE}\nARG COLOUR\nLABEL colour=$COLOUR\nCOPY dir/file /file\n")},
+			"dir/file":     {Data: []byte("content")},
+			"dir/sub/more": {Data: []byte("content")},
+		},
+		Tags: []string{ref + ":h1", ref + ":latest"}, Args: map[string]string{"BASE": b.image, "COLOUR": "blue"}, Network: "host",
+		Labels: map[string]string{engine.LabelImage: name, engine.LabelLanguages: "python, bash", engine.LabelDescription: "A test."},
+	}, func(p farm.Progress) { told = append(told, p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) == 0 || told[len(told)-1].Total < 5 {
+		t.Errorf("progress %+v", told)
+	}
+	if there, err := b.HasImage(ctx, ref+":h1"); !there || err != nil {
+		t.Errorf("built image is there: %v, error %v", there, err)
+	}
+	if there, err := b.HasImage(ctx, ref+":h2"); there || err != nil {
+		t.Errorf("image that was never built is there: %v, error %v", there, err)
+	}
+	images, err := b.Images(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, i := range images {
+		if i.Name == name {
+			found++
+			if i.Ref != ref+":h1" || i.Description != "A test." || cmp.Diff([]string{"python", "bash"}, i.Languages) != "" || i.CreatedAt.IsZero() {
+				t.Errorf("image %+v", i)
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("image is listed %d times", found)
+	}
+	err = b.Build(ctx, engine.BuildSpec{
+		Context: fstest.MapFS{"Dockerfile": {Data: []byte("ARG BASE\nFROM ${BASE}\nRUN nothing-to-run-it\n")}},
+		Args:    map[string]string{"BASE": b.image},
+	}, nil)
+	if err == nil || !strings.Contains(err.Error(), "Step 3/3") {
+		t.Errorf("failed build: %v, want the last lines", err)
+	}
+}
+
+func TestImportThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cut := errors.New("the tar broke off")
+	if err := b.Import(t.Context(), b.cfg.Namespace+"/cut:1", io.MultiReader(bytes.NewReader(make([]byte, 512)), broken{cut})); err == nil {
+		t.Error("import of half a tar gave no error")
+	}
+	if there, err := b.HasImage(t.Context(), b.cfg.Namespace+"/cut:1"); there || err != nil {
+		t.Errorf("image of half a tar is there: %v, error %v", there, err)
+	}
+}
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func spec() Spec {
+	return Spec{
+		SandboxID: "sbx_1", Image: "image", Command: []string{"/sandfarm/agent", "init"}, UID: 1000,
+		AgentVolume: "agent-volume", AgentMount: "/sandfarm",
+		Resources: farm.Resources{MemoryMB: 512, CPUs: 1.5, PIDs: 100, DiskMB: 256},
+	}
+}
+
+// The floor of the hardened profile, field by field. A field that is not here must be the zero value.
+func TestHostConfigIsTheFloor(t *testing.T) {
+	t.Parallel()
+	pids, no := int64(100), false
+	want := &container.HostConfig{
+		NetworkMode: "none", IpcMode: "private", CgroupnsMode: "private", CapDrop: []string{"ALL"},
+		SecurityOpt:    []string{"no-new-privileges:true", "seccomp={}"},
+		ReadonlyRootfs: true,
+		MaskedPaths: []string{
+			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+			"/sys/devices/virtual/powercap", "/sys/devices/system/cpu/cpu0/thermal_throttle",
+			"/sys/devices/system/cpu/cpu1/thermal_throttle",
+		},
+		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+		Tmpfs: map[string]string{
+			"/workspace":    "rw,exec,nosuid,nodev,size=256m,nr_inodes=200000,mode=0755,uid=1000,gid=1000",
+			"/home/sandbox": "rw,exec,nosuid,nodev,size=256m,nr_inodes=100000,mode=0755,uid=1000,gid=1000",
+			"/tmp":          "rw,noexec,nosuid,nodev,size=256m,nr_inodes=50000,mode=1777",
+			"/run/sandfarm": "rw,noexec,nosuid,nodev,size=64m,nr_inodes=4096,mode=0755,uid=1000,gid=1000",
+			"/dev/shm":      "rw,noexec,nosuid,nodev,size=64m,nr_inodes=4096,mode=1777",
+		},
+		LogConfig:     container.LogConfig{Type: "none"},
+		RestartPolicy: container.RestartPolicy{Name: "no"},
+		Init:          &no,
+		OomScoreAdj:   500,
+		Runtime:       "runsc",
+		Mounts: []mount.Mount{{
+			Type: "volume", Source: "agent-volume", Target: "/sandfarm", ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+		}},
+		Resources: container.Resources{
+			Memory: 512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
+			Ulimits: []*container.Ulimit{{Name: "core"}, {Name: "nofile", Soft: 1024, Hard: 1024}},
+		},
+	}
+	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "runsc", cpus: 2})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("host config (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever a spec asks for, nothing of the host gets in.
+func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
+	t.Parallel()
+	for _, network := range append(farm.Networks(), "") {
+		s := spec()
+		s.Network, s.Labels = network, map[string]string{"privileged": "true"}
+		hc := hostConfig(s, hostFacts{seccomp: "{}"})
+		if hc.Privileged || len(hc.CapAdd) > 0 || hc.PublishAllPorts || len(hc.PortBindings) > 0 {
+			t.Errorf("%q: privileged %v, caps %v, ports %v", network, hc.Privileged, hc.CapAdd, hc.PortBindings)
+		}
+		if len(hc.Binds)+len(hc.Devices)+len(hc.DeviceRequests)+len(hc.VolumesFrom)+len(hc.Links)+len(hc.ExtraHosts)+len(hc.GroupAdd)+len(hc.Sysctls) > 0 {
+			t.Errorf("%q: something of the host is shared: %+v", network, hc)
+		}
+		if hc.PidMode != "" || hc.UTSMode != "" || hc.UsernsMode != "" || hc.IpcMode.IsHost() || hc.NetworkMode.IsHost() || hc.CgroupnsMode.IsHost() {
+			t.Errorf("%q: a namespace of the host is shared: %+v", network, hc)
+		}
+		if slices.ContainsFunc(hc.SecurityOpt, func(o string) bool { return strings.Contains(o, "unconfined") }) {
+			t.Errorf("%q: security options %v", network, hc.SecurityOpt)
+		}
+		if hc.MaskedPaths == nil || hc.ReadonlyPaths == nil {
+			t.Errorf("%q: paths are left to the engine's age", network)
+		}
+		want := container.NetworkMode("none")
+		if network == farm.NetworkFull {
+			want = "bridge"
+		}
+		if hc.NetworkMode != want {
+			t.Errorf("%q: network mode %q, want %q", network, hc.NetworkMode, want)
+		}
+		for _, m := range hc.Mounts {
+			if m.Type != mount.TypeVolume || !m.ReadOnly {
+				t.Errorf("%q: mount %+v", network, m)
+			}
+		}
+	}
+}
+
+func TestResourcesDefaultsAndCeiling(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	empty := Spec{}
+	want := farm.Resources{
+		MemoryMB: limits.Memory.Default, CPUs: limits.CPUs.Default, PIDs: limits.PIDs.Default, DiskMB: limits.Disk.Default,
+	}
+	if diff := cmp.Diff(want, empty.resources(0)); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	wide := Spec{Resources: farm.Resources{CPUs: 64}}
+	if got := wide.resources(2).CPUs; got != 2 {
+		t.Errorf("cpus over the engine's = %v, want 2", got)
+	}
+	if got := wide.resources(0).CPUs; got != 64 {
+		t.Errorf("cpus on an unknown engine = %v, want 64", got)
+	}
+}
+
+func TestSpecIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Spec){
+		"Root":             func(s *Spec) { s.UID = 0 },
+		"NegativeUID":      func(s *Spec) { s.UID = -1 },
+		"NoSandbox":        func(s *Spec) { s.SandboxID = "" },
+		"NoImage":          func(s *Spec) { s.Image = "" },
+		"NoCommand":        func(s *Spec) { s.Command = nil },
+		"VolumeWithoutDir": func(s *Spec) { s.AgentMount = "" },
+	} {
+		s := spec()
+		change(&s)
+		if code := farm.CodeOf(s.validate()); code != farm.CodeInvalid {
+			t.Errorf("%s: code %q, want invalid", name, code)
+		}
+	}
+	s := spec()
+	if err := s.validate(); err != nil {
+		t.Errorf("a good spec: %v", err)
+	}
+}
+
+func TestSeccompProfile(t *testing.T) {
+	t.Parallel()
+	text, err := seccompProfile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var profile struct {
+		DefaultAction string
+		Syscalls      []struct {
+			Names  []string
+			Action string
+			Args   []struct {
+				Index, Value uint64
+				Op           string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &profile); err != nil {
+		t.Fatal(err)
+	}
+	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
+		t.Errorf("default action %q", profile.DefaultAction)
+	}
+	families, reads := 0, false
+	for _, rule := range profile.Syscalls {
+		for _, name := range rule.Names {
+			if denied(name) {
+				t.Errorf("%s has a rule: %s", name, rule.Action)
+			}
+			reads = reads || name == "read" && rule.Action == "SCMP_ACT_ALLOW"
+			if name == "socket" {
+				families++
+				if len(rule.Args) != 1 || rule.Args[0].Index != 0 {
+					t.Errorf("a rule for socket that is not on the family alone: %+v", rule)
+				}
+			}
+		}
+	}
+	if families != 3 || !reads {
+		t.Errorf("%d rules for socket, want 3 ranges; read allowed: %v", families, reads)
+	}
+}

@@ -1,0 +1,117 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// What hostile code finds in a real sandbox.
+func TestSandboxFromInside(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.facts(t, b.start(t, b.spec(t, "wait")))
+
+	for _, of := range []map[string]string{f.Status, f.Init} {
+		want := map[string]string{
+			"Uid": "1000 1000 1000 1000", "Gid": "1000 1000 1000 1000", "CapEff": "0000000000000000", "CapPrm": "0000000000000000",
+			"CapBnd": "0000000000000000", "CapInh": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2",
+		}
+		for name, value := range want {
+			if of[name] != value {
+				t.Errorf("%s of %s = %q, want %q", name, of["Name"], of[name], value)
+			}
+		}
+	}
+	for name, want := range map[string][]string{
+		"getpid": {""}, "socket AF_INET": {""}, "socket AF_UNIX": {""},
+		"io_uring_setup": {"EPERM", "ENOSYS"}, "keyctl": {"EPERM", "ENOSYS"}, "add_key": {"EPERM", "ENOSYS"},
+		"request_key": {"EPERM", "ENOSYS"}, "userfaultfd": {"EPERM", "ENOSYS"}, "bpf": {"EPERM"}, "mount": {"EPERM"},
+		"unshare user": {"EPERM"}, "socket AF_VSOCK": {"EPERM"}, "socket AF_ALG": {"EPERM"}, "setuid 0": {"EPERM"},
+	} {
+		got, ok := f.Calls[name]
+		if !ok || !strings.Contains(" "+strings.Join(want, " ")+" ", " "+got+" ") {
+			t.Errorf("%s gives %q, want one of %q", name, got, want)
+		}
+	}
+	writable := map[string]string{
+		"/": "EROFS", "/sandfarm": "EROFS", "/proc/sys/kernel": "EROFS",
+		"/workspace": "", "/tmp": "", "/home/sandbox": "", "/run/sandfarm": "", "/dev/shm": "",
+	}
+	delete(f.Writable, "/proc/sys/kernel") // a file system of its own: the reason differs, see below
+	delete(writable, "/proc/sys/kernel")
+	if diff := cmp.Diff(writable, f.Writable); diff != "" {
+		t.Errorf("where files can be made (-want +got):\n%s", diff)
+	}
+	for dir, want := range map[string]string{"/workspace": "", "/home/sandbox": "", "/tmp": "EACCES", "/run/sandfarm": "EACCES", "/dev/shm": "EACCES"} {
+		if f.Execs[dir] != want {
+			t.Errorf("running a program of %s gives %q, want %q", dir, f.Execs[dir], want)
+		}
+	}
+	for dir, want := range map[string][2]uint64{
+		"/workspace": {64 << 20, 200_000}, "/home/sandbox": {64 << 20, 100_000}, "/tmp": {64 << 20, 50_000},
+		"/run/sandfarm": {64 << 20, 4096}, "/dev/shm": {64 << 20, 4096},
+	} {
+		if got := [2]uint64{f.Bytes[dir], f.Inodes[dir]}; got != want {
+			t.Errorf("%s has %d bytes and inodes, want %d", dir, got, want)
+		}
+		if m := f.Mounts[dir]; !strings.Contains(m, "nosuid") || !strings.Contains(m, "nodev") {
+			t.Errorf("%s is mounted %q", dir, m)
+		}
+	}
+	if m := f.Mounts["/proc/sys"]; !strings.HasPrefix(m, "ro") {
+		t.Errorf("/proc/sys is mounted %q, want read-only", m)
+	}
+	for path, size := range f.Masked {
+		if size > 0 {
+			t.Errorf("%s can be read: %d bytes", path, size)
+		}
+	}
+	if diff := cmp.Diff([]string{"lo"}, f.Interfaces); diff != "" {
+		t.Errorf("interfaces (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string][2]uint64{"core": {0, 0}, "nofile": {1024, 1024}}, f.Limits); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	if f.Hostname != "sandbox" || f.Cwd != farm.Workspace {
+		t.Errorf("hostname %q, working directory %q", f.Hostname, f.Cwd)
+	}
+	if !has(f.Env, "COLOUR=blue") {
+		t.Errorf("environment %v", f.Env)
+	}
+}
+
+func TestSandboxStopsForks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.spec(t, "wait")
+	s.Resources.PIDs = 64
+	id := b.start(t, s)
+	got, err := strconv.Atoi(strings.TrimSpace(string(b.output(t, id, "forks"))))
+	if err != nil || got >= 64 || got < 1 {
+		t.Errorf("%d children at once (%v), want fewer than 64", got, err)
+	}
+}
+
+// One sandbox at its memory limit ends itself, and the engine says why.
+func TestSandboxAtItsMemoryLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.spec(t, "eat")
+	s.Resources.MemoryMB = 64
+	id := b.start(t, s)
+	await(t, "container has ended", func() bool {
+		c, err := b.Inspect(t.Context(), id)
+		return err == nil && !c.Running
+	})
+	c, err := b.Inspect(t.Context(), id)
+	if err != nil || !c.OOMKilled || c.ExitCode != 137 {
+		t.Errorf("out of memory: %v, exit code %d, error %v; want true and 137", c.OOMKilled, c.ExitCode, err)
+	}
+}

@@ -1,0 +1,156 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const uid = 1000
+
+// bundle is a farm of its own in the real engine, with an empty image and the probe as its agent.
+type bundle struct {
+	*engine.Engine
+	cfg   engine.Config
+	image string
+	probe []byte
+}
+
+// probeBinary builds the probe once for all tests.
+var probeBinary = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "sandfarm-probe-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "probe")
+	build := exec.Command("go", "build", "-o", path, "./testdata/probe")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return out, err
+	}
+	return os.ReadFile(path)
+})
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	probe, err := probeBinary()
+	if err != nil {
+		t.Fatalf("build probe: %v\n%s", err, probe)
+	}
+	cfg := engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")}
+	e, err := engine.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bundle{Engine: e, cfg: cfg, image: cfg.Namespace + "/empty:1", probe: probe}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		for _, err := range []error{e.RemoveAll(ctx, true), e.RemoveImage(ctx, b.image), e.Close()} {
+			if err != nil {
+				t.Errorf("clean up: %v", err)
+			}
+		}
+	})
+	if err := e.Import(t.Context(), b.image, bytes.NewReader(make([]byte, 1024))); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// spec is a sandbox with the probe as PID 1.
+func (b *bundle) spec(t *testing.T, command ...string) engine.Spec {
+	t.Helper()
+	volume, err := b.EnsureAgent(t.Context(), "v1", b.probe, b.image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return engine.Spec{
+		SandboxID: farm.NewID(farm.SandboxPrefix), Tenant: "tenant-a", Node: "node_x", Deadline: time.Unix(2_000_000_000, 0),
+		Image: b.image, Command: append([]string{"/sandfarm/agent"}, command...), UID: uid, Env: map[string]string{"COLOUR": "blue"},
+		AgentVolume: volume, AgentMount: "/sandfarm",
+		Resources: farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64, DiskMB: 64},
+	}
+}
+
+// start makes and starts a container.
+func (b *bundle) start(t *testing.T, s engine.Spec) string {
+	t.Helper()
+	id, err := b.Create(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// output runs the probe in a container and reads its stdout to the end.
+func (b *bundle) output(t *testing.T, id string, args ...string) []byte {
+	t.Helper()
+	s, err := b.Dial(t.Context(), id, append([]string{"/sandfarm/agent"}, args...), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	out, err := io.ReadAll(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// facts are those of the probe.
+type facts struct {
+	Status, Init, Calls, Writable, Execs, Mounts map[string]string
+	Bytes, Inodes                                map[string]uint64
+	Interfaces, Env                              []string
+	Limits                                       map[string][2]uint64
+	Hostname, Cwd                                string
+	Masked                                       map[string]int
+}
+
+func (b *bundle) facts(t *testing.T, id string) facts {
+	t.Helper()
+	var f facts
+	if err := json.Unmarshal(b.output(t, id, "facts"), &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// await polls until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want farm.Code) {
+	t.Helper()
+	if got := farm.CodeOf(err); got != want {
+		t.Errorf("%s: code %q (%v), want %q", what, got, err, want)
+	}
+}
+
+func has(list []string, part string) bool { return strings.Contains(strings.Join(list, "\n"), part) }

@@ -1,0 +1,209 @@
+// Command probe stands in for the agent in tests: it tells what a sandbox looks like from the inside.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Facts is what the test reads.
+type Facts struct {
+	Status     map[string]string // /proc/self/status
+	Init       map[string]string // /proc/1/status
+	Calls      map[string]string // error of system calls, "" for none
+	Writable   map[string]string // error of creating a file in a directory
+	Execs      map[string]string // error of running a copy of this program from a directory
+	Bytes      map[string]uint64 // size of the file system of a directory
+	Inodes     map[string]uint64
+	Mounts     map[string]string // options of the mount
+	Interfaces []string
+	Limits     map[string][2]uint64
+	Hostname   string
+	Cwd        string
+	Masked     map[string]int // bytes that can be read of a masked path; -1: it is not there
+	Env        []string
+}
+
+var dirs = []string{"/", "/sandfarm", "/workspace", "/tmp", "/home/sandbox", "/run/sandfarm", "/dev/shm", "/proc/sys/kernel"}
+
+func main() {
+	var err error
+	switch os.Args[1] {
+	case "wait":
+		stop := make(chan os.Signal, 1)
+		signal.Notify(stop, syscall.SIGUSR2)
+		<-stop
+	case "facts":
+		err = json.NewEncoder(os.Stdout).Encode(facts())
+	case "nothing":
+	case "echo":
+		_, err = io.Copy(os.Stdout, os.Stdin)
+	case "flood":
+		n, _ := strconv.Atoi(os.Args[2])
+		chunk := make([]byte, 1<<20)
+		for range n {
+			_, err = os.Stdout.Write(chunk)
+		}
+	case "fail":
+		fmt.Fprintln(os.Stderr, "no such luck")
+		os.Exit(3)
+	case "forks":
+		fmt.Println(forks())
+	case "eat":
+		var held [][]byte
+		for {
+			chunk := make([]byte, 1<<20)
+			for i := 0; i < len(chunk); i += 4096 {
+				chunk[i] = 1
+			}
+			held = append(held, chunk)
+			runtime.KeepAlive(held)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// forks counts how many children can be had at once, 1000 at most.
+func forks() int {
+	n := 0
+	for ; n < 1000; n++ {
+		if exec.Command(os.Args[0], "wait").Start() != nil {
+			break
+		}
+	}
+	return n
+}
+
+func facts() Facts {
+	f := Facts{
+		Status: status("/proc/self/status"), Init: status("/proc/1/status"), Calls: map[string]string{},
+		Writable: map[string]string{}, Execs: map[string]string{}, Bytes: map[string]uint64{}, Inodes: map[string]uint64{},
+		Mounts: map[string]string{}, Limits: map[string][2]uint64{}, Masked: map[string]int{}, Env: os.Environ(),
+	}
+	f.Hostname, _ = os.Hostname()
+	f.Cwd, _ = os.Getwd()
+	interfaces, _ := net.Interfaces()
+	for _, i := range interfaces {
+		f.Interfaces = append(f.Interfaces, i.Name)
+	}
+	for name, number := range map[string]int{"core": unix.RLIMIT_CORE, "nofile": unix.RLIMIT_NOFILE} {
+		var r unix.Rlimit
+		_ = unix.Getrlimit(number, &r)
+		f.Limits[name] = [2]uint64{r.Cur, r.Max}
+	}
+	for _, dir := range dirs {
+		f.Writable[dir] = text(os.WriteFile(dir+"/probe-file", []byte("x"), 0o600))
+		f.Execs[dir] = text(execCopy(dir))
+		var fs unix.Statfs_t
+		_ = unix.Statfs(dir, &fs)
+		f.Bytes[dir], f.Inodes[dir] = fs.Blocks*uint64(fs.Bsize), fs.Files
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.SplitSeq(string(mounts), "\n") {
+		if fields := strings.Fields(line); len(fields) > 6 {
+			f.Mounts[fields[4]] = fields[5] + "," + fields[len(fields)-1]
+		}
+	}
+	for _, path := range []string{"/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"} {
+		data, err := os.ReadFile(path)
+		f.Masked[path] = len(data)
+		if errors.Is(err, os.ErrNotExist) {
+			f.Masked[path] = -1
+		}
+	}
+	for name, call := range calls() {
+		f.Calls[name] = text(call())
+	}
+	return f
+}
+
+func calls() map[string]func() error {
+	raw := func(number uintptr, args ...uintptr) func() error {
+		return func() error {
+			var a [6]uintptr
+			copy(a[:], args)
+			if _, _, errno := syscall.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]); errno != 0 {
+				return errno
+			}
+			return nil
+		}
+	}
+	socket := func(family, kind int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind, 0)
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			return err
+		}
+	}
+	var params [120]byte
+	return map[string]func() error{
+		"getpid":          raw(unix.SYS_GETPID),
+		"io_uring_setup":  raw(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params))),
+		"keyctl":          raw(unix.SYS_KEYCTL, 0, ^uintptr(2), 0),
+		"add_key":         raw(unix.SYS_ADD_KEY),
+		"request_key":     raw(unix.SYS_REQUEST_KEY),
+		"userfaultfd":     raw(unix.SYS_USERFAULTFD, 1),
+		"bpf":             raw(unix.SYS_BPF),
+		"mount":           raw(unix.SYS_MOUNT),
+		"unshare user":    raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER),
+		"socket AF_VSOCK": socket(40, unix.SOCK_STREAM),
+		"socket AF_ALG":   socket(38, unix.SOCK_SEQPACKET),
+		"socket AF_INET":  socket(unix.AF_INET, unix.SOCK_STREAM),
+		"socket AF_UNIX":  socket(unix.AF_UNIX, unix.SOCK_STREAM),
+		"setuid 0":        func() error { return syscall.Setuid(0) },
+	}
+}
+
+// execCopy runs a copy of this program from a directory.
+func execCopy(dir string) error {
+	self, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		return err
+	}
+	path := dir + "/probe-copy"
+	if err := os.WriteFile(path, self, 0o700); err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	return exec.Command(path, "nothing").Run()
+}
+
+func status(path string) map[string]string {
+	data, _ := os.ReadFile(path)
+	found := map[string]string{}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			found[name] = strings.Join(strings.Fields(value), " ")
+		}
+	}
+	return found
+}
+
+func text(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &errno):
+		return unix.ErrnoName(errno)
+	}
+	return err.Error()
+}
