@@ -174,9 +174,8 @@ func (s *server) stop() error {
 		<-s.done
 		return nil
 	}
-	// An error is no matter: the signal follows where the command does not work.
-	_ = shutdown(s.addr)
-	if s.ended(redisStopTimeout) {
+	// A server that does not take the command, such as one that still loads, gets the signal at once.
+	if shutdown(s.addr) == nil && s.ended(redisStopTimeout) {
 		return nil
 	}
 	_ = child.Signal(syscall.SIGTERM)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
 	"github.com/versity/versitygw/s3api"
@@ -157,9 +158,13 @@ func (s *S3) run(ctx context.Context, backend *posix.Posix, cfg *embedgw.Config)
 
 func gatewayConfig(cfg S3Config, addr string, ready func()) *embedgw.Config {
 	return &embedgw.Config{
-		RootUserAccess:    cfg.AccessKey,
-		RootUserSecret:    cfg.SecretKey,
-		Region:            cfg.Region,
+		RootUserAccess: cfg.AccessKey,
+		RootUserSecret: cfg.SecretKey,
+		Region:         cfg.Region,
+		// Given explicitly, since the library prints a line on stdout when it picks this very one by itself.
+		IAMService: auth.NewIAMServiceSingle(auth.Account{
+			Access: cfg.AccessKey, Secret: cfg.SecretKey, Role: auth.RoleAdmin,
+		}),
 		Ports:             []string{addr},
 		MaxConnections:    s3MaxConnections,
 		MaxRequests:       s3MaxRequests,

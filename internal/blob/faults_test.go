@@ -1,0 +1,331 @@
+package blob_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// stall is short, so that the tests are; patience is when a call that should have given up counts as hanging.
+const (
+	stall    = 200 * time.Millisecond
+	patience = 15 * time.Second
+)
+
+func newStore(t *testing.T, cfg blob.Config) *blob.Store {
+	t.Helper()
+	s, err := blob.New(cfg)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	return s
+}
+
+// listen gives a listener that closes with the test.
+func listen(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// calls does each thing that a store does.
+func calls(ctx context.Context, s *blob.Store) map[string]func() error {
+	return map[string]func() error{
+		"Ping":         func() error { return s.Ping(ctx) },
+		"EnsureBucket": func() error { return s.EnsureBucket(ctx) },
+		"PutSmall": func() error {
+			_, err := s.Put(ctx, "k", strings.NewReader("x"), 1, blob.PutOptions{})
+			return err
+		},
+		"PutLarge": func() error {
+			_, err := s.Put(ctx, "k", io.LimitReader(zeros{}, 20<<20), -1, blob.PutOptions{})
+			return err
+		},
+		"Get": func() error {
+			r, _, err := s.Get(ctx, "k", 0, 0)
+			if err == nil {
+				return r.Close()
+			}
+			return err
+		},
+		"Stat":         func() error { _, err := s.Stat(ctx, "k"); return err },
+		"Delete":       func() error { return s.Delete(ctx, "k") },
+		"DeleteMany":   func() error { return s.Delete(ctx, "k", "l") },
+		"DeletePrefix": func() error { _, err := s.DeletePrefix(ctx, "k"); return err },
+		"List":         func() error { return s.List(ctx, "", func(blob.Info) error { return nil }) },
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	refused := listen(t, "127.0.0.1:0")
+	_ = refused.Close()
+	silent := listen(t, "127.0.0.1:0") // the kernel takes connections; nobody answers
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(broken.Close)
+	for name, endpoint := range map[string]string{
+		"Refused": "http://" + refused.Addr().String(),
+		"Silent":  "http://" + silent.Addr().String(),
+		"Broken":  broken.URL,
+	} {
+		cfg := newConfig(t, endpoint)
+		cfg.StallTimeout = stall
+		for what, call := range calls(t.Context(), newStore(t, cfg)) {
+			t.Run(name+what, func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				if err := call(); farm.CodeOf(err) != farm.CodeUnavailable {
+					t.Errorf("%s = %v (code %s), want code %s", what, err, farm.CodeOf(err), farm.CodeUnavailable)
+				}
+				if took := time.Since(began); took > patience {
+					t.Errorf("%s took %s, want an answer sooner", what, took)
+				}
+			})
+		}
+	}
+}
+
+func TestCancelledCallKeepsItsCause(t *testing.T) {
+	t.Parallel()
+	silent := listen(t, "127.0.0.1:0")
+	cause, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for what, call := range calls(cause, newStore(t, newConfig(t, "http://"+silent.Addr().String()))) {
+		if err := call(); !errors.Is(err, context.DeadlineExceeded) || farm.CodeOf(err) == farm.CodeUnavailable {
+			t.Errorf("%s = %v, want the caller's own %v", what, err, context.DeadlineExceeded)
+		}
+	}
+}
+
+func TestStoreMadeWhileServiceWasDownWorksOnceItIsUp(t *testing.T) {
+	t.Parallel()
+	l := listen(t, "127.0.0.1:0")
+	_ = l.Close()
+	s := newStore(t, newConfig(t, "http://"+l.Addr().String()))
+	if err := s.EnsureBucket(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Fatalf("EnsureBucket while down = %v, want code %s", err, farm.CodeUnavailable)
+	}
+	forward(t, listen(t, l.Addr().String()))
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	if _, err := s.Put(t.Context(), "k", strings.NewReader("up"), 2, blob.PutOptions{}); err != nil {
+		t.Errorf("Put: %v", err)
+	}
+}
+
+// forward relays connections to the embedded service.
+func forward(t *testing.T, l net.Listener) {
+	t.Helper()
+	var all sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(endpoint, "http://"))
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			t.Cleanup(func() { _ = in.Close(); _ = out.Close() })
+			all.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+			all.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
+		}
+	})
+}
+
+// serveBody answers a GET with a body of 100 bytes, as fast as write writes it.
+func serveBody(t *testing.T, write func(w http.ResponseWriter, r *http.Request)) blob.Config {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+		w.Header().Set("ETag", `"e"`)
+		write(w, r)
+	}))
+	t.Cleanup(server.Close)
+	cfg := newConfig(t, server.URL)
+	cfg.StallTimeout = stall
+	return cfg
+}
+
+func TestStalledDownloadEnds(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	cfg := serveBody(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ten bytes.")
+		_ = http.NewResponseController(w).Flush()
+		<-hang
+	})
+	t.Cleanup(func() { close(hang) })
+	r, info, err := newStore(t, cfg).Get(t.Context(), "k", 0, 0)
+	if err != nil || info.Size != 100 {
+		t.Fatalf("Get = %+v, %v", info, err)
+	}
+	defer func() { _ = r.Close() }()
+	got, err := io.ReadAll(r)
+	if farm.CodeOf(err) != farm.CodeUnavailable || string(got) != "ten bytes." {
+		t.Errorf("read %q, %v; want the ten bytes and code %s", got, err, farm.CodeUnavailable)
+	}
+}
+
+func TestCutDownloadIsAnError(t *testing.T) {
+	t.Parallel()
+	cfg := serveBody(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ten bytes.")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r, _, err := newStore(t, cfg).Get(t.Context(), "k", 0, 0)
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	defer func() { _ = r.Close() }()
+	if _, err := io.ReadAll(r); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("read = %v, want code %s", err, farm.CodeUnavailable)
+	}
+}
+
+func TestSlowDownloadLastsLongerThanTheStallTimeout(t *testing.T) {
+	t.Parallel()
+	cfg := serveBody(t, func(w http.ResponseWriter, _ *http.Request) {
+		for range 10 {
+			_, _ = io.WriteString(w, "ten bytes.")
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(stall / 4) // the server's pace is what is tested
+		}
+	})
+	r, _, err := newStore(t, cfg).Get(t.Context(), "k", 0, 0)
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	defer func() { _ = r.Close() }()
+	if got, err := io.ReadAll(r); err != nil || len(got) != 100 {
+		t.Errorf("read %d bytes, %v; want 100", len(got), err)
+	}
+}
+
+func TestSlowUploadLastsLongerThanTheStallTimeout(t *testing.T) {
+	t.Parallel()
+	const (
+		patient = 500 * time.Millisecond
+		chunk   = 32 << 10
+	)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for {
+			if _, err := io.CopyN(io.Discard, r.Body, chunk); err != nil {
+				break
+			}
+			time.Sleep(patient / 12) // the server's pace is what is tested
+		}
+		w.Header().Set("ETag", `"e"`)
+	}))
+	// Small buffers, so that the client feels the server's pace.
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		if err := conn.(*net.TCPConn).SetReadBuffer(chunk); err != nil {
+			t.Errorf("SetReadBuffer: %v", err)
+		}
+		return ctx
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	cfg := newConfig(t, server.URL)
+	cfg.StallTimeout = patient
+	began := time.Now()
+	_, err := newStore(t, cfg).Put(t.Context(), "k", io.LimitReader(zeros{}, 1<<20), 1<<20, blob.PutOptions{})
+	if err != nil {
+		t.Fatalf("Put: %v", err)
+	}
+	if took := time.Since(began); took < 2*patient {
+		t.Errorf("Put took %s, too fast to prove anything", took)
+	}
+}
+
+func TestPublicURLIsWhatLinksAreSignedFor(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, endpoint)
+	l := listen(t, "127.0.0.1:0")
+	forward(t, l)
+	cfg.PublicURL = "http://" + l.Addr().String()
+	s := newStore(t, cfg)
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	if _, err := s.Put(t.Context(), "k", strings.NewReader("public"), 6, blob.PutOptions{}); err != nil {
+		t.Fatalf("Put: %v", err)
+	}
+	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
+	if err != nil || !strings.HasPrefix(link, cfg.PublicURL+"/") {
+		t.Fatalf("Presign = %q, %v; want a link to %s", link, err, cfg.PublicURL)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
+	if err != nil {
+		t.Fatalf("make request: %v", err)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		t.Fatalf("GET: %v", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "public" {
+		t.Errorf("GET = %s %q, %v; want the object", resp.Status, got, err)
+	}
+}
+
+func TestNewRefusesWrongConfig(t *testing.T) {
+	t.Parallel()
+	good := blob.Config{Endpoint: "http://127.0.0.1:1", AccessKey: "a", SecretKey: "s"}
+	if _, err := blob.New(good); err != nil {
+		t.Fatalf("New(%+v): %v", good, err)
+	}
+	for name, spoil := range map[string]func(*blob.Config){
+		"NoEndpoint":  func(c *blob.Config) { c.Endpoint = "" },
+		"NoScheme":    func(c *blob.Config) { c.Endpoint = "127.0.0.1:1" },
+		"Path":        func(c *blob.Config) { c.PublicURL = "http://host/s3" },
+		"UserInURL":   func(c *blob.Config) { c.PublicURL = "http://a:b@host" },
+		"NoAccessKey": func(c *blob.Config) { c.AccessKey = "" },
+		"NoSecretKey": func(c *blob.Config) { c.SecretKey = "" },
+		"Stall":       func(c *blob.Config) { c.StallTimeout = -1 },
+	} {
+		cfg := good
+		spoil(&cfg)
+		if _, err := blob.New(cfg); err == nil {
+			t.Errorf("New with %s = nil, want an error", name)
+		}
+	}
+}
+
+func Example() {
+	s, err := blob.New(blob.Config{Endpoint: "http://127.0.0.1:8001", AccessKey: "key", SecretKey: "secret"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = s.Presign(context.Background(), "jobs/1/plot.png", blob.PresignOptions{Filename: "plot.png", ContentType: "image/png", Inline: true})
+	fmt.Println(err)
+	// Output: <nil>
+}

@@ -1,0 +1,176 @@
+package embedded_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/embedded"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func startS3(t *testing.T, dir string) *embedded.S3 {
+	t.Helper()
+	s3, err := embedded.StartS3(t.Context(), embedded.S3Config{
+		Dir: dir, Listen: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret", Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatalf("StartS3: %v", err)
+	}
+	t.Cleanup(func() { _ = s3.Close() })
+	return s3
+}
+
+func store(t *testing.T, s3 *embedded.S3) *blob.Store {
+	t.Helper()
+	s, err := blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret"})
+	if err != nil {
+		t.Fatalf("blob.New: %v", err)
+	}
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	return s
+}
+
+// The tests of S3 are one after the other: there can be one in a process, and it moves the working folder.
+
+func TestS3RestartKeepsObjects(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		sidecar bool
+	}{{"ExtendedAttributes", false}, {"Sidecar", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.sidecar {
+				if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
+					t.Fatalf("make sidecar: %v", err)
+				}
+			}
+			large := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
+			first := startS3(t, dir)
+			s := store(t, first)
+			for key, data := range map[string][]byte{"a/small": []byte("small"), "a/large": large} {
+				if _, err := s.Put(t.Context(), key, bytes.NewReader(data), -1, blob.PutOptions{ContentType: "text/csv"}); err != nil {
+					t.Fatalf("Put: %v", err)
+				}
+			}
+			if err := first.Close(); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+			if err := first.Close(); err != nil {
+				t.Errorf("second Close: %v", err)
+			}
+			if err := s.Ping(t.Context()); err == nil {
+				t.Error("Ping of a closed service = nil, want an error")
+			}
+			s = store(t, startS3(t, dir))
+			for key, want := range map[string][]byte{"a/small": []byte("small"), "a/large": large} {
+				r, info, err := s.Get(t.Context(), key, 0, 0)
+				if err != nil {
+					t.Fatalf("Get(%q): %v", key, err)
+				}
+				got, err := io.ReadAll(r)
+				_ = r.Close()
+				if err != nil || !bytes.Equal(got, want) || info.ContentType != "text/csv" {
+					t.Errorf("Get(%q) = %d bytes of %q, %v; want %d of text/csv", key, len(got), info.ContentType, err, len(want))
+				}
+			}
+			found, err := os.ReadDir(filepath.Join(dir, "meta"))
+			if used := err == nil && len(found) > 0; used != c.sidecar {
+				t.Errorf("sidecar used = %t, want %t", used, c.sidecar)
+			}
+		})
+	}
+}
+
+func TestS3RefusesStrangers(t *testing.T) {
+	s3 := startS3(t, t.TempDir())
+	store(t, s3)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s3.Endpoint()+"/sandfarm", nil)
+	if err != nil {
+		t.Fatalf("make request: %v", err)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatalf("GET: %v", err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("GET without a signature = %s, want 403", resp.Status)
+	}
+}
+
+func TestS3CloseRestoresTheWorkingFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	before, err := os.Getwd()
+	if err != nil {
+		t.Fatalf("Getwd: %v", err)
+	}
+	if err := startS3(t, "relative").Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if after, err := os.Getwd(); err != nil || after != before {
+		t.Errorf("Getwd = %q, %v; want %q", after, err, before)
+	}
+	if _, err := os.Stat(filepath.Join(before, "relative", "objects")); err != nil {
+		t.Errorf("a relative folder is not where it was when S3 started: %v", err)
+	}
+}
+
+func TestS3StartFails(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("listen: %v", err)
+	}
+	defer func() { _ = taken.Close() }()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	good := embedded.S3Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", AccessKey: "a", SecretKey: "s", Logger: quiet()}
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		spoil func(*embedded.S3Config)
+		want  string
+	}{
+		"NoDir":     {t.Context(), func(c *embedded.S3Config) { c.Dir = "" }, "folder"},
+		"NoKey":     {t.Context(), func(c *embedded.S3Config) { c.SecretKey = "" }, "secret key"},
+		"BadListen": {t.Context(), func(c *embedded.S3Config) { c.Listen = "nonsense" }, "address"},
+		"PortTaken": {t.Context(), func(c *embedded.S3Config) { c.Listen = taken.Addr().String() }, "address already in use"},
+		"Cancelled": {cancelled, func(*embedded.S3Config) {}, "canceled"},
+	} {
+		cfg := good
+		c.spoil(&cfg)
+		s3, err := embedded.StartS3(c.ctx, cfg)
+		if err == nil {
+			_ = s3.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("StartS3 with %s = %v, want an error with %q", name, err, c.want)
+		}
+	}
+	startS3(t, good.Dir) // none of the failures stands in the way of a good start
+}
+
+func TestS3OnlyOneInAProcess(t *testing.T) {
+	first := startS3(t, t.TempDir())
+	s := store(t, first)
+	second, err := embedded.StartS3(t.Context(), embedded.S3Config{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", AccessKey: "a", SecretKey: "s", Logger: quiet(),
+	})
+	if err == nil {
+		_ = second.Close()
+		t.Fatal("a second StartS3 = nil, want an error")
+	}
+	if _, err := s.Put(t.Context(), "k", strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
+		t.Errorf("Put to the first after that: %v", err)
+	}
+}
