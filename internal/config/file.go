@@ -162,7 +162,7 @@ func assign(v reflect.Value, raw any) error {
 		v.SetBool(flag)
 	case v.CanInt() && isInt && !v.OverflowInt(number):
 		v.SetInt(number)
-	case v.CanUint() && isInt && number >= 0 && !v.OverflowUint(uint64(number)): //nolint:gosec // not negative: checked before
+	case v.CanUint() && isInt && number >= 0 && !v.OverflowUint(uint64(number)):
 		v.SetUint(uint64(number)) //nolint:gosec // not negative: checked before
 	case v.CanFloat() && isInt:
 		v.SetFloat(float64(number))

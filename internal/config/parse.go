@@ -61,8 +61,8 @@ func wholeNumber(t reflect.Type) string {
 	if t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64 {
 		return fmt.Sprintf("a whole number; allowed: 0 to %d", ^uint64(0)>>(64-t.Bits()))
 	}
-	top := int64(^uint64(0) >> (65 - t.Bits()))
-	return fmt.Sprintf("a whole number; allowed: %d to %d", -top-1, top)
+	low := int64(-1) << (t.Bits() - 1)
+	return fmt.Sprintf("a whole number; allowed: %d to %d", low, -(low + 1))
 }
 
 // parseText sets any setting that a string can give: scalars, lists and maps.

@@ -1,0 +1,103 @@
+# Sandfarm. `make` alone prints the targets.
+
+SHELL := /bin/sh
+GOARCH := $(shell go env GOARCH 2>/dev/null)
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandfarm
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+AGENT := internal/agent/binary/bin/agent-linux-$(GOARCH)
+LINT := $(CACHE)/bin/golangci-lint
+# Packages tested side by side; each has goroutines enough of its own.
+P ?= 2
+# What to test, to benchmark, and flags for go test: make test PKG=./internal/blob/... RUN=TestPut FLAGS=-v
+PKG ?= ./...
+RUN ?= .
+BENCH ?= .
+FLAGS ?=
+
+# The binaries are static, and a machine without a C compiler builds them.
+export CGO_ENABLED = 0
+export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
+
+# Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
+ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \
+	| awk '/\/internal\/engine( |$$)/ {print $$1}' | sort -u)
+# All the others.
+OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
+
+TESTSUM = go run ./deploy/testsum
+
+.DEFAULT_GOAL := help
+.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench images doctor clean setup-run setup-test
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: agent ## build bin/sandfarm, with the agent inside
+	go build -ldflags "$(LDFLAGS)" -o bin/sandfarm ./cmd/sandfarm
+
+agent:
+	GOOS=linux go build -trimpath -ldflags "-s -w" -o $(AGENT) ./cmd/agent
+
+run: setup-run build ## set up this machine, build, and start a farm on 127.0.0.1:8000
+	bin/sandfarm up $(ARGS)
+
+down: build ## remove the farm's containers and volumes from the Docker engine
+	bin/sandfarm down
+
+doctor: build ## say what this machine offers, and what to do about each problem
+	bin/sandfarm doctor
+
+images: setup-run build ## build the sandbox images
+	bin/sandfarm image build python
+
+setup-run:
+	@deploy/setup.sh run
+
+setup-test:
+	@deploy/setup.sh test
+
+test: setup-test build ## every test, unit and integration, on real parts; installs and starts what is missing
+	bin/sandfarm image build python
+	@engine="$(ENGINE_PKGS)"; other="$(OTHER_PKGS)"; \
+	{ [ -z "$$other" ] || go test -json -count=1 -timeout 20m -tags integration -p $(P) -run '$(RUN)' $(FLAGS) $$other; \
+	  [ -z "$$engine" ] || go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$engine; } \
+	| $(TESTSUM) -noskip
+
+test-unit: agent ## the tests that need no server
+	@go test -json -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
+
+test-integration: setup-test build ## only the tests that need Docker, Redis, MinIO or Python
+	bin/sandfarm image build python
+	@pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
+	go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$pkgs | $(TESTSUM) -noskip
+
+test-race: ## the tests that need no server, under the race detector (needs a C compiler)
+	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
+
+lint: ## go vet and golangci-lint (its pinned version is built once)
+	go vet -tags integration ./...
+	@deploy/setup.sh lint
+	$(LINT) run ./...
+
+fmt: ## format the code
+	@deploy/setup.sh lint
+	$(LINT) fmt ./...
+
+gen: build ## write again what is made from the code
+	go generate ./...
+
+verify: gen ## check that what is made from the code is current, and go.mod tidy
+	git diff --exit-code
+	go mod tidy -diff
+	go mod verify
+
+bench: setup-test build ## the benchmarks; BENCH=regexp and PKG= choose some
+	bin/sandfarm image build python
+	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u); \
+	[ '$(PKG)' = ./... ] || pkgs='$(PKG)'; \
+	go test -tags integration -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(FLAGS) $$pkgs
+
+clean: ## remove what was built here, and everything of ours from the Docker engine; data in .sandfarm stays
+	@if [ -x bin/sandfarm ] || $(MAKE) --no-print-directory build; then bin/sandfarm down --all; fi
+	rm -rf bin internal/agent/binary/bin/agent-linux-*
