@@ -1,0 +1,91 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) artifact() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "artifact", Aliases: []string{"artifacts"},
+		Short: "List and download what jobs have made",
+		Long:  `Every file that a job made or changed is kept as an artifact, for a week, also when its sandbox is closed.`,
+		Example: `  sandfarm artifact ls --job job_…
+  sandfarm artifact get art_…`,
+	}, a.artifactLs(), a.artifactGet())
+}
+
+func (a *app) artifactLs() *cobra.Command {
+	var filter client.ArtifactFilter
+	var most int
+	c := a.verb(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List artifacts, newest first",
+		Example: `  sandfarm artifact ls
+  sandfarm artifact ls --sandbox sbx_… --json | jq -r '.items[].url'`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := collect(atMost(c.Artifacts(ctx, filter), most))
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(found))
+		for i, one := range found {
+			rows[i] = []string{one.ID, one.Path, size(one.Size), one.ContentType, one.JobID, since(one.CreatedAt, now)}
+		}
+		return table(a.Out, []string{"ID", "PATH", "SIZE", "TYPE", "JOB", "CREATED"}, rows)
+	})
+	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only those of this sandbox")
+	c.Flags().StringVar(&filter.JobID, "job", "", "only those of this job")
+	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	a.complete(c, "sandbox", a.sandboxIDs)
+	a.complete(c, "job", a.jobIDs)
+	return c
+}
+
+func (a *app) artifactGet() *cobra.Command {
+	var link bool
+	c := a.verb(&cobra.Command{
+		Use: "get ID [DEST|-]", Short: "Download an artifact",
+		Long: `Download an artifact to DEST (a file, or a directory that is there), to stdout (-), or into the current directory. A file
+that is there and has other content stays: the new one is called name-1.`,
+		Example: `  sandfarm artifact get art_…
+  sandfarm artifact get art_… - | head
+  sandfarm artifact get art_… --link`,
+		ValidArgsFunction: a.first(a.artifactIDs),
+	}, argCount(1, 2, "the artifact's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		at, err := c.Link(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if link {
+			_, err := fmt.Fprintln(a.Out, at)
+			return err
+		}
+		dest := ""
+		if len(args) == 2 {
+			dest = args[1]
+		}
+		content, err := c.Fetch(ctx, at, 0)
+		if err != nil {
+			return err
+		}
+		defer content.Close()
+		name := path.Base(strings.ReplaceAll(content.Name, `\`, "/"))
+		if name == "." || name == "/" {
+			name = args[0]
+		}
+		return a.keep(c, dest, cmp.Or(name, args[0]), "", func() (io.ReadCloser, error) { return content, nil })
+	})
+	c.Flags().BoolVar(&link, "link", false, "print a link that works without a key until it expires")
+	return c
+}

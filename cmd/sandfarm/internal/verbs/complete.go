@@ -1,0 +1,92 @@
+package verbs
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const (
+	completionTimeout = 2 * time.Second // a shell is waiting for the next key
+	completions       = 50
+)
+
+// ids gives what a farm has to offer for an argument, the newest first.
+type ids func(ctx context.Context, c *client.Client) []cobra.Completion
+
+func (a *app) sandboxIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	var found []cobra.Completion
+	for s, err := range atMost(c.Sandboxes(ctx, client.SandboxFilter{}), completions) {
+		if err != nil {
+			break
+		}
+		if s.ClosedAt == nil {
+			found = append(found, cobra.CompletionWithDesc(s.ID, cell(s.Name)+" "+s.State))
+		}
+	}
+	return found
+}
+
+func (a *app) jobIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	var found []cobra.Completion
+	for j, err := range atMost(c.Jobs(ctx, client.JobFilter{}), completions) {
+		if err != nil {
+			break
+		}
+		found = append(found, cobra.CompletionWithDesc(j.ID, j.Kind+" "+j.State))
+	}
+	return found
+}
+
+func (a *app) artifactIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	var found []cobra.Completion
+	for one, err := range atMost(c.Artifacts(ctx, client.ArtifactFilter{}), completions) {
+		if err != nil {
+			break
+		}
+		found = append(found, cobra.CompletionWithDesc(one.ID, cell(one.Path)))
+	}
+	return found
+}
+
+// first completes the first argument and leaves the others alone.
+func (a *app) first(from ids) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.ask(cmd, from), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// every completes all arguments.
+func (a *app) every(from ids) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.ask(cmd, from), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
+
+// complete completes the value of a flag.
+func (a *app) complete(c *cobra.Command, flag string, from ids) {
+	err := c.RegisterFlagCompletionFunc(flag, a.every(from))
+	if err != nil { // only for a flag that is not there
+		panic(err)
+	}
+}
+
+func (a *app) ask(cmd *cobra.Command, from ids) []cobra.Completion {
+	c, err := a.client()
+	if err != nil {
+		return nil
+	}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	return from(ctx, c)
+}

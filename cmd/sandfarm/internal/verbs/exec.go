@@ -1,0 +1,105 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) sandboxExec() *cobra.Command {
+	var cwd, timeout string
+	var env []string
+	var background bool
+	var dash int
+	c := a.verb(&cobra.Command{
+		Use: "exec ID COMMAND | exec ID -- ARG…", Short: "Run a shell command in a sandbox",
+		Long: `Run a shell command in a sandbox. Output appears as it comes, and the exit code is the command's.
+
+Given as one argument it is a line for the shell, with pipes and quotes. Behind -- each argument stays one word, whatever
+it holds.`,
+		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
+  sandfarm sandbox exec sbx_… -- grep -r 'a b' .
+  sandfarm sandbox exec sbx_… --background 'python -m http.server'`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(2, -1, "the sandbox's ID or the command"), func(ctx context.Context, c *client.Client, args []string) error {
+		line, err := commandLine(args, dash)
+		if err != nil {
+			return err
+		}
+		request := wire.CommandRequest{Command: &line, Cwd: cwd, Background: background}
+		var errs [2]error
+		request.TimeoutSeconds, errs[0] = seconds("timeout", timeout)
+		request.Env, errs[1] = pairs("--env", env, a.Getenv)
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		return a.exec(ctx, c, args[0], request)
+	})
+	check := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		dash = cmd.ArgsLenAtDash()
+		return check(cmd, args)
+	}
+	c.Flags().StringVarP(&cwd, "cwd", "w", "", "working directory, relative to the workspace")
+	c.Flags().StringVar(&timeout, "timeout", "", "how long it may run, such as 90s or 10m (default: the farm's)")
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
+	c.Flags().BoolVar(&background, "background", false, "leave it running and print the job's id")
+	return c
+}
+
+// commandLine is what the shell is given. dash is how many arguments stand before --, negative without one.
+func commandLine(args []string, dash int) (string, error) {
+	switch {
+	case dash == 1:
+		return quote(args[1:]), nil
+	case dash > 1:
+		return "", usagef("give the command either before or behind --")
+	case len(args) > 2:
+		return "", usagef("the command is more than one argument: quote it as one, or put -- before it")
+	case strings.TrimSpace(args[1]) == "":
+		return "", usagef("the command is empty")
+	}
+	return args[1], nil
+}
+
+func (a *app) exec(ctx context.Context, c *client.Client, id string, request wire.CommandRequest) error {
+	if request.Background {
+		job, err := c.Command(ctx, id, request)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.print(job)
+		}
+		_, err = fmt.Fprintln(a.Out, job.ID)
+		return err
+	}
+	follower := a.follower(c, false)
+	job, err := follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Command(ctx, id, request) })
+	if err != nil {
+		return err
+	}
+	if r := job.Result; r != nil && r.Command != nil {
+		for _, one := range r.Command.Results {
+			if one.Truncated.Stdout {
+				err = errors.Join(err, follower.rest(ctx, r.Command.Artifacts, "stdout"))
+			}
+			if one.Truncated.Stderr {
+				err = errors.Join(err, follower.rest(ctx, r.Command.Artifacts, "stderr"))
+			}
+		}
+	}
+	if a.json {
+		err = errors.Join(err, a.print(job))
+	}
+	if err != nil {
+		return err
+	}
+	return outcome(job)
+}

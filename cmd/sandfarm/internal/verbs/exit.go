@@ -1,0 +1,112 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// The exit codes of the program, apart from the code's own.
+const (
+	ExitOK          = 0
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitInterrupted = 130
+)
+
+// CodeError ends the program with the exit code of the code that it ran. Nothing is printed for it.
+type CodeError struct{ Code int }
+
+// Error names the code.
+func (e *CodeError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// UsageError is a mistake on the command line.
+type UsageError struct {
+	Err     error
+	Command string // whose help says more
+}
+
+// Error gives the mistake and where to read on.
+func (e *UsageError) Error() string {
+	return fmt.Sprintf("%s. See %q", strings.TrimSuffix(e.Err.Error(), "."), e.Command+" --help")
+}
+
+// Unwrap gives the mistake.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// hint is an error with what to do about it.
+type hint struct {
+	err  error
+	text string
+}
+
+func (h *hint) Error() string { return h.text }
+func (h *hint) Unwrap() error { return h.err }
+
+// Exit prints the error of a command, if there is something to say, and gives the program's exit code.
+func Exit(ctx context.Context, err error, stderr io.Writer) int {
+	if err == nil {
+		return ExitOK
+	}
+	if e, ok := errors.AsType[*CodeError](err); ok {
+		return e.Code
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "sandfarm: interrupted")
+		return ExitInterrupted
+	}
+	if errors.Is(err, syscall.EPIPE) { // whoever read our output has gone: sandfarm … | head
+		return ExitError
+	}
+	fmt.Fprintln(stderr, "sandfarm: "+printable(sentence(err)))
+	if _, ok := errors.AsType[*UsageError](err); ok {
+		return ExitUsage
+	}
+	return ExitError
+}
+
+// sentence says what went wrong and what to do next.
+func sentence(err error) string {
+	if e, ok := errors.AsType[*hint](err); ok {
+		return e.text
+	}
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return err.Error()
+	}
+	text := strings.TrimSuffix(cmp.Or(e.Detail, e.Title), ".")
+	switch e.Code {
+	case "unauthorized":
+		return text + ". Give a key of this farm with --key or SANDFARM_API_KEY."
+	case "exhausted", "unavailable":
+		if e.RetryAfter > 0 {
+			return fmt.Sprintf("%s. Try again in %s.", text, e.RetryAfter)
+		}
+		return text + ". Try again in a while."
+	case "internal":
+		return fmt.Sprintf("%s. The farm's log says more under the request id %s.", text, cmp.Or(e.RequestID, "of this call"))
+	}
+	return text + "."
+}
+
+// unreachable explains an error of the connection to the farm at url; other errors stay as they are.
+func unreachable(err error, url string) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if _, answered := errors.AsType[*client.Error](err); answered {
+		return err
+	}
+	var dns *net.DNSError
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
+		return &hint{err: err, text: fmt.Sprintf("no farm answers at %s: start one with `make run` (or `sandfarm up`), or set SANDFARM_URL.", url)}
+	}
+	return err
+}

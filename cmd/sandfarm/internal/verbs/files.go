@@ -1,0 +1,197 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) files() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "files", Aliases: []string{"file"},
+		Short: "List, read and write the files of a sandbox",
+		Long:  `Paths in a sandbox are relative to its workspace, /workspace.`,
+		Example: `  sandfarm files put sbx_… data.csv in/data.csv
+  sandfarm files ls sbx_… in
+  sandfarm files get sbx_… out/report.pdf`,
+	}, a.filesLs("ls ID [PATH]"), a.filesGet(), a.filesPut(), a.filesRm(), a.filesMv())
+}
+
+// sandboxFiles is files ls under another name, where one looks for it.
+func (a *app) sandboxFiles() *cobra.Command {
+	c := a.filesLs("files ID [PATH]")
+	c.Aliases = nil
+	c.Example = "  sandfarm sandbox files sbx_… -r"
+	return c
+}
+
+func (a *app) filesLs(use string) *cobra.Command {
+	var recursive bool
+	c := a.verb(&cobra.Command{
+		Use: use, Aliases: []string{"list"}, Short: "List the files of a sandbox",
+		Example: `  sandfarm files ls sbx_…
+  sandfarm files ls sbx_… results -r`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 2, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		dir := ""
+		if len(args) == 2 {
+			dir = args[1]
+		}
+		entries, err := c.Files(args[0]).List(ctx, dir, recursive)
+		if err != nil || a.json {
+			if entries == nil {
+				entries = []wire.FileEntry{}
+			}
+			return a.list(entries, err)
+		}
+		slices.SortFunc(entries, func(x, y wire.FileEntry) int { return cmp.Compare(x.Path, y.Path) })
+		rows := make([][]string, len(entries))
+		for i, e := range entries {
+			name, much := e.Path, size(e.Size)
+			if e.Type == "dir" {
+				name, much = name+"/", "-"
+			}
+			rows[i] = []string{e.Mode, much, e.ModifiedAt.Local().Format(time.DateTime), name}
+		}
+		return table(a.Out, []string{"MODE", "SIZE", "MODIFIED", "PATH"}, rows)
+	})
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "the whole tree")
+	return c
+}
+
+func (a *app) filesGet() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "get ID PATH [DEST|-]", Short: "Copy a file out of a sandbox",
+		Long: `Copy a file out of a sandbox, to DEST (a file, or a directory that is there), to stdout (-), or into the current
+directory. A file that is there and has other content stays: the new one is called name-1.`,
+		Example: `  sandfarm files get sbx_… results/plot.png
+  sandfarm files get sbx_… log.txt - | tail`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(2, 3, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
+		open := func() (io.ReadCloser, error) { return c.Files(args[0]).Read(ctx, args[1], 0) }
+		dest := ""
+		if len(args) == 3 {
+			dest = args[2]
+		}
+		return a.keep(c, dest, path.Base(args[1]), "", open)
+	})
+}
+
+// keep copies content to stdout (-), into a directory under the name that it has, or to a file.
+func (a *app) keep(c *client.Client, dest, name, sum string, open func() (io.ReadCloser, error)) error {
+	if dest == "-" {
+		content, err := open()
+		if err != nil {
+			return err
+		}
+		defer content.Close()
+		_, err = io.Copy(a.Out, content)
+		return err
+	}
+	dir := "."
+	if dest != "" {
+		if info, err := os.Stat(dest); (err == nil && info.IsDir()) || strings.HasSuffix(dest, "/") {
+			dir = dest
+		} else {
+			dir, name = filepath.Split(dest)
+			dir = cmp.Or(dir, ".")
+		}
+	}
+	local, err := localName(name)
+	if err != nil {
+		return err
+	}
+	s, err := newSaver(c, dir, func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) })
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.save(local, sum, open)
+}
+
+func (a *app) filesPut() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "put ID SRC|- [PATH]", Short: "Copy a file or a directory into a sandbox",
+		Long: `Copy a file, stdin (-), or a directory with all that is in it into a sandbox, to PATH or under the name that it has here.
+PATH names a directory when it ends in a slash. Links in a directory are not followed and not copied.`,
+		Example: `  sandfarm files put sbx_… data.csv
+  sandfarm files put sbx_… data.csv in/
+  sandfarm files put sbx_… ./project
+  tar c … | sandfarm files put sbx_… - project.tar`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return a.first(a.sandboxIDs)(cmd, args, text)
+		},
+	}, argCount(2, 3, "the sandbox's ID or the file"), func(ctx context.Context, c *client.Client, args []string) error {
+		to := ""
+		if len(args) == 3 {
+			to = args[2]
+		}
+		return a.put(ctx, c.Files(args[0]), args[1], to)
+	})
+}
+
+func (a *app) put(ctx context.Context, files *client.Files, from, to string) error {
+	if from == "-" {
+		if to == "" || strings.HasSuffix(to, "/") {
+			return usagef("say under which PATH stdin is to be stored")
+		}
+		return files.Write(ctx, to, a.In)
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return fmt.Errorf("read %w", err)
+	}
+	if to == "" || strings.HasSuffix(to, "/") {
+		whole, err := filepath.Abs(from)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", from, err)
+		}
+		to = path.Join(to, filepath.Base(whole))
+	}
+	if info.IsDir() {
+		return putTree(ctx, files, from, to)
+	}
+	if err := putFile(ctx, files, from, to); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Err, "put %s (%s)\n", printable(to), size(info.Size()))
+	return nil
+}
+
+func (a *app) filesRm() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "rm ID PATH…", Short: "Remove files of a sandbox", Example: "  sandfarm files rm sbx_… old.csv tmp",
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, name := range args[1:] {
+			errs = append(errs, c.Files(args[0]).Delete(ctx, name))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func (a *app) filesMv() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "mv ID FROM TO", Short: "Rename a file of a sandbox", Example: "  sandfarm files mv sbx_… draft.txt final.txt",
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(3, 3, "the sandbox's ID, FROM or TO"), func(ctx context.Context, c *client.Client, args []string) error {
+		return c.Files(args[0]).Move(ctx, args[1], args[2])
+	})
+}

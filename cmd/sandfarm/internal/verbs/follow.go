@@ -1,0 +1,168 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const (
+	submitTimeout = 90 * time.Second // to learn the job's id, also when Ctrl-C came meanwhile: else it could not be canceled
+	cancelTimeout = 15 * time.Second // for a canceled job to end; the farm needs a few seconds for code that does not listen
+)
+
+// follower prints what a job does while it does it, and remembers how much of each stream it has printed.
+type follower struct {
+	*app
+	c       *client.Client
+	results bool // print the text of results too
+	quiet   bool // print nothing
+	printed map[string]int64
+}
+
+func (a *app) follower(c *client.Client, results bool) *follower {
+	return &follower{app: a, c: c, results: results, quiet: a.json, printed: map[string]int64{}}
+}
+
+// do submits a job, prints what it does and gives it once it is final. When ctx ends the job is canceled; what it says
+// until then is still printed, and the error is that of ctx.
+func (f *follower) do(ctx context.Context, submit func(context.Context) (wire.Job, error)) (wire.Job, error) {
+	held, release := context.WithTimeout(context.WithoutCancel(ctx), submitTimeout)
+	job, err := submit(held)
+	release()
+	if err != nil {
+		return job, err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	canceled := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		canceled <- f.cancel(life, job.ID)
+		timer := time.AfterFunc(cancelTimeout, end)
+		context.AfterFunc(life, func() { timer.Stop() })
+	})
+	err = f.stream(life, job.ID, "")
+	if err == nil {
+		job, err = f.c.Wait(life, job.ID)
+	}
+	if !stop() { // Ctrl-C came
+		if failed := <-canceled; failed != nil {
+			return job, fmt.Errorf("cancel job %s: %w", job.ID, failed)
+		}
+		return job, context.Canceled
+	}
+	return job, err
+}
+
+func (f *follower) cancel(ctx context.Context, id string) error {
+	fmt.Fprintln(f.Err, "sandfarm: canceling the job (Ctrl-C again leaves it running)")
+	ctx, done := context.WithTimeout(ctx, cancelTimeout)
+	defer done()
+	_, err := f.c.Cancel(ctx, id)
+	if client.CodeOf(err) == "conflict" { // it has just ended
+		return nil
+	}
+	return err
+}
+
+// stream prints the events of a job until its end.
+func (f *follower) stream(ctx context.Context, id, after string) error {
+	for event, err := range f.c.Events(ctx, id, after) {
+		if err != nil {
+			return err
+		}
+		if f.quiet {
+			continue
+		}
+		if err := f.show(ctx, event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) show(ctx context.Context, event wire.Event) error {
+	switch event.Name {
+	case "stdout", "stderr":
+		var data wire.TextData
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("read an event: %w", err)
+		}
+		f.printed[event.Name] += int64(len(data.Text))
+		_, err := io.WriteString(f.writer(event.Name), data.Text)
+		return err
+	case "display":
+		var data wire.DisplayData
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("read an event: %w", err)
+		}
+		return f.display(ctx, data)
+	}
+	return nil
+}
+
+func (f *follower) writer(name string) io.Writer {
+	if name == "stderr" {
+		return f.Err
+	}
+	return f.Out
+}
+
+// figure is the text that matplotlib gives beside its images: it says nothing to a reader.
+var figure = regexp.MustCompile(`^<Figure size [\d.]+x[\d.]+ with \d+ Axes>$`)
+
+// display prints the text of a result. Other types of it are files' matter, see saver.
+func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
+	if !f.results || data.Mime != "text/plain" {
+		return nil
+	}
+	text := data.Data
+	if text == "" && data.URL != "" {
+		content, err := f.c.Fetch(ctx, data.URL, 0)
+		if err != nil {
+			return err
+		}
+		defer content.Close()
+		_, err = io.Copy(f.Out, content)
+		return err
+	}
+	if figure.MatchString(text) {
+		return nil
+	}
+	_, err := io.WriteString(f.Out, strings.TrimSuffix(text, "\n")+"\n")
+	return err
+}
+
+// outputDir is where the farm keeps what is no file of the workspace: outputs that are longer than it keeps in events.
+const outputDir = ".output/"
+
+// rest prints what a stream had beyond what the farm sends as events.
+func (f *follower) rest(ctx context.Context, artifacts []wire.Artifact, stream string) error {
+	if f.quiet {
+		return nil
+	}
+	for _, artifact := range artifacts {
+		if artifact.Path != outputDir+stream+".txt" && artifact.Path != outputDir+"1-"+stream+".txt" {
+			continue
+		}
+		if artifact.Size <= f.printed[stream] {
+			return nil
+		}
+		content, err := f.c.DownloadFrom(ctx, artifact, f.printed[stream])
+		if err != nil {
+			return fmt.Errorf("read the rest of %s: %w", stream, err)
+		}
+		defer content.Close()
+		n, err := io.Copy(f.writer(stream), content)
+		f.printed[stream] += n
+		return err
+	}
+	return nil
+}

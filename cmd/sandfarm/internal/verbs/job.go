@@ -1,0 +1,228 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) job() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "job", Aliases: []string{"jobs"},
+		Short: "List, follow and cancel jobs",
+		Long:  `Whatever a farm does is a job: it waits in a queue, runs, and keeps its result for a week.`,
+		Example: `  sandfarm job ls --state running
+  sandfarm job events job_…
+  sandfarm job cancel job_…`,
+	}, a.jobLs(), a.jobGet(), a.jobEvents(), a.jobWait(), a.jobCancel())
+}
+
+func (a *app) jobLs() *cobra.Command {
+	var filter client.JobFilter
+	var most int
+	c := a.verb(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List jobs, newest first",
+		Example: `  sandfarm job ls
+  sandfarm job ls --sandbox sbx_… --state failed`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		jobs, err := collect(atMost(c.Jobs(ctx, filter), most))
+		if err != nil || a.json {
+			return a.list(jobs, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(jobs))
+		for i, j := range jobs {
+			rows[i] = []string{j.ID, j.Kind, j.State, j.SandboxID, since(j.CreatedAt, now), took(j, now)}
+		}
+		return table(a.Out, []string{"ID", "KIND", "STATE", "SANDBOX", "CREATED", "TOOK"}, rows)
+	})
+	c.Flags().StringVarP(&filter.SandboxID, "sandbox", "s", "", "only jobs of this sandbox")
+	c.Flags().StringVar(&filter.State, "state", "", "only jobs in this state, such as running")
+	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	a.complete(c, "sandbox", a.sandboxIDs)
+	return c
+}
+
+// took is how long a job has been running or ran.
+func took(j wire.Job, now time.Time) string {
+	if j.StartedAt == nil {
+		return ""
+	}
+	end := now
+	if j.FinishedAt != nil {
+		end = *j.FinishedAt
+	}
+	d := max(end.Sub(*j.StartedAt), 0)
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func (a *app) jobGet() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "get ID", Short: "Show a job and its result", Example: "  sandfarm job get job_…",
+		ValidArgsFunction: a.first(a.jobIDs),
+	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		job, err := c.Job(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.showJob(job)
+	})
+}
+
+func (a *app) showJob(j wire.Job) error {
+	if a.json {
+		return a.print(j)
+	}
+	now := time.Now()
+	rows := [][2]string{{"id", j.ID}, {"kind", j.Kind}, {"state", j.State}, {"sandbox", j.SandboxID}}
+	if j.Position > 0 {
+		rows = append(rows, [2]string{"position", fmt.Sprint(j.Position)})
+	}
+	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
+	if j.Error != nil {
+		rows = append(rows, [2]string{"error", j.Error.Code + ": " + j.Error.Message})
+	}
+	var outputs [][2]string
+	if r := j.Result; r != nil {
+		switch {
+		case r.Execute != nil:
+			rows = append(rows, [2]string{"exit code", fmt.Sprint(r.Execute.ExitCode)}, [2]string{"artifacts", artifactNames(r.Execute.Artifacts)})
+			outputs = [][2]string{{"stdout", r.Execute.Stdout}, {"stderr", r.Execute.Stderr}}
+			if e := r.Execute.Error; e != nil {
+				outputs = append(outputs, [2]string{"error of the code", strings.Join(e.Traceback, "\n")})
+			}
+		case r.Command != nil:
+			rows = append(rows, [2]string{"artifacts", artifactNames(r.Command.Artifacts)})
+			for _, one := range r.Command.Results {
+				outputs = append(outputs, [2]string{fmt.Sprintf("%s → %d", one.Command, one.ExitCode), one.Stdout + one.Stderr})
+			}
+		}
+	}
+	err := facts(a.Out, rows)
+	for _, output := range outputs {
+		if output[1] != "" {
+			fmt.Fprintf(a.Out, "\n--- %s\n%s\n", printable(output[0]), strings.TrimRight(printable(output[1]), "\n"))
+		}
+	}
+	return err
+}
+
+func artifactNames(artifacts []wire.Artifact) string {
+	names := make([]string, len(artifacts))
+	for i, artifact := range artifacts {
+		names[i] = fmt.Sprintf("%s (%s)", artifact.Path, size(artifact.Size))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *app) jobEvents() *cobra.Command {
+	var after string
+	c := a.verb(&cobra.Command{
+		Use: "events ID", Short: "Print what a job did and does, until its end",
+		Long: `Print the output of a job from its beginning and go on until it ends, whether it has ended or not. With --json every
+event is one line of JSON.`,
+		Example: `  sandfarm job events job_…
+  sandfarm job events job_… --json | jq -r 'select(.event == "stdout").data.text'`,
+		ValidArgsFunction: a.first(a.jobIDs),
+	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		if a.json {
+			return a.eventLines(ctx, c, args[0], after)
+		}
+		if err := a.follower(c, true).stream(ctx, args[0], after); err != nil {
+			return err
+		}
+		job, err := c.Job(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.Err, "sandfarm: %s\n", job.State)
+		return nil
+	})
+	c.Flags().StringVar(&after, "after", "", "begin behind the event with this id")
+	return c
+}
+
+// eventLine is an event as one line of JSON.
+type eventLine struct {
+	ID    string          `json:"id"`
+	Event string          `json:"event"`
+	Data  json.RawMessage `json:"data"`
+}
+
+func (a *app) eventLines(ctx context.Context, c *client.Client, id, after string) error {
+	lines := json.NewEncoder(a.Out)
+	lines.SetEscapeHTML(false)
+	for event, err := range c.Events(ctx, id, after) {
+		if err != nil {
+			return err
+		}
+		if err := lines.Encode(eventLine{ID: event.ID, Event: event.Name, Data: event.Data}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) jobWait() *cobra.Command {
+	var timeout string
+	c := a.verb(&cobra.Command{
+		Use: "wait ID", Short: "Wait until a job has ended and show it",
+		Long: `Wait until a job has ended and show it. The exit code is that of its code or command, and 1 where the farm failed.`,
+		Example: `  sandfarm job wait job_…
+  sandfarm job wait job_… --timeout 5m --json`,
+		ValidArgsFunction: a.first(a.jobIDs),
+	}, argCount(1, 1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		limit, err := seconds("timeout", timeout)
+		if err != nil {
+			return err
+		}
+		waiting := ctx
+		if limit != nil {
+			var cancel context.CancelFunc
+			waiting, cancel = context.WithTimeout(ctx, time.Duration(*limit)*time.Second)
+			defer cancel()
+		}
+		job, err := c.Wait(waiting, args[0])
+		if ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("job %s has not ended after %s; it goes on", args[0], timeout)
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.showJob(job); err != nil {
+			return err
+		}
+		return outcome(job)
+	})
+	c.Flags().StringVar(&timeout, "timeout", "", "how long to wait, such as 90s or 10m (default: until it ends)")
+	return c
+}
+
+func (a *app) jobCancel() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "cancel ID…", Short: "Cancel jobs, queued or running", Example: "  sandfarm job cancel job_…",
+		ValidArgsFunction: a.every(a.jobIDs),
+	}, argCount(1, -1, "the job's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, id := range args {
+			job, err := c.Cancel(ctx, id)
+			if err == nil && a.json {
+				err = a.print(job)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}

@@ -1,0 +1,71 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) images() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "images", Short: "List the images that sandboxes can have", Example: "  sandfarm images",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := c.Images(ctx)
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		rows := make([][]string, len(found))
+		for i, image := range found {
+			rows[i] = []string{image.Name, strings.Join(image.Languages, ", "), size(image.Size), image.Description}
+		}
+		return table(a.Out, []string{"NAME", "LANGUAGES", "SIZE", "DESCRIPTION"}, rows)
+	})
+}
+
+func (a *app) workers() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "workers", Short: "List who serves the farm now", Example: "  sandfarm workers",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := c.Workers(ctx)
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(found))
+		for i, w := range found {
+			state := w.Problem
+			if state == "" {
+				state = "ok"
+			}
+			rows[i] = []string{
+				w.ID, w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), strings.Join(w.Images, ", "),
+				since(w.SeenAt, now), state,
+			}
+		}
+		return table(a.Out, []string{"ID", "HOST", "JOBS", "SANDBOXES", "IMAGES", "SEEN", "STATE"}, rows)
+	})
+}
+
+func (a *app) queues() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "queues", Short: "Show how deep the queues are", Example: "  sandfarm queues",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := c.Queues(ctx)
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		rows := make([][]string, len(found))
+		for i, q := range found {
+			rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running)}
+		}
+		return table(a.Out, []string{"NAME", "WAITING", "RUNNING"}, rows)
+	})
+}

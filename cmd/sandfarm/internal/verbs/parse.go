@@ -1,0 +1,108 @@
+package verbs
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one.
+func pairs(what string, args []string, lookup func(string) string) (map[string]string, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]string, len(args))
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if name == "" || (!ok && lookup == nil) {
+			return nil, usagef("%s %q is not like NAME=VALUE", what, arg)
+		}
+		if !ok {
+			value = lookup(name)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// seconds reads a duration: "90", "90s", "5m", "2h", "1d".
+func seconds(flag, text string) (*int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		var d time.Duration
+		if days, ok := strings.CutSuffix(text, "d"); ok {
+			var whole float64
+			whole, err = strconv.ParseFloat(days, 64)
+			d = time.Duration(whole * 24 * float64(time.Hour))
+		} else {
+			d, err = time.ParseDuration(text)
+		}
+		n = d.Seconds()
+	}
+	if err != nil || math.IsNaN(n) || n < 0 || n > math.MaxInt32 {
+		return nil, usagef("--%s %q is not a duration like 90s, 5m or 2h", flag, text)
+	}
+	return new(int(math.Ceil(n))), nil
+}
+
+// megabytes reads an amount in MiB: "512", "512m", "2g".
+func megabytes(flag, text string) (*int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	lower := strings.ToLower(text)
+	for _, suffix := range []string{"ib", "b"} {
+		lower = strings.TrimSuffix(lower, suffix)
+	}
+	unit := 1.0
+	if rest, ok := strings.CutSuffix(lower, "g"); ok {
+		lower, unit = rest, 1024
+	} else {
+		lower = strings.TrimSuffix(lower, "m")
+	}
+	n, err := strconv.ParseFloat(lower, 64)
+	if err != nil || math.IsNaN(n) || n < 0 || n*unit > math.MaxInt32 {
+		return nil, usagef("--%s %q is not an amount like 512m or 2g", flag, text)
+	}
+	return new(int(math.Ceil(n * unit))), nil
+}
+
+// quote makes one shell word of each argument and joins them.
+func quote(argv []string) string {
+	words := make([]string, len(argv))
+	for i, arg := range argv {
+		words[i] = quoteOne(arg)
+	}
+	return strings.Join(words, " ")
+}
+
+func quoteOne(arg string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:,@%+", r)
+	}
+	if arg != "" && strings.IndexFunc(arg, func(r rune) bool { return !plain(r) }) < 0 {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// optional is a pointer to s, nil for the empty string: what was not said is not sent.
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// plural counts things in words.
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

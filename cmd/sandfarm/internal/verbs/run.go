@@ -1,0 +1,318 @@
+package verbs
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// runFlags are the flags of run.
+type runFlags struct {
+	sandbox, context, lang, timeout string
+	env, files                      []string
+	out                             string
+	noSave, showResult              bool
+	spec                            specFlags
+}
+
+func (a *app) run() *cobra.Command {
+	var f runFlags
+	c := a.verb(&cobra.Command{
+		Use:   "run FILE|-",
+		Short: "Run a file in a sandbox and save what it makes",
+		Long: `Run a file (or stdin, for -) in a fresh sandbox that is closed afterwards, or in one that you have (--sandbox).
+
+Output appears as the code writes it, and the text of its last expression as well. The exit code is that of the code: 1
+for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
+current directory for stdin, in --out where it is given), images that the code only showed as FILE-1.png and so on; no
+file of yours is overwritten. Ctrl-C cancels the job, a second one leaves at once.`,
+		Example: `  sandfarm run plot.py
+  echo 'print(6 * 7)' | sandfarm run -
+  sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g
+  sandfarm run step2.py --sandbox sbx_… --env MODE=fast`,
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}, argCount(1, 1, "FILE (or - for stdin)"), func(ctx context.Context, c *client.Client, args []string) error {
+		return a.runFile(ctx, c, args[0], &f)
+	})
+	flags := c.Flags()
+	flags.StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox, which keeps its variables (id)")
+	flags.StringVar(&f.context, "context", "", "kernel of the sandbox; each keeps its own variables (with --sandbox)")
+	flags.StringVar(&f.lang, "lang", "", "language of the code (default: by the ending of FILE, else python)")
+	flags.StringVar(&f.timeout, "timeout", "", "how long the code may run, such as 90s or 10m (default: the farm's)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "file to send along, PATH[:DEST] (repeatable)")
+	flags.StringVarP(&f.out, "out", "o", "", "directory for what the code makes")
+	flags.BoolVar(&f.noSave, "no-save", false, "save nothing")
+	flags.BoolVar(&f.showResult, "show-result", true, "print the text of displayed values and of the last expression")
+	f.spec.add(flags)
+	a.complete(c, "sandbox", a.sandboxIDs)
+	return c
+}
+
+func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
+	if f.sandbox != "" && f.spec.used() {
+		return usagef("%s belong to a new sandbox and cannot be given with --sandbox", f.spec.names())
+	}
+	if f.sandbox == "" && f.context != "" {
+		return usagef("--context needs --sandbox")
+	}
+	inputs, err := inputsOf(f.files)
+	if err != nil {
+		return err
+	}
+	code, err := a.read(name)
+	if err != nil {
+		return err
+	}
+	follower := a.follower(c, f.showResult)
+	submit, err := a.submission(ctx, c, f, name, string(code), inputs)
+	if err != nil {
+		return err
+	}
+	job, err := follower.do(ctx, submit)
+	if err != nil {
+		return err
+	}
+	if err := a.finish(ctx, c, follower, job, name, f); err != nil {
+		return err
+	}
+	return outcome(job)
+}
+
+// submission makes the request of a run: a one-shot, or an execution in the sandbox that was named.
+func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, name, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
+	timeout, err := seconds("timeout", f.timeout)
+	if err != nil {
+		return nil, err
+	}
+	env, err := pairs("--env", f.env, a.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	lang := f.lang
+	if lang == "" {
+		lang = languageOf(name)
+	}
+	if f.sandbox != "" {
+		if err := putAll(ctx, c.Files(f.sandbox), inputs); err != nil {
+			return nil, err
+		}
+		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env}
+		return func(ctx context.Context) (wire.Job, error) { return c.Execute(ctx, f.sandbox, request) }, nil
+	}
+	resources, err := f.spec.resources()
+	if err != nil {
+		return nil, err
+	}
+	files, err := inline(inputs)
+	if err != nil {
+		return nil, err
+	}
+	request := wire.RunRequest{
+		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
+		Image: optional(f.spec.image), Network: optional(f.spec.network), GPU: f.spec.gpus(), Resources: resources,
+	}
+	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil
+}
+
+// finish prints what is left to print once the job is final, and saves what it made.
+func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, job wire.Job, name string, f *runFlags) error {
+	var result wire.ExecuteResult
+	if job.Result != nil && job.Result.Execute != nil {
+		result = *job.Result.Execute
+	}
+	for _, stream := range []string{"stdout", "stderr"} {
+		if stream == "stdout" && result.Truncated.Stdout || stream == "stderr" && result.Truncated.Stderr {
+			if err := follower.rest(ctx, result.Artifacts, stream); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json {
+		if err := a.print(job); err != nil {
+			return err
+		}
+	} else {
+		a.explain(result)
+	}
+	if f.noSave {
+		return nil
+	}
+	dir, stem := place(name, f.out)
+	if len(result.Artifacts) == 0 && len(result.Results) == 0 {
+		return nil
+	}
+	s, err := newSaver(c, dir, func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) })
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return errors.Join(s.artifacts(ctx, result.Artifacts), s.images(ctx, stem, result.Results))
+}
+
+// explain prints what the streams did not say: the traceback, and what the farm remarks.
+func (a *app) explain(result wire.ExecuteResult) {
+	if e := result.Error; e != nil && e.Name != "SystemExit" {
+		if len(e.Traceback) > 0 {
+			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(e.Traceback, "\n"), "\n"))
+		} else {
+			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, e.Value)
+		}
+	}
+	for _, note := range result.Notes {
+		fmt.Fprintln(a.Err, "note: "+printable(note))
+	}
+	if result.ArtifactsSkipped > 0 {
+		fmt.Fprintf(a.Err, "note: %s over the farm's caps stayed in the sandbox.\n", plural(result.ArtifactsSkipped, "file"))
+	}
+}
+
+// outcome is the exit code of a final job: that of the code or the command, or an error where the farm failed.
+func outcome(job wire.Job) error {
+	if err := client.Failure(job); err != nil {
+		return fmt.Errorf("job %s: %w", job.ID, err)
+	}
+	code := 0
+	switch r := job.Result; {
+	case r == nil:
+	case r.Execute != nil:
+		code = r.Execute.ExitCode
+		if code == 0 && r.Execute.Error != nil && r.Execute.Error.Name != "SystemExit" {
+			code = ExitError
+		}
+	case r.Command != nil:
+		for _, command := range r.Command.Results {
+			if command.ExitCode != 0 {
+				code = command.ExitCode
+			}
+		}
+	}
+	if code == 0 {
+		return nil
+	}
+	if code &= 0xff; code == 0 { // what a shell could not tell from success
+		code = ExitError
+	}
+	return &CodeError{Code: code}
+}
+
+// place is where the files of a run go, and what images of it are called.
+func place(name, out string) (dir, stem string) {
+	dir, stem = ".", "stdin"
+	if name != "-" {
+		dir = filepath.Dir(name)
+		stem = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
+	}
+	if out != "" {
+		dir = out
+	}
+	return dir, stem
+}
+
+// read reads the code.
+func (a *app) read(name string) ([]byte, error) {
+	var code []byte
+	var err error
+	if name == "-" {
+		if a.IsTTY {
+			fmt.Fprintln(a.Err, "sandfarm: reading code from the terminal; Ctrl-D ends it")
+		}
+		code, err = io.ReadAll(a.In)
+	} else {
+		code, err = os.ReadFile(name) //nolint:gosec // the user names the file
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the code: %w", err)
+	}
+	if len(strings.TrimSpace(string(code))) == 0 {
+		return nil, fmt.Errorf("read the code: %s is empty", name)
+	}
+	return code, nil
+}
+
+// languageOf is the language that the ending of a name stands for; empty where the farm's default will do.
+func languageOf(name string) string {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".js", ".mjs":
+		return "javascript"
+	case ".ts":
+		return "typescript"
+	case ".r":
+		return "r"
+	case ".jl":
+		return "julia"
+	case ".sh", ".bash":
+		return "bash"
+	default:
+		return ""
+	}
+}
+
+// input is a file that is sent along.
+type input struct{ from, to string }
+
+// inputsOf reads PATH[:DEST] arguments.
+func inputsOf(args []string) ([]input, error) {
+	inputs := make([]input, 0, len(args))
+	for _, arg := range args {
+		in := input{from: arg}
+		if _, err := os.Stat(arg); err != nil { // a name may hold a colon
+			if at := strings.LastIndex(arg, ":"); at > 0 {
+				in.from, in.to = arg[:at], arg[at+1:]
+			}
+		}
+		info, err := os.Stat(in.from)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("--file: %w", err)
+		case info.IsDir():
+			return nil, usagef("--file %s is a directory: send its files one by one, or put it into a sandbox with `sandfarm files put`", in.from)
+		}
+		if in.to == "" || strings.HasSuffix(in.to, "/") {
+			in.to = path.Join(in.to, filepath.Base(in.from))
+		}
+		inputs = append(inputs, in)
+	}
+	return inputs, nil
+}
+
+func inline(inputs []input) ([]wire.InputFile, error) {
+	files := make([]wire.InputFile, 0, len(inputs))
+	for _, in := range inputs {
+		content, err := os.ReadFile(in.from)
+		if err != nil {
+			return nil, fmt.Errorf("--file: %w", err)
+		}
+		files = append(files, wire.InputFile{Path: in.to, ContentBase64: new(base64.StdEncoding.EncodeToString(content))})
+	}
+	return files, nil
+}
+
+func putAll(ctx context.Context, files *client.Files, inputs []input) error {
+	for _, in := range inputs {
+		if err := putFile(ctx, files, in.from, in.to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putFile(ctx context.Context, files *client.Files, from, to string) error {
+	file, err := os.Open(from) //nolint:gosec // the user names the file
+	if err != nil {
+		return fmt.Errorf("send a file: %w", err)
+	}
+	defer file.Close()
+	return files.Write(ctx, to, file)
+}

@@ -1,0 +1,266 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// createWait is how long a new sandbox is waited for in one request; then it is polled.
+const createWait = 60 * time.Second
+
+func (a *app) sandbox() *cobra.Command {
+	c := asGroup(&cobra.Command{
+		Use: "sandbox", Aliases: []string{"sandboxes", "sb"},
+		Short: "Create, use and close sandboxes",
+		Long: `A sandbox is a container with a workspace for files and kernels that keep their variables from run to run. It lives
+until it is closed or its time is up.`,
+		Example: `  ID=$(sandfarm sandbox create --ttl 30m)
+  sandfarm run analysis.py --sandbox "$ID"
+  sandfarm sandbox exec "$ID" 'ls -la | head'
+  sandfarm sandbox close "$ID"`,
+	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxClose())
+	return c
+}
+
+func (a *app) sandboxCreate() *cobra.Command {
+	var spec specFlags
+	var name, ttl, idle string
+	var env, labels, hosts []string
+	var noWait bool
+	c := a.verb(&cobra.Command{
+		Use: "create", Short: "Create a sandbox and print its id",
+		Long: `Create a sandbox, wait until it is ready, and print its id on stdout.`,
+		Example: `  sandfarm sandbox create
+  sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: hosts}
+		var errs [5]error
+		request.Resources, errs[0] = spec.resources()
+		request.TTLSeconds, errs[1] = seconds("ttl", ttl)
+		request.IdleSeconds, errs[2] = seconds("idle", idle)
+		request.Env, errs[3] = pairs("--env", env, a.Getenv)
+		request.Labels, errs[4] = pairs("--label", labels, nil)
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		return a.create(ctx, c, request, noWait)
+	})
+	flags := c.Flags()
+	flags.StringVar(&name, "name", "", "name, for people")
+	flags.StringVar(&ttl, "ttl", "", "life from now, such as 30m or 2h (default: the farm's)")
+	flags.StringVar(&idle, "idle", "", "life after its last use, such as 10m; 0 for no such limit")
+	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
+	flags.StringArrayVarP(&labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
+	flags.StringArrayVar(&hosts, "allow-host", nil, "host that --network allowlist lets through (repeatable)")
+	flags.BoolVar(&noWait, "no-wait", false, "do not wait until it is ready")
+	spec.add(flags)
+	return c
+}
+
+func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateRequest, noWait bool) error {
+	var opts []client.CallOption
+	if !noWait {
+		opts = append(opts, client.WithWait(createWait))
+	}
+	made, err := c.CreateSandbox(ctx, request, opts...)
+	if err != nil {
+		return err
+	}
+	if !noWait && !made.Job.Final() {
+		if made.Job, err = c.Wait(ctx, made.Job.ID); err != nil {
+			return fmt.Errorf("wait for sandbox %s: %w", made.Sandbox.ID, err)
+		}
+	}
+	if made.Job.Final() {
+		if err := client.Failure(made.Job); err != nil {
+			return fmt.Errorf("create sandbox %s: %w", made.Sandbox.ID, err)
+		}
+	}
+	if a.json {
+		if !noWait {
+			if made.Sandbox, err = c.Sandbox(ctx, made.Sandbox.ID); err != nil {
+				return err
+			}
+		}
+		return a.print(made)
+	}
+	_, err = fmt.Fprintln(a.Out, made.Sandbox.ID)
+	return err
+}
+
+func (a *app) sandboxLs() *cobra.Command {
+	var state string
+	var labels []string
+	c := a.verb(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes, newest first",
+		Example: `  sandfarm sandbox ls
+  sandfarm sandbox ls --state ready --label team=blue --json`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		wanted, err := pairs("--label", labels, nil)
+		if err != nil {
+			return err
+		}
+		found, err := collect(c.Sandboxes(ctx, client.SandboxFilter{State: state, Labels: wanted}))
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(found))
+		for i, s := range found {
+			rows[i] = []string{s.ID, s.Name, s.State, s.Image, since(s.CreatedAt, now), ends(s, now)}
+		}
+		return table(a.Out, []string{"ID", "NAME", "STATE", "IMAGE", "CREATED", "ENDS"}, rows)
+	})
+	c.Flags().StringVar(&state, "state", "", "only sandboxes in this state, such as ready")
+	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "only sandboxes with this label KEY=VALUE (repeatable)")
+	return c
+}
+
+func ends(s wire.Sandbox, now time.Time) string {
+	if s.ClosedAt != nil {
+		return since(*s.ClosedAt, now)
+	}
+	return until(s.ExpiresAt, now)
+}
+
+func (a *app) sandboxGet() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "get ID", Short: "Show a sandbox", Example: "  sandfarm sandbox get sbx_…",
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		s, err := c.Sandbox(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.showSandbox(s)
+	})
+}
+
+func (a *app) showSandbox(s wire.Sandbox) error {
+	if a.json {
+		return a.print(s)
+	}
+	now := time.Now()
+	idle := "no limit"
+	if s.IdleSeconds > 0 {
+		idle = span(time.Duration(s.IdleSeconds) * time.Second)
+	}
+	return facts(a.Out, [][2]string{
+		{"id", s.ID}, {"name", s.Name}, {"state", s.State}, {"reason", s.Reason}, {"image", s.Image}, {"network", s.Network},
+		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)}, {"cpus", fmt.Sprint(s.Resources.CPUs)},
+		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)}, {"labels", labelText(s.Labels)},
+		{"created", since(s.CreatedAt, now)}, {"last used", since(s.LastUsedAt, now)}, {"ends", ends(s, now)}, {"idle limit", idle},
+	})
+}
+
+func (a *app) sandboxKeep() *cobra.Command {
+	var ttl, idle, name string
+	var labels []string
+	c := a.verb(&cobra.Command{
+		Use: "keep ID", Short: "Keep a sandbox alive, or change its name and labels",
+		Long: `Give a sandbox a new life that counts from now: the one it had, or --ttl. Labels replace the ones it had.`,
+		Example: `  sandfarm sandbox keep sbx_…
+  sandfarm sandbox keep sbx_… --ttl 12h --name demo`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		request := wire.UpdateRequest{Name: optional(name)}
+		var errs [3]error
+		var wanted map[string]string
+		request.TTLSeconds, errs[0] = seconds("ttl", ttl)
+		request.IdleSeconds, errs[1] = seconds("idle", idle)
+		wanted, errs[2] = pairs("--label", labels, nil)
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		if wanted != nil {
+			request.Labels = &wanted
+		}
+		if ttl == "" {
+			s, err := c.Sandbox(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			request.TTLSeconds = &s.TTLSeconds
+		}
+		s, err := c.Update(ctx, args[0], request)
+		if err != nil {
+			return err
+		}
+		return a.showSandbox(s)
+	})
+	c.Flags().StringVar(&ttl, "ttl", "", "life from now, such as 30m or 12h")
+	c.Flags().StringVar(&idle, "idle", "", "life after its last use, such as 10m; 0 for no such limit")
+	c.Flags().StringVar(&name, "name", "", "new name")
+	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "new labels KEY=VALUE (repeatable)")
+	return c
+}
+
+// sandboxControl is interrupt or restart.
+func (a *app) sandboxControl(what string) *cobra.Command {
+	short, do := "Interrupt what runs in a sandbox, as Ctrl-C would", (*client.Client).Interrupt
+	if what == "restart" {
+		short, do = "Restart the kernels of a sandbox: variables go, files stay", (*client.Client).Restart
+	}
+	return a.verb(&cobra.Command{
+		Use: what + " ID", Short: short, Example: "  sandfarm sandbox " + what + " sbx_…",
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		job, err := do(c, ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.awaited(ctx, c, job, what+"ed "+args[0])
+	})
+}
+
+func (a *app) sandboxClose() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "close ID…", Aliases: []string{"rm"}, Short: "Close sandboxes: what runs in them is canceled, their files go",
+		Example: `  sandfarm sandbox close sbx_…
+  sandfarm sandbox ls --label team=blue --json | jq -r '.items[].id' | xargs sandfarm sandbox close`,
+		ValidArgsFunction: a.every(a.sandboxIDs),
+	}, argCount(1, -1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, id := range args {
+			job, err := c.Close(ctx, id, client.WithWait(createWait))
+			if err == nil {
+				err = a.awaited(ctx, c, job, "closed "+id)
+			}
+			if err != nil && len(args) > 1 {
+				err = fmt.Errorf("close %s: %w", id, err)
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// awaited waits for a job and says on stderr what is done then.
+func (a *app) awaited(ctx context.Context, c *client.Client, job wire.Job, done string) error {
+	var err error
+	if !job.Final() {
+		if job, err = c.Wait(ctx, job.ID); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		if err := a.print(job); err != nil {
+			return err
+		}
+	}
+	if err := client.Failure(job); err != nil {
+		return fmt.Errorf("job %s: %w", cmp.Or(job.ID, "?"), err)
+	}
+	fmt.Fprintln(a.Err, printable(done))
+	return nil
+}

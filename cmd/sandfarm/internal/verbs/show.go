@@ -1,0 +1,73 @@
+package verbs
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// collect gathers a list; what came before an error is dropped.
+func collect[T any](items iter.Seq2[T, error]) ([]T, error) {
+	all := []T{}
+	for item, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, item)
+	}
+	return all, nil
+}
+
+// atMost cuts a list short, so that one page of a long list is all that is read.
+func atMost[T any](items iter.Seq2[T, error], most int) iter.Seq2[T, error] {
+	if most <= 0 {
+		return items
+	}
+	return func(yield func(T, error) bool) {
+		n := 0
+		for item, err := range items {
+			n++
+			if !yield(item, err) || n == most {
+				return
+			}
+		}
+	}
+}
+
+// list prints a whole list as the farm would.
+func (a *app) list(items any, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.print(wholeList{Items: items})
+}
+
+type wholeList struct {
+	Items      any         `json:"items"`
+	NextCursor wire.Cursor `json:"next_cursor"`
+}
+
+// facts prints names and values, one a line; empty values are left out.
+func facts(w io.Writer, pairs [][2]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, pair := range pairs {
+		if pair[1] != "" {
+			fmt.Fprintf(t, "%s\t%s\n", pair[0], cell(pair[1]))
+		}
+	}
+	return t.Flush()
+}
+
+func labelText(labels map[string]string) string {
+	parts := make([]string, 0, len(labels))
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, key+"="+labels[key])
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,82 @@
+package verbs
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// specFlags say what a new sandbox is like.
+type specFlags struct {
+	image, network string
+	memory, disk   string
+	cpus           float64
+	pids, gpu      int
+	set            *pflag.FlagSet
+	registered     []string
+}
+
+func (f *specFlags) add(flags *pflag.FlagSet) {
+	before := map[string]bool{}
+	flags.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
+	flags.StringVar(&f.image, "image", "", "image of the sandbox (see `sandfarm images`)")
+	flags.StringVar(&f.memory, "memory", "", "memory, such as 512m or 2g")
+	flags.Float64Var(&f.cpus, "cpus", 0, "cores, such as 0.5 or 2")
+	flags.IntVar(&f.pids, "pids", 0, "processes and threads")
+	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
+	flags.StringVar(&f.network, "network", "", "what the sandbox can reach: none, packages, allowlist or full")
+	flags.IntVar(&f.gpu, "gpu", 0, "how many GPUs")
+	f.set = flags
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !before[flag.Name] {
+			f.registered = append(f.registered, flag.Name)
+		}
+	})
+}
+
+// used reports whether one of the flags was given.
+func (f *specFlags) used() bool { return len(f.given()) > 0 }
+
+// names lists the flags that were given.
+func (f *specFlags) names() string { return strings.Join(f.given(), ", ") }
+
+func (f *specFlags) given() []string {
+	var given []string
+	for _, name := range f.registered {
+		if f.set.Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	return given
+}
+
+func (f *specFlags) resources() (*wire.ResourcesRequest, error) {
+	memory, err := megabytes("memory", f.memory)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := megabytes("disk", f.disk)
+	if err != nil {
+		return nil, err
+	}
+	out := wire.ResourcesRequest{MemoryMB: memory, DiskMB: disk}
+	if f.set.Changed("cpus") {
+		out.CPUs = &f.cpus
+	}
+	if f.set.Changed("pids") {
+		out.PIDs = &f.pids
+	}
+	if out == (wire.ResourcesRequest{}) {
+		return nil, nil
+	}
+	return &out, nil
+}
+
+func (f *specFlags) gpus() *wire.GPU {
+	if !f.set.Changed("gpu") {
+		return nil
+	}
+	return &wire.GPU{Count: f.gpu}
+}

@@ -1,0 +1,89 @@
+package verbs
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// printable makes text from a farm harmless to a terminal: names of files and sandboxes are chosen by whoever runs code.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
+			return r
+		}
+		return '�'
+	}, s)
+}
+
+// cell is printable text for one cell of a table.
+func cell(s string) string {
+	s = strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(s))
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// table prints rows under a head, in columns.
+func table(w io.Writer, head []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(head, "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cell(row[i])
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	return t.Flush()
+}
+
+// size gives bytes as people read them.
+func size(n int64) string {
+	const kilo = 1000
+	if n < kilo {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/kilo, 0
+	for value >= 999.95 && unit < 3 {
+		value /= kilo
+		unit++
+	}
+	return fmt.Sprintf("%.1f %s", value, []string{"KB", "MB", "GB", "TB"}[unit])
+}
+
+// since gives how long ago a time was, roughly.
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return span(now.Sub(t)) + " ago"
+}
+
+// until gives how far away a time is, roughly.
+func until(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	if left := t.Sub(now); left > 0 {
+		return "in " + span(left)
+	}
+	return "over"
+}
+
+func span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}

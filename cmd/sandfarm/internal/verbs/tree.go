@@ -1,0 +1,79 @@
+package verbs
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// putTree sends a directory as one tar, made while it is sent.
+func putTree(ctx context.Context, files *client.Files, from, to string) error {
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return fmt.Errorf("read directory: %w", err)
+	}
+	defer root.Close()
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w, root, to)
+		_ = w.CloseWithError(err) // an error breaks the upload off, so that half a tree is not taken for a whole
+		packed <- err
+	}()
+	err = files.PutTar(ctx, "", r)
+	_ = r.Close()
+	if made := <-packed; made != nil && !errors.Is(made, io.ErrClosedPipe) {
+		return fmt.Errorf("pack %s: %w", from, made)
+	}
+	return err
+}
+
+// pack writes directories and regular files under the name to; links, sockets and the like are left out.
+func pack(w io.Writer, root *os.Root, to string) error {
+	t := tar.NewWriter(w)
+	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !entry.IsDir() && !entry.Type().IsRegular() {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{
+			Name: path.Join(to, name), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(),
+			Typeflag: tar.TypeReg, Size: info.Size(),
+		}
+		if entry.IsDir() {
+			header.Name, header.Typeflag, header.Size = header.Name+"/", tar.TypeDir, 0
+			return t.WriteHeader(header)
+		}
+		if err := t.WriteHeader(header); err != nil {
+			return err
+		}
+		return copyFile(t, root, name, info.Size())
+	})
+	return errors.Join(err, t.Close())
+}
+
+// copyFile sends exactly as many bytes as the header said, also of a file that grows meanwhile.
+func copyFile(w io.Writer, root *os.Root, name string, length int64) error {
+	file, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := io.CopyN(w, file, length); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# The whole way by hand: create a sandbox, run code in it twice, download what it made, close it. Needs curl and jq.
+set -eu
+farm="${SANDFARM_URL:-http://127.0.0.1:8000}"
+
+ask() { # method path [json]
+	curl -fsS -X "$1" "$farm$2" -H 'Content-Type: application/json' \
+		${SANDFARM_API_KEY:+-H "Authorization: Bearer $SANDFARM_API_KEY"} ${3:+--data "$3"}
+}
+
+sandbox=$(ask POST '/v1/sandboxes?wait=60' '{"ttl_seconds":600,"labels":{"made-by":"rest.sh"}}' | jq -r .sandbox.id)
+trap 'ask DELETE "/v1/sandboxes/$sandbox" >/dev/null' EXIT
+
+ask POST "/v1/sandboxes/$sandbox/execute?wait=60" '{"code":"x = 20"}' | jq -r .state
+job=$(ask POST "/v1/sandboxes/$sandbox/execute?wait=60" '{"code":"open(\"answer.txt\", \"w\").write(str(x + 22)); x + 22"}')
+printf '%s' "$job" | jq -r '.result.results[].data'
+curl -fsS -o answer.txt "$(printf '%s' "$job" | jq -r '.result.artifacts[0].url')"
+cat answer.txt
