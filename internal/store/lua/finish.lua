@@ -1,5 +1,6 @@
 -- Ends a job. Modes: finish (the runner, fenced), force (whoever runs it), cancel (at once when queued, a flag when
--- it runs). Replies: {'ok', next head or '', job's fields}, {'fenced'}, {'state', state}, {'notfound'}.
+-- it runs). Replies: {'ok', next head or '', '1' when a callback is due, sandbox that ended too or '', job's fields
+-- (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, attempt, to, result, err = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local runMS, uploadMS, lastEvent, token = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
 local retention, hiddenTTL, closedTTL, hint, reason = ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17]
@@ -8,19 +9,22 @@ local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token')
 local state, kind, box, inline, hidden, callback, left = j[1], j[3], j[4], j[5] == '1', j[6] == '1', j[7], j[8] == '1'
 if not state then return {'notfound'} end
+local function answer(head, due, gone)
+  return {'ok', head, due or '', gone or '', mode == 'cancel' and call('HGETALL', k) or {}}
+end
 if mode == 'finish' then
   if j[9] == token then -- the same call again, because its answer got lost
     local head = call('LINDEX', key('line', box), 0)
     if head and call('HGET', key('job', head), 'state') ~= 'queued' then head = false end
-    return {'ok', head or '', {}}
+    return answer(head or '', callback)
   end
   if final(JOBS, state) or j[2] ~= attempt then return {'fenced'} end
 elseif final(JOBS, state) then
-  return {'ok', '', call('HGETALL', k)}
+  return answer('')
 elseif mode == 'cancel' and state == 'running' then
   call('HSET', k, 'cancel', '1')
   call('PUBLISH', G .. 'cancel', hint)
-  return {'ok', '', call('HGETALL', k)}
+  return answer('')
 end
 if not JOBS[state][to] then return {'state', state} end
 
@@ -48,6 +52,7 @@ if not inline and not left then
 end
 
 -- A sandbox whose creation never came to an end is not left waiting for it.
+local gone = ''
 if kind == 'create' or kind == 'run' then
   local s = call('HGET', key('sbx', box), 'state')
   local after = nil
@@ -59,6 +64,7 @@ if kind == 'create' or kind == 'run' then
   if after and BOXES[s][after] then
     if reason ~= '' then call('HSET', key('sbx', box), 'reason', reason) end
     setBox(box, after, closedTTL, retention)
+    gone = box
   end
 end
-return {'ok', head, call('HGETALL', k)}
+return answer(head, callback, gone)

@@ -1,0 +1,187 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Times of tasks.
+const (
+	taskSlack      = 10 * time.Minute // staging, start, upload and the graces beside a job's own timeout
+	endless        = 25 * time.Hour   // for jobs without a timeout: longer than a day, the longest that one can ask for
+	callbackTime   = 2 * time.Minute  // one delivery
+	callbackTries  = 15
+	enqueueTimeout = 5 * time.Second // for steps that must happen although the caller is gone
+)
+
+// Dispatcher joins the store and the queue. It is safe for concurrent use.
+type Dispatcher struct {
+	store  *store.Store
+	queue  *queue.Client
+	limits farm.Limits
+	log    *slog.Logger
+	now    func() time.Time
+
+	mu    sync.Mutex
+	stuck map[string]time.Time // queued jobs whose task was seen active, and since when
+}
+
+// New makes a Dispatcher. A nil logger means slog.Default.
+func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logger) *Dispatcher {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, stuck: map[string]time.Time{}}
+}
+
+// Submit accepts a job and, when nothing is before it, enqueues it. Once it is accepted it is durable, so a queue that
+// does not answer then is no error: Sweep enqueues it later.
+func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	out, err := d.store.Accept(ctx, a)
+	if err != nil || !out.Ready {
+		return out, err
+	}
+	job := out.Job
+	r := &store.Route{
+		Ref: job.Ref(), Kind: job.Kind, State: job.State, Queue: job.Queue, TimeoutSeconds: job.TimeoutSeconds,
+		Background: a.Request != nil && a.Request.Command != nil && a.Request.Command.Background,
+	}
+	if out.Sandbox != nil {
+		r.Node = out.Sandbox.Node
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // accepted: the caller may go
+	defer cancel()
+	if err := d.enqueue(ctx, r, job.ID); err != nil {
+		d.log.WarnContext(ctx, "accepted job not enqueued yet; the sweeper will", "job_id", job.ID, "tenant", job.Tenant, "error", err)
+	}
+	return out, nil
+}
+
+// Next enqueues the job that is first in a line now; nil is fine. What fails is logged and left to Sweep.
+func (d *Dispatcher) Next(ctx context.Context, next *farm.Ref) {
+	if next == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the line goes on whoever asked
+	defer cancel()
+	r, err := d.store.Route(ctx, *next)
+	if err == nil && r.State == farm.JobQueued {
+		err = d.enqueue(ctx, r, next.ID)
+	}
+	if err != nil {
+		d.log.WarnContext(ctx, "next job not enqueued yet; the sweeper will", "job_id", next.ID, "tenant", next.Tenant, "error", err)
+	}
+}
+
+// Finish ends a job, enqueues the next one of its line and, when it has a callback URL, the callback.
+func (d *Dispatcher) Finish(ctx context.Context, f store.Finish) error {
+	end, err := d.store.FinishEnd(ctx, f)
+	if err != nil {
+		return err
+	}
+	d.after(ctx, f.Ref, end)
+	return nil
+}
+
+// Force ends an unfinished job whoever runs it; see store.Force.
+func (d *Dispatcher) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) error {
+	end, err := d.store.ForceEnd(ctx, ref, state, jerr)
+	if err != nil {
+		return err
+	}
+	d.after(ctx, ref, end)
+	return nil
+}
+
+// Cancel ends a queued job at once and asks the worker of a running one to end it; see store.Cancel. With a queued
+// creation goes what waits for its sandbox.
+func (d *Dispatcher) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	job, end, err := d.store.CancelEnd(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	d.after(ctx, ref, end)
+	return job, nil
+}
+
+// Leave takes a running background command out of its line and enqueues the next one.
+func (d *Dispatcher) Leave(ctx context.Context, ref farm.Ref, attempt int) error {
+	next, err := d.store.Leave(ctx, ref, attempt)
+	if err != nil {
+		return err
+	}
+	d.Next(ctx, next)
+	return nil
+}
+
+// after does what the end of a job asks for. The end is written, so nothing here is the caller's error: what fails is
+// logged and left to Sweep.
+func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
+	if end.Sandbox != nil {
+		d.drain(ctx, *end.Sandbox)
+	} else {
+		d.Next(ctx, end.Next)
+	}
+	if !end.Callback {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the end is written: the caller may go
+	defer cancel()
+	if err := d.callback(ctx, ref); err != nil {
+		d.log.WarnContext(ctx, "callback not enqueued yet; the sweeper will", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
+	}
+}
+
+// drain ends the jobs that wait for a sandbox which will never be.
+func (d *Dispatcher) drain(ctx context.Context, sandbox farm.Ref) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // part of the end that is written
+	defer cancel()
+	jobs, err := d.store.Drain(ctx, sandbox)
+	for _, ref := range jobs {
+		err = errors.Join(err, d.Force(ctx, ref, farm.JobCanceled, sandboxGone()))
+	}
+	if err != nil {
+		d.log.WarnContext(ctx, "jobs of an ended sandbox not canceled yet; the sweeper will", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "error", err)
+	}
+}
+
+func sandboxGone() *farm.JobError {
+	return &farm.JobError{Code: farm.CodeConflict, Message: "The sandbox ended before the job began. Create a new sandbox and send the job again."}
+}
+
+// callback enqueues the callback of a finished job.
+func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
+	err := d.queue.Enqueue(ctx, queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: ref},
+		queue.EnqueueOptions{ID: "callback-" + ref.ID, Timeout: callbackTime, MaxRetry: callbackTries})
+	if err != nil {
+		return fmt.Errorf("enqueue callback: %w", err)
+	}
+	return nil
+}
+
+// enqueue puts a job's task on its queue.
+func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) error {
+	timeout := endless
+	if r.TimeoutSeconds > 0 && !r.Background {
+		timeout = time.Duration(r.TimeoutSeconds)*time.Second + taskSlack
+	}
+	return d.queue.Enqueue(ctx, queueOf(r), queue.Task{Type: queue.TypeJob, Ref: r.Ref}, queue.EnqueueOptions{ID: id, Timeout: timeout})
+}
+
+// queueOf says where a job's task goes: its own queue, that of its sandbox's node, or, while no node is chosen, that of
+// those who choose one.
+func queueOf(r *store.Route) string {
+	if r.Queue == "" && r.Node != "" {
+		return farm.NodeQueue(r.Node)
+	}
+	return cmp.Or(r.Queue, farm.QueueCPU)
+}

@@ -1,0 +1,161 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Defaults of EnqueueOptions.
+const (
+	defaultTimeout  = 25 * time.Hour // longer than any job may run
+	defaultMaxRetry = 25             // asynq's own; the job's record gives up sooner
+)
+
+// depthsFor is how long Depths remembers its answer, so that scrapes and dashboards cost one look a second.
+const depthsFor = time.Second
+
+// EnqueueOptions are the settings of one task.
+type EnqueueOptions struct {
+	ID       string        // names the task in its queue: one that is there already is not added again; needed
+	Timeout  time.Duration // of the handler, rounded up to seconds; 0: 25 hours. The handler must end before it by itself
+	MaxRetry int           // after so many errors the task is given up; 0: 25
+}
+
+// Client enqueues tasks and looks at the queues. It is safe for concurrent use.
+type Client struct {
+	rdb   redis.UniversalClient
+	asynq *asynq.Client
+	admin *asynq.Inspector
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	depths []farm.QueueDepth
+	asOf   time.Time
+}
+
+// NewClient makes a Client on a connection that stays the caller's to close. A nil logger means slog.Default.
+func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
+}
+
+// Enqueue puts a task on a queue and wakes its servers. A task of that id that is on the queue already is left as it is,
+// and that is no error. CodeUnavailable when Redis does not answer: then the task may be on the queue or not, so enqueue
+// it again under the same id.
+func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOptions) error {
+	if queue == "" || o.ID == "" {
+		return fmt.Errorf("enqueue task of %s: queue %q and id %q are needed", t.Ref.ID, queue, o.ID)
+	}
+	payload, err := encodePayload(t)
+	if err != nil {
+		return err
+	}
+	options := []asynq.Option{
+		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(whole(cmp.Or(o.Timeout, defaultTimeout))),
+		asynq.MaxRetry(cmp.Or(o.MaxRetry, defaultMaxRetry)),
+	}
+	_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		if dead, err := c.bury(ctx, queue, o.ID); err != nil || !dead {
+			return err
+		}
+		_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
+	}
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return unavailable("enqueue task", err)
+	}
+	if err := c.rdb.Publish(ctx, wakeChannel(queue), "1").Err(); err != nil {
+		c.log.DebugContext(ctx, "wake-up not published; the servers look within a second", "queue", queue, "error", err)
+	}
+	return nil
+}
+
+// bury removes what is left of a task that was given up, which would keep its id taken for months.
+func (c *Client) bury(ctx context.Context, queue, id string) (bool, error) {
+	state, err := c.State(ctx, queue, id)
+	if err != nil || (state != "archived" && state != "completed") {
+		return false, err
+	}
+	if err := c.admin.DeleteTask(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+		return false, unavailable("remove dead task", err)
+	}
+	return true, nil
+}
+
+// State says where a task is: pending, active, retry, scheduled, archived or completed; "" when it is not on the queue.
+func (c *Client) State(ctx context.Context, queue, id string) (string, error) {
+	state, err := c.rdb.HGet(ctx, taskKey(queue, id), "state").Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", unavailable("read task", err)
+	}
+	return state, nil
+}
+
+// Has reports whether a queue holds a task of that id that will still run, or runs.
+func (c *Client) Has(ctx context.Context, queue, id string) (bool, error) {
+	state, err := c.State(ctx, queue, id)
+	return state != "" && state != "archived" && state != "completed", err
+}
+
+// Depths says how much waits and runs in every queue that has ever been used, by name. The answer is up to a second old.
+func (c *Client) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.asOf) < depthsFor {
+		return slices.Clone(c.depths), nil
+	}
+	names, err := c.rdb.SMembers(ctx, queuesKey).Result()
+	if err != nil {
+		return nil, unavailable("list queues", err)
+	}
+	slices.Sort(names)
+	pipe := c.rdb.Pipeline()
+	type counts struct{ pending, retry, scheduled, active *redis.IntCmd }
+	cmds := make([]counts, len(names))
+	for i, name := range names {
+		cmds[i] = counts{
+			pipe.LLen(ctx, listKey(name, "pending")), pipe.ZCard(ctx, listKey(name, "retry")),
+			pipe.ZCard(ctx, listKey(name, "scheduled")), pipe.LLen(ctx, listKey(name, "active")),
+		}
+	}
+	if len(names) > 0 {
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, unavailable("read depths of queues", err)
+		}
+	}
+	depths := make([]farm.QueueDepth, len(names))
+	for i, name := range names {
+		n := cmds[i]
+		depths[i] = farm.QueueDepth{Name: name, Depth: int(n.pending.Val() + n.retry.Val() + n.scheduled.Val()), Running: int(n.active.Val())}
+	}
+	c.depths, c.asOf = depths, time.Now()
+	return slices.Clone(depths), nil
+}
+
+// whole rounds up to seconds: asynq cuts off the rest, and takes 0 for half an hour.
+func whole(d time.Duration) time.Duration {
+	return max((d + time.Second - 1).Truncate(time.Second), time.Second)
+}
+
+func unavailable(what string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, farm.Wrap(err, farm.CodeUnavailable, "The queue does not answer. Try again in a moment."))
+}

@@ -1,0 +1,181 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// abandoned is how long Stop waits for handlers whose context it has ended.
+const abandoned = 5 * time.Second
+
+// ServerConfig is what a Server takes tasks from and what it does with them.
+type ServerConfig struct {
+	Queues          map[string]int                    // name and weight; needed
+	Concurrency     int                               // handlers at once; at least 1
+	Handler         func(context.Context, Task) error // an error brings the task again after 1 to 5 seconds; needed
+	Logger          *slog.Logger                      // default slog.Default
+	ShutdownTimeout time.Duration                     // how long Stop lets handlers run on; default 8 s
+}
+
+// Server takes tasks off queues and hands them to a handler. It outlives outages of Redis.
+type Server struct {
+	cfg   ServerConfig
+	rdb   redis.UniversalClient
+	hook  *hook
+	asynq *asynq.Server
+
+	mu      sync.Mutex
+	state   string // "", started, stopped
+	wake    *redis.PubSub
+	stopped chan struct{}
+	pump    sync.WaitGroup
+	running sync.WaitGroup
+}
+
+// NewServer makes a Server with a client of its own, which it closes: dial makes that. Nothing starts yet, and Redis need
+// not be up.
+func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, error) {
+	var problems []error
+	if len(cfg.Queues) == 0 {
+		problems = append(problems, errors.New("no queue is named"))
+	}
+	for name, weight := range cfg.Queues {
+		if name == "" || weight < 1 {
+			problems = append(problems, fmt.Errorf("queue %q has weight %d", name, weight))
+		}
+	}
+	if cfg.Concurrency < 1 {
+		problems = append(problems, fmt.Errorf("concurrency is %d", cfg.Concurrency))
+	}
+	if cfg.Handler == nil {
+		problems = append(problems, errors.New("no handler is given"))
+	}
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("make queue server: %w", errors.Join(problems...))
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.ShutdownTimeout <= 0 {
+		cfg.ShutdownTimeout = 8 * time.Second
+	}
+	s := &Server{cfg: cfg, rdb: dial(), hook: newHook(len(cfg.Queues)), stopped: make(chan struct{})}
+	s.rdb.AddHook(s.hook)
+	s.asynq = asynq.NewServerFromRedisClient(s.rdb, asynq.Config{
+		Concurrency:              cfg.Concurrency,
+		Queues:                   cfg.Queues,
+		ShutdownTimeout:          cfg.ShutdownTimeout,
+		TaskCheckInterval:        time.Millisecond, // the hook does the waiting
+		DelayedTaskCheckInterval: time.Second,      // tasks that come again
+		RetryDelayFunc:           func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(min(1+n, 5)) * time.Second },
+		IsFailure:                func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled) },
+		Logger:                   logger{cfg.Logger},
+		LogLevel:                 asynq.WarnLevel,
+	})
+	return s, nil
+}
+
+// Start begins to take tasks. It does not wait for Redis.
+func (s *Server) Start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != "" {
+		return fmt.Errorf("start queue server: it has been %s", s.state)
+	}
+	channels := make([]string, 0, len(s.cfg.Queues))
+	for name := range s.cfg.Queues {
+		channels = append(channels, wakeChannel(name))
+	}
+	slices.Sort(channels)
+	s.wake = s.rdb.Subscribe(context.Background(), channels...) //nolint:forbidigo // the subscription lives until Stop
+	messages := s.wake.ChannelWithSubscriptions()
+	s.pump.Go(func() {
+		for range messages { // a renewed subscription wakes too: something may have been missed
+			s.hook.signal()
+		}
+	})
+	if err := s.asynq.Start(asynq.HandlerFunc(s.handle)); err != nil {
+		return fmt.Errorf("start queue server: %w", err)
+	}
+	s.state = "started"
+	return nil
+}
+
+// Stop takes no more tasks, waits for the handlers up to ShutdownTimeout, ends the contexts of those that still run (their
+// tasks go back to the queue) and closes the client. It may be called more than once, and before Start.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	before := s.state
+	s.state = "stopped"
+	s.mu.Unlock()
+	if before == "stopped" {
+		<-s.stopped
+		return
+	}
+	defer close(s.stopped)
+	close(s.hook.stop)
+	if before == "started" {
+		s.asynq.Shutdown()
+		if !waitFor(&s.running, abandoned) {
+			s.cfg.Logger.Error("handlers run on after their context has ended", "waited_ms", abandoned.Milliseconds())
+		}
+		if err := s.wake.Close(); err != nil {
+			s.cfg.Logger.Warn("wake-up subscription not closed", "error", err)
+		}
+		s.pump.Wait()
+	}
+	if err := s.rdb.Close(); err != nil {
+		s.cfg.Logger.Warn("queue connection not closed", "error", err)
+	}
+}
+
+// handle runs the handler; a panic is an error like any other.
+func (s *Server) handle(ctx context.Context, t *asynq.Task) (err error) {
+	s.running.Add(1)
+	defer s.running.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Logger.ErrorContext(ctx, "handler panicked", "type", t.Type(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("handle task: panic: %v", p)
+		}
+	}()
+	task, err := decodePayload(t.Type(), t.Payload())
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // it will not become better
+	}
+	return s.cfg.Handler(ctx, task)
+}
+
+func waitFor(wg *sync.WaitGroup, at time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(at):
+		return false
+	}
+}
+
+// logger hands asynq's lines to slog.
+type logger struct{ to *slog.Logger }
+
+func (l logger) Debug(args ...any) { l.to.Debug("asynq", "text", fmt.Sprint(args...)) }
+func (l logger) Info(args ...any)  { l.to.Info("asynq", "text", fmt.Sprint(args...)) }
+func (l logger) Warn(args ...any)  { l.to.Warn("asynq", "text", fmt.Sprint(args...)) }
+func (l logger) Error(args ...any) { l.to.Error("asynq", "text", fmt.Sprint(args...)) }
+
+// Fatal only logs: ending the process is for main to decide.
+func (l logger) Fatal(args ...any) { l.to.Error("asynq", "text", fmt.Sprint(args...), "fatal", true) }
