@@ -15,6 +15,7 @@ const headerTimeout = 10 * time.Second
 // Server is a Handler that listens on a free port of loopback.
 type Server struct {
 	http *http.Server
+	to   *http.Client // upstream
 	url  string
 	done chan error
 }
@@ -32,6 +33,7 @@ func Serve(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		http: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout},
+		to:   h.client,
 		url:  "http://" + l.Addr().String() + "/simple/",
 		done: make(chan error, 1),
 	}
@@ -45,6 +47,7 @@ func (s *Server) URL() string { return s.url }
 // Close ends the server at once and waits for it.
 func (s *Server) Close() error {
 	err := s.http.Close()
+	s.to.CloseIdleConnections()
 	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}

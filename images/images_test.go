@@ -1,0 +1,129 @@
+package images_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/images"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// fakeEngine is an engine's images in memory.
+type fakeEngine struct {
+	tags     map[string]bool
+	built    []engine.BuildSpec
+	buildErr error
+	index    int // status that the package index gave during the build
+}
+
+func (f *fakeEngine) HasImage(_ context.Context, ref string) (bool, error) { return f.tags[ref], nil }
+
+func (f *fakeEngine) Tag(_ context.Context, _, tag string) error {
+	f.tags[tag] = true
+	return nil
+}
+
+func (f *fakeEngine) Build(ctx context.Context, spec engine.BuildSpec, _ func(farm.Progress)) error {
+	f.built = append(f.built, spec)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, spec.Args["PIP_INDEX_URL"]+"not..a..name!/", nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	f.index = resp.StatusCode
+	for _, tag := range spec.Tags {
+		f.tags[tag] = f.buildErr == nil
+	}
+	return errors.Join(f.buildErr, resp.Body.Close())
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	list, err := images.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(list, func(d images.Definition) bool { return d.Name == "python" })
+	if at < 0 {
+		t.Fatalf("no python in %v", list)
+	}
+	d := list[at]
+	if diff := cmp.Diff([]string{"python", "bash"}, d.Languages); diff != "" || !strings.HasPrefix(d.Description, "Python 3.13") || len(d.Hash) != 12 {
+		t.Errorf("definition %+v", d)
+	}
+	for _, name := range []string{"Dockerfile", "README.md", "smoke.py", "requirements.txt"} {
+		if _, err := fs.Stat(d.Files, name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := images.Find("no-such"); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "python") {
+		t.Errorf("find of none: %v", err)
+	}
+}
+
+// Every version is pinned: an image that is built next year is the same.
+func TestRequirementsArePinned(t *testing.T) {
+	t.Parallel()
+	d, err := images.Find("python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := fs.ReadFile(d.Files, "requirements.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' && strings.Count(line, "==") != 1 {
+			t.Errorf("%q is not pinned", line)
+		}
+	}
+}
+
+func TestBuildOnceForEachHash(t *testing.T) {
+	t.Parallel()
+	f := &fakeEngine{tags: map[string]bool{}}
+	ref, err := images.Build(t.Context(), "python", f, images.Options{Base: "mine:1"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := images.Find("python")
+	if ref != "sandfarm/python:"+d.Hash || !f.tags[ref] || !f.tags["sandfarm/python:latest"] {
+		t.Errorf("ref %q, tags %v", ref, f.tags)
+	}
+	spec := f.built[0]
+	if spec.Args["BASE"] != "mine:1" || spec.Network != "host" || spec.Labels[engine.LabelHash] != d.Hash {
+		t.Errorf("build %+v", spec)
+	}
+	if f.index != http.StatusNotFound {
+		t.Errorf("the package index answered %d to a bad name, want 404", f.index)
+	}
+	delete(f.tags, "sandfarm/python:latest")
+	again, err := images.Build(t.Context(), "python", f, images.Options{}, nil)
+	if err != nil || again != ref || len(f.built) != 1 || !f.tags["sandfarm/python:latest"] {
+		t.Errorf("second build: ref %q, error %v, %d builds, tags %v", again, err, len(f.built), f.tags)
+	}
+}
+
+func TestBuildThatFails(t *testing.T) {
+	t.Parallel()
+	f := &fakeEngine{tags: map[string]bool{}, buildErr: errors.New("step 3 went wrong")}
+	if _, err := images.Build(t.Context(), "python", f, images.Options{}, nil); !errors.Is(err, f.buildErr) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := images.Build(t.Context(), "no-such", f, images.Options{}, nil); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("error %v", err)
+	}
+}
