@@ -1,0 +1,116 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// batchHead is what an entry of a batch has beside the body of its route.
+type batchHead struct {
+	Kind      string `json:"kind" required:"true"`
+	SandboxID string `json:"sandbox_id"`
+}
+
+// BatchOutcome is the outcome of one entry: an accepted job or an error.
+type BatchOutcome struct {
+	Outcome
+	Err error
+}
+
+// Batch takes many jobs in, one after the other, each with its own outcome. Nothing is waited for.
+func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) ([]BatchOutcome, error) {
+	if len(entries) == 0 {
+		return nil, farm.Invalidf("jobs is empty")
+	}
+	if len(entries) > s.limits.MaxBatch {
+		return nil, farm.Invalidf("there are %d jobs; at most %d are allowed", len(entries), s.limits.MaxBatch)
+	}
+	if _, err := c.idempotency(); err != nil {
+		return nil, err
+	}
+	out := make([]BatchOutcome, len(entries))
+	for i, entry := range entries {
+		one := c
+		one.Wait = 0
+		if c.Key != "" {
+			one.Key = entryKey(c.Key, i)
+		}
+		out[i].Outcome, out[i].Err = s.entry(ctx, one, entry)
+	}
+	return out, nil
+}
+
+// entryKey gives an entry a key of its own under the batch's key, whose fingerprint covers the whole batch.
+func entryKey(key string, i int) string {
+	suffix := fmt.Sprintf("#%d", i)
+	return key[:min(len(key), maxKey-len(suffix))] + suffix
+}
+
+func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outcome, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
+		return Outcome{}, &strict.Error{Message: "an entry must be an object {kind, sandbox_id, …the body of the kind's route}"}
+	}
+	head, rest, err := split(fields)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if head.SandboxID != "" && (head.Kind == "create" || head.Kind == "run") {
+		return Outcome{}, farm.Invalidf("sandbox_id cannot be given for the kind %s, which makes a sandbox", head.Kind)
+	}
+	switch kind := farm.JobKind(head.Kind); kind {
+	case farm.KindCreate:
+		return with(rest, func(r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
+	case farm.KindRun:
+		return with(rest, func(r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
+	case farm.KindExecute:
+		return with(rest, func(r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
+	case farm.KindCommand:
+		return with(rest, func(r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
+	case farm.KindInstall:
+		return with(rest, func(r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
+	case farm.KindInterrupt, farm.KindRestart:
+		return with(rest, func(r wire.ControlRequest) (Outcome, error) { return s.Control(ctx, c, kind, head.SandboxID, r) })
+	case farm.KindClose:
+		return with(rest, func(struct{}) (Outcome, error) { return s.CloseSandbox(ctx, c, head.SandboxID) })
+	default:
+		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of create, execute, command, run, install, interrupt, restart, close", short(head.Kind))
+	}
+}
+
+// split takes the head of an entry away from the route's body.
+func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
+	own := make(map[string]json.RawMessage, 2)
+	for _, key := range []string{"kind", "sandbox_id"} {
+		if value, ok := fields[key]; ok {
+			own[key] = value
+			delete(fields, key)
+		}
+	}
+	text, err := json.Marshal(own)
+	if err != nil {
+		return batchHead{}, nil, fmt.Errorf("encode entry: %w", err)
+	}
+	var head batchHead
+	if err := strict.Decode(text, &head); err != nil {
+		return head, nil, err
+	}
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return head, nil, fmt.Errorf("encode entry: %w", err)
+	}
+	return head, rest, nil
+}
+
+func with[R any](body []byte, work func(R) (Outcome, error)) (Outcome, error) {
+	var r R
+	if err := strict.Decode(body, &r); err != nil {
+		return Outcome{}, err
+	}
+	return work(r)
+}

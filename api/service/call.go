@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// maxKey is the longest idempotency key.
+const maxKey = 255
+
+// Call is what every request that starts work says about itself.
+type Call struct {
+	Tenant string
+	Wait   time.Duration // how long the answer may be held until the job is finished; 0: not at all
+	Key    string        // idempotency key; empty: none
+	Route  string        // with Body: what makes a request the same one under a key
+	Body   []byte        // the request's body, where it is small; staged bodies are hashed on their way
+}
+
+// Outcome is the answer to a request that starts work.
+type Outcome struct {
+	Job     wire.Job
+	Sandbox *wire.Sandbox // create, run
+	Entries []wire.FileEntry
+	record  *farm.Job
+}
+
+// Done reports whether the job has ended.
+func (o Outcome) Done() bool { return o.Job.Final() }
+
+// idempotency gives the call's key with its fingerprint; extra are hashes of staged bodies.
+func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
+	if c.Key == "" {
+		return nil, nil //nolint:nilnil // no key is not an error
+	}
+	if len(c.Key) > maxKey {
+		return nil, farm.Invalidf("the Idempotency-Key has %d characters; at most %d are allowed", len(c.Key), maxKey)
+	}
+	for _, r := range c.Key {
+		if r <= ' ' || r > '~' {
+			return nil, farm.Invalidf("the Idempotency-Key may hold visible ASCII characters only")
+		}
+	}
+	sum := sha256.New()
+	sum.Write([]byte(c.Route + "\x00"))
+	sum.Write(c.Body)
+	for _, e := range extra {
+		sum.Write([]byte("\x00" + e))
+	}
+	return &store.Idempotency{Key: c.Key, Fingerprint: hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// submit takes a job in and waits for it as long as the call says. The watch begins before the job does, so its end
+// is never missed.
+func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
+	var watch *store.Watch
+	if c.Wait > 0 {
+		var err error
+		if watch, err = s.Store.Watch(ctx, a.Job.ID); err != nil {
+			return Outcome{}, err
+		}
+		defer func() { watch.Close() }()
+	}
+	accepted, err := s.Submitter.Submit(ctx, a)
+	if err != nil {
+		return Outcome{}, err
+	}
+	job := accepted.Job
+	if !accepted.Existing {
+		s.Accepted(job.Kind)
+		s.Logger.InfoContext(ctx, "job accepted", slog.String("job_id", job.ID), slog.String("kind", string(job.Kind)),
+			slog.String("sandbox_id", job.SandboxID), slog.String("tenant", job.Tenant))
+	}
+	if c.Wait > 0 && !job.State.Final() {
+		if accepted.Existing {
+			watch.Close()
+			if watch, err = s.Store.Watch(ctx, job.ID); err != nil {
+				return Outcome{}, err
+			}
+		}
+		if job, err = s.await(ctx, watch, job, c.Wait, accepted.Existing); err != nil {
+			return Outcome{}, err
+		}
+	}
+	return s.outcome(ctx, job, accepted.Sandbox)
+}
+
+// outcome puts an answer together. The sandbox of a create or run is read again when its job has moved on.
+func (s *Service) outcome(ctx context.Context, job *farm.Job, box *farm.Sandbox) (Outcome, error) {
+	out := Outcome{Job: s.job(ctx, job), record: job}
+	if job.Kind != farm.KindCreate && job.Kind != farm.KindRun {
+		return out, nil
+	}
+	if box == nil || job.State != farm.JobQueued {
+		now, err := s.Store.Sandbox(ctx, farm.Ref{Tenant: job.Tenant, ID: job.SandboxID})
+		switch {
+		case err == nil:
+			box = now
+		case box == nil:
+			return Outcome{}, err
+		}
+	}
+	shown := sandboxOf(box)
+	out.Sandbox = &shown
+	return out, nil
+}
+
+// await waits until the job is final, the time is up, the caller has gone or the server stops. It gives the job as it
+// is then. With look, the record is read before the first wait.
+func (s *Service) await(ctx context.Context, watch *store.Watch, job *farm.Job, wait time.Duration, look bool) (*farm.Job, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for last := false; ; {
+		if look {
+			now, err := s.Store.Job(ctx, job.Ref())
+			if err != nil {
+				return nil, err
+			}
+			if job = now; job.State.Final() || last {
+				return job, nil
+			}
+		}
+		look = true
+		select {
+		case <-watch.C():
+		case <-timer.C:
+			last = true
+		case <-s.draining:
+			last = true
+		case <-ctx.Done():
+			return nil, farm.Wrap(ctx.Err(), farm.CodeUnavailable, "the request ended before its job")
+		}
+	}
+}
+
+// record makes the record of a job that this call asks for.
+func (s *Service) record(c Call, kind farm.JobKind, sandboxID string) *farm.Job {
+	return &farm.Job{
+		ID: farm.NewID(farm.JobPrefix), Tenant: c.Tenant, Kind: kind, SandboxID: sandboxID,
+		CreatedAt: s.Now().UTC(), TimeoutSeconds: s.limits.TimeoutDefaultSeconds,
+	}
+}

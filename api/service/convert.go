@@ -1,0 +1,170 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// limitsOf shows the limits: both types have the same JSON, which a test holds.
+func limitsOf(l farm.Limits) wire.Limits {
+	var out wire.Limits
+	if text, err := json.Marshal(l); err == nil {
+		_ = json.Unmarshal(text, &out)
+	}
+	return out
+}
+
+func instant(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// some makes null arrays empty ones.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func sandboxOf(b *farm.Sandbox) wire.Sandbox {
+	out := wire.Sandbox{
+		ID: b.ID, Name: b.Spec.Name, State: string(b.State), Reason: b.Reason, Image: b.Spec.Image,
+		Network: string(b.Spec.Network), Resources: wire.Resources(b.Spec.Resources), Labels: b.Spec.Labels,
+		EnvNames:  slices.Sorted(maps.Keys(b.Spec.Env)),
+		CreatedAt: b.CreatedAt.UTC(), ExpiresAt: b.ExpiresAt.UTC(), LastUsedAt: b.LastUsedAt.UTC(), ClosedAt: instant(b.ClosedAt),
+		TTLSeconds: b.Spec.TTLSeconds, IdleSeconds: b.Spec.IdleSeconds,
+	}
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	out.EnvNames = some(out.EnvNames)
+	if b.Spec.GPU != nil && b.Spec.GPU.Count > 0 {
+		out.GPU = &wire.GPU{Count: b.Spec.GPU.Count, Model: b.Spec.GPU.Model}
+	}
+	return out
+}
+
+// job shows a job. Its place in line is looked up while it is queued, and links are made for its artifacts.
+func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
+	out := wire.Job{
+		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt,
+		CreatedAt: j.CreatedAt.UTC(), StartedAt: instant(j.StartedAt), FinishedAt: instant(j.FinishedAt),
+		Timings: wire.Timings(j.Timings), Result: s.result(ctx, j),
+		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID},
+	}
+	if j.Error != nil {
+		out.Error = &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}
+	}
+	if j.State == farm.JobQueued {
+		position, err := s.Store.Position(ctx, j)
+		if err != nil {
+			s.Logger.WarnContext(ctx, "place in line is not known", slog.String("job_id", j.ID), slog.Any("error", err))
+		}
+		out.Position = position
+	}
+	return out
+}
+
+func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {
+	r := j.Result
+	switch {
+	case r == nil:
+		return nil
+	case r.Execute != nil:
+		return &wire.Result{Execute: s.executeResult(ctx, r)}
+	case r.Command != nil:
+		return &wire.Result{Command: s.commandResult(ctx, r)}
+	case r.File != nil:
+		return &wire.Result{File: &wire.FileResult{Entries: entriesOf(r.File.Entries), Notes: some(r.Notes)}}
+	default:
+		return &wire.Result{Note: &wire.NoteResult{Notes: some(r.Notes)}}
+	}
+}
+
+func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.ExecuteResult {
+	e := r.Execute
+	out := &wire.ExecuteResult{
+		Stdout: e.Stdout, Stderr: e.Stderr, ExitCode: e.ExitCode, ExecutionCount: e.ExecutionCount,
+		Truncated: wire.Truncated(e.Truncated), KernelRestarted: e.Restarted, FreshProcess: e.FreshProcess,
+		Results: make([]wire.Rich, len(e.Rich)), Artifacts: s.artifacts(ctx, r.Artifacts),
+		ArtifactsSkipped: r.ArtifactsSkipped, Installed: []wire.InstalledOne{}, Notes: some(r.Notes),
+	}
+	if e.Error != nil {
+		out.Error = &wire.CodeError{Name: e.Error.Name, Value: e.Error.Value, Traceback: some(e.Error.Traceback)}
+	}
+	for i, rich := range e.Rich {
+		out.Results[i] = s.rich(ctx, rich)
+	}
+	return out
+}
+
+func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.CommandResult {
+	out := &wire.CommandResult{
+		Results: make([]wire.CommandOutcome, len(r.Command.Commands)), Artifacts: s.artifacts(ctx, r.Artifacts),
+		ArtifactsSkipped: r.ArtifactsSkipped, Notes: some(r.Notes),
+	}
+	for i, c := range r.Command.Commands {
+		out.Results[i] = wire.CommandOutcome{
+			Command: c.Command, ExitCode: c.ExitCode, Stdout: c.Stdout, Stderr: c.Stderr,
+			Truncated: wire.Truncated(c.Truncated), DurationMS: c.DurationMS,
+		}
+	}
+	return out
+}
+
+func (s *Service) rich(ctx context.Context, r farm.RichResult) wire.Rich {
+	out := wire.Rich{Mime: r.Mime, Data: r.Data}
+	if r.Artifact != nil {
+		out.ArtifactID, out.URL = r.Artifact.ID, s.link(ctx, r.Artifact)
+	}
+	return out
+}
+
+func entriesOf(entries []farm.FileEntry) []wire.FileEntry {
+	out := make([]wire.FileEntry, len(entries))
+	for i, e := range entries {
+		out[i] = wire.FileEntry{Path: e.Path, Size: e.Size, Mode: e.Mode, ModifiedAt: e.ModifiedAt.UTC(), Type: e.Type}
+	}
+	return out
+}
+
+func (s *Service) artifacts(ctx context.Context, list []farm.Artifact) []wire.Artifact {
+	out := make([]wire.Artifact, len(list))
+	for i := range list {
+		out[i] = s.artifact(ctx, &list[i])
+	}
+	return out
+}
+
+func (s *Service) artifact(ctx context.Context, a *farm.Artifact) wire.Artifact {
+	return wire.Artifact{
+		ID: a.ID, SandboxID: a.SandboxID, JobID: a.JobID, Name: a.Name, Path: a.Path, Size: a.Size, ContentType: a.ContentType,
+		SHA256: a.SHA256, CreatedAt: a.CreatedAt.UTC(), ExpiresAt: a.ExpiresAt.UTC(), URL: s.link(ctx, a),
+	}
+}
+
+// link presigns a link to an artifact. It is computed here, so it works while the object store is down; an error would
+// be a mistake of ours and leaves the link out.
+func (s *Service) link(ctx context.Context, a *farm.Artifact) string {
+	url, err := s.Blobs.Presign(ctx, a.Key, blob.PresignOptions{
+		Expiry: s.linkLife(), Filename: a.Name, ContentType: a.ContentType, Inline: true,
+	})
+	if err != nil {
+		s.Logger.ErrorContext(ctx, "artifact has no link", slog.String("artifact_id", a.ID), slog.Any("error", err))
+	}
+	return url
+}
+
+func (s *Service) linkLife() time.Duration { return time.Duration(s.limits.LinkSeconds) * time.Second }

@@ -1,0 +1,110 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// readyTimeout bounds the look at each part: a readiness check that hangs is no answer.
+const readyTimeout = 3 * time.Second
+
+// Images lists what live workers offer.
+func (s *Service) Images(ctx context.Context) (wire.Items[wire.Image], error) {
+	images, err := s.offered(ctx, true)
+	if err != nil {
+		return wire.Items[wire.Image]{}, err
+	}
+	list := wire.Items[wire.Image]{Items: make([]wire.Image, len(images))}
+	for i, image := range images {
+		list.Items[i] = wire.Image{Name: image.Name, Description: image.Description, Languages: some(image.Languages), Size: image.Size}
+	}
+	return list, nil
+}
+
+// Workers lists the live workers.
+func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) {
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return wire.Items[wire.Worker]{}, err
+	}
+	list := wire.Items[wire.Worker]{Items: make([]wire.Worker, len(workers))}
+	for i, w := range workers {
+		images := make([]string, len(w.Images))
+		for j, image := range w.Images {
+			images[j] = image.Name
+		}
+		list.Items[i] = wire.Worker{
+			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: some(w.Queues), Images: images, Slots: w.Slots,
+			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
+		}
+	}
+	return list, nil
+}
+
+// Queues lists the queues; the one that every farm has is there even before its first job.
+func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
+	depths, err := s.Deps.Queues.Depths(ctx)
+	if err != nil {
+		return wire.Items[wire.Queue]{}, fmt.Errorf("read queues: %w", err)
+	}
+	list := wire.Items[wire.Queue]{Items: make([]wire.Queue, 0, len(depths)+1)}
+	for _, d := range depths {
+		list.Items = append(list.Items, wire.Queue(d))
+	}
+	if !slices.ContainsFunc(list.Items, func(q wire.Queue) bool { return q.Name == farm.QueueCPU }) {
+		list.Items = append(list.Items, wire.Queue{Name: farm.QueueCPU})
+	}
+	slices.SortFunc(list.Items, func(a, b wire.Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Ready looks at every part that the farm needs: Redis, the object store and a worker that takes jobs.
+func (s *Service) Ready(ctx context.Context) wire.Ready {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var redis, storage, workers wire.PartState
+	var group sync.WaitGroup
+	group.Go(func() { redis = part(s.Store.Ping(ctx)) })
+	group.Go(func() { storage = part(s.Blobs.Ping(ctx)) })
+	group.Go(func() { workers = part(s.manned(ctx)) })
+	group.Wait()
+	out := wire.Ready{Status: "ready", Parts: map[string]wire.PartState{"redis": redis, "storage": storage, "workers": workers}}
+	if !redis.OK || !storage.OK || !workers.OK {
+		out.Status = "unready"
+	}
+	return out
+}
+
+func part(err error) wire.PartState {
+	switch {
+	case err == nil:
+		return wire.PartState{OK: true}
+	case farm.CodeOf(err) == farm.CodeInternal:
+		return wire.PartState{Detail: "it does not answer"}
+	default:
+		return wire.PartState{Detail: farm.MessageOf(err)}
+	}
+}
+
+// manned is nil when a worker takes jobs.
+func (s *Service) manned(ctx context.Context) error {
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	problem := "No worker is up."
+	for _, w := range workers {
+		if w.Problem == "" {
+			return nil
+		}
+		problem = "No worker takes jobs: " + w.Problem
+	}
+	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
+}

@@ -1,0 +1,79 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// offeredFor is how long the list of images is believed. An image that is missing in it is looked for again at once.
+const offeredFor = 2 * time.Second
+
+// offered remembers the images that live workers offer.
+type offered struct {
+	mu     sync.Mutex
+	images []farm.Image
+	asked  time.Time
+}
+
+func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
+	s.images.mu.Lock()
+	defer s.images.mu.Unlock()
+	if !fresh && s.Now().Sub(s.images.asked) < offeredFor {
+		return s.images.images, nil
+	}
+	images, err := s.Store.Offered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.images.images, s.images.asked = images, s.Now()
+	return images, nil
+}
+
+// image finds an image on offer. While no worker is up nothing is known about images: then a job may wait for one, and
+// the answer is false with no error.
+func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, error) {
+	if !imageName.MatchString(name) {
+		return farm.Image{}, false, farm.Invalidf("image %q is not the name of an image (GET /v1/images lists them)", short(name))
+	}
+	for _, fresh := range []bool{false, true} {
+		images, err := s.offered(ctx, fresh)
+		if err != nil {
+			return farm.Image{}, false, err
+		}
+		if i := slices.IndexFunc(images, func(i farm.Image) bool { return i.Name == name }); i >= 0 {
+			return images[i], true, nil
+		}
+		if len(images) == 0 && fresh {
+			return farm.Image{}, false, nil
+		}
+	}
+	images, _ := s.offered(ctx, false)
+	names := make([]string, len(images))
+	for i, image := range images {
+		names[i] = image.Name
+	}
+	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s", short(name), strings.Join(names, ", "))
+}
+
+// checkLanguage refuses a language that the image does not have, as far as that is known.
+func (s *Service) checkLanguage(ctx context.Context, lang, imageName string) error {
+	if !language.MatchString(lang) {
+		return farm.Invalidf("language %q is no name of a language", short(lang))
+	}
+	image, known, err := s.image(ctx, imageName)
+	if err != nil || !known || len(image.Languages) == 0 || slices.Contains(image.Languages, lang) {
+		return err
+	}
+	return farm.Invalidf("image %s does not run the language %q; it runs %s", image.Name, lang, strings.Join(image.Languages, ", "))
+}
+
+// speaks reports whether every image that is known runs the language: then a sandbox's record need not be read to know it.
+func (s *Service) speaks(ctx context.Context, lang string) bool {
+	images, err := s.offered(ctx, false)
+	return err == nil && len(images) > 0 && !slices.ContainsFunc(images, func(i farm.Image) bool { return !slices.Contains(i.Languages, lang) })
+}

@@ -1,0 +1,104 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func noJob(id string) error { return farm.NotFoundf("There is no job %q.", short(id)) }
+
+// Job reads a job; with a wait it is held until the job ends or the time is up.
+func (s *Service) Job(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {
+	if !farm.ValidID(farm.JobPrefix, id) {
+		return Outcome{}, noJob(id)
+	}
+	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if wait > 0 && !job.State.Final() {
+		if job, err = s.watchTo(ctx, job, wait); err != nil {
+			return Outcome{}, err
+		}
+	}
+	return Outcome{Job: s.job(ctx, job), record: job}, nil
+}
+
+// watchTo waits for a job that exists already.
+func (s *Service) watchTo(ctx context.Context, job *farm.Job, wait time.Duration) (*farm.Job, error) {
+	watch, err := s.Store.Watch(ctx, job.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer watch.Close()
+	return s.await(ctx, watch, job, wait, true)
+}
+
+// Cancel ends a job: at once when it is queued, soon when it runs. A finished job stays as it is.
+func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {
+	if !farm.ValidID(farm.JobPrefix, id) {
+		return Outcome{}, noJob(id)
+	}
+	job, err := s.Submitter.Cancel(ctx, farm.Ref{Tenant: tenant, ID: id})
+	if err != nil {
+		return Outcome{}, err
+	}
+	if wait > 0 && !job.State.Final() {
+		if job, err = s.watchTo(ctx, job, wait); err != nil {
+			return Outcome{}, err
+		}
+	}
+	return Outcome{Job: s.job(ctx, job), record: job}, nil
+}
+
+// JobQuery picks jobs; zero fields pick all.
+type JobQuery struct {
+	SandboxID, JobID, State, Kind string
+	Page                          store.Page
+}
+
+// Jobs lists jobs, newest first.
+func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
+	list := wire.List[wire.Job]{Items: []wire.Job{}}
+	if q.State != "" && !farm.JobState(q.State).Valid() {
+		return list, farm.Invalidf("state %q is not known; states are %v", short(q.State), farm.JobStates())
+	}
+	if q.Kind != "" && !knownKind(farm.JobKind(q.Kind)) {
+		return list, farm.Invalidf("kind %q is not known", short(q.Kind))
+	}
+	var jobs []*farm.Job
+	if q.JobID != "" {
+		job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: q.JobID})
+		switch {
+		case farm.CodeOf(err) == farm.CodeNotFound:
+		case err != nil:
+			return list, err
+		case (q.SandboxID == "" || q.SandboxID == job.SandboxID) && (q.State == "" || q.State == string(job.State)):
+			jobs = []*farm.Job{job}
+		}
+	} else {
+		found, next, err := s.Store.Jobs(ctx, tenant, store.JobFilter{SandboxID: q.SandboxID, State: farm.JobState(q.State), Kind: farm.JobKind(q.Kind)}, q.Page)
+		if err != nil {
+			return list, err
+		}
+		jobs, list.NextCursor = found, wire.Cursor(next)
+	}
+	for _, job := range jobs {
+		list.Items = append(list.Items, s.job(ctx, job))
+	}
+	return list, nil
+}
+
+func knownKind(k farm.JobKind) bool {
+	switch k {
+	case farm.KindCreate, farm.KindExecute, farm.KindCommand, farm.KindInstall, farm.KindFile, farm.KindRun, farm.KindClose,
+		farm.KindInterrupt, farm.KindRestart, farm.KindHibernate, farm.KindResume:
+		return true
+	default:
+		return false
+	}
+}

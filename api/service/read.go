@@ -1,0 +1,166 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// File is a file of a workspace, or a part of one. Content must be closed; it is nil where only a link was asked for.
+type File struct {
+	Entry   wire.FileEntry
+	Size    int64 // of the whole file
+	Offset  int64 // where Content begins
+	Length  int64 // bytes of Content
+	Content io.ReadCloser
+	Link    string
+}
+
+// Range is the part of a file that is wanted: Length 0 goes on to the end.
+type Range struct{ Offset, Length int64 }
+
+// read runs a job that changes nothing. It passes the sandbox's line by and is not listed.
+func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.FileRequest) (Outcome, error) {
+	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
+		return Outcome{}, noSandbox(sandboxID)
+	}
+	job := s.record(c, farm.KindFile, sandboxID)
+	job.Inline, job.Hidden = true, true
+	if r.Op == farm.FileRead {
+		r.Staged = fmt.Sprintf("staging/%s/%s/read", c.Tenant, job.ID)
+	}
+	out, err := s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}})
+	if err != nil {
+		return out, err
+	}
+	if !out.Done() {
+		s.giveUp(ctx, job.Ref())
+		return out, farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", c.Wait.Seconds())
+	}
+	return s.fileOutcome(out)
+}
+
+// giveUp cancels a read for which nobody waits any more.
+func (s *Service) giveUp(ctx context.Context, ref farm.Ref) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	if _, err := s.Submitter.Cancel(ctx, ref); err != nil {
+		s.Logger.WarnContext(ctx, "read is not canceled", slog.String("job_id", ref.ID), slog.Any("error", err))
+	}
+}
+
+// ListFiles lists a directory of the workspace, or the whole tree under it.
+func (s *Service) ListFiles(ctx context.Context, c Call, sandboxID, directory string, recursive bool) (wire.FileResult, error) {
+	clean, err := farm.CleanPath(directory)
+	if err != nil {
+		return wire.FileResult{}, err
+	}
+	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileList, Path: clean, Recursive: recursive})
+	if err != nil {
+		return wire.FileResult{}, err
+	}
+	return wire.FileResult{Entries: out.Entries, Notes: some(out.record.Result.Notes)}, nil
+}
+
+// StatFile describes a file or directory.
+func (s *Service) StatFile(ctx context.Context, c Call, sandboxID, file string) (wire.FileEntry, error) {
+	clean, err := farm.CleanPath(file)
+	if err != nil {
+		return wire.FileEntry{}, err
+	}
+	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileStat, Path: clean})
+	if err != nil {
+		return wire.FileEntry{}, err
+	}
+	if len(out.Entries) == 0 {
+		return wire.FileEntry{}, fmt.Errorf("stat %s: job %s has no entry", sandboxID, out.Job.ID)
+	}
+	return out.Entries[0], nil
+}
+
+// ReadFile reads a file, or a part of it.
+func (s *Service) ReadFile(ctx context.Context, c Call, sandboxID, file string, part Range) (File, error) {
+	clean, err := farm.CleanFilePath(file)
+	if err != nil {
+		return File{}, err
+	}
+	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileRead, Path: clean, Offset: part.Offset, Length: part.Length})
+	if err != nil {
+		return File{}, err
+	}
+	r := out.record.Result.File
+	if r == nil {
+		return File{}, fmt.Errorf("read file: job %s has no result", out.Job.ID)
+	}
+	f := File{Entry: wire.FileEntry{Path: clean}, Size: r.Size, Offset: r.Offset, Length: int64(len(r.Content))}
+	if len(out.Entries) > 0 {
+		f.Entry = out.Entries[0]
+	}
+	if r.Staged == "" {
+		f.Content = io.NopCloser(bytes.NewReader(r.Content))
+		return f, nil
+	}
+	content, info, err := s.Blobs.Get(ctx, r.Staged, 0, 0)
+	if err != nil {
+		s.forget(ctx, r.Staged)
+		return File{}, fmt.Errorf("open staged file: %w", err)
+	}
+	f.Length = info.Size
+	f.Content = &taken{ReadCloser: content, done: func() { s.forget(ctx, r.Staged) }}
+	return f, nil
+}
+
+// LinkFile puts a copy of a file aside and gives a presigned link to it. The copy goes when the link has expired.
+func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) (string, error) {
+	clean, err := farm.CleanFilePath(file)
+	if err != nil {
+		return "", err
+	}
+	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileRead, Path: clean, Link: true})
+	if err != nil {
+		return "", err
+	}
+	r := out.record.Result.File
+	if r == nil || r.Staged == "" {
+		return "", fmt.Errorf("link file: job %s staged nothing", out.Job.ID)
+	}
+	link, err := s.Blobs.Presign(ctx, r.Staged, blob.PresignOptions{Expiry: s.linkLife(), Filename: path.Base(clean)})
+	if err != nil {
+		return "", fmt.Errorf("link file: %w", err)
+	}
+	return link, nil
+}
+
+// forget removes a staged object that has served its purpose.
+func (s *Service) forget(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	if err := s.Blobs.Delete(ctx, key); err != nil {
+		s.Logger.WarnContext(ctx, "staged file is left behind", slog.Any("error", err))
+	}
+}
+
+// taken removes what it read when it is closed.
+type taken struct {
+	io.ReadCloser
+	done func()
+}
+
+// Close ends the reading.
+func (t *taken) Close() error {
+	err := t.ReadCloser.Close()
+	t.done()
+	return err //nolint:wrapcheck // passed on as it is
+}
+
+// FileWait is how long file routes wait when nothing is said.
+func (s *Service) FileWait() time.Duration { return time.Duration(s.limits.WaitMaxSeconds) * time.Second }

@@ -1,0 +1,153 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// spec checks what is wanted of a new sandbox and fills in the defaults.
+func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxSpec, error) {
+	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels, AllowHosts: r.AllowHosts}
+	steps := []func() error{
+		func() error { return s.checkName(r.Name) },
+		func() error { return s.checkEnv(r.Env) },
+		func() error { return s.checkLabels(r.Labels) },
+		func() error { return checkGPU(r.GPU) },
+		func() error { return refusePackages(r.Packages) },
+		func() (err error) { out.Network, err = s.network(r.Network, r.AllowHosts); return err },
+		func() (err error) { out.Resources, err = s.resources(r.Resources); return err },
+		func() (err error) { out.TTLSeconds, err = s.ttl(r.TTLSeconds); return err },
+		func() (err error) { out.IdleSeconds, err = s.idle(r.IdleSeconds); return err },
+		func() error { return s.checkCallback(ctx, r.CallbackURL) },
+		func() error { _, _, err := s.image(ctx, out.Image); return err },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// newSandbox makes the record of a sandbox that is not there yet.
+func (s *Service) newSandbox(tenant string, spec farm.SandboxSpec) *farm.Sandbox {
+	now := s.Now().UTC()
+	return &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: tenant, State: farm.SandboxQueued, Spec: spec,
+		CreatedAt: now, LastUsedAt: now, ExpiresAt: now.Add(time.Duration(spec.TTLSeconds) * time.Second),
+	}
+}
+
+// CreateSandbox asks for a new sandbox.
+func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateRequest) (Outcome, error) {
+	idem, err := c.idempotency()
+	if err != nil {
+		return Outcome{}, err
+	}
+	spec, err := s.spec(ctx, r)
+	if err != nil {
+		return Outcome{}, err
+	}
+	box := s.newSandbox(c.Tenant, spec)
+	job := s.record(c, farm.KindCreate, box.ID)
+	job.Queue, job.CallbackURL = farm.QueueCPU, r.CallbackURL
+	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec}, Sandbox: box, Idempotency: idem})
+}
+
+// sandbox reads a sandbox's record; what is not an id of a sandbox is not found.
+func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox, error) {
+	if !farm.ValidID(farm.SandboxPrefix, id) {
+		return nil, noSandbox(id)
+	}
+	return s.Store.Sandbox(ctx, farm.Ref{Tenant: tenant, ID: id})
+}
+
+func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %q.", short(id)) }
+
+// Sandbox reads a sandbox. Reading is not use.
+func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox, error) {
+	box, err := s.sandbox(ctx, tenant, id)
+	if err != nil {
+		return wire.Sandbox{}, err
+	}
+	return sandboxOf(box), nil
+}
+
+// SandboxQuery picks sandboxes; zero fields pick all.
+type SandboxQuery struct {
+	States []string
+	Labels map[string]string
+	Page   store.Page
+}
+
+// Sandboxes lists sandboxes, newest first.
+func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) (wire.List[wire.Sandbox], error) {
+	f := store.SandboxFilter{Labels: q.Labels}
+	for _, state := range q.States {
+		if !slices.Contains(farm.SandboxStates(), farm.SandboxState(state)) {
+			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; states are %v", short(state), farm.SandboxStates())
+		}
+		f.States = append(f.States, farm.SandboxState(state))
+	}
+	boxes, next, err := s.Store.Sandboxes(ctx, tenant, f, q.Page)
+	if err != nil {
+		return wire.List[wire.Sandbox]{}, err
+	}
+	list := wire.List[wire.Sandbox]{Items: make([]wire.Sandbox, len(boxes)), NextCursor: wire.Cursor(next)}
+	for i, box := range boxes {
+		list.Items[i] = sandboxOf(box)
+	}
+	return list, nil
+}
+
+// UpdateSandbox changes a sandbox's name, labels or life.
+func (s *Service) UpdateSandbox(ctx context.Context, tenant, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
+	patch := store.SandboxPatch{Name: r.Name, TTLSeconds: r.TTLSeconds, IdleSeconds: r.IdleSeconds, Labels: r.Labels}
+	if r.Name != nil {
+		if err := s.checkName(*r.Name); err != nil {
+			return wire.Sandbox{}, err
+		}
+	}
+	if r.Labels != nil {
+		if err := s.checkLabels(*r.Labels); err != nil {
+			return wire.Sandbox{}, err
+		}
+	}
+	if _, err := s.ttl(r.TTLSeconds); err != nil {
+		return wire.Sandbox{}, err
+	}
+	if _, err := s.idle(r.IdleSeconds); err != nil {
+		return wire.Sandbox{}, err
+	}
+	if !farm.ValidID(farm.SandboxPrefix, id) {
+		return wire.Sandbox{}, noSandbox(id)
+	}
+	box, err := s.Store.UpdateSandbox(ctx, farm.Ref{Tenant: tenant, ID: id}, patch)
+	if err != nil {
+		return wire.Sandbox{}, err
+	}
+	return sandboxOf(box), nil
+}
+
+// CloseSandbox ends a sandbox: what runs and waits in it is canceled. Closing it again answers the first close.
+func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome, error) {
+	if !farm.ValidID(farm.SandboxPrefix, id) {
+		return Outcome{}, noSandbox(id)
+	}
+	job := s.record(c, farm.KindClose, id)
+	job.Inline = true
+	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Close: &farm.CloseRequest{Reason: "closed by the caller"}}})
+}
+
+// Frozen answers hibernate and resume, which no runtime of this farm can do yet.
+func (s *Service) Frozen(ctx context.Context, tenant, id string) error {
+	if _, err := s.sandbox(ctx, tenant, id); err != nil {
+		return err
+	}
+	return farm.Conflictf("This farm cannot hibernate sandboxes: that needs a runtime with checkpoints. Close the sandbox, or let it run.")
+}

@@ -1,0 +1,145 @@
+// Package service holds the farm's verbs without HTTP: what a caller may ask for, checked and turned into jobs. The REST
+// routes and later the MCP tools are thin covers of it. It owns all validation, waiting for jobs, staging of uploads and
+// links to artifacts. It runs no code and touches no engine: jobs go to the dispatcher, records come from the store.
+package service
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Submitter takes jobs in and cancels them.
+type Submitter interface {
+	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
+	Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error)
+}
+
+// Jobs are the records of jobs and their events.
+type Jobs interface {
+	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
+	Position(ctx context.Context, job *farm.Job) (int, error)
+	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
+	Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error)
+	Watch(ctx context.Context, jobID string) (*store.Watch, error)
+}
+
+// Sandboxes are the records of sandboxes.
+type Sandboxes interface {
+	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
+	Sandboxes(ctx context.Context, tenant string, f store.SandboxFilter, p store.Page) ([]*farm.Sandbox, string, error)
+	UpdateSandbox(ctx context.Context, ref farm.Ref, p store.SandboxPatch) (*farm.Sandbox, error)
+}
+
+// Artifacts are the records of artifacts.
+type Artifacts interface {
+	Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error)
+	Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) ([]*farm.Artifact, string, error)
+}
+
+// Fleet says who works for the farm and with which images.
+type Fleet interface {
+	Workers(ctx context.Context) ([]farm.Worker, error)
+	Offered(ctx context.Context) ([]farm.Image, error)
+	Ping(ctx context.Context) error
+}
+
+// Store is everything that the service reads; *store.Store has it.
+type Store interface {
+	Jobs
+	Sandboxes
+	Artifacts
+	Fleet
+}
+
+// Queues tells how deep the queues are.
+type Queues interface {
+	Depths(ctx context.Context) ([]farm.QueueDepth, error)
+}
+
+// Blobs is the object store.
+type Blobs interface {
+	Put(ctx context.Context, key string, r io.Reader, size int64, o blob.PutOptions) (blob.Info, error)
+	Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, blob.Info, error)
+	Delete(ctx context.Context, keys ...string) error
+	Presign(ctx context.Context, key string, o blob.PresignOptions) (string, error)
+	Ping(ctx context.Context) error
+}
+
+// Resolver finds the addresses of a host; *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Deps are the parts that the service works with. All but Submitter, Store, Queues and Blobs have defaults.
+type Deps struct {
+	Submitter Submitter
+	Store     Store
+	Queues    Queues
+	Blobs     Blobs
+	Resolver  Resolver                // default net.DefaultResolver
+	Logger    *slog.Logger            // default: nothing is logged
+	Now       func() time.Time        // default time.Now
+	Accepted  func(kind farm.JobKind) // called for every job that was taken in; default: nothing
+}
+
+// Options are the service's settings.
+type Options struct {
+	Limits farm.Limits // zero value: farm.DefaultLimits
+	// AllowPrivateCallbacks lets callback_url lead to private addresses. Default false.
+	AllowPrivateCallbacks bool
+	// Networks are the network modes that callers may ask for. Default none and packages.
+	Networks []farm.Network
+}
+
+// Service is the farm's verbs. It is safe for concurrent use.
+type Service struct {
+	Deps
+	limits   farm.Limits
+	wire     wire.Limits
+	options  Options
+	images   offered
+	draining chan struct{}
+	drain    sync.Once
+}
+
+// New makes a service. It talks to nobody.
+func New(deps Deps, o Options) *Service {
+	if deps.Resolver == nil {
+		deps.Resolver = net.DefaultResolver
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	if deps.Accepted == nil {
+		deps.Accepted = func(farm.JobKind) {}
+	}
+	if o.Limits == (farm.Limits{}) {
+		o.Limits = farm.DefaultLimits()
+	}
+	if o.Networks == nil {
+		o.Networks = []farm.Network{farm.NetworkNone, farm.NetworkPackages}
+	}
+	return &Service{Deps: deps, limits: o.Limits, wire: limitsOf(o.Limits), options: o, draining: make(chan struct{})}
+}
+
+// Drain ends every wait and every event stream at once, so that a server can stop. It may be called again.
+func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
+
+// Limits are the bounds as callers see them.
+func (s *Service) Limits() wire.Limits { return s.wire }
+
+// Bounds are the limits in the domain's own type.
+func (s *Service) Bounds() farm.Limits { return s.limits }

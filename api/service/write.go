@@ -1,0 +1,240 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// maxParts is how many files one upload may hold; a tar may hold more.
+const maxParts = 10_000
+
+// Part is one file of an upload of several. The reader is good until the next one is asked for.
+type Part struct {
+	Path    string
+	Content io.Reader
+}
+
+// open gives the sandbox of an upload when it takes work: nobody should send gigabytes to learn that it is closed.
+func (s *Service) open(ctx context.Context, tenant, id string) error {
+	box, err := s.sandbox(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	if !box.State.Accepts() {
+		return farm.Conflictf("The sandbox %s is %s and takes no more work.", id, box.State)
+	}
+	return nil
+}
+
+// WriteFile stores a file; size -1 means that it is not known. A path that ends in a slash makes a directory.
+func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string, content io.Reader, size int64) (Outcome, error) {
+	clean, err := farm.CleanFilePath(path)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if strings.HasSuffix(path, "/") {
+		return s.change(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileMkdir, Path: clean}, nil, "")
+	}
+	if size > s.limits.MaxFileBytes {
+		return Outcome{}, tooLarge(s.limits.MaxFileBytes)
+	}
+	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+		return Outcome{}, err
+	}
+	job := s.record(c, farm.KindFile, sandboxID)
+	staged := s.stage(c.Tenant, job.ID)
+	part, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(content)}, size)
+	if err != nil {
+		staged.drop(ctx)
+		return Outcome{}, err
+	}
+	request := farm.FileRequest{Op: farm.FileWrite, Path: clean, Staged: part.Staged, Size: part.Size}
+	if part.Staged == "" {
+		request = farm.FileRequest{Op: farm.FileMany, Path: ".", Parts: []farm.InputFile{part}}
+	}
+	return s.changeStaged(ctx, c, job, staged, request, "", sum)
+}
+
+// take reads one file: into the request where it is small, else into the object store. It also gives a hash of it.
+func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, string, error) {
+	file := farm.InputFile{Path: p.Path}
+	head := make([]byte, max(0, inlineBytes-g.inline)+1)
+	n, err := io.ReadFull(p.Content, head)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		if _, ours := errors.AsType[*farm.Error](err); ours {
+			return file, "", err //nolint:wrapcheck // the caller's body broke off
+		}
+		file.Content, file.Size = bytes.Clone(head[:n]), int64(n)
+		g.inline += n
+		sum := sha256.Sum256(head[:n])
+		return file, hex.EncodeToString(sum[:]), nil
+	case err != nil:
+		return file, "", err //nolint:wrapcheck // a *farm.Error of body
+	}
+	info, err := g.put(ctx, io.MultiReader(bytes.NewReader(head[:n]), p.Content), size)
+	if err != nil {
+		return file, "", err
+	}
+	file.Staged, file.Size = info.Key, info.Size
+	return file, info.SHA256, nil
+}
+
+// WriteTar unpacks an uncompressed tar under a directory. The agent judges its members, all or nothing.
+func (s *Service) WriteTar(ctx context.Context, c Call, sandboxID, directory string, content io.Reader, size int64) (Outcome, error) {
+	clean, err := farm.CleanPath(directory)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if size > s.limits.MaxFileBytes {
+		return Outcome{}, tooLarge(s.limits.MaxFileBytes)
+	}
+	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+		return Outcome{}, err
+	}
+	job := s.record(c, farm.KindFile, sandboxID)
+	staged := s.stage(c.Tenant, job.ID)
+	info, err := staged.put(ctx, s.capped(content), size)
+	if err != nil {
+		staged.drop(ctx)
+		return Outcome{}, err
+	}
+	if info.Size == 0 {
+		staged.drop(ctx)
+		return Outcome{}, farm.Invalidf("the body is empty: send a tar")
+	}
+	return s.changeStaged(ctx, c, job, staged, farm.FileRequest{Op: farm.FileTar, Path: clean, Staged: info.Key, Size: info.Size}, "", info.SHA256)
+}
+
+// WriteFiles stores several files under a directory; next gives one after the other and io.EOF at the end.
+func (s *Service) WriteFiles(ctx context.Context, c Call, sandboxID, directory string, next func() (Part, error)) (Outcome, error) {
+	under, err := farm.CleanPath(directory)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := s.open(ctx, c.Tenant, sandboxID); err != nil {
+		return Outcome{}, err
+	}
+	job := s.record(c, farm.KindFile, sandboxID)
+	staged := s.stage(c.Tenant, job.ID)
+	parts, sums, err := s.parts(ctx, staged, under, next)
+	if err != nil {
+		staged.drop(ctx)
+		return Outcome{}, err
+	}
+	return s.changeStaged(ctx, c, job, staged, farm.FileRequest{Op: farm.FileMany, Path: ".", Parts: parts}, "", sums...)
+}
+
+func (s *Service) parts(ctx context.Context, staged *stage, under string, next func() (Part, error)) (files []farm.InputFile, sums []string, err error) {
+	seen := make(map[string]bool)
+	for {
+		part, err := next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if len(files) == 0 {
+				return nil, nil, farm.Invalidf("the body holds no files: send each as a part with a file name")
+			}
+			return files, sums, nil
+		case err != nil:
+			return nil, nil, err
+		case len(files) == maxParts:
+			return nil, nil, farm.Invalidf("the body holds more than %d files: send a tar instead", maxParts)
+		}
+		clean, err := farm.CleanFilePath(part.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if under != "." {
+			clean = under + "/" + clean
+		}
+		if seen[clean] {
+			return nil, nil, farm.Invalidf("the file %q is there twice", short(clean))
+		}
+		seen[clean] = true
+		file, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(part.Content)}, -1)
+		if err != nil {
+			return nil, nil, err
+		}
+		files, sums = append(files, file), append(sums, clean, sum)
+	}
+}
+
+// DeleteFile removes a file or a directory with all that is in it.
+func (s *Service) DeleteFile(ctx context.Context, c Call, sandboxID, path string) (Outcome, error) {
+	clean, err := farm.CleanFilePath(path)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return s.change(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileDelete, Path: clean, Recursive: true}, nil, "")
+}
+
+// MoveFile renames a file or directory within the workspace.
+func (s *Service) MoveFile(ctx context.Context, c Call, sandboxID string, r wire.MoveRequest) (Outcome, error) {
+	from, err := farm.CleanFilePath(r.From)
+	if err != nil {
+		return Outcome{}, farm.Invalidf("from: %s", farm.MessageOf(err))
+	}
+	to, err := farm.CleanFilePath(r.To)
+	if err != nil {
+		return Outcome{}, farm.Invalidf("to: %s", farm.MessageOf(err))
+	}
+	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+		return Outcome{}, err
+	}
+	return s.change(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileMove, Path: from, To: to}, nil, r.CallbackURL)
+}
+
+// change is one change of the workspace that needs no staged bytes.
+func (s *Service) change(ctx context.Context, c Call, sandboxID string, r farm.FileRequest, sums []string, callback string) (Outcome, error) {
+	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
+		return Outcome{}, noSandbox(sandboxID)
+	}
+	job := s.record(c, farm.KindFile, sandboxID)
+	return s.changeStaged(ctx, c, job, s.stage(c.Tenant, job.ID), r, callback, sums...)
+}
+
+// changeStaged takes the change in. Where it is finished in time and has failed, its error is the answer.
+func (s *Service) changeStaged(ctx context.Context, c Call, job *farm.Job, staged *stage, r farm.FileRequest, callback string, sums ...string) (Outcome, error) {
+	idem, err := c.idempotency(sums...)
+	if err != nil {
+		staged.drop(ctx)
+		return Outcome{}, err
+	}
+	job.CallbackURL = callback
+	out, err := staged.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{File: &r}, Idempotency: idem})
+	if err != nil || !out.Done() {
+		return out, err
+	}
+	return s.fileOutcome(out)
+}
+
+// fileOutcome turns a finished file job into its answer: what it found, or its error as the request's own.
+func (s *Service) fileOutcome(out Outcome) (Outcome, error) {
+	job := out.record
+	if job.State == farm.JobCompleted {
+		out.Entries = []wire.FileEntry{}
+		if job.Result != nil && job.Result.File != nil {
+			out.Entries = entriesOf(job.Result.File.Entries)
+		}
+		return out, nil
+	}
+	switch {
+	case job.State == farm.JobCanceled:
+		return out, farm.Conflictf("The job %s was canceled before it was done.", job.ID)
+	case job.State == farm.JobTimedOut:
+		return out, farm.Errorf(farm.CodeUnavailable, "The sandbox did not finish the job %s in time.", job.ID)
+	case job.Error != nil && job.Error.Code != farm.CodeInternal && job.Error.Code != "":
+		return out, farm.Errorf(job.Error.Code, "%s", job.Error.Message)
+	default:
+		return out, farm.Errorf(farm.CodeUnavailable, "The job %s failed for a reason that is ours. Try again.", job.ID)
+	}
+}
