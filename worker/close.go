@@ -39,13 +39,13 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 		if open[i].ID == but {
 			continue
 		}
-		if err := w.dispatch.Cancel(ctx, open[i]); err != nil {
+		if _, err := w.dispatch.Cancel(ctx, open[i]); err != nil {
 			w.log.WarnContext(ctx, "job was not cancelled in good order", "job_id", open[i].ID, "error", err)
 		}
 	}
 	w.awaitEnd(ctx, open, but)
 	w.links.drop(s.ID)
-	if err := w.engine.Remove(ctx, containerOf(s)); err != nil {
+	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
 	w.endJobs(ctx, s, but, farm.JobCanceled, "The sandbox was closed while the job waited or ran.")
@@ -98,7 +98,7 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, reason string) {
 		w.log.WarnContext(ctx, "sandbox lost", "sandbox_id", s.ID, "tenant", s.Tenant, "reason", reason)
 	}
 	w.links.drop(s.ID)
-	if err := w.engine.Remove(ctx, containerOf(s)); err != nil {
+	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
 	}
 	w.endJobs(ctx, s, "", farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")

@@ -108,7 +108,7 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 		err = errCanceled // it was closed meanwhile; the close job removes the container
 	}
 	w.links.drop(r.Sandbox.ID)
-	if rerr := w.engine.Remove(ctx, containerOf(r.Sandbox)); rerr != nil {
+	if rerr := w.engine.Remove(ctx, w.containerOf(r.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
 	}
 	reason := "It was cancelled before it was ready."

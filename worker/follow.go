@@ -265,7 +265,7 @@ func (r *frameReader) stop() {
 
 // gone reports whether a sandbox's container has ended, with the reason. An engine that does not answer says nothing.
 func (w *Worker) gone(ctx context.Context, sandbox *farm.Sandbox) (error, bool) { //nolint:revive // the error is the finding
-	c, err := w.engine.Inspect(ctx, containerOf(sandbox))
+	c, err := w.engine.Inspect(ctx, w.containerOf(sandbox))
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
 		return errGone, true

@@ -67,7 +67,7 @@ func (w *Worker) link(ctx context.Context, sandbox *farm.Sandbox) (*client.Clien
 
 func (w *Worker) dial(ctx context.Context, sandbox *farm.Sandbox) (*client.Client, error) {
 	user := fmt.Sprintf("%d:%d", agent.DialUID, agent.DialUID)
-	conn, err := w.engine.Dial(ctx, containerOf(sandbox), []string{agent.BinaryPath, "dial"}, user)
+	conn, err := w.engine.Dial(ctx, w.containerOf(sandbox), []string{agent.BinaryPath, "dial"}, user)
 	if err != nil {
 		return nil, fmt.Errorf("dial agent: %w", err)
 	}
@@ -118,9 +118,9 @@ func (ls *links) closeAll() {
 }
 
 // containerOf names a sandbox's container for the engine: its id, or the name that it always has.
-func containerOf(s *farm.Sandbox) string {
+func (w *Worker) containerOf(s *farm.Sandbox) string {
 	if s.Container != "" {
 		return s.Container
 	}
-	return "sandfarm-" + s.ID
+	return w.engine.Name(s.ID)
 }

@@ -1,0 +1,144 @@
+//go:build integration
+
+package main_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func TestStopAndStartKeepsSandboxesJobsAndArtifacts(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	box := f.sandbox(wire.CreateRequest{Name: "kept"})
+	result := f.run(box.ID, "kept = 41\nopen('made.txt', 'w').write('still here')")
+	f.stop(syscall.SIGINT)
+	f.start()
+	if got := f.run(box.ID, "print(kept + 1)").Stdout; got != "42\n" {
+		t.Fatalf("variables after a restart: %q", got)
+	}
+	link, err := f.Link(t.Context(), result.Artifacts[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := download(t, link); string(got) != "still here" {
+		t.Fatalf("artifact after a restart: %q", got)
+	}
+}
+
+// A worker process that is killed in the middle of a run is replaced by one that attaches to the same execution.
+func TestKilledWorkerMidRunIsOneRunWithWholeOutput(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	box := f.sandbox(wire.CreateRequest{})
+	const lines = 60
+	job, err := f.Execute(t.Context(), box.ID, wire.ExecuteRequest{Code: fmt.Sprintf(`
+import time
+open('runs.txt', 'a').write('x')
+for n in range(%d):
+    print(n, flush=True)
+    time.sleep(0.1)
+`, lines)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t.Context(), t, "output has begun", 20*time.Second, func() bool {
+		for event, err := range f.Events(t.Context(), job.ID, "") {
+			return err == nil && event.Name != ""
+		}
+		return false
+	})
+	time.Sleep(time.Second) // some lines have been sent; which ones does not matter
+	f.stop(syscall.SIGKILL)
+	f.start()
+	done, err := f.Wait(t.Context(), job.ID)
+	if err != nil || done.State != "completed" {
+		t.Fatalf("after the kill: %v %+v", err, done)
+	}
+	var want strings.Builder
+	for n := range lines {
+		fmt.Fprintln(&want, n)
+	}
+	if got := done.Result.Execute.Stdout; got != want.String() {
+		t.Errorf("output after the kill is not whole: %q", got)
+	}
+	if done.Attempt != 2 {
+		t.Errorf("attempt is %d, want 2: it was taken over once", done.Attempt)
+	}
+	if got := f.run(box.ID, "print(open('runs.txt').read())").Stdout; got != "x\n" {
+		t.Errorf("the code ran %d times", strings.Count(got, "x"))
+	}
+	var streamed strings.Builder
+	for event, err := range f.Events(t.Context(), job.ID, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.Name == "stdout" {
+			var data wire.TextData
+			if err := json.Unmarshal(event.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			streamed.WriteString(data.Text)
+		}
+	}
+	if streamed.String() != want.String() {
+		t.Errorf("events after the kill are not whole: %q", streamed.String())
+	}
+}
+
+func TestRedisThatIsKilledIsBackWithItsRecords(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	box := f.sandbox(wire.CreateRequest{})
+	f.run(box.ID, "v = 1")
+	time.Sleep(1200 * time.Millisecond) // appendfsync everysec
+	pids, err := exec.Command("pgrep", "-f", "redis-server.*"+filepath.Base(filepath.Dir(f.data))).Output()
+	if err != nil {
+		pids, err = exec.Command("pgrep", "-P", fmt.Sprint(f.cmd.Process.Pid), "redis-server").Output()
+	}
+	if err != nil {
+		t.Fatalf("find redis-server: %v", err)
+	}
+	if out, err := exec.Command("kill", append([]string{"-9"}, strings.Fields(string(pids))...)...).CombinedOutput(); err != nil {
+		t.Fatalf("kill redis-server: %v %s", err, out)
+	}
+	until(t.Context(), t, "the farm works again after Redis was killed", 30*time.Second, func() bool {
+		job, err := f.Execute(t.Context(), box.ID, wire.ExecuteRequest{Code: "print(v)"}, client.WithWait(10*time.Second))
+		return err == nil && job.State == "completed" && job.Result.Execute.Stdout == "1\n"
+	})
+}
+
+func TestDownLeavesNothingInTheEngine(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	box := f.sandbox(wire.CreateRequest{})
+	f.stop(syscall.SIGTERM)
+	if out, err := exec.Command("docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+box.ID).Output(); err != nil || len(out) == 0 {
+		t.Fatalf("a stopped farm's sandbox goes on: %v %s", err, out)
+	}
+	down := exec.Command(program, "down")
+	down.Env = f.env
+	if out, err := down.CombinedOutput(); err != nil {
+		t.Fatalf("down: %v %s", err, out)
+	}
+	id, err := os.ReadFile(filepath.Join(f.data, "farm-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := "label=sandfarm.namespace=sandfarm-" + strings.TrimSpace(string(id))
+	for _, list := range [][]string{{"ps", "-aq", "--filter", namespace}, {"volume", "ls", "-q", "--filter", namespace}} {
+		if out, err := exec.Command("docker", list...).Output(); err != nil || len(out) != 0 {
+			t.Errorf("docker %v still lists: %v %s", list, err, out)
+		}
+	}
+}

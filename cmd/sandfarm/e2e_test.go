@@ -1,0 +1,197 @@
+//go:build integration
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// program is the built binary, made once by TestMain.
+var program string
+
+// TestMain builds the program as its users do.
+func TestMain(m *testing.M) {
+	root, err := filepath.Abs("../..")
+	if err == nil {
+		program = filepath.Join(root, "bin", "sandfarm")
+		build := exec.Command("make", "-s", "-C", root, "build")
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the program:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// farmProcess is a running `sandfarm up` with a data directory of its own.
+type farmProcess struct {
+	*client.Client
+	t    *testing.T
+	url  string
+	data string
+	env  []string
+	cmd  *exec.Cmd
+	out  *tail
+}
+
+// tail keeps the last output of a process for the message of a failed test.
+type tail struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *tail) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.buf.String()
+	return s[max(0, len(s)-6000):]
+}
+
+// newFarm starts a farm that is removed, with all that it made in the engine, after the test.
+func newFarm(t *testing.T, env ...string) *farmProcess {
+	t.Helper()
+	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t)}
+	f.env = append(os.Environ(),
+		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
+		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_WORKER_STOP_GRACE=1s")
+	f.env = append(f.env, env...)
+	var err error
+	if f.Client, err = client.New(f.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.stop(syscall.SIGTERM)
+		down := exec.Command(program, "down")
+		down.Env = f.env
+		if out, err := down.CombinedOutput(); err != nil {
+			t.Errorf("down: %v\n%s", err, out)
+		}
+		if t.Failed() {
+			t.Logf("output of the farm:\n%s", f.out)
+		}
+	})
+	f.start()
+	return f
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// start starts the process and waits until it is ready.
+func (f *farmProcess) start() {
+	f.t.Helper()
+	f.out = &tail{}
+	f.cmd = exec.Command(program, "up")
+	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, f.out, f.out
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := f.cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	exited := make(chan error, 1)
+	go func(cmd *exec.Cmd) { exited <- cmd.Wait() }(f.cmd)
+	for end := time.Now().Add(10 * time.Minute); ; {
+		if answer, err := http.Get(f.url + "/readyz"); err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case err := <-exited:
+			f.t.Fatalf("the farm ended: %v\n%s", err, f.out)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			f.t.Fatalf("the farm is not ready\n%s", f.out)
+		}
+	}
+}
+
+// stop sends a signal and waits for the end.
+func (f *farmProcess) stop(signal syscall.Signal) {
+	f.t.Helper()
+	_ = f.cmd.Process.Signal(signal)
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err := f.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			f.t.Fatalf("the farm does not stop\n%s", f.out)
+		}
+	}
+}
+
+// sandbox makes a ready sandbox.
+func (f *farmProcess) sandbox(request wire.CreateRequest) wire.Sandbox {
+	f.t.Helper()
+	made, err := f.CreateSandbox(f.t.Context(), request, client.WithWait(60*time.Second))
+	if err != nil || made.Job.State != "completed" {
+		f.t.Fatalf("create: %v %+v", err, made.Job)
+	}
+	return made.Sandbox
+}
+
+// run executes code that must succeed and gives its result.
+func (f *farmProcess) run(sandbox, code string) *wire.ExecuteResult {
+	f.t.Helper()
+	job, err := f.Execute(f.t.Context(), sandbox, wire.ExecuteRequest{Code: code}, client.WithWait(60*time.Second))
+	if err != nil || job.State != "completed" || job.Result == nil || job.Result.Execute == nil || job.Result.Execute.Error != nil {
+		f.t.Fatalf("execute %q: %v %+v %+v", code, err, job, job.Result)
+	}
+	return job.Result.Execute
+}
+
+// until polls a condition.
+func until(ctx context.Context, t *testing.T, what string, within time.Duration, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) || ctx.Err() != nil {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+	}
+}
+
+func download(t *testing.T, url string) []byte {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("download: %v, status %d: %.300s", err, answer.StatusCode, body)
+	}
+	return body
+}

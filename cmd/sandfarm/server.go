@@ -1,0 +1,231 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// addServer adds the verbs that run a farm, or look after one.
+func addServer(root *cobra.Command, streams verbs.Streams) {
+	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
+	var file string
+	settings := func() (*farmd.Settings, error) { return farmd.Load(file) }
+	for _, c := range []*cobra.Command{
+		upCommand(settings, streams), downCommand(settings, streams), serviceCommand("api", settings), serviceCommand("worker", settings),
+		serviceCommand("scheduler", settings), doctorCommand(settings, streams), imageCommand(settings, streams), configCommand(settings, streams),
+	} {
+		c.GroupID = "server"
+		c.Flags().SortFlags = false
+		c.PersistentFlags().StringVar(&file, "config", streams.Getenv("SANDFARM_CONFIG"), "TOML file with settings (`sandfarm config example` prints one)")
+		_ = c.MarkPersistentFlagFilename("config", "toml")
+		root.AddCommand(c)
+	}
+}
+
+type loader func() (*farmd.Settings, error)
+
+func upCommand(load loader, streams verbs.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "up",
+		Short: "Run a whole farm in one process",
+		Long: `Runs everything that a farm is made of in one process: the API, a worker for the local Docker engine, the
+scheduler, an S3 service whose files lie in the data directory, and a redis-server of its own.
+
+The first start builds the sandbox image, which takes a few minutes. Ctrl-C stops the farm; sandboxes, jobs and files
+are there again at the next start. "sandfarm down" removes what is left in the engine.`,
+		Example: "  sandfarm up\n  SANDFARM_DATA=/var/lib/sandfarm sandfarm up --config sandfarm.toml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			return farmd.Up(cmd.Context(), s, versionText(), streams.Err)
+		},
+	}
+}
+
+func downCommand(load loader, streams verbs.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Remove the sandboxes and volumes of a stopped farm from the engine",
+		Long:  "Removes every sandbox and volume of the data directory's farm from the Docker engine. The farm must be stopped. Images, records and artifacts stay.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			return farmd.Down(cmd.Context(), s, streams.Err)
+		},
+	}
+}
+
+func serviceCommand(name string, load loader) *cobra.Command {
+	short := map[string]string{
+		"api":       "Run the API alone",
+		"worker":    "Run a worker alone, for the local Docker engine",
+		"scheduler": "Run the scheduler alone",
+	}[name]
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Long:  short + ".\n\nIt needs a Redis (SANDFARM_REDIS_URL) and an S3 service (SANDFARM_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY) that the\nother services use as well. Any number may run.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			switch name {
+			case "api":
+				return farmd.RunAPI(cmd.Context(), s, versionText())
+			case "worker":
+				return farmd.RunWorker(cmd.Context(), s, versionText())
+			default:
+				return farmd.RunScheduler(cmd.Context(), s)
+			}
+		},
+	}
+}
+
+// errUnhealthy ends doctor with exit code 1 when it found a problem.
+var errUnhealthy = errors.New("there are problems; see above what to do about each")
+
+func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look at everything a farm needs, and say what to do about each problem",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			findings := farmd.Doctor(cmd.Context(), s)
+			if asJSON || cmd.Flag("json") != nil && cmd.Flag("json").Value.String() == "true" {
+				out := json.NewEncoder(streams.Out)
+				out.SetIndent("", "  ")
+				if err := out.Encode(findings); err != nil {
+					return fmt.Errorf("print findings: %w", err)
+				}
+			} else {
+				printFindings(streams, findings)
+			}
+			for _, f := range findings {
+				if f.Status == "problem" {
+					return errUnhealthy
+				}
+			}
+			return nil
+		},
+	}
+	return c
+}
+
+func printFindings(streams verbs.Streams, findings []farmd.Finding) {
+	t := tabwriter.NewWriter(streams.Out, 0, 4, 2, ' ', 0)
+	for _, f := range findings {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", f.Status, f.What, f.Found)
+		if f.Advice != "" {
+			_, _ = fmt.Fprintf(t, "\t\t→ %s\n", f.Advice)
+		}
+	}
+	_ = t.Flush()
+}
+
+func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
+	c := &cobra.Command{Use: "image", Short: "Build and list sandbox images", Args: cobra.NoArgs}
+	c.AddCommand(&cobra.Command{
+		Use:     "build [NAME]",
+		Short:   "Build a sandbox image in the engine (python by default)",
+		Long:    "Builds a sandbox image in the engine, and the base that it stands on: from a registry where one answers, else with\ndebootstrap. An image that is there is kept.",
+		Example: "  sandfarm image build python",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := "python"
+			if len(args) == 1 {
+				name = args[0]
+			}
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			e, err := farmd.OpenEngine(s, farmd.Logger(s))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = e.Close() }()
+			ref, err := farmd.BuildImage(cmd.Context(), s, e, name, farmd.Logger(s), func(p farm.Progress) {
+				_, _ = fmt.Fprintln(streams.Err, "  "+p.Message)
+			})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintln(streams.Out, ref)
+			return nil
+		},
+	}, &cobra.Command{
+		Use:   "ls",
+		Short: "List the sandbox images that the engine has",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			e, err := farmd.OpenEngine(s, farmd.Logger(s))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = e.Close() }()
+			list, err := e.Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t := tabwriter.NewWriter(streams.Out, 0, 4, 2, ' ', 0)
+			_, _ = fmt.Fprintln(t, "NAME\tREF\tSIZE\tLANGUAGES\tCREATED")
+			for _, i := range list {
+				_, _ = fmt.Fprintf(t, "%s\t%s\t%d MiB\t%v\t%s\n", i.Name, i.Ref, i.Size>>20, i.Languages, i.CreatedAt.Format("2006-01-02 15:04"))
+			}
+			return t.Flush()
+		},
+	})
+	return c
+}
+
+func configCommand(load loader, streams verbs.Streams) *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Show and check settings", Args: cobra.NoArgs}
+	c.AddCommand(&cobra.Command{
+		Use: "example", Short: "Print every setting, with its default and meaning, as a TOML file", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(streams.Out, farmd.Example())
+			return err
+		},
+	}, &cobra.Command{
+		Use: "markdown", Short: "Print every setting as a page (docs/configuration.md)", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(streams.Out, farmd.Markdown())
+			return err
+		},
+	}, &cobra.Command{
+		Use: "check", Short: "Check the settings and report every problem", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := load(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(streams.Out, "the settings are right")
+			return err
+		},
+	})
+	return c
+}
