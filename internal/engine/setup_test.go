@@ -45,7 +45,7 @@ var probeBinary = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-func setup(t *testing.T) *bundle {
+func setup(t testing.TB) *bundle {
 	t.Helper()
 	probe, err := probeBinary()
 	if err != nil {
@@ -73,7 +73,7 @@ func setup(t *testing.T) *bundle {
 }
 
 // spec is a sandbox with the probe as PID 1.
-func (b *bundle) spec(t *testing.T, command ...string) engine.Spec {
+func (b *bundle) spec(t testing.TB, command ...string) engine.Spec {
 	t.Helper()
 	volume, err := b.EnsureAgent(t.Context(), "v1", b.probe, b.image)
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *bundle) spec(t *testing.T, command ...string) engine.Spec {
 }
 
 // start makes and starts a container.
-func (b *bundle) start(t *testing.T, s engine.Spec) string {
+func (b *bundle) start(t testing.TB, s engine.Spec) string {
 	t.Helper()
 	id, err := b.Create(t.Context(), s)
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *bundle) start(t *testing.T, s engine.Spec) string {
 }
 
 // output runs the probe in a container and reads its stdout to the end.
-func (b *bundle) output(t *testing.T, id string, args ...string) []byte {
+func (b *bundle) output(t testing.TB, id string, args ...string) []byte {
 	t.Helper()
 	s, err := b.Dial(t.Context(), id, append([]string{"/sandfarm/agent"}, args...), "")
 	if err != nil {
@@ -125,7 +125,7 @@ type facts struct {
 	Masked                                       map[string]int
 }
 
-func (b *bundle) facts(t *testing.T, id string) facts {
+func (b *bundle) facts(t testing.TB, id string) facts {
 	t.Helper()
 	var f facts
 	if err := json.Unmarshal(b.output(t, id, "facts"), &f); err != nil {
@@ -135,7 +135,7 @@ func (b *bundle) facts(t *testing.T, id string) facts {
 }
 
 // await polls until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
+func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !holds() {
@@ -146,7 +146,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func wantCode(t *testing.T, what string, err error, want farm.Code) {
+func wantCode(t testing.TB, what string, err error, want farm.Code) {
 	t.Helper()
 	if got := farm.CodeOf(err); got != want {
 		t.Errorf("%s: code %q (%v), want %q", what, got, err, want)

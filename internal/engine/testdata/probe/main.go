@@ -37,7 +37,7 @@ type Facts struct {
 	Env        []string
 }
 
-var dirs = []string{"/", "/sandfarm", "/workspace", "/tmp", "/home/sandbox", "/run/sandfarm", "/dev/shm", "/proc/sys/kernel"}
+var dirs = []string{"/", "/sandfarm", "/workspace", "/tmp", "/home/sandbox", "/run/sandfarm", "/dev/shm"}
 
 func main() {
 	var err error
