@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// smallObject is the size up to which an object goes up in one request from memory, so that it can be tried again.
+	// smallObject is up to where an object of unknown size goes up in one request. One of known size does up to partSize.
+	// Such a request is sent from memory, so that it can be tried again.
 	smallObject = 1 << 20
 	// partSize and partsAtOnce bound what an upload holds in memory: 24 MiB.
 	partSize    = 8 << 20
@@ -71,9 +72,9 @@ func (s *Store) putOptions(key string, opts PutOptions) minio.PutObjectOptions {
 	}
 }
 
-// headSize is how much is read before it is known whether the object is small: one byte more than a small one has.
+// headSize is how much is read before it is known whether one request does: one byte more than a small object has.
 func headSize(size int64) int64 {
-	if size >= 0 && size <= smallObject {
+	if size >= 0 && size <= partSize {
 		return size
 	}
 	return smallObject + 1
