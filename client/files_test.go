@@ -1,0 +1,159 @@
+package client_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func TestReadFromAnOffset(t *testing.T) {
+	t.Parallel()
+	content := []byte("0123456789")
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(content))
+	}))
+	files := c.Files("sbx_1")
+	for offset, want := range map[int64]string{0: "0123456789", 4: "456789", -3: "789", 10: "", 50: ""} {
+		r, err := files.Read(t.Context(), "digits", offset)
+		if err != nil {
+			t.Errorf("from %d: %v", offset, err)
+			continue
+		}
+		got, err := io.ReadAll(r)
+		_ = r.Close()
+		if err != nil || string(got) != want {
+			t.Errorf("from %d: %q, %v, want %q", offset, got, err, want)
+		}
+	}
+	info, err := files.Stat(t.Context(), "digits")
+	if err != nil || info.Size != 10 || !info.ModifiedAt.Equal(time.Unix(1_700_000_000, 0)) {
+		t.Errorf("stat: %+v, %v", info, err)
+	}
+}
+
+func TestReadRefusesTheWholeForAPart(t *testing.T) {
+	t.Parallel()
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("0123456789")) }))
+	if _, err := c.Files("sbx_1").Read(t.Context(), "digits", 4); err == nil {
+		t.Error("the whole file was taken for its end")
+	}
+}
+
+func TestWriteIsStreamedAndItsJobWaitedFor(t *testing.T) {
+	t.Parallel()
+	var got []byte
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			var err error
+			if got, err = io.ReadAll(r.Body); err != nil {
+				t.Errorf("read: %v", err)
+			}
+			reply(t, w, http.StatusAccepted, wire.Job{ID: "job_7", Kind: "file", State: "queued"})
+			return
+		}
+		if r.URL.Path != "/v1/jobs/job_7" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		reply(t, w, http.StatusOK, wire.Job{ID: "job_7", State: "failed", Error: &wire.JobError{Code: "too_large", Message: "the workspace is full"}})
+	}))
+	content := strings.Repeat("x", 1<<20)
+	err := c.Files("sbx_1").Write(t.Context(), "big", strings.NewReader(content))
+	if client.CodeOf(err) != "too_large" || string(got) != content {
+		t.Errorf("%v with %d bytes there, want the job's error and all bytes", err, len(got))
+	}
+}
+
+func TestTarAndMoveAndDelete(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("read: %v", err)
+		}
+		seen = append(seen, r.Method+" "+r.URL.RequestURI()+" "+r.Header.Get("Content-Type")+" "+string(body))
+		w.WriteHeader(http.StatusCreated)
+	}))
+	files, ctx := c.Files("sbx_1"), t.Context()
+	for _, err := range []error{
+		files.PutTar(ctx, "in", strings.NewReader("tar")), files.Move(ctx, "a", "b"), files.Delete(ctx, "c"), files.Mkdir(ctx, "d/e"),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want := []string{
+		"POST /v1/sandboxes/sbx_1/files?path=in application/x-tar tar",
+		`POST /v1/sandboxes/sbx_1/files/move application/json {"from":"a","to":"b"}`,
+		"DELETE /v1/sandboxes/sbx_1/files/c  ",
+		"PUT /v1/sandboxes/sbx_1/files/d/e/  ",
+	}
+	if strings.Join(seen, "\n") != strings.Join(want, "\n") {
+		t.Errorf("requests:\n%s\nwant:\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// store is an object store that refuses whoever sends credentials, as S3 does for presigned links.
+func store(t *testing.T) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.Header.Get("X-Api-Key") != "" {
+			t.Errorf("credentials were sent to %s", r.URL)
+		}
+		if r.URL.Query().Get("sig") != "fresh" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Disposition", `attachment; filename="a.txt"`)
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("artifact"))
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestDownloadRenewsAnOldLinkAndSendsNoCredentials(t *testing.T) {
+	t.Parallel()
+	s3 := store(t)
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/artifacts/art_1" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		http.Redirect(w, r, s3.URL+"/a.txt?sig=fresh", http.StatusFound)
+	}))
+	for name, artifact := range map[string]wire.Artifact{
+		"FreshLink": {ID: "art_1", URL: s3.URL + "/a.txt?sig=fresh"},
+		"OldLink":   {ID: "art_1", URL: s3.URL + "/a.txt?sig=old"},
+		"NoLink":    {ID: "art_1"},
+	} {
+		content, err := c.DownloadFrom(t.Context(), artifact, 3)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := io.ReadAll(content)
+		_ = content.Close()
+		if err != nil || string(got) != "ifact" || content.Name != "a.txt" {
+			t.Errorf("%s: %q called %q, %v", name, got, content.Name, err)
+		}
+	}
+}
+
+func TestLinksAreNotInErrors(t *testing.T) {
+	t.Parallel()
+	c := setup(t, http.NotFoundHandler())
+	_, err := c.Fetch(t.Context(), store(t).URL+"/a.txt?sig=hidden", 0)
+	if err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("error %v", err)
+	}
+	_, err = c.Fetch(t.Context(), "http://127.0.0.1:1/a.txt?sig=hidden", 0)
+	if err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("error %v", err)
+	}
+}

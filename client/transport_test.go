@@ -1,0 +1,201 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func TestNewRefusesBadAddresses(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"127.0.0.1:8000", "ftp://host", "http://", "http://host?x=1", "http://user:pass@host", "http://host/%zz"} {
+		if _, err := client.New(address); err == nil {
+			t.Errorf("New(%q) gave no error", address)
+		}
+	}
+	c, err := client.New("")
+	if err != nil || c.URL() != client.DefaultURL {
+		t.Errorf("New of nothing: %v, %v; want the default address", c, err)
+	}
+}
+
+func TestErrorCarriesTheProblem(t *testing.T) {
+	t.Parallel()
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/page"): // a proxy's
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte("<html>"))
+		default:
+			w.Header().Set("Retry-After", "7")
+			refuse(t, w, http.StatusTooManyRequests, "exhausted", "too many jobs")
+		}
+	}))
+	_, err := c.Sandbox(t.Context(), "sbx_1")
+	got, ok := errors.AsType[*client.Error](err)
+	want := &client.Error{Status: 429, Code: "exhausted", Title: "Too Many Requests", Detail: "too many jobs", RequestID: "req_1", RetryAfter: 7 * time.Second}
+	if !ok || cmp.Diff(want, got) != "" {
+		t.Errorf("error %v: %s", err, cmp.Diff(want, got))
+	}
+	_, err = c.Sandbox(t.Context(), "page")
+	if client.CodeOf(err) != "unavailable" {
+		t.Errorf("a proxy's page gave %v, want the code of its status", err)
+	}
+}
+
+func TestWhatIsRepeated(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	tests := map[string]struct {
+		do    func(c *client.Client) error
+		fault func(t *testing.T, w http.ResponseWriter)
+		want  int // requests that the farm sees when the third would succeed
+	}{
+		"ReadAfterBrokenConnection": {do: get, fault: hangUp, want: 3},
+		"ReadAfter503":              {do: get, fault: unavailable(""), want: 3},
+		"ReadAfter503LongPause":     {do: get, fault: unavailable("3600"), want: 1},
+		"ReadAfter500":              {do: get, fault: internal, want: 1},
+		"PostAfterBrokenConnection": {do: post, fault: hangUp, want: 3},
+		"PostAfter503":              {do: post, fault: unavailable(""), want: 3},
+		"DeleteAfter503":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: unavailable(""), want: 1},
+		"PatchAfter503":             {do: func(c *client.Client) error { _, err := c.Update(ctx, "sbx_1", wire.UpdateRequest{}); return err }, fault: unavailable(""), want: 1},
+		"WriteAfter503":             {do: write, fault: unavailable(""), want: 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var keys []string
+			c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				n := len(keys)
+				mu.Unlock()
+				if n < 3 {
+					test.fault(t, w)
+					return
+				}
+				reply(t, w, http.StatusOK, wire.Job{ID: "job_1", State: "completed"})
+			}))
+			err := test.do(c)
+			if (err == nil) != (test.want == 3) || len(keys) != test.want {
+				t.Errorf("%d requests and error %v, want %d requests", len(keys), err, test.want)
+			}
+			for _, key := range keys {
+				if key != keys[0] {
+					t.Errorf("a repeated request has another Idempotency-Key: %q", keys)
+				}
+			}
+			if strings.HasPrefix(name, "Post") && len(keys[0]) < 22 {
+				t.Errorf("a POST has the Idempotency-Key %q", keys[0])
+			}
+		})
+	}
+}
+
+func get(c *client.Client) error {
+	_, err := c.Job(context.Background(), "job_1")
+	return err
+}
+
+func post(c *client.Client) error {
+	_, err := c.Run(context.Background(), wire.RunRequest{Code: "1"})
+	return err
+}
+
+func write(c *client.Client) error {
+	return c.Files("sbx_1").Write(context.Background(), "a", strings.NewReader("x"))
+}
+
+func internal(t *testing.T, w http.ResponseWriter) {
+	t.Helper()
+	refuse(t, w, http.StatusInternalServerError, "internal", "ours")
+}
+
+func unavailable(pause string) func(*testing.T, http.ResponseWriter) {
+	return func(t *testing.T, w http.ResponseWriter) {
+		t.Helper()
+		if pause != "" {
+			w.Header().Set("Retry-After", pause)
+		}
+		refuse(t, w, http.StatusServiceUnavailable, "unavailable", "no Redis")
+	}
+}
+
+func TestRepeatingEnds(t *testing.T) {
+	t.Parallel()
+	n := 0
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n++
+		unavailable("")(t, w)
+	}))
+	if err := get(c); client.CodeOf(err) != "unavailable" || n != 4 {
+		t.Errorf("%d requests and %v, want 4 and the code unavailable", n, err)
+	}
+}
+
+func TestCredentialsAndEncodingOfPaths(t *testing.T) {
+	t.Parallel()
+	seen := make(chan *http.Request, 1)
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r
+		w.WriteHeader(http.StatusCreated)
+	}))
+	const name = "dir/données 50% #1?;世.txt"
+	if err := c.Files("sbx_1").Write(t.Context(), name, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	r := <-seen
+	if got := r.URL.Path; got != "/v1/sandboxes/sbx_1/files/"+name {
+		t.Errorf("path %q", got)
+	}
+	if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+		t.Errorf("Authorization %q", got)
+	}
+	if got := r.Header.Get("User-Agent"); got != "test" {
+		t.Errorf("User-Agent %q", got)
+	}
+	if err := c.Files("sbx_1").Write(t.Context(), "a%2Fb/../c", strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-seen; r.URL.EscapedPath() != "/v1/sandboxes/sbx_1/files/a%252Fb/../c" {
+		t.Errorf("path was changed on its way: %q", r.URL.EscapedPath())
+	}
+}
+
+func TestListsAreWalkedPageByPage(t *testing.T) {
+	t.Parallel()
+	pages := map[string]wire.List[wire.Job]{
+		"":  {Items: []wire.Job{{ID: "job_1"}, {ID: "job_2"}}, NextCursor: "b"},
+		"b": {Items: []wire.Job{{ID: "job_3"}}},
+	}
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.URL.Query().Get("sandbox_id"); got != "sbx_1" {
+			t.Errorf("sandbox_id %q", got)
+		}
+		page, ok := pages[r.URL.Query().Get("cursor")]
+		if !ok {
+			t.Errorf("cursor %q", r.URL.Query().Get("cursor"))
+		}
+		reply(t, w, http.StatusOK, page)
+	}))
+	var got []string
+	for job, err := range c.Jobs(t.Context(), client.JobFilter{SandboxID: "sbx_1"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, job.ID)
+	}
+	if diff := cmp.Diff([]string{"job_1", "job_2", "job_3"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
