@@ -104,7 +104,7 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 		}
 		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			err = fmt.Errorf("%w: did you mean %q?", err, near[0])
+			err = fmt.Errorf("%w; there is %q", err, near[0])
 		}
 		return usage(cmd, err)
 	}

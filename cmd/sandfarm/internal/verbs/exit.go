@@ -91,7 +91,9 @@ func sentence(err error) string {
 		}
 		return text + ". Try again in a while."
 	case "internal":
-		return fmt.Sprintf("%s. The farm's log says more under the request id %s.", text, cmp.Or(e.RequestID, "of this call"))
+		if e.RequestID != "" {
+			return fmt.Sprintf("%s. The farm's log says more under the request id %s.", text, e.RequestID)
+		}
 	}
 	return text + "."
 }

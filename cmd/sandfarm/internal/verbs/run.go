@@ -62,7 +62,7 @@ file of yours is overwritten. Ctrl-C cancels the job, a second one leaves at onc
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
 	if f.sandbox != "" && f.spec.used() {
-		return usagef("%s belong to a new sandbox and cannot be given with --sandbox", f.spec.names())
+		return usagef("with --sandbox, which is there already, there can be no %s", f.spec.names())
 	}
 	if f.sandbox == "" && f.context != "" {
 		return usagef("--context needs --sandbox")

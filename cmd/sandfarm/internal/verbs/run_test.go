@@ -1,0 +1,315 @@
+package verbs_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// script writes a file to run into a directory of its own.
+func script(t *testing.T, code string) (file, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, "work.py")
+	put(t, file, code)
+	return file, dir
+}
+
+func put(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree gives the files below a directory with their content.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(name) //nolint:gosec // a file of the test
+		rel, _ := filepath.Rel(dir, name)
+		found[rel] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
+	raised := &wire.CodeError{Name: "ValueError", Value: "no", Traceback: []string{"Traceback (most recent call last)", "ValueError: no"}}
+	tests := map[string]struct {
+		state  string
+		result *wire.ExecuteResult
+		want   int
+		stderr string
+	}{
+		"Success":       {"completed", &wire.ExecuteResult{}, 0, ""},
+		"Exit3":         {"completed", &wire.ExecuteResult{ExitCode: 3, Error: &wire.CodeError{Name: "SystemExit", Value: "3", Traceback: []string{"noise"}}}, 3, ""},
+		"Exit0":         {"completed", &wire.ExecuteResult{Error: &wire.CodeError{Name: "SystemExit", Value: "0"}}, 0, ""},
+		"Exit256IsNot0": {"completed", &wire.ExecuteResult{ExitCode: 256}, 1, ""},
+		"Raised":        {"completed", &wire.ExecuteResult{ExitCode: 1, Error: raised}, 1, "Traceback (most recent call last)\nValueError: no\n"},
+		"Killed":        {"completed", &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "over 64 MiB"}}, 137, "OutOfMemory: over 64 MiB\n"},
+		"TimedOut":      {"timed_out", &wire.ExecuteResult{}, 1, "sandfarm: The job is timed_out.\n"},
+		"FarmFailed":    {"failed", nil, 1, "sandfarm: The job is failed.\n"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
+				if test.result == nil {
+					return test.state, nil
+				}
+				return test.state, &wire.Result{Execute: test.result}
+			}
+			got := f.sandfarm(t.Context(), "1", "run", "-", "--no-save")
+			if diff := cmp.Diff(outputs{test.want, "", test.stderr}, got, cmp.AllowUnexported(outputs{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRunPrintsOutputAsItAppears(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	seen := make(chan struct{})
+	f.Script = func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
+		send("stdout", wire.TextData{Text: "early\n"})
+		<-seen // the job goes on only once its first output is on the user's screen
+		send("stderr", wire.TextData{Text: "oops\n"})
+		send("display", wire.DisplayData{Mime: "text/html", Data: "<b>42</b>"})
+		send("display", wire.DisplayData{Mime: "text/plain", Data: "<Figure size 640x480 with 1 Axes>"})
+		send("display", wire.DisplayData{Mime: "text/plain", Data: "42"})
+		return "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
+	}
+	r, w := io.Pipe()
+	var stderr lockedBuffer
+	code := make(chan int, 1)
+	go func() {
+		code <- program(t.Context(), strings.NewReader("1"), w, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "run", "-", "--no-save")
+		_ = w.Close()
+	}()
+	first := make([]byte, len("early\n"))
+	if _, err := io.ReadFull(r, first); err != nil || string(first) != "early\n" {
+		t.Fatalf("first output %q, %v", first, err)
+	}
+	close(seen)
+	rest, err := io.ReadAll(r)
+	if err != nil || string(rest) != "42\n" || stderr.String() != "oops\n" || <-code != 0 {
+		t.Errorf("rest %q, stderr %q, %v", rest, stderr.String(), err)
+	}
+}
+
+func TestRunPrintsWhatIsBeyondTheEvents(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	whole := f.artifact(".output/stdout.txt", "first part, and the rest of it\n")
+	f.Script = prints("first part", wire.ExecuteResult{
+		Stdout: "first …", Truncated: wire.Truncated{Stdout: true},
+		Artifacts: []wire.Artifact{f.artifact("out/.output/stdout.txt", "another"), whole},
+	})
+	file, dir := script(t, "1")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	if got.code != 0 || got.out != "first part, and the rest of it\n" {
+		t.Errorf("%+v", got)
+	}
+	if _, saved := tree(t, dir)[".output/stdout.txt"]; saved {
+		t.Error("the whole output was saved as a file of the code")
+	}
+}
+
+func TestRunSavesWhatTheCodeMade(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	png := base64.StdEncoding.EncodeToString([]byte("shown"))
+	f.Script = prints("", wire.ExecuteResult{
+		Artifacts: []wire.Artifact{
+			f.artifact("plot.png", "new"), f.artifact("deep/er/a.txt", "nested"), f.artifact("mine.csv", "theirs"), f.artifact("same.csv", "same"), f.artifact("work.py", "overwrite"),
+		},
+		Results: []wire.Rich{{Mime: "text/plain", Data: "x"}, {Mime: "image/png", Data: png}},
+	})
+	file, dir := script(t, "code")
+	put(t, filepath.Join(dir, "mine.csv"), "mine")
+	put(t, filepath.Join(dir, "same.csv"), "same")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	want := map[string]string{
+		"plot.png": "new", "deep/er/a.txt": "nested", "mine.csv": "mine", "mine-1.csv": "theirs", "same.csv": "same",
+		"work.py": "code", "work-1.py": "overwrite", "work-1.png": "shown",
+	}
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" || got.code != 0 {
+		t.Errorf("%+v %s", got, diff)
+	}
+	for _, line := range []string{
+		"saved " + filepath.Join(dir, "plot.png") + " (3 B)\n",
+		"saved " + filepath.Join(dir, "mine-1.csv") + " (6 B; " + filepath.Join(dir, "mine.csv") + " is another file and was kept)\n",
+		"kept " + filepath.Join(dir, "same.csv") + " (unchanged)\n",
+	} {
+		if !strings.Contains(got.stderr, line) {
+			t.Errorf("stderr has no line %q:\n%s", line, got.stderr)
+		}
+	}
+}
+
+func TestRunSavesNothingOutsideTheDirectory(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	outside, dir := filepath.Join(base, "outside"), filepath.Join(base, "inside")
+	for _, name := range []string{outside, dir} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(outside, "victim"), "whole")
+	if err := os.Symlink(filepath.Join(outside, "victim"), filepath.Join(dir, "to-victim")); err != nil {
+		t.Fatal(err)
+	}
+	f := newFarm(t)
+	names := []string{
+		"../escaped", "a/../../escaped", outside + "/absolute", "/workspace/../../escaped", "..", ".", "", "dir/", "/", "link/through",
+		"link/../../escaped", "/workspace//../escaped",
+	}
+	result := wire.ExecuteResult{}
+	for _, name := range append(names, "to-victim", "esc\x1b[31m\n.txt", "good.txt") {
+		result.Artifacts = append(result.Artifacts, f.artifact(name, "evil"))
+	}
+	f.Script = prints("", result)
+	got := f.sandfarm(t.Context(), "1", "run", "-", "--out", dir)
+	if got.code != 1 {
+		t.Errorf("exit code %d, want 1: names that lead out are an error", got.code)
+	}
+	want := map[string]string{"outside/victim": "whole", "inside/good.txt": "evil", "inside/esc_[31m_.txt": "evil", "inside/to-victim-1": "evil"}
+	if diff := cmp.Diff(want, tree(t, base)); diff != "" {
+		t.Error(diff)
+	}
+	if strings.Contains(got.stderr, "\x1b") {
+		t.Errorf("stderr carries control characters: %q", got.stderr)
+	}
+	for _, name := range names {
+		if name != "" && !strings.Contains(got.stderr, "save "+name+": ") {
+			t.Errorf("stderr does not say that %q was not saved", name)
+		}
+	}
+}
+
+func TestRunDropsADownloadThatIsNotWhole(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	broken := f.artifact("broken.bin", "what was stored")
+	f.Links["a0"] = []byte("something else")
+	f.Script = prints("", wire.ExecuteResult{Artifacts: []wire.Artifact{broken}})
+	file, dir := script(t, "1")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	if got.code != 1 || !strings.Contains(got.stderr, "checksum") || len(tree(t, dir)) != 1 {
+		t.Errorf("%+v, files %v", got, tree(t, dir))
+	}
+}
+
+func TestRunCancelsTheJobOnInterrupt(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.Script = func(send func(string, any), canceled <-chan struct{}) (string, *wire.Result) {
+		send("stdout", wire.TextData{Text: "begun\n"})
+		interrupt()
+		select {
+		case <-canceled:
+		case <-time.After(20 * time.Second):
+			t.Error("the job was not canceled")
+		}
+		send("stdout", wire.TextData{Text: "last words\n"})
+		return "canceled", &wire.Result{Execute: &wire.ExecuteResult{}}
+	}
+	got := f.sandfarm(ctx, "1", "run", "-", "--no-save")
+	if got.code != 130 || got.out != "begun\nlast words\n" || !strings.Contains(got.stderr, "canceling") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRunCancelsAJobThatWasAcceptedAfterTheInterrupt(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	f.Script = func(_ func(string, any), canceled <-chan struct{}) (string, *wire.Result) {
+		<-canceled
+		return "canceled", nil
+	}
+	if got := f.sandfarm(ctx, "1", "run", "-", "--no-save"); got.code != 130 {
+		t.Errorf("%+v", got)
+	}
+	asked := f.asked()
+	if len(asked) > 0 && !strings.Contains(strings.Join(asked, "\n"), "DELETE /v1/jobs/job_1") {
+		t.Errorf("asked %q: a job was left running", asked)
+	}
+}
+
+func TestRunSendsWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Script = prints("", wire.ExecuteResult{})
+	file, dir := script(t, "print(1)")
+	put(t, filepath.Join(dir, "in.bin"), "\x00\xff")
+	got := f.sandfarm(t.Context(), "", "run", file, "--timeout", "1.5m", "-e", "A=b=c", "-e", "HOME_TOWN", "-f", filepath.Join(dir, "in.bin")+":data/",
+		"--memory", "2g", "--cpus", "0.5", "--image", "python", "--network", "none")
+	if got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	var sent wire.RunRequest
+	body, _ := strings.CutPrefix(f.asked()[0], "POST /v1/run ")
+	if err := json.Unmarshal([]byte(body), &sent); err != nil {
+		t.Fatalf("%v: %s", err, f.asked()[0])
+	}
+	want := wire.RunRequest{
+		Code: "print(1)", TimeoutSeconds: new(90), Env: map[string]string{"A": "b=c", "HOME_TOWN": "Ulm"}, Image: new("python"), Network: new("none"),
+		Files: []wire.InputFile{{Path: "data/in.bin", ContentBase64: new("AP8=")}}, Resources: &wire.ResourcesRequest{MemoryMB: new(2048), CPUs: new(0.5)},
+	}
+	if diff := cmp.Diff(want, sent); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunInASandboxSendsFilesFirst(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Script = prints("", wire.ExecuteResult{})
+	f.Routes["PUT /v1/sandboxes/sbx_1/files/in.txt"] = f.created
+	file, dir := script(t, "1")
+	put(t, filepath.Join(dir, "in.txt"), "hello")
+	got := f.sandfarm(t.Context(), "", "run", file, "-s", "sbx_1", "--context", "other", "-f", filepath.Join(dir, "in.txt"))
+	asked := f.asked()
+	if got.code != 0 || asked[0] != "PUT /v1/sandboxes/sbx_1/files/in.txt hello" || asked[1] != `POST /v1/sandboxes/sbx_1/execute {"code":"1","context":"other"}` {
+		t.Errorf("%+v asked %q", got, asked)
+	}
+}
+
+func TestRunJSONPrintsTheJobAlone(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Script = prints("loud\n", wire.ExecuteResult{Stdout: "loud\n", ExitCode: 4})
+	got := f.sandfarm(t.Context(), "1", "run", "-", "--json")
+	var job wire.Job
+	if err := json.Unmarshal([]byte(got.out), &job); err != nil || got.code != 4 || job.Result.Execute.Stdout != "loud\n" {
+		t.Errorf("%v: %+v", err, got)
+	}
+}

@@ -1,0 +1,303 @@
+package verbs_test
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func (f *fakeFarm) created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+// gives serves the same JSON for every request.
+func (f *fakeFarm) gives(status int, body any) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { f.answer(w, status, body) }
+}
+
+func TestUsageErrors(t *testing.T) {
+	t.Parallel()
+	tests := map[string][]string{
+		"UnknownCommand":    {"frob"},
+		"UnknownSubcommand": {"sandbox", "frob"},
+		"UnknownFlag":       {"run", "--frob", "-"},
+		"NoFile":            {"run"},
+		"TwoFiles":          {"run", "a", "b"},
+		"BadTimeout":        {"run", "-", "--timeout", "soon"},
+		"BadMemory":         {"run", "-", "--memory", "lots"},
+		"BadEnv":            {"run", "-", "-e", "=x"},
+		"SpecWithSandbox":   {"run", "-", "-s", "sbx_1", "--memory", "1g"},
+		"ContextAlone":      {"run", "-", "--context", "x"},
+		"NoCommand":         {"sandbox", "exec", "sbx_1"},
+		"EmptyCommand":      {"sandbox", "exec", "sbx_1", " "},
+		"UnquotedCommand":   {"sandbox", "exec", "sbx_1", "ls", "a"},
+		"BadLabel":          {"sandbox", "create", "--label", "team"},
+		"StdinWithoutPath":  {"files", "put", "sbx_1", "-"},
+	}
+	for name, args := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			got := f.sandfarm(t.Context(), "1", args...)
+			if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `--help"`) || strings.Count(got.stderr, "\n") != 1 || got.out != "" {
+				t.Errorf("%+v, want one line that names the help, and exit code 2", got)
+			}
+			if asked := f.asked(); len(asked) != 0 {
+				t.Errorf("the farm was asked %q", asked)
+			}
+		})
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Key = "right"
+	var out, stderr lockedBuffer
+	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "images")
+	if code != 1 || stderr.String() != "sandfarm: the key is missing or wrong. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
+		t.Errorf("%d %q", code, stderr.String())
+	}
+	f.Close()
+	got := f.sandfarm(t.Context(), "", "images")
+	want := "sandfarm: no farm answers at " + f.URL + ": start one with `make run` (or `sandfarm up`), or set SANDFARM_URL.\n"
+	if got.code != 1 || got.stderr != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
+func TestExecQuotesArguments(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"Line":  {[]string{"echo 'a  b' | wc"}, `echo 'a  b' | wc`},
+		"Words": {[]string{"--", "printf", "%s|", "a  b", "it's", "", "$HOME;`x`"}, `printf '%s|' 'a  b' 'it'\''s' '' '$HOME;` + "`x`" + `'`},
+		"Flags": {[]string{"--", "ls", "-la", "./a_b.txt"}, `ls -la ./a_b.txt`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Script = func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
+				send("stdout", wire.TextData{Text: "out"})
+				return "completed", &wire.Result{Command: &wire.CommandResult{Results: []wire.CommandOutcome{{ExitCode: 7}}}}
+			}
+			got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "exec", "sbx_1"}, test.args...)...)
+			if got.code != 7 || got.out != "out" {
+				t.Errorf("%+v", got)
+			}
+			want := wire.CommandRequest{Command: &test.want}
+			var sent wire.CommandRequest
+			decode(t, strings.TrimPrefix(f.asked()[0], "POST /v1/sandboxes/sbx_1/commands "), &sent)
+			if diff := cmp.Diff(want, sent); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCreatePrintsTheIDAlone(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9", State: "queued"}, Job: wire.Job{ID: "job_1", State: "completed"}}
+	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
+	got := f.sandfarm(t.Context(), "", "sandbox", "create", "--ttl", "1h", "--label", "a=b=c")
+	if got != (outputs{0, "sbx_9\n", ""}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"ttl_seconds":3600,"labels":{"a":"b=c"}}` {
+		t.Errorf("%+v asked %q", got, f.asked())
+	}
+}
+
+func TestCreateThatFailsIsAnError(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker is down"}}}
+	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker is down. Try again in a while.\n"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{
+		ID: "sbx_1", Name: "red\x1b[31m\nname", State: "ready", Image: "python", CreatedAt: now.Add(-90 * time.Second), ExpiresAt: now.Add(3*time.Hour + time.Minute),
+	}}})
+	f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_1", Kind: "execute", State: "queued", CreatedAt: now}}})
+	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "cpu", Depth: 3, Running: 1}}})
+	f.Routes["GET /v1/artifacts"] = f.gives(200, wire.List[wire.Artifact]{Items: []wire.Artifact{{ID: "art_1", Path: "a.txt", Size: 12_345}}})
+	tests := map[string]struct {
+		args []string
+		want []string // words of the second line
+	}{
+		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
+		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "0s", "ago", "-"}},
+		"Queues":    {[]string{"queues"}, []string{"cpu", "3", "1"}},
+		"Artifacts": {[]string{"artifact", "ls"}, []string{"art_1", "a.txt", "12.3", "KB", "-", "-", "-"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := f.sandfarm(t.Context(), "", test.args...)
+			lines := strings.Split(got.out, "\n")
+			if got.code != 0 || len(lines) != 3 || !slices.Equal(strings.Fields(lines[1]), test.want) {
+				t.Errorf("%+v, want the words %q", got, test.want)
+			}
+			got = f.sandfarm(t.Context(), "", append(test.args, "--json")...)
+			var list wire.List[map[string]any]
+			decode(t, got.out, &list)
+			if len(list.Items) != 1 || list.NextCursor != "" {
+				t.Errorf("--json printed %s", got.out)
+			}
+		})
+	}
+}
+
+func TestJobEventsJSONIsALineEach(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Script = prints("<a>\n", wire.ExecuteResult{})
+	if got := f.sandfarm(t.Context(), "1", "run", "-", "--no-save"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	want := `{"id":"1-1","event":"stdout","data":{"text":"<a>\n"}}` + "\n" + `{"id":"2-1","event":"state","data":{"state":"completed"}}` + "\n"
+	got := f.sandfarm(t.Context(), "", "job", "events", "job_1", "--json")
+	if got.out = strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(got.out); got.out != want || got.code != 0 {
+		t.Errorf("%+v, want %s", got, want)
+	}
+}
+
+func TestPutSendsADirectoryAsTar(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	members := map[string]string{}
+	f.Routes["POST /v1/sandboxes/sbx_1/files"] = func(w http.ResponseWriter, r *http.Request) {
+		for archive := tar.NewReader(r.Body); ; {
+			header, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Errorf("tar: %v", err)
+				break
+			}
+			content, err := io.ReadAll(archive)
+			if err != nil {
+				t.Errorf("tar: %v", err)
+			}
+			members[header.Name] = string(content)
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	dir := filepath.Join(t.TempDir(), "proj")
+	if err := os.MkdirAll(filepath.Join(dir, "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "main.py"), "print(1)")
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.sandfarm(t.Context(), "", "files", "put", "sbx_1", dir, "src/"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(map[string]string{"src/proj/": "", "src/proj/empty/": "", "src/proj/main.py": "print(1)"}, members); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFilesGet(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/files/deep/a.txt"] = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "content") }
+	dir := t.TempDir()
+	if got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "deep/a.txt", "-"); got.out != "content" {
+		t.Errorf("%+v", got)
+	}
+	for range 2 {
+		if got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "deep/a.txt", dir); got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"a.txt": "content", "a-1.txt": "content"}, tree(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+	got := f.sandfarm(t.Context(), "", "files", "get", "sbx_1", "missing.txt", dir)
+	if got.code != 1 || len(tree(t, dir)) != 2 {
+		t.Errorf("%+v left %v", got, tree(t, dir))
+	}
+}
+
+func TestCompletionOffersIDs(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	closed := time.Now()
+	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{
+		{ID: "sbx_2", Name: "demo", State: "ready"}, {ID: "sbx_1", State: "closed", ClosedAt: &closed},
+	}})
+	for _, args := range [][]string{{"sandbox", "get", ""}, {"run", "--sandbox", ""}, {"files", "ls", ""}} {
+		got := f.sandfarm(t.Context(), "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
+		if !strings.HasPrefix(got.out, "sbx_2\tdemo ready\n:") {
+			t.Errorf("%q offers %q", args, got.out)
+		}
+	}
+}
+
+// TestHelp compares the help of every verb with its golden file, and holds each to having an example.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	root := &cobra.Command{Use: "sandfarm", Short: "Run untrusted code in sandboxes"}
+	var text strings.Builder
+	verbs.Add(root, verbs.Streams{In: strings.NewReader(""), Out: &text, Err: io.Discard, Getenv: func(string) string { return "" }})
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		text.WriteString("\n### " + c.CommandPath() + "\n\n")
+		if err := c.Help(); err != nil {
+			t.Error(err)
+		}
+		if c != root && c.Example == "" {
+			t.Errorf("%q has no example", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	golden := filepath.Join("testdata", "help.golden")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o750); err != nil {
+			t.Fatal(err)
+		}
+		put(t, golden, text.String())
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text.String()); diff != "" {
+		t.Errorf("the help has changed (go test -update writes it anew):\n%s", diff)
+	}
+}
