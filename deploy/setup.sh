@@ -200,11 +200,11 @@ start_engine() { # path of dockerd
     if [ -S /run/containerd/containerd.sock ] && ! grep -qsx containerd /proc/[0-9]*/comm; then
         as_root rm -f /run/containerd/containerd.sock
     fi
-    # setsid: it must outlive make and the terminal. No descriptor of ours may stay open in it, or a caller that reads
-    # our output would wait for it.
+    # setsid -f: it must outlive make and the terminal, and hold no descriptor of ours, or whoever reads our output
+    # through a pipe would wait for it.
     # shellcheck disable=SC2086,SC2016 # the flags are words; the inner shell expands its own arguments
-    as_root setsid sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh \
-        "$log/dockerd.log" "$1" ${SANDFARM_DOCKERD_FLAGS:-} >/dev/null 2>&1 </dev/null &
+    as_root setsid -f sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1' sh \
+        "$log/dockerd.log" "$1" ${SANDFARM_DOCKERD_FLAGS:-} >/dev/null 2>&1 </dev/null
     await_engine "$log/dockerd.log"
 }
 
