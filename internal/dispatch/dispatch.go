@@ -178,9 +178,9 @@ func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) err
 }
 
 // queueOf says where a job's task goes: its own queue, that of its sandbox's node, or, while no node is chosen, that of
-// those who choose one.
+// those who choose one. A job that ran goes to the node where it ran: only its engine has the container.
 func queueOf(r *store.Route) string {
-	if r.Queue == "" && r.Node != "" {
+	if r.Node != "" && (r.Queue == "" || r.State == farm.JobRunning) {
 		return farm.NodeQueue(r.Node)
 	}
 	return cmp.Or(r.Queue, farm.QueueCPU)

@@ -42,7 +42,9 @@ func (h *hook) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 // ProcessPipelineHook leaves pipelines as they are: asynq does not dequeue in one.
-func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // ProcessHook keeps back the last empty answer of a round.
 func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -77,9 +77,11 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		TaskCheckInterval:        time.Millisecond, // the hook does the waiting
 		DelayedTaskCheckInterval: time.Second,      // tasks that come again
 		RetryDelayFunc:           func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(min(1+n, 5)) * time.Second },
-		IsFailure:                func(err error) bool { return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled) },
-		Logger:                   logger{cfg.Logger},
-		LogLevel:                 asynq.WarnLevel,
+		IsFailure: func(err error) bool {
+			return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)
+		},
+		Logger:   logger{cfg.Logger},
+		LogLevel: asynq.WarnLevel,
 	})
 	return s, nil
 }

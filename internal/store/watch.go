@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -152,13 +150,6 @@ func (h *hub) fire(channel string, confirmed bool) {
 		default: // a signal is waiting already
 		}
 	}
-}
-
-// watched lists the channels that are subscribed, for tests.
-func (h *hub) watched() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.topics))
 }
 
 func (h *hub) close() error {

@@ -1,0 +1,248 @@
+package storetest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func acceptKeepsEverything(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	a.Job.CallbackURL = "https://example.com/done"
+	a.Sandbox.Spec.Name, a.Sandbox.Spec.IdleSeconds = "mine", 60
+	out := b.accept(t, a)
+	if !out.Ready || out.Existing {
+		t.Errorf("Accept: Ready %v, Existing %v; want a new job that is ready", out.Ready, out.Existing)
+	}
+	want := *a.Job
+	want.State, want.CreatedAt = farm.JobQueued, b.clock.Now()
+	if diff := cmp.Diff(&want, out.Job); diff != "" {
+		t.Errorf("accepted job (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&want, b.job(t, a.Job.Ref())); diff != "" {
+		t.Errorf("stored job (-want +got):\n%s", diff)
+	}
+	request, err := b.Request(t.Context(), a.Job.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(a.Request, request); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	box := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID})
+	if diff := cmp.Diff(a.Sandbox.Spec, box.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if box.State != farm.SandboxQueued || !box.ExpiresAt.Equal(b.clock.Now().Add(3600e9)) || !box.LastUsedAt.Equal(b.clock.Now()) {
+		t.Errorf("sandbox = %+v", box)
+	}
+	events, err := b.Events(t.Context(), a.Job.Ref(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]farm.Event{{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}}, events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	second := b.accept(t, Execute(a.Sandbox.ID))
+	if second.Ready {
+		t.Error("a job behind the create job is ready")
+	}
+	for job, want := range map[*farm.Job]int{out.Job: 1, second.Job: 2} {
+		if got, err := b.Position(t.Context(), job); err != nil || got != want {
+			t.Errorf("Position(%s) = %d, %v; want %d", job.Kind, got, err, want)
+		}
+	}
+	tenants, err := b.Tenants(t.Context())
+	if diff := cmp.Diff([]string{Tenant}, tenants); err != nil || diff != "" {
+		t.Errorf("Tenants = %v, %v", tenants, err)
+	}
+}
+
+func acceptAgainIsTheSame(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	b.accept(t, a)
+	again := b.accept(t, a) // what a client does when the answer got lost
+	if again.Existing || !again.Ready {
+		t.Errorf("second call: Existing %v, Ready %v; want the same answer as the first", again.Existing, again.Ready)
+	}
+	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val(); n != 1 {
+		t.Errorf("the line has %d jobs, want 1", n)
+	}
+}
+
+// acceptBySandboxState tries every kind of job on a sandbox in every state.
+func acceptBySandboxState(t *testing.T, factory Factory) {
+	for _, state := range farm.SandboxStates() {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, factory)
+			box := b.box(t, state)
+			interrupt := Read(box.ID)
+			interrupt.Job.Kind = farm.KindInterrupt
+			for name, a := range map[string]store.Accept{"execute": Execute(box.ID), "read": Read(box.ID), "interrupt": interrupt} {
+				want := farm.CodeConflict
+				if state == farm.SandboxReady || state == farm.SandboxBusy || (state.Accepts() && name == "execute") {
+					want = ""
+				}
+				_, err := b.Accept(t.Context(), a)
+				wantCode(t, name, err, want)
+				if _, found := b.Job(t.Context(), a.Job.Ref()); (found == nil) != (err == nil) {
+					t.Errorf("%s: accepted %v, record %v", name, err, found)
+				}
+			}
+			_, err := b.Accept(t.Context(), CloseJob(box.ID))
+			if state.To(farm.SandboxClosing) {
+				wantCode(t, "close", err, "")
+				if got := b.sandbox(t, box); got.State != farm.SandboxClosing || got.Reason != "asked for" {
+					t.Errorf("after close the sandbox is %s, reason %q", got.State, got.Reason)
+				}
+			} else {
+				wantCode(t, "close", err, farm.CodeConflict)
+			}
+		})
+	}
+}
+
+func closeTwiceIsOneJob(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	first := b.accept(t, CloseJob(box.ID))
+	second := b.accept(t, CloseJob(box.ID))
+	if !first.Ready || !second.Existing || second.Job.ID != first.Job.ID {
+		t.Errorf("first %s ready %v, second %s existing %v", first.Job.ID, first.Ready, second.Job.ID, second.Existing)
+	}
+	job := b.claim(t, first.Job.Ref(), "w").Job
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed}); err != nil {
+		t.Fatal(err)
+	}
+	b.finish(t, job, farm.JobCompleted)
+	third := b.accept(t, CloseJob(box.ID))
+	if !third.Existing || third.Ready || third.Job.ID != first.Job.ID {
+		t.Errorf("closing a closed sandbox: job %s existing %v ready %v", third.Job.ID, third.Existing, third.Ready)
+	}
+}
+
+func waitingLimit(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxWaiting = 3 })
+	box := b.box(t, farm.SandboxReady)
+	first := b.accept(t, Execute(box.ID))
+	b.claim(t, first.Job.Ref(), "w") // runs, so it does not wait
+	for range 3 {
+		b.accept(t, Execute(box.ID))
+	}
+	_, err := b.Accept(t.Context(), Execute(box.ID))
+	wantCode(t, "one more than may wait", err, farm.CodeExhausted)
+	b.accept(t, Read(box.ID)) // does not wait in line
+}
+
+func queuedLimit(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxQueued = 3 })
+	box := b.box(t, farm.SandboxReady)
+	var jobs []*farm.Job
+	for range 3 {
+		jobs = append(jobs, b.accept(t, Execute(box.ID)).Job)
+	}
+	_, err := b.Accept(t.Context(), Create())
+	wantCode(t, "one more than may be open", err, farm.CodeExhausted)
+	b.finish(t, b.claim(t, jobs[0].Ref(), "w").Job, farm.JobCompleted)
+	b.accept(t, Create())
+	b.accept(t, CloseJob(box.ID)) // what frees things is always taken
+}
+
+func idempotencyKey(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	a.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "f"}
+	first := b.accept(t, a)
+	again := Create()
+	again.Idempotency = a.Idempotency
+	second := b.accept(t, again)
+	if !second.Existing || second.Job.ID != first.Job.ID || second.Sandbox == nil || second.Sandbox.ID != a.Sandbox.ID {
+		t.Errorf("second call gave %+v", second)
+	}
+	if _, err := b.Sandbox(t.Context(), farm.Ref{Tenant: Tenant, ID: again.Sandbox.ID}); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("the second call made a sandbox: %v", err)
+	}
+	other := Create()
+	other.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "g"}
+	_, err := b.Accept(t.Context(), other)
+	wantCode(t, "same key, another request", err, farm.CodeConflict)
+	foreign := Create()
+	foreign.Job.Tenant, foreign.Sandbox.Tenant, foreign.Idempotency = "other", "other", a.Idempotency
+	if out := b.accept(t, foreign); out.Existing {
+		t.Error("another tenant's key was found")
+	}
+}
+
+func idempotencyRace(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	const callers = 50
+	ids, fresh := make([]string, callers), make([]bool, callers)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			a := Execute(box.ID)
+			a.Idempotency = &store.Idempotency{Key: "one", Fingerprint: "f"}
+			out, err := b.Accept(t.Context(), a)
+			if err != nil {
+				t.Errorf("Accept = %v", err)
+				return
+			}
+			ids[i], fresh[i] = out.Job.ID, !out.Existing
+		})
+	}
+	wg.Wait()
+	made := 0
+	for i := range callers {
+		if ids[i] != ids[0] {
+			t.Errorf("caller %d got job %s, caller 0 %s", i, ids[i], ids[0])
+		}
+		if fresh[i] {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d callers made a job, want 1", made)
+	}
+	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 1 {
+		t.Errorf("the line has %d jobs, want 1", n)
+	}
+}
+
+func foreignIDsFindNothing(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	job := b.accept(t, Execute(box.ID)).Job
+	ctx, jobRef, boxRef := t.Context(), farm.Ref{Tenant: "other", ID: job.ID}, farm.Ref{Tenant: "other", ID: box.ID}
+	intruder := Execute(box.ID)
+	intruder.Job.Tenant = "other"
+	for name, call := range map[string]func() error{
+		"Job":           func() error { _, err := b.Job(ctx, jobRef); return err },
+		"Request":       func() error { _, err := b.Request(ctx, jobRef); return err },
+		"Claim":         func() error { _, err := b.Claim(ctx, jobRef, "w"); return err },
+		"Finish":        func() error { _, err := b.Finish(ctx, store.Finish{Ref: jobRef, State: farm.JobFailed}); return err },
+		"Force":         func() error { _, err := b.Force(ctx, jobRef, farm.JobLost, nil); return err },
+		"Cancel":        func() error { _, _, err := b.Cancel(ctx, jobRef); return err },
+		"Leave":         func() error { _, err := b.Leave(ctx, jobRef, 1); return err },
+		"Checkpoint":    func() error { return b.Checkpoint(ctx, jobRef, 1, nil) },
+		"AppendEvents":  func() error { return b.AppendEvents(ctx, jobRef, []farm.Event{{Name: farm.EventStdout}}) },
+		"Route":         func() error { _, err := b.Route(ctx, jobRef); return err },
+		"Sandbox":       func() error { _, err := b.Sandbox(ctx, boxRef); return err },
+		"UpdateSandbox": func() error { _, err := b.UpdateSandbox(ctx, boxRef, store.SandboxPatch{}); return err },
+		"MoveSandbox":   func() error { _, err := b.MoveSandbox(ctx, store.Move{Ref: boxRef, To: farm.SandboxBusy}); return err },
+		"Accept":        func() error { _, err := b.Accept(ctx, intruder); return err },
+		"Artifact":      func() error { _, err := b.Artifact(ctx, jobRef); return err },
+	} {
+		wantCode(t, name, call(), farm.CodeNotFound)
+	}
+	if got := b.job(t, job.Ref()); got.State != farm.JobQueued {
+		t.Errorf("the job is %s after foreign calls", got.State)
+	}
+}

@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func leaveFreesTheLine(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	used := b.sandbox(t, box).LastUsedAt
+	background := store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindCommand, SandboxID: box.ID},
+		Request: &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 100"}, Background: true}},
+	}
+	b.clock.forward(time.Minute)
+	ref := b.accept(t, background).Job.Ref()
+	c := b.claim(t, ref, "w")
+	second := b.accept(t, Read(box.ID)).Job // inline: not in the line
+	if _, err := b.Leave(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("Leave of another attempt = %v, want ErrFenced", err)
+	}
+	if next, err := b.Leave(t.Context(), ref, 1); err != nil || next != nil {
+		t.Errorf("Leave = %v, %v; want nothing next", next, err)
+	}
+	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
+		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command is no use", got.State, got.LastUsedAt, used)
+	}
+	out := b.accept(t, Execute(box.ID))
+	if !out.Ready {
+		t.Error("the job behind a background command is not ready")
+	}
+	b.claim(t, out.Job.Ref(), "w")
+	b.finish(t, c.Job, farm.JobCompleted)
+	if got := b.sandbox(t, box); got.State != farm.SandboxBusy {
+		t.Errorf("the end of the background command made the sandbox %s under a running job", got.State)
+	}
+	if head, err := b.Head(t.Context(), box); err != nil || head != out.Job.ID {
+		t.Errorf("head = %q, %v; want %s", head, err, out.Job.ID)
+	}
+	b.claim(t, second.Ref(), "w")
+}
+
+func cancelQueued(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	first, second, third := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
+	job, next, err := b.Cancel(t.Context(), second.Ref())
+	if err != nil || next != nil || job.State != farm.JobCanceled || job.FinishedAt.IsZero() {
+		t.Errorf("Cancel in the middle = %+v, %v, %v", job, next, err)
+	}
+	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
+		t.Errorf("claim of a canceled job = %v", err)
+	}
+	if _, next, err = b.Cancel(t.Context(), first.Ref()); err != nil || next == nil || *next != third.Ref() {
+		t.Errorf("Cancel of the head: next %v, %v; want %s", next, err, third.ID)
+	}
+	if again, next, err := b.Cancel(t.Context(), first.Ref()); err != nil || next != nil || again.State != farm.JobCanceled {
+		t.Errorf("second Cancel = %+v, %v, %v", again, next, err)
+	}
+	events, err := b.Events(t.Context(), second.Ref(), "", 0)
+	if err != nil || len(events) != 2 || events[1].State != farm.JobCanceled {
+		t.Errorf("events = %+v, %v", events, err)
+	}
+}
+
+func cancelRunning(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	cancels, err := b.Cancels(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancels.Close()
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	c := b.claim(t, ref, "w")
+	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || asked {
+		t.Errorf("CancelRequested before = %v, %v", asked, err)
+	}
+	job, next, err := b.Cancel(t.Context(), ref)
+	if err != nil || next != nil || job.State != farm.JobRunning {
+		t.Errorf("Cancel = %+v, %v, %v", job, next, err)
+	}
+	select {
+	case got := <-cancels.C():
+		if got != ref {
+			t.Errorf("heard of %+v, want %+v", got, ref)
+		}
+	case <-time.After(patience):
+		t.Error("no cancel was heard")
+	}
+	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || !asked {
+		t.Errorf("CancelRequested = %v, %v", asked, err)
+	}
+	if again := b.claim(t, ref, "w"); !again.Cancel || again.Job.Attempt != c.Job.Attempt+1 {
+		t.Errorf("a takeover does not learn of the cancel: %+v", again)
+	}
+}
+
+// cancelRacesWithClaim lets a cancel and a claim meet many times: either the job never starts, or its worker is asked.
+func cancelRacesWithClaim(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for range 50 {
+		ref := b.accept(t, Execute(box.ID)).Job.Ref()
+		var wg sync.WaitGroup
+		var claimed *store.Claim
+		wg.Go(func() {
+			c, err := b.Claim(t.Context(), ref, "w")
+			if err != nil && !errors.Is(err, store.ErrNotClaimable) {
+				t.Errorf("Claim = %v", err)
+			}
+			claimed = c
+		})
+		wg.Go(func() {
+			if _, _, err := b.Cancel(t.Context(), ref); err != nil {
+				t.Errorf("Cancel = %v", err)
+			}
+		})
+		wg.Wait()
+		job := b.job(t, ref)
+		asked, err := b.CancelRequested(t.Context(), ref)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case claimed == nil && job.State != farm.JobCanceled:
+			t.Fatalf("not claimed, and %s", job.State)
+		case claimed != nil && (job.State != farm.JobRunning || !asked):
+			t.Fatalf("claimed, and %s, asked %v", job.State, asked)
+		case claimed != nil:
+			b.finish(t, claimed.Job, farm.JobCanceled)
+		}
+	}
+}
+
+func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	b.accept(t, a)
+	waiting := b.accept(t, Execute(a.Sandbox.ID)).Job
+	_, end, err := b.CancelEnd(t.Context(), a.Job.Ref())
+	box := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+	if err != nil || end.Sandbox == nil || *end.Sandbox != box {
+		t.Errorf("CancelEnd = %+v, %v", end, err)
+	}
+	if got := b.sandbox(t, box); got.State != farm.SandboxClosed || got.Reason == "" {
+		t.Errorf("sandbox is %s, reason %q", got.State, got.Reason)
+	}
+	left, err := b.Drain(t.Context(), box)
+	if diff := cmp.Diff([]farm.Ref{waiting.Ref()}, left); err != nil || diff != "" {
+		t.Errorf("Drain = %v, %v", left, err)
+	}
+
+	lost := Create()
+	b.accept(t, lost)
+	b.claim(t, lost.Job.Ref(), "w")
+	lostBox := farm.Ref{Tenant: Tenant, ID: lost.Sandbox.ID}
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: lostBox, To: farm.SandboxStarting}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Force(t.Context(), lost.Job.Ref(), farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "worker gone"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sandbox(t, lostBox); got.State != farm.SandboxLost || got.Reason != "worker gone" {
+		t.Errorf("sandbox of a lost creation is %s, reason %q", got.State, got.Reason)
+	}
+}
+
+func checkpoints(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	c := b.claim(t, ref, "w")
+	if data, err := b.LoadCheckpoint(t.Context(), ref); err != nil || data != nil {
+		t.Errorf("checkpoint before any = %q, %v", data, err)
+	}
+	want := []byte("offset\x00\xff")
+	if err := b.Checkpoint(t.Context(), ref, 1, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Checkpoint(t.Context(), ref, 2, []byte("x")); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("checkpoint of another attempt = %v", err)
+	}
+	data, err := b.LoadCheckpoint(t.Context(), ref)
+	if diff := cmp.Diff(want, data); err != nil || diff != "" {
+		t.Errorf("checkpoint = %q, %v", data, err)
+	}
+	b.finish(t, c.Job, farm.JobCompleted)
+	if data, err := b.LoadCheckpoint(t.Context(), ref); err != nil || data != nil {
+		t.Errorf("checkpoint of a finished job = %q, %v", data, err)
+	}
+}
+
+func drainInOrder(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	want := []farm.Ref{
+		b.accept(t, Execute(box.ID)).Job.Ref(), b.accept(t, Read(box.ID)).Job.Ref(), b.accept(t, Execute(box.ID)).Job.Ref(),
+	}
+	b.claim(t, want[0], "w")
+	got, err := b.Drain(t.Context(), box)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Drain (-want +got), %v:\n%s", err, diff)
+	}
+	for _, ref := range got {
+		if _, err := b.Force(t.Context(), ref, farm.JobCanceled, nil); err != nil {
+			t.Errorf("Force(%s) = %v", ref.ID, err)
+		}
+	}
+	if got, err := b.Drain(t.Context(), box); err != nil || len(got) != 0 {
+		t.Errorf("Drain after that = %v, %v", got, err)
+	}
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: want[0], Attempt: 1, State: farm.JobCompleted}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("Finish of a forced job = %v, want ErrFenced", err)
+	}
+}

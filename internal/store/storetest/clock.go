@@ -1,0 +1,28 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+)
+
+// clock is a time that the test moves.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Now().UTC().Truncate(time.Microsecond)} }
+
+// Now gives the time.
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) forward(d time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+	return c.at
+}

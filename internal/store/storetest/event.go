@@ -1,0 +1,158 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func stdout(id, text string) farm.Event {
+	return farm.Event{ID: id, Name: farm.EventStdout, Text: text}
+}
+
+func eventsOnceAndInOrder(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	job := b.claim(t, ref, "w").Job
+	ctx := t.Context()
+	for _, part := range [][]farm.Event{
+		{stdout("3-0", "a"), stdout("5-0", "b")},
+		{stdout("3-0", "a"), stdout("5-0", "b"), stdout("5-1", "c")}, // a takeover replays
+		{stdout("", "d"), stdout("", "e")},
+		{stdout("10-0", "f"), stdout("9-0", "too old")},
+	} {
+		if err := b.AppendEvents(ctx, ref, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: job.Attempt, State: farm.JobCompleted, LastEvent: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.AppendEvents(ctx, ref, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
+		t.Errorf("late events = %v, want them left out", err)
+	}
+	want := []farm.Event{
+		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued},
+		{ID: "0-2", Name: farm.EventState, State: farm.JobRunning},
+		stdout("3-0", "a"), stdout("5-0", "b"), stdout("5-1", "c"), stdout("5-2", "d"), stdout("5-3", "e"), stdout("10-0", "f"),
+		{ID: "11-0", Name: farm.EventState, State: farm.JobCompleted},
+	}
+	got, err := b.Events(ctx, ref, "", 0)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("events (-want +got), %v:\n%s", err, diff)
+	}
+	for after, from := range map[string]int{"0-2": 2, "5-1": 5, "5": 4, "7-9": 7, "11-0": 9} {
+		got, err := b.Events(ctx, ref, after, 2)
+		if err != nil {
+			t.Errorf("Events after %s = %v", after, err)
+		}
+		if diff := cmp.Diff(want[from:min(from+2, len(want))], got); diff != "" && len(got)+len(want[from:]) > 0 {
+			t.Errorf("events after %s (-want +got):\n%s", after, diff)
+		}
+	}
+	for _, bad := range []string{"x", "-", "1-", "-1", "1-2-3", "+1", "99999999999999999999", strings.Repeat("9", 300)} {
+		_, err := b.Events(ctx, ref, bad, 0)
+		wantCode(t, "after "+bad, err, farm.CodeInvalid)
+	}
+}
+
+// watchMissesNothing lets many readers follow a job by Watch and Events alone while it writes: each sees all of it.
+func watchMissesNothing(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	const readers, events = 20, 200
+	var wg sync.WaitGroup
+	follow := func() {
+		w, err := b.Watch(t.Context(), ref.ID)
+		if err != nil {
+			t.Errorf("Watch = %v", err)
+			return
+		}
+		defer w.Close()
+		after, seen := "", 0
+		for {
+			got, err := b.Events(t.Context(), ref, after, 0)
+			if err != nil {
+				t.Errorf("Events = %v", err)
+				return
+			}
+			for _, e := range got {
+				after = e.ID
+				seen++
+				if e.State.Final() {
+					if want := events + 3; seen != want {
+						t.Errorf("saw %d events, want %d", seen, want)
+					}
+					return
+				}
+			}
+			select {
+			case <-w.C():
+			case <-time.After(patience):
+				t.Errorf("no signal behind event %s", after)
+				return
+			}
+		}
+	}
+	for range readers / 2 {
+		wg.Go(follow)
+	}
+	wg.Go(func() {
+		c, err := b.Claim(t.Context(), ref, "w")
+		if err != nil {
+			t.Errorf("Claim = %v", err)
+			return
+		}
+		for i := range events {
+			if err := b.AppendEvents(t.Context(), ref, []farm.Event{stdout(fmt.Sprintf("%d-0", i+1), "x")}); err != nil {
+				t.Errorf("AppendEvents = %v", err)
+			}
+		}
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted, LastEvent: events}); err != nil {
+			t.Errorf("Finish = %v", err)
+		}
+	})
+	for range readers / 2 {
+		wg.Go(follow) // these come in the middle
+	}
+	wg.Wait()
+}
+
+func watchLeavesNothing(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var wg sync.WaitGroup
+	for reader := range 20 {
+		wg.Go(func() {
+			for i := range 20 {
+				w, err := b.Watch(t.Context(), fmt.Sprintf("job_%d", (reader+i)%5))
+				if err != nil {
+					t.Errorf("Watch = %v", err)
+					return
+				}
+				w.Close()
+				w.Close()
+			}
+		})
+	}
+	wg.Wait()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		channels, err := b.rdb.PubSubChannels(t.Context(), b.prefix+"w:*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{b.prefix + "w:"}, channels); diff == "" {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("subscriptions that are left (-want +got):\n%s", diff)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func claimAndFinish(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	a := Execute(box.ID)
+	b.accept(t, a)
+	second := b.accept(t, Execute(box.ID)).Job
+	b.clock.forward(1500 * time.Microsecond)
+	c := b.claim(t, a.Job.Ref(), "w1")
+	if c.Job.State != farm.JobRunning || c.Job.Attempt != 1 || c.Job.Worker != "w1" || c.Job.Timings.QueueMS != 1.5 || !c.Job.StartedAt.Equal(b.clock.Now()) {
+		t.Errorf("claimed job = %+v", c.Job)
+	}
+	if diff := cmp.Diff(a.Request, c.Request); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
+	if c.Sandbox == nil || c.Sandbox.State != farm.SandboxBusy || c.Sandbox.Node != "n1" || c.Cancel {
+		t.Errorf("claim = %+v", c)
+	}
+	if got, err := b.Position(t.Context(), second); err != nil || got != 1 {
+		t.Errorf("Position behind the running job = %d, %v; want 1", got, err)
+	}
+	end := b.clock.forward(time.Second)
+	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: "1\n", ExecutionCount: 1}}
+	f := store.Finish{
+		Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: result, Timings: farm.Timings{RunMS: 3.4, UploadMS: 0.2}, LastEvent: 7,
+	}
+	next, err := b.Finish(t.Context(), f)
+	if err != nil || next == nil || *next != second.Ref() {
+		t.Fatalf("Finish = %v, %v; want next %s", next, err, second.ID)
+	}
+	if _, err := b.Finish(t.Context(), f); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("second Finish = %v, want ErrFenced", err)
+	}
+	job := b.job(t, a.Job.Ref())
+	if diff := cmp.Diff(result, job.Result); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	if job.State != farm.JobCompleted || !job.FinishedAt.Equal(end) || job.Timings != (farm.Timings{QueueMS: 1.5, RunMS: 3.4, UploadMS: 0.2}) {
+		t.Errorf("finished job = %+v", job)
+	}
+	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(end) {
+		t.Errorf("sandbox after the job: %s, last used %v, want ready, %v", got.State, got.LastUsedAt, end)
+	}
+	if last, err := b.LastEvent(t.Context(), a.Job.Ref()); err != nil || last != "8-0" {
+		t.Errorf("last event = %q, %v; want 8-0", last, err)
+	}
+}
+
+func claimOnlyWhatIsReady(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	first, second := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
+	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
+		t.Errorf("claim out of turn = %v, want ErrNotClaimable", err)
+	}
+	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
+		t.Fatal(err)
+	}
+	c := b.claim(t, first.Ref(), "w1")
+	if _, err := b.Claim(t.Context(), first.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
+		t.Errorf("claim from a live worker = %v, want ErrNotClaimable", err)
+	}
+	b.finish(t, c.Job, farm.JobCompleted)
+	if _, err := b.Claim(t.Context(), first.Ref(), "w1"); !errors.Is(err, store.ErrNotClaimable) {
+		t.Errorf("claim of a final job = %v, want ErrNotClaimable", err)
+	}
+}
+
+func takeover(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
+		t.Fatal(err)
+	}
+	first := b.claim(t, ref, "w1")
+	events, err := b.LastEvent(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.clock.forward(time.Minute)
+	if err := b.Goodbye(t.Context(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	second := b.claim(t, ref, "w2")
+	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || !second.Job.StartedAt.Equal(first.Job.StartedAt) || second.Job.Timings != first.Job.Timings {
+		t.Errorf("taken over = %+v, first = %+v", second.Job, first.Job)
+	}
+	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 {
+		t.Errorf("claim by the same worker has attempt %d, want 3", again.Job.Attempt)
+	}
+	if last, err := b.LastEvent(t.Context(), ref); err != nil || last != events {
+		t.Errorf("a takeover appended an event: %q, before %q (%v)", last, events, err)
+	}
+	for attempt := range 3 {
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted}); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("Finish of attempt %d = %v, want ErrFenced", attempt, err)
+		}
+	}
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: 3, State: farm.JobCompleted}); err != nil {
+		t.Errorf("Finish of the last attempt = %v", err)
+	}
+}
+
+// jobTransitions tries every state after every state, by Finish and by Force, against the table.
+func jobTransitions(t *testing.T, factory Factory) {
+	for _, from := range farm.JobStates() {
+		for _, to := range farm.JobStates() {
+			for _, how := range []string{"finish", "force"} {
+				t.Run(string(from)+"/"+string(to)+"/"+how, func(t *testing.T) {
+					t.Parallel()
+					b := setup(t, factory)
+					job := b.jobIn(t, from)
+					var err error
+					if how == "finish" {
+						_, err = b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: to})
+					} else {
+						_, err = b.Force(t.Context(), job.Ref(), to, &farm.JobError{Code: farm.CodeUnavailable, Message: "gone"})
+					}
+					allowed := from.To(to) && to.Final()
+					if how == "force" && from.Final() && to.Final() {
+						allowed = true // and changes nothing
+					}
+					if (err == nil) != allowed {
+						t.Errorf("%s → %s by %s: error %v, allowed %v", from, to, how, err, allowed)
+					}
+					want := from
+					if allowed && !from.Final() {
+						want = to
+					}
+					if got := b.job(t, job.Ref()); got.State != want {
+						t.Errorf("job is %s, want %s", got.State, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// jobIn makes a job in a state.
+func (b *bundle) jobIn(t *testing.T, state farm.JobState) *farm.Job {
+	t.Helper()
+	box := b.box(t, farm.SandboxReady)
+	job := b.accept(t, Execute(box.ID)).Job
+	if state == farm.JobQueued {
+		return job
+	}
+	job = b.claim(t, job.Ref(), "w").Job
+	if state != farm.JobRunning {
+		b.finish(t, job, state)
+	}
+	return b.job(t, job.Ref())
+}
+
+func sandboxTransitions(t *testing.T, factory Factory) {
+	for _, from := range farm.SandboxStates() {
+		for _, to := range farm.SandboxStates() {
+			t.Run(string(from)+"/"+string(to), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, factory)
+				ref := b.box(t, from)
+				box, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: to, Reason: "because", Container: "c1"})
+				if !from.To(to) {
+					if !errors.Is(err, store.ErrMove) || farm.CodeOf(err) != farm.CodeConflict {
+						t.Errorf("move = %v, want ErrMove with a conflict", err)
+					}
+					if got := b.sandbox(t, ref); got.State != from || got.Reason != "" {
+						t.Errorf("a refused move left %s, reason %q", got.State, got.Reason)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("move = %v", err)
+				}
+				if box.State != to || box.Reason != "because" || box.Container != "c1" || box.ClosedAt.IsZero() == to.Final() {
+					t.Errorf("sandbox = %+v", box)
+				}
+				if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:sbx:"+ref.ID).Val(); (ttl > 0) != to.Final() {
+					t.Errorf("record expires in %v", ttl)
+				}
+			})
+		}
+	}
+}
+
+// lineKeepsOrder runs 500 jobs that come from many callers through one sandbox: never two at once, in the order of the line.
+func lineKeepsOrder(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	const callers, each = 10, 50
+	tasks := make(chan farm.Ref, callers*each)
+	var accepting sync.WaitGroup
+	for caller := range callers {
+		accepting.Go(func() {
+			for range each {
+				a := Execute(box.ID)
+				a.Job.TimeoutSeconds = caller + 1 // who sent it
+				out, err := b.Accept(t.Context(), a)
+				if err != nil {
+					t.Errorf("Accept = %v", err)
+					return
+				}
+				if out.Ready {
+					tasks <- out.Job.Ref()
+				}
+			}
+		})
+	}
+	var mu sync.Mutex
+	var ran []string
+	atOnce := 0
+	var working sync.WaitGroup
+	for range 4 {
+		working.Go(func() {
+			for ref := range tasks {
+				c, err := b.Claim(t.Context(), ref, "w")
+				if err != nil {
+					t.Errorf("Claim = %v", err)
+					return
+				}
+				mu.Lock()
+				if atOnce++; atOnce > 1 {
+					t.Errorf("%d jobs run at once", atOnce)
+				}
+				ran = append(ran, ref.ID)
+				mu.Unlock()
+				mu.Lock()
+				atOnce--
+				mu.Unlock()
+				next, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted})
+				if err != nil {
+					t.Errorf("Finish = %v", err)
+					return
+				}
+				if next != nil {
+					tasks <- *next
+				}
+			}
+		})
+	}
+	accepting.Wait()
+	deadline := time.Now().Add(patience)
+	for {
+		mu.Lock()
+		n := len(ran)
+		mu.Unlock()
+		if n == callers*each || time.Now().After(deadline) || t.Failed() {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := b.waitHeadless(t, box); err != nil {
+		t.Error(err)
+	}
+	close(tasks)
+	working.Wait()
+	if len(ran) != callers*each {
+		t.Fatalf("%d jobs ran, want %d", len(ran), callers*each)
+	}
+	var accepted []string
+	for page := ""; ; {
+		jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID, Kind: farm.KindExecute}, store.Page{Limit: 100, Cursor: page})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range jobs {
+			accepted = append([]string{job.ID}, accepted...)
+		}
+		if page = next; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(accepted, ran); diff != "" {
+		t.Errorf("jobs did not run in the order they were accepted (-accepted +ran):\n%s", diff)
+	}
+}
+
+// waitHeadless waits until the sandbox's line is empty.
+func (b *bundle) waitHeadless(t *testing.T, box farm.Ref) error {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		head, err := b.Head(t.Context(), box)
+		if err != nil || head == "" {
+			return err
+		}
+	}
+	return errors.New("the line did not become empty")
+}

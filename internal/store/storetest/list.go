@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// jobsPageWhileInserting pages through a list that grows: what was there at the start comes once, in order.
+func jobsPageWhileInserting(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	var want []string
+	for range 25 {
+		want = append(want, b.accept(t, Execute(box.ID)).Job.ID)
+	}
+	b.accept(t, Read(box.ID)) // hidden: not in the list
+	slices.Reverse(want)
+	for name, f := range map[string]store.JobFilter{"all": {Kind: farm.KindExecute}, "of sandbox": {SandboxID: box.ID, Kind: farm.KindExecute}} {
+		var got []string
+		pages := 0
+		for cursor := ""; ; pages++ {
+			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 7, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(jobs) > 7 {
+				t.Errorf("%s: a page of %d", name, len(jobs))
+			}
+			for _, job := range jobs {
+				got = append(got, job.ID)
+			}
+			if cursor = next; next == "" {
+				break
+			}
+			b.accept(t, Execute(box.ID))
+		}
+		if diff := cmp.Diff(want, got[len(got)-len(want):]); diff != "" {
+			t.Errorf("%s in %d pages (-want +got):\n%s", name, pages, diff)
+		}
+		want = nil
+		for cursor := ""; ; { // the second filter starts from what is there now
+			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 200, Cursor: cursor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range jobs {
+				want = append(want, job.ID)
+			}
+			if cursor = next; next == "" {
+				break
+			}
+		}
+	}
+}
+
+func jobsFilter(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	one, two := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxReady)
+	queued := b.accept(t, Execute(one.ID)).Job
+	done := b.accept(t, Execute(two.ID)).Job
+	b.finish(t, b.claim(t, done.Ref(), "w").Job, farm.JobCompleted)
+	for name, test := range map[string]struct {
+		filter store.JobFilter
+		want   []string
+	}{
+		"state":             {store.JobFilter{State: farm.JobQueued}, []string{queued.ID}},
+		"state and kind":    {store.JobFilter{State: farm.JobCompleted, Kind: farm.KindExecute}, []string{done.ID}},
+		"sandbox":           {store.JobFilter{SandboxID: one.ID, Kind: farm.KindExecute}, []string{queued.ID}},
+		"sandbox and state": {store.JobFilter{SandboxID: one.ID, State: farm.JobFailed}, nil},
+		"unknown sandbox":   {store.JobFilter{SandboxID: "sbx_x"}, nil},
+	} {
+		jobs, next, err := b.Jobs(t.Context(), Tenant, test.filter, store.Page{})
+		var got []string
+		for _, job := range jobs {
+			got = append(got, job.ID)
+		}
+		if diff := cmp.Diff(test.want, got); err != nil || next != "" || diff != "" {
+			t.Errorf("%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
+		}
+	}
+	if jobs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{}); err != nil || len(jobs) != 0 {
+		t.Errorf("another tenant sees %d jobs, %v", len(jobs), err)
+	}
+}
+
+func sandboxesFilter(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ready, closed := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxClosed)
+	labels := map[string]string{"team": "b", "x": "y"}
+	if _, err := b.UpdateSandbox(t.Context(), ready, store.SandboxPatch{Labels: &labels}); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		filter store.SandboxFilter
+		want   []string
+	}{
+		"all":          {store.SandboxFilter{}, []string{closed.ID, ready.ID}},
+		"states":       {store.SandboxFilter{States: []farm.SandboxState{farm.SandboxClosed, farm.SandboxLost}}, []string{closed.ID}},
+		"label":        {store.SandboxFilter{Labels: map[string]string{"team": "b"}}, []string{ready.ID}},
+		"other label":  {store.SandboxFilter{Labels: map[string]string{"team": "b", "x": "z"}}, nil},
+		"no such name": {store.SandboxFilter{Labels: map[string]string{"absent": ""}}, nil},
+	} {
+		boxes, next, err := b.Sandboxes(t.Context(), Tenant, test.filter, store.Page{Limit: 10})
+		var got []string
+		for _, box := range boxes {
+			got = append(got, box.ID)
+		}
+		if diff := cmp.Diff(test.want, got); err != nil || next != "" || diff != "" {
+			t.Errorf("%s (-want +got), next %q, %v:\n%s", name, next, err, diff)
+		}
+	}
+	open, err := b.OpenSandboxes(t.Context(), Tenant)
+	if err != nil || len(open) != 1 || open[0].ID != ready.ID {
+		t.Errorf("OpenSandboxes = %v, %v", open, err)
+	}
+}
+
+func badCursor(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for _, cursor := range []string{"!", "-1", "0", "zzzzzzzzzzzzzzzzzzzz", "1 OR 1"} {
+		page := store.Page{Cursor: cursor}
+		_, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, page)
+		wantCode(t, "jobs at "+cursor, err, farm.CodeInvalid)
+		_, _, err = b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{}, page)
+		wantCode(t, "sandboxes at "+cursor, err, farm.CodeInvalid)
+		_, _, err = b.Artifacts(t.Context(), Tenant, store.ArtifactFilter{}, page)
+		wantCode(t, "artifacts at "+cursor, err, farm.CodeInvalid)
+	}
+}

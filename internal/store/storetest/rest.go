@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func artifacts(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx, now := t.Context(), b.clock.Now()
+	var all []farm.Artifact
+	for i := range 3 {
+		all = append(all, farm.Artifact{
+			ID: farm.NewID(farm.ArtifactPrefix), Tenant: Tenant, SandboxID: "sbx_1", JobID: "job_" + string(rune('a'+i)), Name: "a.png", Path: "a.png",
+			Size: 3, CreatedAt: now, ExpiresAt: now.Add(time.Duration(i+1) * time.Hour), Key: "k",
+		})
+	}
+	for range 2 { // a takeover adds them again
+		if err := b.AddArtifacts(ctx, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(f store.ArtifactFilter) []farm.Artifact {
+		t.Helper()
+		page, next, err := b.Artifacts(ctx, Tenant, f, store.Page{})
+		if err != nil || next != "" {
+			t.Errorf("Artifacts(%+v): next %q, %v", f, next, err)
+		}
+		out := []farm.Artifact{}
+		for _, a := range page {
+			out = append(out, *a)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"})); diff != "" {
+		t.Errorf("of the sandbox (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(all[1:2], list(store.ArtifactFilter{JobID: "job_b"})); diff != "" {
+		t.Errorf("of a job (-want +got):\n%s", diff)
+	}
+	if got := list(store.ArtifactFilter{JobID: "job_b", SandboxID: "sbx_2"}); len(got) != 0 {
+		t.Errorf("of a job in another sandbox: %v", got)
+	}
+	ref := farm.Ref{Tenant: Tenant, ID: all[0].ID}
+	if got, err := b.Artifact(ctx, ref); err != nil || cmp.Diff(all[0], *got) != "" {
+		t.Errorf("Artifact = %+v, %v", got, err)
+	}
+	b.clock.forward(time.Hour)
+	_, err := b.Artifact(ctx, ref)
+	wantCode(t, "expired artifact", err, farm.CodeNotFound)
+	if got := list(store.ArtifactFilter{}); len(got) != 2 {
+		t.Errorf("%d artifacts are listed behind the end of the first, want 2", len(got))
+	}
+	expired, err := b.ExpiredArtifacts(ctx, Tenant, 10)
+	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
+		t.Errorf("ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
+	}
+	if err := b.DeleteArtifacts(ctx, expired); err != nil {
+		t.Fatal(err)
+	}
+	if expired, err := b.ExpiredArtifacts(ctx, Tenant, 10); err != nil || len(expired) != 0 {
+		t.Errorf("ExpiredArtifacts after that = %v, %v", expired, err)
+	}
+}
+
+func callbacks(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	a := Execute(box.ID)
+	a.Job.CallbackURL = "https://example.com"
+	b.accept(t, a)
+	quiet := b.accept(t, Execute(box.ID)).Job
+	if refs, err := b.Callbacks(t.Context(), Tenant, 10); err != nil || len(refs) != 0 {
+		t.Errorf("Callbacks before the end = %v, %v", refs, err)
+	}
+	job := b.claim(t, a.Job.Ref(), "w").Job
+	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted})
+	if err != nil || !end.Callback {
+		t.Errorf("FinishEnd = %+v, %v; want a callback", end, err)
+	}
+	b.finish(t, b.claim(t, quiet.Ref(), "w").Job, farm.JobCompleted)
+	refs, err := b.Callbacks(t.Context(), Tenant, 10)
+	if diff := cmp.Diff([]farm.Ref{job.Ref()}, refs); err != nil || diff != "" {
+		t.Errorf("Callbacks = %v, %v", refs, err)
+	}
+	if err := b.CallbackDone(t.Context(), job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if refs, err := b.Callbacks(t.Context(), Tenant, 10); err != nil || len(refs) != 0 {
+		t.Errorf("Callbacks after that = %v, %v", refs, err)
+	}
+}
+
+func workers(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx := t.Context()
+	one := farm.Worker{ID: "w1", Node: "n", Images: []farm.Image{{Name: "python", Ref: "a"}, {Name: "node"}}, SeenAt: b.clock.Now()}
+	two := farm.Worker{ID: "w2", Node: "n", Images: []farm.Image{{Name: "python", Ref: "b"}, {Name: "ai"}}, SeenAt: b.clock.Now()}
+	for _, w := range []farm.Worker{two, one, one} {
+		if err := b.Heartbeat(ctx, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Workers(ctx)
+	if diff := cmp.Diff([]farm.Worker{one, two}, got); err != nil || diff != "" {
+		t.Errorf("Workers (-want +got), %v:\n%s", err, diff)
+	}
+	if ttl := b.rdb.TTL(ctx, b.prefix+"worker:w1").Val(); ttl <= 0 || ttl > store.HeartbeatTTL {
+		t.Errorf("a heartbeat lives for %v, want %v", ttl, store.HeartbeatTTL)
+	}
+	images, err := b.Offered(ctx)
+	if diff := cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images); err != nil || diff != "" {
+		t.Errorf("Offered (-want +got), %v:\n%s", err, diff)
+	}
+	if err := b.Goodbye(ctx, "w1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // as if it had expired
+		t.Fatal(err)
+	}
+	for _, id := range []string{"w1", "w2"} {
+		if alive, err := b.Alive(ctx, id); err != nil || alive {
+			t.Errorf("Alive(%s) = %v, %v", id, alive, err)
+		}
+	}
+	if got, err := b.Workers(ctx); err != nil || len(got) != 0 {
+		t.Errorf("Workers = %v, %v", got, err)
+	}
+}
+
+func locks(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx := t.Context()
+	lock := func(owner string, want bool) {
+		t.Helper()
+		if held, err := b.Lock(ctx, "leader", owner, time.Minute); err != nil || held != want {
+			t.Errorf("Lock(%s) = %v, %v; want %v", owner, held, err, want)
+		}
+	}
+	lock("a", true)
+	lock("b", false)
+	lock("a", true) // renewed
+	if ttl := b.rdb.PTTL(ctx, b.prefix+"lock:leader").Val(); ttl <= 0 || ttl > time.Minute {
+		t.Errorf("the lock is held for %v", ttl)
+	}
+	if err := b.Unlock(ctx, "leader", "b"); err != nil {
+		t.Error(err)
+	}
+	lock("b", false)
+	if err := b.Unlock(ctx, "leader", "a"); err != nil {
+		t.Error(err)
+	}
+	lock("b", true)
+}
+
+func openRoutes(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	running, waiting, inline := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job, b.accept(t, Read(box.ID)).Job
+	b.claim(t, running.Ref(), "w9")
+	fresh := Create()
+	b.accept(t, fresh)
+	routes, next, err := b.OpenRoutes(t.Context(), Tenant, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []store.Route{
+		{
+			Ref: running.Ref(), Kind: farm.KindExecute, State: farm.JobRunning, Attempt: 1, Worker: "w9", CreatedAt: running.CreatedAt,
+			TimeoutSeconds: 30, Head: true, SandboxID: box.ID, SandboxState: farm.SandboxBusy, Node: "n1",
+		},
+		{
+			Ref: inline.Ref(), Kind: farm.KindFile, State: farm.JobQueued, CreatedAt: inline.CreatedAt, Inline: true, SandboxID: box.ID,
+			SandboxState: farm.SandboxBusy, Node: "n1",
+		},
+		{
+			Ref: fresh.Job.Ref(), Kind: farm.KindCreate, State: farm.JobQueued, CreatedAt: inline.CreatedAt, Queue: farm.QueueCPU, TimeoutSeconds: 60,
+			Head: true, SandboxID: fresh.Sandbox.ID, SandboxState: farm.SandboxQueued,
+		},
+	}
+	if diff := cmp.Diff(want, routes); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if routes, next, err = b.OpenRoutes(t.Context(), Tenant, next); err != nil || len(routes) != 0 || next != "" {
+		t.Errorf("behind the end: %v, %q, %v", routes, next, err)
+	}
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxLost}); err != nil {
+		t.Fatal(err)
+	}
+	routes, _, err = b.OpenRoutes(t.Context(), Tenant, "")
+	if err != nil || len(routes) != 4 || routes[1].Ref != waiting.Ref() || routes[1].SandboxState != farm.SandboxLost {
+		t.Errorf("with a lost sandbox the waiting job is due too: %+v, %v", routes, err)
+	}
+}

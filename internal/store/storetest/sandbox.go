@@ -1,0 +1,166 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// deadlines compares the index of deadlines with farm.Sandbox.Deadline after each thing that moves it.
+func deadlines(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ctx := t.Context()
+	check := func(what string) {
+		t.Helper()
+		deadline := b.sandbox(t, box).Deadline()
+		before := b.clock.Now()
+		for _, test := range []struct {
+			at  time.Time
+			due bool
+		}{{deadline.Add(-time.Microsecond), false}, {deadline, true}} {
+			b.clock.forward(test.at.Sub(b.clock.Now()))
+			refs, err := b.Due(ctx, Tenant, 10)
+			if err != nil || slices.Contains(refs, box) != test.due {
+				t.Errorf("%s: at the deadline %v %+v: due %v, %v; want %v", what, deadline, test.at.Sub(deadline), refs, err, test.due)
+			}
+		}
+		b.clock.forward(before.Sub(b.clock.Now()))
+	}
+	check("ready, no idle limit")
+	idle, ttl := 10, 1000
+	if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{IdleSeconds: &idle}); err != nil {
+		t.Fatal(err)
+	}
+	check("idle limit")
+	b.clock.forward(5 * time.Second)
+	job := b.accept(t, Execute(box.ID)).Job
+	check("job accepted")
+	job = b.claim(t, job.Ref(), "w").Job
+	check("busy")
+	b.clock.forward(time.Minute)
+	if refs, err := b.Due(ctx, Tenant, 10); err != nil || len(refs) != 0 {
+		t.Errorf("a busy sandbox is due: %v, %v", refs, err)
+	}
+	b.finish(t, job, farm.JobCompleted)
+	check("ready again")
+	patched, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{TTLSeconds: &ttl})
+	if err != nil || !patched.ExpiresAt.Equal(b.clock.Now().Add(1000*time.Second)) || patched.Spec.TTLSeconds != 1000 || patched.Spec.IdleSeconds != 10 {
+		t.Errorf("UpdateSandbox = %+v, %v", patched, err)
+	}
+	b.clock.forward(8 * time.Second)
+	if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, Touch: true}); err != nil {
+		t.Fatal(err)
+	}
+	check("touched")
+	b.accept(t, CloseJob(box.ID))
+	b.clock.forward(10000 * time.Second)
+	if refs, err := b.Due(ctx, Tenant, 10); err != nil || len(refs) != 0 {
+		t.Errorf("a closing sandbox is due: %v, %v", refs, err)
+	}
+}
+
+func patchesDoNotUndoEachOther(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	name, ttl, idle, labels := "new", 77, 88, map[string]string{"a": "b"}
+	var wg sync.WaitGroup
+	for _, p := range []store.SandboxPatch{{Name: &name}, {TTLSeconds: &ttl}, {IdleSeconds: &idle}, {Labels: &labels}} {
+		wg.Go(func() {
+			if _, err := b.UpdateSandbox(t.Context(), box, p); err != nil {
+				t.Errorf("UpdateSandbox = %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	spec := b.sandbox(t, box).Spec
+	if diff := cmp.Diff(labels, spec.Labels); diff != "" || spec.Name != name || spec.TTLSeconds != ttl || spec.IdleSeconds != idle {
+		t.Errorf("spec = %+v", spec)
+	}
+}
+
+func patchOnlyWhileItAccepts(t *testing.T, factory Factory) {
+	for _, state := range farm.SandboxStates() {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, factory)
+			box := b.box(t, state)
+			name := "late"
+			_, err := b.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
+			want := farm.CodeConflict
+			if state.Accepts() {
+				want = ""
+			}
+			wantCode(t, "patch", err, want)
+		})
+	}
+}
+
+// recordsExpire reads the times to live that the ends of things set.
+func recordsExpire(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	job, hidden := b.accept(t, Execute(box.ID)).Job, b.accept(t, Read(box.ID)).Job
+	for _, ref := range []farm.Ref{job.Ref(), hidden.Ref()} {
+		for _, kind := range []string{"job:", "ev:", "req:"} {
+			if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+kind+ref.ID).Val(); ttl != -1 {
+				t.Errorf("%s of an open job expires in %v", kind, ttl)
+			}
+		}
+		b.finish(t, b.claim(t, ref, "w").Job, farm.JobCompleted)
+	}
+	limits := farm.DefaultLimits()
+	for key, seconds := range map[string]int{
+		"job:" + job.ID: limits.RetentionSeconds, "ev:" + job.ID: limits.RetentionSeconds, "req:" + job.ID: limits.HiddenSeconds,
+		"job:" + hidden.ID: limits.HiddenSeconds, "ev:" + hidden.ID: limits.HiddenSeconds,
+	} {
+		want := time.Duration(seconds) * time.Second
+		if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+key).Val(); ttl > want || ttl < want-time.Minute {
+			t.Errorf("%s expires in %v, want %v", key, ttl, want)
+		}
+	}
+}
+
+func indexesForgetExpiredRecords(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for range 10 {
+		job := b.accept(t, Execute(box.ID)).Job
+		b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
+		if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:job:"+job.ID).Err(); err != nil { // as if it had expired
+			t.Fatal(err)
+		}
+	}
+	if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:jobs").Val(); n > 12 {
+		t.Errorf("the index has %d entries", n)
+	}
+	if jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{Limit: 5}); err != nil || len(jobs) != 1 || next != "" {
+		t.Errorf("Jobs = %d, next %q, %v; want the create job alone", len(jobs), next, err)
+	}
+}
+
+// finishedJobsLeaveNoOpenTrace looks that nothing that is asked often grows with finished jobs.
+func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for range 20 {
+		b.finish(t, b.claim(t, b.accept(t, Execute(box.ID)).Job.Ref(), "w").Job, farm.JobCompleted)
+	}
+	for _, index := range []string{"open", "osj:" + box.ID} {
+		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != 0 {
+			t.Errorf("%s has %d entries", index, n)
+		}
+	}
+	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 0 {
+		t.Errorf("the line has %d entries", n)
+	}
+	if jobs, err := b.OpenJobs(t.Context(), Tenant, 0); err != nil || len(jobs) != 0 {
+		t.Errorf("OpenJobs = %v, %v", jobs, err)
+	}
+}

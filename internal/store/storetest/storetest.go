@@ -1,0 +1,238 @@
+// Package storetest is the conformance suite of package store: the same tests on every Redis that Sandfarm runs on.
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Tenant is the tenant of most tests.
+const Tenant = "acme"
+
+// Factory gives a client on a running Redis; several may share one server, because every test has its own prefix.
+type Factory func(t *testing.T) redis.UniversalClient
+
+// Run runs the suite.
+func Run(t *testing.T, factory Factory) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, Factory){
+		"AcceptKeepsEverything":        acceptKeepsEverything,
+		"AcceptAgainIsTheSame":         acceptAgainIsTheSame,
+		"AcceptBySandboxState":         acceptBySandboxState,
+		"CloseTwiceIsOneJob":           closeTwiceIsOneJob,
+		"WaitingLimit":                 waitingLimit,
+		"QueuedLimit":                  queuedLimit,
+		"IdempotencyKey":               idempotencyKey,
+		"IdempotencyRace":              idempotencyRace,
+		"ForeignIDsFindNothing":        foreignIDsFindNothing,
+		"ClaimAndFinish":               claimAndFinish,
+		"ClaimOnlyWhatIsReady":         claimOnlyWhatIsReady,
+		"Takeover":                     takeover,
+		"JobTransitions":               jobTransitions,
+		"SandboxTransitions":           sandboxTransitions,
+		"LineKeepsOrder":               lineKeepsOrder,
+		"LeaveFreesTheLine":            leaveFreesTheLine,
+		"CancelQueued":                 cancelQueued,
+		"CancelRunning":                cancelRunning,
+		"CancelRacesWithClaim":         cancelRacesWithClaim,
+		"CanceledCreateEndsSandbox":    canceledCreateEndsSandbox,
+		"Checkpoints":                  checkpoints,
+		"EventsOnceAndInOrder":         eventsOnceAndInOrder,
+		"WatchMissesNothing":           watchMissesNothing,
+		"WatchLeavesNothing":           watchLeavesNothing,
+		"JobsPageWhileInserting":       jobsPageWhileInserting,
+		"JobsFilter":                   jobsFilter,
+		"SandboxesFilter":              sandboxesFilter,
+		"BadCursor":                    badCursor,
+		"Deadlines":                    deadlines,
+		"PatchesDoNotUndoEachOther":    patchesDoNotUndoEachOther,
+		"PatchOnlyWhileItAccepts":      patchOnlyWhileItAccepts,
+		"DrainInOrder":                 drainInOrder,
+		"RecordsExpire":                recordsExpire,
+		"Artifacts":                    artifacts,
+		"Callbacks":                    callbacks,
+		"Workers":                      workers,
+		"Locks":                        locks,
+		"OpenRoutes":                   openRoutes,
+		"IndexesForgetExpiredRecords":  indexesForgetExpiredRecords,
+		"FinishedJobsLeaveNoOpenTrace": finishedJobsLeaveNoOpenTrace,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, factory)
+		})
+	}
+}
+
+// bundle is one test's store.
+type bundle struct {
+	*store.Store
+	rdb    redis.UniversalClient
+	clock  *clock
+	prefix string
+}
+
+func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle {
+	t.Helper()
+	limits := farm.DefaultLimits()
+	for _, f := range change {
+		f(&limits)
+	}
+	b := &bundle{rdb: factory(t), clock: newClock(), prefix: farm.NewID("t") + ":"}
+	b.Store = store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	return b
+}
+
+// accept takes a job in and fails the test when it is refused.
+func (b *bundle) accept(t *testing.T, a store.Accept) store.Accepted {
+	t.Helper()
+	out, err := b.Accept(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Accept(%s %s) = %v", a.Job.Kind, a.Job.ID, err)
+	}
+	return out
+}
+
+// box makes a sandbox and brings it to a state by steps that the table allows. Its create job is finished, except where
+// the state is queued.
+func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
+	t.Helper()
+	a := Create()
+	b.accept(t, a)
+	ref := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+	if state == farm.SandboxQueued {
+		return ref
+	}
+	claim := b.claim(t, a.Job.Ref(), "wrk_setup")
+	for _, step := range path(farm.SandboxQueued, state) {
+		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: step, Node: "n1"}); err != nil {
+			t.Fatalf("MoveSandbox(%s) = %v", step, err)
+		}
+	}
+	b.finish(t, claim.Job, farm.JobCompleted)
+	if state == farm.SandboxBusy {
+		// The end of the create job frees a busy sandbox, as the end of every lined job does.
+		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxBusy}); err != nil {
+			t.Fatalf("MoveSandbox(busy) = %v", err)
+		}
+	}
+	return ref
+}
+
+func (b *bundle) claim(t *testing.T, ref farm.Ref, worker string) *store.Claim {
+	t.Helper()
+	c, err := b.Claim(t.Context(), ref, worker)
+	if err != nil {
+		t.Fatalf("Claim(%s) = %v", ref.ID, err)
+	}
+	return c
+}
+
+func (b *bundle) finish(t *testing.T, job *farm.Job, state farm.JobState) *farm.Ref {
+	t.Helper()
+	next, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: state})
+	if err != nil {
+		t.Fatalf("Finish(%s, %s) = %v", job.ID, state, err)
+	}
+	return next
+}
+
+func (b *bundle) job(t *testing.T, ref farm.Ref) *farm.Job {
+	t.Helper()
+	job, err := b.Job(t.Context(), ref)
+	if err != nil {
+		t.Fatalf("Job(%s) = %v", ref.ID, err)
+	}
+	return job
+}
+
+func (b *bundle) sandbox(t *testing.T, ref farm.Ref) *farm.Sandbox {
+	t.Helper()
+	box, err := b.Sandbox(t.Context(), ref)
+	if err != nil {
+		t.Fatalf("Sandbox(%s) = %v", ref.ID, err)
+	}
+	return box
+}
+
+// path finds steps from one state to another in the transition table.
+func path(from, to farm.SandboxState) []farm.SandboxState {
+	if from == to {
+		return nil
+	}
+	type walk struct {
+		at    farm.SandboxState
+		steps []farm.SandboxState
+	}
+	seen := map[farm.SandboxState]bool{from: true}
+	for queue := []walk{{at: from}}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range farm.SandboxStates() {
+			if !queue[0].at.To(next) || seen[next] {
+				continue
+			}
+			seen[next] = true
+			steps := append(append([]farm.SandboxState(nil), queue[0].steps...), next)
+			if next == to {
+				return steps
+			}
+			queue = append(queue, walk{next, steps})
+		}
+	}
+	panic("no way to " + string(to))
+}
+
+// Create is a job that makes a sandbox.
+func Create() store.Accept {
+	box := &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant,
+		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Labels: map[string]string{"team": "a"}},
+	}
+	return store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: farm.QueueCPU, TimeoutSeconds: 60},
+		Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box,
+	}
+}
+
+// Execute is a job that runs code in a sandbox.
+func Execute(sandbox string) store.Accept {
+	return store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindExecute, SandboxID: sandbox, TimeoutSeconds: 30},
+		Request: &farm.Request{Execute: &farm.ExecuteRequest{Code: "print(1)", Language: "python", Context: "default"}},
+	}
+}
+
+// Read is a job that reads a file: inline and hidden.
+func Read(sandbox string) store.Accept {
+	return store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindFile, SandboxID: sandbox, Inline: true, Hidden: true},
+		Request: &farm.Request{File: &farm.FileRequest{Op: farm.FileRead, Path: "a.txt"}},
+	}
+}
+
+// CloseJob is a job that closes a sandbox.
+func CloseJob(sandbox string) store.Accept {
+	return store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindClose, SandboxID: sandbox, Inline: true},
+		Request: &farm.Request{Close: &farm.CloseRequest{Reason: "asked for"}},
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, code farm.Code) {
+	t.Helper()
+	if farm.CodeOf(err) != code {
+		t.Errorf("%s: error %v has code %q, want %q", what, err, farm.CodeOf(err), code)
+	}
+}
+
+// patience bounds waits for something that comes at once on a healthy machine.
+const patience = 20 * time.Second
