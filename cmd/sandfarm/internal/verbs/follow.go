@@ -62,7 +62,7 @@ func (f *follower) do(ctx context.Context, submit func(context.Context) (wire.Jo
 }
 
 func (f *follower) cancel(ctx context.Context, id string) error {
-	fmt.Fprintln(f.Err, "sandfarm: canceling the job (Ctrl-C again leaves it running)")
+	fmt.Fprintln(f.Err, "sandfarm: canceling the job (Ctrl-C again leaves at once)")
 	ctx, done := context.WithTimeout(ctx, cancelTimeout)
 	defer done()
 	_, err := f.c.Cancel(ctx, id)
