@@ -53,7 +53,7 @@ end
 
 -- A sandbox whose creation never came to an end is not left waiting for it.
 local gone = ''
-if kind == 'create' or kind == 'run' then
+if to ~= 'completed' and (kind == 'create' or kind == 'run') then
   local s = call('HGET', key('sbx', box), 'state')
   local after = nil
   if s == 'queued' then

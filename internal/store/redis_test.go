@@ -1,0 +1,177 @@
+//go:build integration
+
+package store_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+func TestOnRedis(t *testing.T) {
+	t.Parallel()
+	socket := startRedis(t)
+	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
+		t.Helper()
+		return socketClient(t, socket)
+	})
+}
+
+func TestPersistence(t *testing.T) {
+	t.Parallel()
+	s := store.New(socketClient(t, startRedis(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")), store.Options{})
+	if aof, policy, err := s.Persistence(t.Context()); err != nil || !aof || policy != "noeviction" {
+		t.Errorf("Persistence = %v, %q, %v", aof, policy, err)
+	}
+}
+
+// TestHeartbeatExpires waits for Redis itself to forget a worker, and lets another one take its job over.
+func TestHeartbeatExpires(t *testing.T) {
+	t.Parallel()
+	s := store.New(socketClient(t, startRedis(t)), store.Options{})
+	ctx := t.Context()
+	if err := s.Heartbeat(ctx, farm.Worker{ID: "w1"}); err != nil {
+		t.Fatal(err)
+	}
+	a := storetest.Create()
+	if _, err := s.Accept(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(ctx, a.Job.Ref(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for {
+		alive, err := s.Alive(ctx, "w1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !alive {
+			break
+		}
+		if time.Since(start) > 2*store.HeartbeatTTL {
+			t.Fatal("the worker is alive without heartbeats")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if c, err := s.Claim(ctx, a.Job.Ref(), "w2"); err != nil || c.Job.Attempt != 2 {
+		t.Errorf("takeover = %+v, %v", c, err)
+	}
+}
+
+// TestManyFinishedJobs compares the hot path on an empty Redis and beside 20 000 finished jobs by what it costs Redis, which
+// does not depend on the machine's other load.
+func TestManyFinishedJobs(t *testing.T) {
+	t.Parallel()
+	rdb := socketClient(t, startRedis(t))
+	s := store.New(rdb, store.Options{})
+	ctx := t.Context()
+	box := storetest.Create()
+	if _, err := s.Accept(ctx, box); err != nil {
+		t.Fatal(err)
+	}
+	pass := func(n int) {
+		for range n {
+			a := storetest.Execute(box.Sandbox.ID)
+			if _, err := s.Accept(ctx, a); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Claim(ctx, a.Job.Ref(), "w"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Finish(ctx, store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, err := s.Claim(ctx, box.Job.Ref(), "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(ctx, store.Finish{Ref: box.Job.Ref(), Attempt: c.Job.Attempt, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	cost := func() time.Duration {
+		if err := rdb.ConfigResetStat(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		pass(300)
+		info, err := rdb.InfoMap(ctx, "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return usecPerCall(t, info["Commandstats"]["cmdstat_evalsha"])
+	}
+	pass(300) // warm
+	empty := cost()
+	pass(20_000)
+	full := cost()
+	t.Logf("a script of the hot path costs Redis %v empty, %v beside 20 000 finished jobs", empty, full)
+	if full > empty*2 {
+		t.Errorf("the hot path costs %v beside finished jobs and %v without", full, empty)
+	}
+}
+
+func usecPerCall(t *testing.T, stat string) time.Duration {
+	t.Helper()
+	for field := range strings.SplitSeq(stat, ",") {
+		if text, ok := strings.CutPrefix(field, "usec_per_call="); ok {
+			usec, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Duration(usec * float64(time.Microsecond))
+		}
+	}
+	t.Fatalf("no usec_per_call in %q", stat)
+	return 0
+}
+
+// startRedis starts a redis-server for one test, on a socket, without files.
+func startRedis(t *testing.T, args ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sf") // t.TempDir may be too long for the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "redis.sock")
+	cmd := exec.CommandContext(t.Context(), "redis-server", append([]string{
+		"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--loglevel", "warning",
+	}, args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start redis-server: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	defer rdb.Close()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if rdb.Ping(t.Context()).Err() == nil {
+			return socket
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("redis-server does not answer")
+		}
+	}
+}
+
+func socketClient(t *testing.T, socket string) redis.UniversalClient {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
