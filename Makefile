@@ -21,7 +21,7 @@ export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 
 # Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
 ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \
-	| awk '/\/internal\/engine( |$$)/ {print $$1}' | sort -u)
+	| awk '/\/internal\/engine( |$$)/ || $$1 ~ /\/cmd\/sandfarm(_test)?$$/ {print $$1}' | sort -u)
 # All the others.
 OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 
@@ -86,6 +86,10 @@ fmt: ## format the code
 
 gen: build ## write again what is made from the code
 	go generate ./...
+	@{ echo '# Settings'; echo; \
+	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \
+	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
+	  bin/sandfarm config markdown; } > docs/configuration.md
 
 verify: gen ## check that what is made from the code is current, and go.mod tidy
 	git diff --exit-code
@@ -99,5 +103,6 @@ bench: setup-test build ## the benchmarks; BENCH=regexp and PKG= choose some
 	go test -tags integration -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(FLAGS) $$pkgs
 
 clean: ## remove what was built here, and everything of ours from the Docker engine; data in .sandfarm stays
-	@if [ -x bin/sandfarm ] || $(MAKE) --no-print-directory build; then bin/sandfarm down --all; fi
+	@if [ -x bin/sandfarm ] || $(MAKE) --no-print-directory build; then bin/sandfarm down; fi
+	@! command -v docker >/dev/null 2>&1 || docker image ls -q --no-trunc 'sandfarm/*' | sort -u | xargs -r docker image rm -f >/dev/null
 	rm -rf bin internal/agent/binary/bin/agent-linux-*

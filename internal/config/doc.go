@@ -5,7 +5,7 @@
 //
 // A setting is an exported field of the struct or of a struct nested in it. Its tags are:
 //
-//	toml    key in the file; absent: the field's name in snake_case; "-": no setting
+//	toml    key in the file; absent: that of tag json, or the field's name in snake_case; "-": no setting
 //	env     full name of its environment variable; absent: prefix, sections and key in upper case joined by "_"; "-": none
 //	default value when neither file nor environment gives one; absent: what the field held before
 //	doc     what it means, in plain words
@@ -16,5 +16,5 @@
 //
 // Types: string, bool, signed and unsigned integers, floats, time.Duration ("30s"), anything with UnmarshalText, lists of
 // these (comma-separated outside the file), map[string]string ("a=b,c=d" outside the file), nested structs (a table) and
-// lists of structs (an array of tables, in the file only).
+// lists of structs (an array of tables, in the file only; where the struct has UnmarshalText, text will do as well).
 package config

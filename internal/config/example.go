@@ -19,6 +19,7 @@ type Setting struct {
 }
 
 // Names lists the settings of target, a pointer to a struct, in the order of its fields. It is empty for anything else.
+// Defaults are those of the tags; where there is none, what target holds.
 func Names(target any) []Setting {
 	fields, err := settings(target, "")
 	if err != nil {
@@ -26,9 +27,8 @@ func Names(target any) []Setting {
 	}
 	var out []Setting
 	each(fields, func(f field) {
-		def, _ := f.def()
 		out = append(out, Setting{
-			Key: f.path, Env: f.env, Type: typeText(f.value.Type()), Default: def,
+			Key: f.path, Env: f.env, Type: typeText(f.value.Type()), Default: f.def(),
 			Allowed: limitText(f), Doc: f.doc(), Secret: f.secret(),
 		})
 	})
@@ -36,7 +36,7 @@ func Names(target any) []Setting {
 }
 
 // Example renders a TOML file with every setting of target, a pointer to a struct: documented, with its default, and
-// commented out ("#key = value"), so that the file as it is changes nothing.
+// commented out ("#key = value"), so that the file as it is changes nothing. Defaults are as Names gives them.
 func Example(target any) string {
 	fields, err := settings(target, "")
 	if err != nil {
@@ -99,7 +99,7 @@ func writeComment(b *strings.Builder, text string) {
 
 // defaultTOML is the default, or the zero value of its type, in TOML.
 func (f field) defaultTOML() string {
-	text, _ := f.def()
+	text := f.def()
 	t := f.value.Type()
 	switch f.kind {
 	case kindList:

@@ -41,7 +41,6 @@ type field struct {
 func (f field) doc() string             { return strings.TrimSpace(f.tag.Get("doc")) }
 func (f field) secret() bool            { return f.tag.Get("secret") == "true" }
 func (f field) oneOf() []string         { return strings.Fields(f.tag.Get("oneof")) }
-func (f field) def() (string, bool)     { return f.tag.Lookup("default") }
 func (f field) bound(tag string) string { return f.tag.Get(tag) }
 
 // target gives the struct behind a pointer, or says what is wrong with it.
@@ -71,6 +70,9 @@ func fieldsOf(v reflect.Value, path, prefix string) ([]field, error) {
 			continue
 		}
 		if key == "" {
+			key, _, _ = strings.Cut(sf.Tag.Get("json"), ",")
+		}
+		if key == "" || key == "-" {
 			key = snake(sf.Name)
 		}
 		f, err := newField(v.Field(i), sf, join(path, key), key, prefix)

@@ -103,6 +103,9 @@ func (f field) fill(raw any, source string) Problems {
 		}
 		list := reflect.MakeSlice(f.value.Type(), len(items), len(items))
 		for i, item := range items {
+			if _, isTable := item.(map[string]any); isTable && list.Index(i).Kind() == reflect.Struct {
+				return f.fillTables(raw, source) // its items can be written either way
+			}
 			if err := assign(list.Index(i), item); err != nil {
 				return bad("has an item at place %d that %v", i+1, err)
 			}
@@ -131,6 +134,9 @@ func (f field) fillTables(raw any, source string) Problems {
 		path := fmt.Sprintf("%s[%d]", f.path, i)
 		tree, ok := item.(map[string]any)
 		if !ok {
+			if f.kind == kindList && assign(list.Index(i), item) == nil {
+				continue
+			}
 			problems = append(problems, Problem{Key: path, Source: source, Text: "is not a table"})
 			continue
 		}

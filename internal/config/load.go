@@ -92,7 +92,7 @@ func each(fields []field, fn func(field)) {
 func defaults(fields []field) Problems {
 	var problems Problems
 	each(fields, func(f field) {
-		text, ok := f.def()
+		text, ok := f.tag.Lookup("default")
 		if !ok || f.kind == kindTables {
 			return
 		}

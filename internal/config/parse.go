@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,4 +104,56 @@ func splitList(text string) []string {
 		}
 	}
 	return parts
+}
+
+// def is the default of a setting as it would be written in the environment: that of its tag, else what the field holds
+// now; empty for none and for secrets.
+func (f field) def() string {
+	if text, ok := f.tag.Lookup("default"); ok || f.secret() || f.value.IsZero() {
+		return text
+	}
+	var parts []string
+	switch f.kind {
+	case kindScalar:
+		return format(f.value)
+	case kindList:
+		for i := range f.value.Len() {
+			parts = append(parts, format(f.value.Index(i)))
+		}
+	case kindMap:
+		for _, key := range f.value.MapKeys() {
+			parts = append(parts, key.String()+"="+f.value.MapIndex(key).String())
+		}
+		slices.Sort(parts)
+	}
+	return strings.Join(parts, ",")
+}
+
+// format is the inverse of parse.
+func format(v reflect.Value) string {
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		if text, err := m.MarshalText(); err == nil {
+			return string(text)
+		}
+	}
+	switch {
+	case v.Type() == durationType:
+		return shortDuration(time.Duration(v.Int()))
+	case v.CanFloat():
+		return strconv.FormatFloat(v.Float(), 'g', -1, v.Type().Bits())
+	default:
+		return fmt.Sprint(v.Interface())
+	}
+}
+
+// shortDuration is d without the zero parts that its own String has: "24h", not "24h0m0s".
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if d%time.Minute == 0 && d != 0 {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if d%time.Hour == 0 && d != 0 {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
