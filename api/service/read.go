@@ -163,4 +163,6 @@ func (t *taken) Close() error {
 }
 
 // FileWait is how long file routes wait when nothing is said.
-func (s *Service) FileWait() time.Duration { return time.Duration(s.limits.WaitMaxSeconds) * time.Second }
+func (s *Service) FileWait() time.Duration {
+	return time.Duration(s.limits.WaitMaxSeconds) * time.Second
+}

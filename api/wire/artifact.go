@@ -25,3 +25,14 @@ type FileEntry struct {
 	ModifiedAt time.Time `json:"modified_at" doc:"last change of the content"`
 	Type       string    `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
 }
+
+// Files is a listing of the workspace.
+type Files struct {
+	Items []FileEntry `json:"items" doc:"files and directories, sorted by path"`
+	Note  string      `json:"note" doc:"what the caller should know: a listing that was cut says so; usually empty"`
+}
+
+// Link is a presigned link.
+type Link struct {
+	URL string `json:"url" doc:"presigned link; it expires"`
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Config are the settings of the server. Environment names begin with SANDFARM_API_.
+type Config struct {
+	// Listen is the address to serve on. Default 127.0.0.1:8000; port 0 takes a free one. Without Keys it must be a
+	// loopback address.
+	Listen string
+	// Keys are the API keys. None: every caller is the tenant "default".
+	Keys []KeyConfig
+	// TrustedHosts are names, beside loopback ones, by which callers may address a server without keys: anything else
+	// in the Host header is refused, since a web page could have pointed its own name here.
+	TrustedHosts []string
+	// Limits bound what callers may ask for. The zero value means farm.DefaultLimits.
+	Limits farm.Limits
+	// AllowPrivateCallbacks lets callback_url lead to private addresses. Default false.
+	AllowPrivateCallbacks bool
+	// Heartbeat is the time between signs of life in an event stream. Default 15 s, at least 1 s.
+	Heartbeat time.Duration
+	// StallTimeout ends a connection that neither takes nor sends a byte while one is due. Default 30 s, at least 1 s.
+	StallTimeout time.Duration
+}
+
+// KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.
+type KeyConfig struct {
+	Tenant string
+	SHA256 string
+}
+
+// defaultTenant owns everything on a server without keys.
+const defaultTenant = "default"
+
+func (c Config) withDefaults() Config {
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:8000"
+	}
+	if c.Limits == (farm.Limits{}) {
+		c.Limits = farm.DefaultLimits()
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = 15 * time.Second
+	}
+	if c.StallTimeout == 0 {
+		c.StallTimeout = 30 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var problems []error
+	host, _, err := net.SplitHostPort(c.Listen)
+	switch {
+	case err != nil:
+		problems = append(problems, fmt.Errorf("api.listen: %q is no host:port", c.Listen))
+	case len(c.Keys) == 0 && !loopback(host):
+		problems = append(problems, fmt.Errorf("api.listen: %q is no loopback address and no API key is set: set api.keys, or listen on 127.0.0.1", c.Listen))
+	}
+	seen := make(map[string]bool, len(c.Keys))
+	for i, key := range c.Keys {
+		if sum, err := hex.DecodeString(key.SHA256); err != nil || len(sum) != 32 {
+			problems = append(problems, fmt.Errorf("api.keys[%d].sha256: must be the SHA-256 of a key, 64 hex digits", i))
+		}
+		if !tenantName(key.Tenant) {
+			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be 1 to 64 letters, digits, dots, dashes and underscores", i, key.Tenant))
+		}
+		if sum := strings.ToLower(key.SHA256); seen[sum] {
+			problems = append(problems, fmt.Errorf("api.keys[%d]: the same key is there twice", i))
+		} else {
+			seen[sum] = true
+		}
+	}
+	for name, d := range map[string]time.Duration{"api.heartbeat": c.Heartbeat, "api.stall_timeout": c.StallTimeout} {
+		if d < time.Second {
+			problems = append(problems, fmt.Errorf("%s: %s is below one second", name, d))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func tenantName(s string) bool {
+	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+	})
+}
+
+// loopback reports whether a host, as written in an address, can only be this machine.
+func loopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sandfarm/sandfarm/api/service"
+)
+
+// scrapeTimeout bounds what a scrape asks of Redis: a scraper gives up after some seconds as well.
+const scrapeTimeout = 2 * time.Second
+
+// metrics are the server's own figures. Labels are bounded: routes, methods and statuses of the table.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+	accepted *prometheus.CounterVec
+	handler  http.Handler
+}
+
+func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet service.Fleet) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_http_requests_total", Help: "Requests, by route, method and status.",
+		}, []string{"route", "method", "status"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandfarm_http_request_duration_seconds", Help: "Seconds until a request was answered, waits included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"route", "method"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandfarm_http_requests_in_flight", Help: "Requests that are being answered."}),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_jobs_accepted_total", Help: "Jobs that were taken in, by kind.",
+		}, []string{"kind"}),
+		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.accepted, newFarmCollector(queues, fleet)} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) observe(route, method string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, knownMethod(method), strconv.Itoa(status)).Inc()
+	m.duration.WithLabelValues(route, knownMethod(method)).Observe(took.Seconds())
+}
+
+// knownMethod keeps a caller from making labels.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	default:
+		return "other"
+	}
+}
+
+// farmCollector reads the farm's state when it is scraped.
+type farmCollector struct {
+	queues                              service.Queues
+	fleet                               service.Fleet
+	depth, running, workers, slots, box *prometheus.Desc
+}
+
+func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
+	return &farmCollector{
+		queues: queues, fleet: fleet,
+		depth:   prometheus.NewDesc("sandfarm_queue_depth", "Jobs that wait, by queue.", []string{"queue"}, nil),
+		running: prometheus.NewDesc("sandfarm_queue_running", "Jobs that run, by queue.", []string{"queue"}, nil),
+		workers: prometheus.NewDesc("sandfarm_workers", "Live workers.", nil, nil),
+		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs that all live workers can run at once.", nil, nil),
+		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Sandboxes that all live workers hold.", nil, nil),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{f.depth, f.running, f.workers, f.slots, f.box} {
+		ch <- d
+	}
+}
+
+// Collect is part of prometheus.Collector. What cannot be read is left out.
+func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) //nolint:forbidigo // the interface hands no context on
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	if depths, err := f.queues.Depths(ctx); err == nil {
+		for _, d := range depths {
+			gauge(f.depth, d.Depth, d.Name)
+			gauge(f.running, d.Running, d.Name)
+		}
+	}
+	if workers, err := f.fleet.Workers(ctx); err == nil {
+		slots, boxes := 0, 0
+		for _, w := range workers {
+			slots += w.Slots
+			boxes += w.Sandboxes
+		}
+		gauge(f.workers, len(workers))
+		gauge(f.slots, slots)
+		gauge(f.box, boxes)
+	}
+}
+
+func (s *Server) showMetrics(c *gin.Context) error {
+	s.metrics.handler.ServeHTTP(c.Writer, c.Request)
+	return nil
+}

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// object is a JSON object of the OpenAPI document.
+type object = map[string]any
+
+// pathParameter finds the parameters in a path.
+var pathParameter = regexp.MustCompile(`\{([a-z_]+)\}`)
+
+// parameterDocs say what the parameters of paths mean.
+func parameterDocs(path, name string) string {
+	switch {
+	case name == "path":
+		return "path in the workspace; slashes need no escape"
+	case name == "name":
+		return "name of a package"
+	case strings.HasPrefix(path, "/v1/jobs"):
+		return "id of the job"
+	case strings.HasPrefix(path, "/v1/artifacts"):
+		return "id of the artifact"
+	default:
+		return "id of the sandbox"
+	}
+}
+
+// document makes the OpenAPI document from the route table and the types of package wire.
+func (s *Server) document() ([]byte, error) {
+	sch := newSchemas(s.bounds())
+	paths := object{}
+	tags := []object{}
+	seen := map[string]bool{}
+	for _, r := range s.routes() {
+		if r.hidden {
+			continue
+		}
+		item, _ := paths[r.path].(object)
+		if item == nil {
+			item = object{}
+			paths[r.path] = item
+		}
+		item[strings.ToLower(r.method)] = operation(r, sch)
+		if !seen[r.tag] {
+			seen[r.tag] = true
+			tags = append(tags, object{"name": r.tag})
+		}
+	}
+	sch.add("Problem", wire.Problem{})
+	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ProgressData{}, wire.StateData{}} {
+		sch.of(data) // the data of events, which no answer refers to
+	}
+	doc := object{
+		"openapi": "3.1.0",
+		"info": object{
+			"title": "Sandfarm", "version": s.version,
+			"description": "A farm of sandboxes that run code. Requests that start work answer 202 with a job; wait holds the answer until the job is finished. Errors are problems by RFC 9457 with a code.",
+			"license":     object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+		},
+		"servers":    []object{{"url": "/"}},
+		"tags":       tags,
+		"paths":      paths,
+		"components": object{"schemas": sch.all, "responses": responses(), "securitySchemes": security()},
+		"security":   []object{{"bearer": []string{}}, {"apiKey": []string{}}},
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("encode OpenAPI document: %w", err)
+	}
+	return text, nil
+}
+
+func security() object {
+	return object{
+		"bearer": object{"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>. A farm without keys takes any."},
+		"apiKey": object{"type": "apiKey", "in": "header", "name": "X-API-Key"},
+	}
+}
+
+func responses() object {
+	return object{"Problem": object{
+		"description": "The request failed; code says how.",
+		"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
+	}}
+}
+
+func operation(r route, sch *schemas) object {
+	op := object{
+		"operationId": operationID(r), "summary": r.summary, "tags": []string{r.tag},
+		"responses": answers(r, sch),
+	}
+	if r.detail != "" {
+		op["description"] = r.detail
+	}
+	if parameters := parametersOf(r); len(parameters) > 0 {
+		op["parameters"] = parameters
+	}
+	content := object{}
+	if r.body != nil {
+		content["application/json"] = object{"schema": sch.of(r.body)}
+	}
+	for _, media := range r.raw {
+		schema := object{"type": "string", "contentMediaType": media}
+		if strings.HasPrefix(media, "multipart/") {
+			schema = object{"type": "object", "additionalProperties": object{"type": "string", "contentMediaType": "application/octet-stream"}}
+		}
+		content[media] = object{"schema": schema}
+	}
+	if len(content) > 0 {
+		op["requestBody"] = object{"required": !r.lax, "content": content}
+	}
+	if r.open {
+		op["security"] = []object{}
+	}
+	return op
+}
+
+// operationID is a name for generated clients: getV1JobsId becomes get_jobs_id.
+func operationID(r route) string {
+	path := strings.NewReplacer("/v1", "", "{", "", "}", "", "/", "_", ".", "_").Replace(r.path)
+	return strings.ToLower(r.method) + path
+}
+
+func parametersOf(r route) []object {
+	var out []object
+	for _, match := range pathParameter.FindAllStringSubmatch(r.path, -1) {
+		out = append(out, object{
+			"name": match[1], "in": "path", "required": true, "description": parameterDocs(r.path, match[1]), "schema": object{"type": "string"},
+		})
+	}
+	for _, p := range r.query {
+		out = append(out, object{"name": p.name, "in": p.in, "description": p.doc, "schema": p.schema})
+	}
+	if r.wait {
+		out = append(out,
+			object{"name": "wait", "in": "query", "description": "seconds to hold the answer until the job is finished", "schema": object{"type": "number", "minimum": 0, "maximum": 60}},
+			object{"name": "Prefer", "in": "header", "description": "wait=N, the same as the query parameter", "schema": object{"type": "string"}})
+	}
+	if r.method == "POST" {
+		out = append(out, object{"name": "Idempotency-Key", "in": "header", "description": "the same key and body give the same job; another body is 409", "schema": object{"type": "string", "maxLength": 255}})
+	}
+	return out
+}
+
+func answers(r route, sch *schemas) object {
+	out := object{"default": object{"$ref": "#/components/responses/Problem"}}
+	for _, a := range r.answers {
+		response := object{"description": a.doc}
+		switch {
+		case a.body != nil:
+			response["content"] = object{"application/json": object{"schema": sch.of(a.body)}}
+		case a.media != "":
+			response["content"] = object{a.media: object{"schema": object{"type": "string"}}}
+		}
+		out[strconv.Itoa(a.status)] = response
+	}
+	return out
+}
+
+// bounds are the limits of fields, by the name of the type and of the field: they are settings, so no tag can hold them.
+func (s *Server) bounds() map[string]object {
+	l := s.cfg.Limits
+	whole := func(low, high, standard int) object {
+		return object{"minimum": low, "maximum": high, "default": standard}
+	}
+	timeout := whole(1, l.TimeoutMaxSeconds, l.TimeoutDefaultSeconds)
+	ttl := whole(l.TTLMinSeconds, l.TTLMaxSeconds, l.TTLDefaultSeconds)
+	idle := whole(0, l.TTLMaxSeconds, l.IdleDefaultSeconds)
+	code := object{"minLength": 1, "maxLength": l.MaxCodeBytes}
+	return map[string]object{
+		"ExecuteRequest.timeout_seconds": timeout, "CommandRequest.timeout_seconds": timeout, "RunRequest.timeout_seconds": timeout,
+		"CreateRequest.ttl_seconds": ttl, "CreateRequest.idle_seconds": idle,
+		"UpdateRequest.ttl_seconds":  object{"minimum": l.TTLMinSeconds, "maximum": l.TTLMaxSeconds},
+		"UpdateRequest.idle_seconds": object{"minimum": 0, "maximum": l.TTLMaxSeconds},
+		"ExecuteRequest.code":        code, "RunRequest.code": code,
+		"CreateRequest.name":         object{"maxLength": l.MaxNameBytes},
+		"UpdateRequest.name":         object{"maxLength": l.MaxNameBytes},
+		"CommandRequest.commands":    object{"minItems": 1, "maxItems": l.MaxCommands},
+		"BatchRequest.jobs":          object{"minItems": 1, "maxItems": l.MaxBatch},
+		"PackagesRequest.packages":   object{"minItems": 1},
+		"ResourcesRequest.memory_mb": whole(l.Memory.Min, l.Memory.Max, l.Memory.Default),
+		"ResourcesRequest.pids":      whole(l.PIDs.Min, l.PIDs.Max, l.PIDs.Default),
+		"ResourcesRequest.disk_mb":   whole(l.Disk.Min, l.Disk.Max, l.Disk.Default),
+		"ResourcesRequest.cpus":      object{"minimum": l.CPUs.Min, "maximum": l.CPUs.Max, "default": l.CPUs.Default},
+		"GPU.count":                  object{"minimum": 0},
+	}
+}

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Seconds after which a caller may try again.
+const (
+	retryExhausted   = "2"
+	retryUnavailable = "5"
+)
+
+// refusal is an error with a status of its own, other than its code's usual one.
+type refusal struct {
+	status int
+	err    *farm.Error
+}
+
+// Error gives the sentence.
+func (r *refusal) Error() string { return r.err.Error() }
+
+// Unwrap gives the domain's error.
+func (r *refusal) Unwrap() error { return r.err }
+
+func refusef(status int, code farm.Code, format string, args ...any) error {
+	return &refusal{status: status, err: farm.Errorf(code, format, args...)}
+}
+
+// badf is an error of the request's form: a query or header that cannot be read.
+func badf(format string, args ...any) error {
+	return refusef(http.StatusBadRequest, farm.CodeInvalid, format, args...)
+}
+
+// statusOf maps an error to a status: the one place where codes meet HTTP. What cannot be read is 400, what can be
+// read and makes no sense is 422.
+func statusOf(err error) int {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r.status
+	}
+	if _, ok := errors.AsType[*strict.Error](err); ok {
+		return http.StatusBadRequest
+	}
+	switch farm.CodeOf(err) {
+	case farm.CodeInvalid:
+		return http.StatusUnprocessableEntity
+	case farm.CodeUnauthorized:
+		return http.StatusUnauthorized
+	case farm.CodeNotFound:
+		return http.StatusNotFound
+	case farm.CodeConflict:
+		return http.StatusConflict
+	case farm.CodeTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case farm.CodeExhausted:
+		return http.StatusTooManyRequests
+	case farm.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+func problemOf(err error, requestID string) wire.Problem {
+	status, code := statusOf(err), farm.CodeOf(err)
+	if status == http.StatusInternalServerError {
+		code = farm.CodeInternal
+	}
+	return wire.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: farm.MessageOf(err),
+		Code: string(code), RequestID: requestID,
+	}
+}
+
+// fail answers with a problem. Errors that are ours are logged with their cause; it is never sent.
+func (s *Server) fail(c *gin.Context, err error) {
+	ctx := c.Request.Context()
+	if ctx.Err() != nil {
+		c.Abort() // the caller has gone
+		return
+	}
+	p := problemOf(err, requestID(c))
+	if p.Status >= http.StatusInternalServerError {
+		level := slog.LevelError
+		if p.Code == string(farm.CodeUnavailable) {
+			level = slog.LevelWarn
+		}
+		s.log.Log(ctx, level, "request failed", slog.String("request_id", p.RequestID), slog.String("route", c.FullPath()), slog.Any("error", err))
+	}
+	if c.Writer.Written() {
+		c.Abort() // the answer has begun: it can only be broken off
+		panic(http.ErrAbortHandler)
+	}
+	h := c.Writer.Header()
+	for _, name := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", "Location"} {
+		h.Del(name)
+	}
+	switch p.Status {
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", retryExhausted)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryUnavailable)
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="sandfarm"`)
+	}
+	writeJSON(c, p.Status, "application/problem+json", p)
+	c.Abort()
+}
+
+// reply answers with JSON.
+func reply(c *gin.Context, status int, v any) error {
+	writeJSON(c, status, "application/json; charset=utf-8", v)
+	return nil
+}
+
+func writeJSON(c *gin.Context, status int, contentType string, v any) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(fmt.Sprintf("encode %T: %v", v, err)) // our own types always encode; recover answers 500
+	}
+	c.Data(status, contentType, text.Bytes())
+}

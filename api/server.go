@@ -1,0 +1,202 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Timeouts of connections. Bodies and answers of any length have none as a whole: Config.StallTimeout bounds each step.
+const (
+	headerTimeout = 5 * time.Second   // a request line and headers are small
+	idleTimeout   = 120 * time.Second // longer than a caller's pause between long polls
+	stopTimeout   = 10 * time.Second  // requests that were under way; waits and streams end at once
+	maxHeader     = 32 << 10
+)
+
+// Deps are the parts that the server works with.
+type Deps struct {
+	Submitter service.Submitter
+	Store     service.Store
+	Queues    service.Queues
+	Blobs     service.Blobs
+	Resolver  service.Resolver     // of callback addresses; default net.DefaultResolver
+	Logger    *slog.Logger         // default: nothing is logged
+	Registry  *prometheus.Registry // shown by /metrics; default: a new one
+	Version   string               // of the farm; default "dev"
+	Now       func() time.Time     // default time.Now
+}
+
+// Server is the REST server.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	version string
+	service *service.Service
+	tenants map[[32]byte]string // by the SHA-256 of the key
+	metrics *metrics
+	spec    []byte // /openapi.json
+	engine  *gin.Engine
+	origins *http.CrossOriginProtection
+
+	mu       sync.Mutex
+	listener net.Listener
+	http     *http.Server
+	serving  sync.WaitGroup
+	stopped  bool
+}
+
+// New makes a server. It fails on settings that are wrong, and tells all of them.
+func New(cfg Config, deps Deps) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("check settings: %w", err)
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	if deps.Version == "" {
+		deps.Version = "dev"
+	}
+	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
+	var err error
+	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
+		return nil, err
+	}
+	s.service = service.New(service.Deps{
+		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Resolver: deps.Resolver,
+		Logger: deps.Logger, Now: deps.Now,
+		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
+	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks})
+	if s.spec, err = s.document(); err != nil {
+		return nil, err
+	}
+	s.engine = s.router()
+	return s, nil
+}
+
+// Handler is the server's handler, for servers of other makes and for tests.
+func (s *Server) Handler() http.Handler { return s.engine }
+
+// Start begins to listen and serve. It returns when requests are taken.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.http != nil {
+		return errors.New("start api: it was started before")
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.listener = listener
+	s.http = &http.Server{
+		Handler: s.engine, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	if len(s.cfg.Keys) == 0 {
+		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm", slog.String("addr", listener.Addr().String()))
+	}
+	s.log.InfoContext(ctx, "api listens", slog.String("addr", listener.Addr().String()))
+	server := s.http
+	s.serving.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.log.ErrorContext(ctx, "api stopped serving", slog.Any("error", err))
+		}
+	})
+	return nil
+}
+
+// Addr is the address that the server listens on; empty before Start.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+// Stop ends waits and event streams, lets other requests finish for a while, and returns when all is over.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	server := s.http
+	s.mu.Unlock()
+	s.service.Drain()
+	if server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout) //nolint:forbidigo // what was asked for before must still be able to stop
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		s.log.WarnContext(ctx, "requests were cut off", slog.Any("error", err))
+		_ = server.Close()
+	}
+	s.serving.Wait()
+}
+
+// router makes the gin engine from the route table.
+func (s *Server) router() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	// Paths are taken as they are sent: a file's name may hold anything, and handlers judge it.
+	e.RedirectTrailingSlash, e.RedirectFixedPath, e.RemoveExtraSlash = false, false, false
+	e.UseRawPath, e.UnescapePathValues = false, false
+	e.HandleMethodNotAllowed = true
+	e.ContextWithFallback = false
+	_ = e.SetTrustedProxies(nil) // nil cannot be wrong
+	e.Use(s.identify, s.observe, s.recover, s.guard)
+	for _, r := range s.routes() {
+		e.Handle(r.method, r.ginPath(), s.handle(r))
+	}
+	e.NoRoute(s.noRoute)
+	e.NoMethod(s.noMethod)
+	return e
+}
+
+// handle is a route's handler: the key first, then the work; an error becomes a problem in one place.
+func (s *Server) handle(r route) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if r.needsKey() {
+			if err := s.authenticate(c); err != nil {
+				s.fail(c, err)
+				return
+			}
+		}
+		if err := r.handler(c); err != nil {
+			s.fail(c, err)
+		}
+	}
+}
+
+func (s *Server) noRoute(c *gin.Context) {
+	if err := s.authenticate(c); err != nil {
+		s.fail(c, err)
+		return
+	}
+	s.fail(c, farm.NotFoundf("There is no such path. GET /openapi.json lists all of them."))
+}
+
+func (s *Server) noMethod(c *gin.Context) {
+	s.fail(c, refusef(http.StatusMethodNotAllowed, farm.CodeInvalid, "%s is not a method of this path; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
+}
+
+// discard reads what is left of a body, up to a bound, so that the caller gets to see the answer.
+func discard(r io.Reader) { _, _ = io.CopyN(io.Discard, r, discardBytes) }
