@@ -1,0 +1,294 @@
+// Package queuetest is the conformance suite of package queue: the same tests on every Redis that Sandfarm runs on.
+package queuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+)
+
+// Factory starts a Redis for one test, empty, and gives what makes clients of it.
+type Factory func(t *testing.T) func() redis.UniversalClient
+
+// patience bounds waits; some go through asynq's loops, which take seconds.
+const patience = 30 * time.Second
+
+// Run runs the suite.
+func Run(t *testing.T, factory Factory) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, Factory){
+		"DeliversToTheHandler":   deliversToTheHandler,
+		"SameIDIsOneTask":        sameIDIsOneTask,
+		"DeadTaskMakesRoom":      deadTaskMakesRoom,
+		"HasAndDepths":           hasAndDepths,
+		"ErrorBringsTaskAgain":   errorBringsTaskAgain,
+		"PanicIsAnError":         panicIsAnError,
+		"EveryQueueIsServed":     everyQueueIsServed,
+		"LostWakeUpDelaysOnly":   lostWakeUpDelaysOnly,
+		"StopWaitsForHandlers":   stopWaitsForHandlers,
+		"StopGivesTasksBack":     stopGivesTasksBack,
+		"StopBeforeStart":        stopBeforeStart,
+		"ConcurrencyIsKept":      concurrencyIsKept,
+		"BadSettingsAreRefused":  badSettingsAreRefused,
+		"ManyTasksArriveAllOnce": manyTasksArriveAllOnce,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, factory)
+		})
+	}
+}
+
+// bundle is one test's queue.
+type bundle struct {
+	*queue.Client
+	rdb  redis.UniversalClient
+	dial func() redis.UniversalClient
+	got  chan queue.Task // what the handler of serve was given
+}
+
+func setup(t *testing.T, factory Factory) *bundle {
+	t.Helper()
+	dial := factory(t)
+	rdb := dial()
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &bundle{Client: queue.NewClient(rdb, nil), rdb: rdb, dial: dial, got: make(chan queue.Task, 10_000)}
+}
+
+// serve starts a server whose handler records what it is given, then calls then, when there is one.
+func (b *bundle) serve(t *testing.T, then func(context.Context, queue.Task) error, change ...func(*queue.ServerConfig)) *queue.Server {
+	t.Helper()
+	cfg := queue.ServerConfig{Queues: map[string]int{"cpu": 1}, Concurrency: 4, ShutdownTimeout: 5 * time.Second}
+	cfg.Handler = func(ctx context.Context, task queue.Task) error {
+		b.got <- task
+		if then == nil {
+			return nil
+		}
+		return then(ctx, task)
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := queue.NewServer(b.dial, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func (b *bundle) enqueue(t *testing.T, name string, task queue.Task) {
+	t.Helper()
+	if err := b.Enqueue(t.Context(), name, task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
+		t.Fatalf("Enqueue = %v", err)
+	}
+}
+
+func (b *bundle) expect(t *testing.T, want queue.Task) {
+	t.Helper()
+	select {
+	case got := <-b.got:
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("handled task (-want +got):\n%s", diff)
+		}
+	case <-time.After(patience):
+		t.Fatalf("task %s did not arrive", want.Ref.ID)
+	}
+}
+
+// eventually polls until ok, or fails.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come true", what)
+		}
+	}
+}
+
+func job(id string) queue.Task {
+	return queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: "acme", ID: id}}
+}
+
+func deliversToTheHandler(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	early := job("job_early")
+	b.enqueue(t, "cpu", early)
+	b.serve(t, nil)
+	b.expect(t, early)
+	late := queue.Task{Type: queue.TypeCallback, Ref: farm.Ref{Tenant: "other", ID: "job_late"}}
+	b.enqueue(t, "cpu", late)
+	b.expect(t, late)
+}
+
+func sameIDIsOneTask(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for range 3 {
+		b.enqueue(t, "cpu", job("job_1"))
+	}
+	b.enqueue(t, "cpu", job("job_2"))
+	b.serve(t, nil, func(c *queue.ServerConfig) { c.Concurrency = 1 })
+	b.expect(t, job("job_1"))
+	b.expect(t, job("job_2"))
+}
+
+// deadTaskMakesRoom enqueues a task again that asynq gave up and keeps for months.
+func deadTaskMakesRoom(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	fail := make(chan bool, 2)
+	fail <- true
+	fail <- false
+	b.serve(t, func(context.Context, queue.Task) error {
+		if <-fail {
+			return errors.New("no")
+		}
+		return nil
+	})
+	options := queue.EnqueueOptions{ID: "job_1", MaxRetry: -1}
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), options); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(t, job("job_1"))
+	eventually(t, "task is given up", func() bool {
+		state, err := b.State(t.Context(), "cpu", "job_1")
+		return err == nil && state == "archived"
+	})
+	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
+		t.Errorf("Has of a task that was given up = %v, %v", has, err)
+	}
+	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), options); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(t, job("job_1"))
+}
+
+func hasAndDepths(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx := t.Context()
+	if depths, err := b.Depths(ctx); err != nil || len(depths) != 0 {
+		t.Errorf("Depths of nothing = %v, %v", depths, err)
+	}
+	for _, id := range []string{"job_1", "job_2", "job_3"} {
+		b.enqueue(t, "cpu", job(id))
+	}
+	b.enqueue(t, "node-a", job("job_4"))
+	release := make(chan struct{})
+	b.serve(t, func(context.Context, queue.Task) error { <-release; return nil }, func(c *queue.ServerConfig) { c.Concurrency = 1 })
+	b.expect(t, job("job_1"))
+	for id, want := range map[string]bool{"job_1": true, "job_3": true, "job_4": false} {
+		if has, err := b.Has(ctx, "cpu", id); err != nil || has != want {
+			t.Errorf("Has(cpu, %s) = %v, %v; want %v", id, has, err, want)
+		}
+	}
+	want := []farm.QueueDepth{{Name: "cpu", Depth: 2, Running: 1}, {Name: "node-a", Depth: 1}}
+	eventually(t, "depths are as they are", func() bool { // the first answer may be remembered
+		depths, err := b.Depths(ctx)
+		return err == nil && cmp.Diff(want, depths) == ""
+	})
+	close(release)
+}
+
+func errorBringsTaskAgain(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var mu sync.Mutex
+	calls := 0
+	b.serve(t, func(context.Context, queue.Task) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls == 1 {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	start := time.Now()
+	b.enqueue(t, "cpu", job("job_1"))
+	b.expect(t, job("job_1"))
+	b.expect(t, job("job_1"))
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the task came again after %v", took)
+	}
+}
+
+func panicIsAnError(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var mu sync.Mutex
+	calls := 0
+	b.serve(t, func(context.Context, queue.Task) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls == 1 {
+			panic("oh")
+		}
+		return nil
+	})
+	b.enqueue(t, "cpu", job("job_1"))
+	b.expect(t, job("job_1"))
+	b.expect(t, job("job_1"))
+}
+
+func everyQueueIsServed(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.serve(t, nil, func(c *queue.ServerConfig) { c.Queues = map[string]int{"cpu": 1, "node-a": 5, "callbacks": 1} })
+	for _, name := range []string{"cpu", "node-a", "callbacks", "cpu"} {
+		task := job("job_" + name + farm.NewID(""))
+		b.enqueue(t, name, task)
+		b.expect(t, task)
+	}
+}
+
+// lostWakeUpDelaysOnly enqueues without the wake-up, as when pub/sub drops it.
+func lostWakeUpDelaysOnly(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.serve(t, nil)
+	b.enqueue(t, "cpu", job("job_0"))
+	b.expect(t, job("job_0"))
+	mute := queue.NewClient(muted(b.dial, t), nil)
+	for i := range 3 {
+		start := time.Now()
+		task := job(fmt.Sprintf("job_mute%d", i))
+		if err := mute.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
+			t.Fatal(err)
+		}
+		b.expect(t, task)
+		t.Logf("without a wake-up the task took %v", time.Since(start))
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("without a wake-up the task took %v", took)
+		}
+	}
+}
+
+// muted gives a client that drops what it publishes.
+func muted(dial func() redis.UniversalClient, t *testing.T) redis.UniversalClient {
+	t.Helper()
+	rdb := dial()
+	rdb.AddHook(dropPublish{})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+type dropPublish struct{}
+
+func (dropPublish) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (dropPublish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (dropPublish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "publish" {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
