@@ -46,7 +46,11 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 		s.giveUp(ctx, job.Ref())
 		return out, farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", c.Wait.Seconds())
 	}
-	return s.fileOutcome(out)
+	out, err = s.fileOutcome(out)
+	if err == nil && (out.record.Result == nil || out.record.Result.File == nil) {
+		err = fmt.Errorf("read files: job %s has no result", out.Job.ID)
+	}
+	return out, err
 }
 
 // giveUp cancels a read for which nobody waits any more.
@@ -68,7 +72,7 @@ func (s *Service) ListFiles(ctx context.Context, c Call, sandboxID, directory st
 	if err != nil {
 		return wire.FileResult{}, err
 	}
-	return wire.FileResult{Entries: out.Entries, Notes: some(out.record.Result.Notes)}, nil
+	return *out.Job.Result.File, nil
 }
 
 // StatFile describes a file or directory.
@@ -98,9 +102,6 @@ func (s *Service) ReadFile(ctx context.Context, c Call, sandboxID, file string, 
 		return File{}, err
 	}
 	r := out.record.Result.File
-	if r == nil {
-		return File{}, fmt.Errorf("read file: job %s has no result", out.Job.ID)
-	}
 	f := File{Entry: wire.FileEntry{Path: clean}, Size: r.Size, Offset: r.Offset, Length: int64(len(r.Content))}
 	if len(out.Entries) > 0 {
 		f.Entry = out.Entries[0]
@@ -130,7 +131,7 @@ func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) 
 		return "", err
 	}
 	r := out.record.Result.File
-	if r == nil || r.Staged == "" {
+	if r.Staged == "" {
 		return "", fmt.Errorf("link file: job %s staged nothing", out.Job.ID)
 	}
 	link, err := s.Blobs.Presign(ctx, r.Staged, blob.PresignOptions{Expiry: s.linkLife(), Filename: path.Base(clean)})

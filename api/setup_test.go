@@ -1,0 +1,455 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// bundle is a farm of which only Docker, S3 and the queue are fakes: records and events are the real store on miniredis.
+type bundle struct {
+	t      *testing.T
+	store  *store.Store
+	redis  *miniredis.Miniredis
+	blobs  *memory
+	worker *fakeWorker
+	server *api.Server
+	web    *httptest.Server
+	log    *bytes.Buffer
+}
+
+type option func(*api.Config, *api.Deps)
+
+const key, otherKey = "key-of-acme", "key-of-rival"
+
+func hash(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
+
+// withKeys gives the server two tenants.
+func withKeys(c *api.Config, _ *api.Deps) {
+	c.Keys = []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}, {Tenant: "rival", SHA256: hash(otherKey)}}
+}
+
+func setup(t *testing.T, options ...option) *bundle {
+	t.Helper()
+	mini := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, log: &bytes.Buffer{}}
+	cfg := api.Config{Heartbeat: time.Second}
+	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: slog.New(slog.NewJSONHandler(&locked{w: b.log}, nil))}
+	for _, o := range options {
+		o(&cfg, &deps)
+	}
+	b.store = store.New(rdb, store.Options{Limits: cfg.Limits})
+	t.Cleanup(func() { _ = b.store.Close() })
+	b.worker = startWorker(t, b)
+	deps.Store, deps.Submitter = b.store, b.worker
+	var err error
+	if b.server, err = api.New(cfg, deps); err != nil {
+		t.Fatal(err)
+	}
+	b.web = httptest.NewServer(b.server.Handler())
+	t.Cleanup(func() { b.server.Stop(); b.web.Close() })
+	return b
+}
+
+// do sends a request and gives its answer with the body read.
+func (b *bundle) do(method, target string, body any, headers ...string) (*http.Response, []byte) {
+	b.t.Helper()
+	var reader io.Reader
+	switch body := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(body)
+	case []byte:
+		reader = bytes.NewReader(body)
+	case io.Reader:
+		reader = body
+	default:
+		text, err := json.Marshal(body)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.web.URL+target, reader)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			request.Host = headers[i+1]
+		}
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Do(request)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	content, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatalf("read answer of %s %s: %v", method, target, err)
+	}
+	return answer, content
+}
+
+// get decodes the answer of a request that must have a status.
+func get[T any](b *bundle, status int, method, target string, body any, headers ...string) T {
+	b.t.Helper()
+	answer, content := b.do(method, target, body, headers...)
+	var out T
+	if answer.StatusCode != status {
+		b.t.Fatalf("%s %s: status %d, want %d: %s", method, target, answer.StatusCode, status, content)
+	}
+	if err := json.Unmarshal(content, &out); err != nil {
+		b.t.Fatalf("%s %s: %v in %s", method, target, err, content)
+	}
+	return out
+}
+
+// problem checks that a request is refused with a code, in the right form, and gives the problem.
+func (b *bundle) problem(code farm.Code, status int, method, target string, body any, headers ...string) wire.Problem {
+	b.t.Helper()
+	answer, content := b.do(method, target, body, headers...)
+	var p wire.Problem
+	if err := json.Unmarshal(content, &p); err != nil {
+		b.t.Fatalf("%s %s: status %d, no problem: %s", method, target, answer.StatusCode, content)
+	}
+	if answer.StatusCode != status || p.Code != string(code) || p.Status != status {
+		b.t.Fatalf("%s %s: status %d code %q, want %d %q: %s", method, target, answer.StatusCode, p.Code, status, code, content)
+	}
+	if kind := answer.Header.Get("Content-Type"); kind != "application/problem+json" {
+		b.t.Fatalf("%s %s: content type %q", method, target, kind)
+	}
+	if p.Type == "" || p.Title == "" || p.Detail == "" || p.RequestID != answer.Header.Get("X-Request-Id") || !strings.HasPrefix(p.RequestID, "req_") {
+		b.t.Fatalf("%s %s: the problem lacks something: %s", method, target, content)
+	}
+	return p
+}
+
+// sandbox creates a ready sandbox.
+func (b *bundle) sandbox(headers ...string) string {
+	b.t.Helper()
+	made := get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", "{}", headers...)
+	if made.Sandbox.State != "ready" || made.Job.State != "completed" {
+		b.t.Fatalf("sandbox is %s, job %s", made.Sandbox.State, made.Job.State)
+	}
+	return made.Sandbox.ID
+}
+
+// fakeWorker takes jobs from the store as a worker would and ends them by what their code says.
+type fakeWorker struct {
+	*store.Store
+	tasks chan farm.Ref
+	files *workspace
+	blobs *memory
+	gate  chan struct{} // code "block" waits for it
+}
+
+func startWorker(t *testing.T, b *bundle) *fakeWorker {
+	t.Helper()
+	w := &fakeWorker{Store: b.store, tasks: make(chan farm.Ref, 1000), files: &workspace{files: map[string][]byte{}}, blobs: b.blobs, gate: make(chan struct{})}
+	err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python", "bash"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for {
+				select {
+				case ref := <-w.tasks:
+					w.work(ctx, ref)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); group.Wait() })
+	return w
+}
+
+// Submit takes a job in as the dispatcher does.
+func (w *fakeWorker) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	accepted, err := w.Accept(ctx, a)
+	if err == nil && accepted.Ready {
+		w.tasks <- accepted.Job.Ref()
+	}
+	return accepted, err
+}
+
+// Cancel ends a job as the dispatcher does.
+func (w *fakeWorker) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
+	job, next, err := w.Store.Cancel(ctx, ref)
+	if next != nil {
+		w.tasks <- *next
+	}
+	return job, err
+}
+
+func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
+	claim, err := w.Claim(ctx, ref, "wrk_1")
+	if err != nil {
+		return
+	}
+	end := store.Finish{Ref: ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}
+	box := farm.Ref{Tenant: ref.Tenant, ID: claim.Job.SandboxID}
+	switch claim.Job.Kind {
+	case farm.KindCreate, farm.KindRun:
+		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1"})
+		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxReady, Container: "c1"})
+		if claim.Request.Execute != nil {
+			w.execute(ctx, ref, claim, &end)
+		}
+	case farm.KindExecute:
+		w.execute(ctx, ref, claim, &end)
+	case farm.KindCommand:
+		end.Result = &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{Command: claim.Request.Command.Commands[0], Stdout: "ran\n"}}}}
+	case farm.KindClose:
+		open, _ := w.Drain(ctx, box)
+		for _, job := range open {
+			if job.ID != ref.ID {
+				_, _ = w.Force(ctx, job, farm.JobCanceled, nil)
+			}
+		}
+		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxClosed})
+	case farm.KindFile:
+		result, err := w.files.do(ctx, w.blobs, claim.Request.File)
+		end.Result = &farm.Result{File: result}
+		if err != nil {
+			end.State, end.Result = farm.JobFailed, nil
+			end.Error = &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}
+		}
+	default:
+	}
+	next, err := w.Finish(ctx, end)
+	if err == nil && next != nil {
+		w.tasks <- *next
+	}
+}
+
+// execute plays code: "print X" prints, "make NAME" makes an artifact, "block" waits for the gate.
+func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Claim, end *store.Finish) {
+	verb, rest, _ := strings.Cut(claim.Request.Execute.Code, " ")
+	out := &farm.ExecuteResult{ExecutionCount: 1}
+	end.Result = &farm.Result{Execute: out}
+	switch verb {
+	case "print":
+		out.Stdout = rest + "\n"
+		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: out.Stdout}})
+		end.LastEvent = 3
+	case "make":
+		now := time.Now()
+		a := farm.Artifact{
+			ID: farm.NewID(farm.ArtifactPrefix), Tenant: ref.Tenant, SandboxID: claim.Job.SandboxID, JobID: ref.ID, Name: rest, Path: rest,
+			Size: 1, ContentType: "text/plain", Key: "artifacts/" + rest, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
+		}
+		_ = w.AddArtifacts(ctx, []farm.Artifact{a})
+		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventArtifact, Artifact: &a}})
+		end.Result.Artifacts, end.LastEvent = []farm.Artifact{a}, 3
+	case "block":
+		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: "begun\n"}})
+		select {
+		case <-w.gate:
+		case <-ctx.Done():
+		}
+	case "raise":
+		out.Error = &farm.CodeError{Name: "ValueError", Value: rest}
+		out.ExitCode = 1
+	}
+}
+
+// workspace is the files of every sandbox, in memory.
+type workspace struct {
+	mu    sync.Mutex
+	files map[string][]byte
+}
+
+func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) (*farm.FileResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	entry := func(path string) farm.FileEntry {
+		return farm.FileEntry{Path: path, Size: int64(len(f.files[path])), Mode: "0644", Type: "file", ModifiedAt: time.Unix(1e9, 0)}
+	}
+	content, there := f.files[r.Path]
+	switch r.Op {
+	case farm.FileMany, farm.FileWrite:
+		parts := r.Parts
+		if r.Op == farm.FileWrite {
+			parts = []farm.InputFile{{Path: r.Path, Staged: r.Staged}}
+		}
+		out := &farm.FileResult{}
+		for _, p := range parts {
+			if p.Staged != "" {
+				p.Content = blobs.take(p.Staged)
+			}
+			f.files[p.Path] = p.Content
+			out.Entries = append(out.Entries, entry(p.Path))
+		}
+		return out, nil
+	case farm.FileTar:
+		if !bytes.Contains(blobs.take(r.Staged), []byte("ustar")) {
+			return nil, farm.Invalidf("the body is not a tar")
+		}
+		return &farm.FileResult{}, nil
+	case farm.FileMkdir:
+		return &farm.FileResult{Entries: []farm.FileEntry{{Path: r.Path, Type: "dir"}}}, nil
+	case farm.FileList:
+		out := &farm.FileResult{}
+		for path := range f.files {
+			out.Entries = append(out.Entries, entry(path))
+		}
+		return out, nil
+	default:
+	}
+	if !there {
+		return nil, farm.NotFoundf("There is no file %q.", r.Path)
+	}
+	out := &farm.FileResult{Entries: []farm.FileEntry{entry(r.Path)}, Size: int64(len(content)), Offset: r.Offset}
+	switch r.Op {
+	case farm.FileDelete:
+		delete(f.files, r.Path)
+	case farm.FileMove:
+		delete(f.files, r.Path)
+		f.files[r.To] = content
+		out.Entries = []farm.FileEntry{entry(r.To)}
+	case farm.FileRead:
+		content = content[r.Offset:]
+		if r.Length > 0 {
+			content = content[:r.Length]
+		}
+		if out.Length = int64(len(content)); out.Length > 1000 || r.Link {
+			out.Staged = r.Staged
+			_, err := blobs.Put(ctx, r.Staged, bytes.NewReader(content), -1, blob.PutOptions{})
+			return out, err
+		}
+		out.Content = content
+	default:
+	}
+	return out, nil
+}
+
+// memory is an object store.
+type memory struct {
+	mu      sync.Mutex
+	objects map[string][]byte
+	down    bool
+}
+
+func (m *memory) Put(_ context.Context, key string, r io.Reader, _ int64, _ blob.PutOptions) (blob.Info, error) {
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return blob.Info{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[key] = content
+	return blob.Info{Key: key, Size: int64(len(content)), SHA256: hash(string(content))}, nil
+}
+
+func (m *memory) Get(_ context.Context, key string, _, _ int64) (io.ReadCloser, blob.Info, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	content, ok := m.objects[key]
+	if !ok {
+		return nil, blob.Info{}, farm.NotFoundf("no object")
+	}
+	return io.NopCloser(bytes.NewReader(content)), blob.Info{Key: key, Size: int64(len(content))}, nil
+}
+
+func (m *memory) Delete(_ context.Context, keys ...string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range keys {
+		delete(m.objects, key)
+	}
+	return nil
+}
+
+func (m *memory) Presign(_ context.Context, key string, o blob.PresignOptions) (string, error) {
+	return "http://s3.test/" + key + "?name=" + o.Filename, nil
+}
+
+func (m *memory) Ping(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return farm.Errorf(farm.CodeUnavailable, "The object store does not answer.")
+	}
+	return nil
+}
+
+func (m *memory) take(key string) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	content := m.objects[key]
+	delete(m.objects, key)
+	return content
+}
+
+func (m *memory) keys() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	for key := range m.objects {
+		out = append(out, key)
+	}
+	return out
+}
+
+type depths struct{}
+
+func (depths) Depths(context.Context) ([]farm.QueueDepth, error) {
+	return []farm.QueueDepth{{Name: "node-n1", Depth: 2, Running: 1}}, nil
+}
+
+// resolver knows three names.
+type resolver struct{}
+
+func (resolver) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	switch host {
+	case "hooks.example.com":
+		return []netip.Addr{netip.MustParseAddr("93.184.215.14")}, nil
+	case "rebind.example.com":
+		return []netip.Addr{netip.MustParseAddr("93.184.215.14"), netip.MustParseAddr("10.0.0.1")}, nil
+	default:
+		return nil, errors.New("no such host")
+	}
+}
+
+// locked lets the log be written and read at the same time.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
