@@ -1,4 +1,57 @@
-// Command agent is PID 1 in every sandbox.
+// Command agent is what runs inside every sandbox: init is PID 1, dial connects its input and output to it.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+)
+
+// version is set by the build.
+var version = "dev"
+
+var errUsage = errors.New("usage: agent init|dial|version")
+
+func main() {
+	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	switch args[0] {
+	case "init":
+		o := initOptions{}
+		flags.StringVar(&o.workspace, "workspace", "", "workspace directory")
+		flags.StringVar(&o.run, "run", "", "the agent's own directory")
+		flags.StringVar(&o.home, "home", "", "home directory of user code")
+		flags.StringVar(&o.tmp, "tmp", "", "temporary directory of user code")
+		flags.StringVar(&o.socket, "socket", agent.SocketPath, "socket to listen on")
+		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user that may dial, beside root")
+		if err := flags.Parse(args[1:]); err != nil {
+			return fmt.Errorf("parse flags: %w", err)
+		}
+		return runInit(ctx, o)
+	case "dial":
+		socket := flags.String("socket", agent.SocketPath, "socket to dial")
+		if err := flags.Parse(args[1:]); err != nil {
+			return fmt.Errorf("parse flags: %w", err)
+		}
+		return dial(ctx, *socket, in, out)
+	case "version":
+		_, err := fmt.Fprintln(out, version)
+		return err
+	}
+	return errUsage
+}

@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -21,19 +24,33 @@ const (
 	headerTimeout = 30 * time.Second
 )
 
-// Server is the agent. Make it with New.
+// Server is the agent. Make it with New and end it with Close.
 type Server struct {
 	cfg     Config
+	env     []string
 	root    *os.Root
 	handler http.Handler
+	reaper  *reaper
+	buffers *sync.Pool
+	seed    maphash.Seed
+
+	executions *registry
+	kernels    kernels
+	kernelsUp  sync.WaitGroup
+	langs      languages
+
+	life   context.Context //nolint:containedctx // the life of what outlasts a request
+	endAll context.CancelFunc
+	once   sync.Once
 }
 
-// New opens the workspace and makes the agent's own directory. Nothing runs yet.
+// New opens the workspace and makes the agent's own directory. Nothing of the user's runs yet.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg.Workspace = filepath.Clean(cfg.Workspace)
 	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
@@ -41,7 +58,12 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	s := &Server{cfg: cfg, root: root}
+	s := &Server{
+		cfg: cfg, env: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
+		seed: maphash.MakeSeed(), executions: newRegistry(), kernels: kernels{slots: map[place]*slot{}},
+	}
+	s.life, s.endAll = context.WithCancel(context.Background())
+	_ = root.RemoveAll(stagingDir)
 	s.handler = s.routes()
 	return s, nil
 }
@@ -67,7 +89,15 @@ func (s *Server) ServeConn(ctx context.Context, conn io.ReadWriteCloser) error {
 	return nil
 }
 
-// Close ends everything that runs and waits for it.
-func (s *Server) Close() error { return s.root.Close() }
-
-func (s *Server) routes() http.Handler { return http.NewServeMux() }
+// Close kills everything that was started and waits for it. It is idempotent.
+func (s *Server) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.executions.close()
+		s.endAll()
+		s.closeKernels()
+		s.reaper.close()
+		err = s.root.Close()
+	})
+	return err
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent/server"
+)
+
+const (
+	// gcPercent and memoryGoal trade a little CPU for a small agent.
+	gcPercent  = 50
+	memoryGoal = 48 << 20
+	// spareThreads are made at the start, so that the agent can go on when user code has used up the sandbox's processes.
+	spareThreads = 12
+	// maxProcs bounds the threads that run Go code at once.
+	maxProcs = 4
+)
+
+type initOptions struct {
+	workspace, run, home, tmp, socket string
+	uid                               int
+}
+
+// runInit is PID 1. It never ends by itself, and no signal of user code ends it.
+func runInit(ctx context.Context, o initOptions) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("protect process: %w", err)
+	}
+	if os.Getpid() != 1 { // under an init of the engine orphans still come here
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("adopt orphans: %w", err)
+		}
+	}
+	drainSignals()
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryGoal)
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
+	warmThreads()
+	srv, err := server.New(server.Config{
+		Version: version, Workspace: o.workspace, RunDir: o.run, HomeDir: o.home, TmpDir: o.tmp, ReapAll: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = srv.Close() }()
+	return srv.ListenAndServe(ctx, o.socket, o.uid)
+}
+
+// drainSignals takes every signal that can be taken. Taken, not ignored: an ignored signal stays ignored in children, and Python
+// would never see an interrupt.
+func drainSignals() {
+	signals := make(chan os.Signal, 16)
+	for n := 1; n <= 64; n++ {
+		switch s := syscall.Signal(n); s {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG:
+		default:
+			signal.Notify(signals, s)
+		}
+	}
+	go func() {
+		for range signals { //nolint:revive // they are taken for nothing
+		}
+	}()
+}
+
+// warmThreads makes threads that stay for later.
+func warmThreads() {
+	var started, done sync.WaitGroup
+	release := make(chan struct{})
+	for range spareThreads {
+		started.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			started.Done()
+			<-release
+		})
+	}
+	started.Wait()
+	close(release)
+	done.Wait()
+}

@@ -1,0 +1,127 @@
+// Package agenttest starts agents in tests: the real server in directories of the test's own, with the real client, in one process.
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/server"
+)
+
+// Agent is a running agent and a client to it.
+type Agent struct {
+	*client.Client
+	Workspace string
+	Server    *server.Server
+}
+
+// Start starts an agent whose environment has this PATH. change, when not nil, may change its config.
+func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "agent") // short: socket names are bounded
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cfg := server.Config{
+		Version: "test", Workspace: filepath.Join(dir, "workspace"), RunDir: filepath.Join(dir, "run"),
+		HomeDir: filepath.Join(dir, "home"), TmpDir: filepath.Join(dir, "tmp"), Env: []string{"PATH=" + path, "FARM=yes"},
+	}
+	for _, d := range []string{cfg.Workspace, cfg.HomeDir, cfg.TmpDir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = srv.Close() })
+	return &Agent{Client: Connect(tb, srv), Workspace: cfg.Workspace, Server: srv}
+}
+
+// Connect opens one more session to an agent.
+func Connect(tb testing.TB, srv *server.Server) *client.Client {
+	tb.Helper()
+	ours, theirs := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.ServeConn(context.Background(), theirs)
+	}()
+	c, err := client.New(ours, client.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = c.Close()
+		<-served
+	})
+	return c
+}
+
+// Ran is everything that an execution has said.
+type Ran struct {
+	Stdout, Stderr string
+	Displays       []agent.Display
+	Commands       []agent.CommandMark // their ends
+	Outcome        agent.Outcome
+	Frames         []agent.Frame // Types and sequence numbers only
+}
+
+// Run starts an execution, reads it to its end with acknowledgements and forgets it.
+func Run(tb testing.TB, c *client.Client, spec agent.Spec) Ran {
+	tb.Helper()
+	id := NewID()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	defer cancel()
+	if err := c.Start(ctx, id, spec); err != nil {
+		tb.Fatalf("start: %v", err)
+	}
+	ran := Read(tb, c, id)
+	if err := c.Forget(ctx, id); err != nil {
+		tb.Fatalf("forget: %v", err)
+	}
+	return ran
+}
+
+// Read reads an execution to its end.
+func Read(tb testing.TB, c *client.Client, id string) Ran {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	defer cancel()
+	frames, err := c.Frames(ctx, id, 1)
+	if err != nil {
+		tb.Fatalf("frames: %v", err)
+	}
+	defer func() { _ = frames.Close() }()
+	var r collector
+	for {
+		f, err := frames.Next()
+		if errors.Is(err, io.EOF) {
+			return r.done()
+		}
+		if err != nil {
+			tb.Fatalf("next frame: %v", err)
+		}
+		if err := r.add(f); err != nil {
+			tb.Fatal(err)
+		}
+		if r.due() {
+			if err := c.Ack(ctx, id, f.Seq); err != nil {
+				tb.Fatalf("ack: %v", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// maxSpecBody bounds the JSON of a request: code of 10 MiB grows when it is quoted.
+const maxSpecBody = 96 << 20
+
+// handler is a handler that gives an answer (nil: none) or an error.
+type handler func(w http.ResponseWriter, r *http.Request) (any, error)
+
+// routes is everything that a worker can ask for.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
+		"GET /v1/info":                       s.getInfo,
+		"GET /v1/executions":                 s.getExecutions,
+		"PUT /v1/executions/{id}":            s.putExecution,
+		"GET /v1/executions/{id}/frames":     s.getFrames,
+		"POST /v1/executions/{id}/ack":       s.postAck,
+		"POST /v1/executions/{id}/stop":      s.postStop,
+		"DELETE /v1/executions/{id}":         s.deleteExecution,
+		"POST /v1/interrupt":                 s.postInterrupt,
+		"POST /v1/kernels/{context}/restart": s.postRestart,
+		"POST /v1/kernels/{context}/start":   s.postStart,
+		"GET /v1/files":                      s.getFiles,
+		"DELETE /v1/files":                   s.deleteFiles,
+		"GET /v1/files/stat":                 s.getStat,
+		"GET /v1/files/content":              s.getContent,
+		"PUT /v1/files/content":              s.putContent,
+		"POST /v1/files/mkdir":               s.postMkdir,
+		"POST /v1/files/move":                s.postMove,
+		"GET /v1/files/tar":                  s.getTar,
+		"POST /v1/files/tar":                 s.postTar,
+	} {
+		mux.HandleFunc(pattern, h.serve)
+	}
+	return mux
+}
+
+// serve answers with JSON; a handler that has written already gives nil, or an error that breaks the stream.
+func (h handler) serve(w http.ResponseWriter, r *http.Request) {
+	tracked := &tracker{ResponseWriter: w}
+	answer, err := h(tracked, r)
+	switch {
+	case err != nil && tracked.wrote:
+		panic(http.ErrAbortHandler) // the reader must not take what came for the whole
+	case err != nil:
+		writeError(w, err)
+	case !tracked.wrote:
+		if answer == nil {
+			answer = struct{}{}
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+// tracker notes whether anything was written.
+type tracker struct {
+	http.ResponseWriter
+	wrote bool
+}
+
+func (t *tracker) WriteHeader(status int) {
+	t.wrote = true
+	t.ResponseWriter.WriteHeader(status)
+}
+
+func (t *tracker) Write(b []byte) (int, error) {
+	t.wrote = true
+	return t.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (t *tracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// writeError tells code and sentence. What has no code is told in full: the worker logs it, and it is not the user's to see.
+func writeError(w http.ResponseWriter, err error) {
+	code, text := farm.CodeOf(err), farm.MessageOf(err)
+	if code == farm.CodeInternal {
+		text = err.Error()
+	}
+	status := map[farm.Code]int{
+		farm.CodeInvalid: http.StatusBadRequest, farm.CodeNotFound: http.StatusNotFound, farm.CodeConflict: http.StatusConflict,
+		farm.CodeTooLarge: http.StatusRequestEntityTooLarge, farm.CodeExhausted: http.StatusTooManyRequests,
+		farm.CodeUnavailable: http.StatusServiceUnavailable,
+	}[code]
+	if text == rangeSentence {
+		status = http.StatusRequestedRangeNotSatisfiable
+	}
+	if status == 0 {
+		status = http.StatusInternalServerError
+	}
+	writeJSON(w, status, map[string]string{"code": string(code), "message": text})
+}
+
+// readJSON reads a bounded body.
+func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSpecBody))
+	if err != nil {
+		return farm.Wrap(err, farm.CodeInvalid, "the body could not be read")
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return farm.Wrap(err, farm.CodeInvalid, "the body is not valid JSON")
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// rangeSentence is the message of a part that begins behind the end of its file; it is answered with status 416.
+const rangeSentence = "the offset is behind the end of the file"
+
+func (s *Server) getFiles(_ http.ResponseWriter, r *http.Request) (any, error) {
+	query := r.URL.Query()
+	limit, err := number(r, "limit")
+	if err != nil {
+		return nil, err
+	}
+	entries, more, err := s.list(query.Get("path"), query.Get("recursive") == "true", int(min(limit, listMax))) //nolint:gosec // bounded
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"entries": entries, "more": more}, nil
+}
+
+func (s *Server) getStat(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return s.stat(r.URL.Query().Get("path"))
+}
+
+func (s *Server) deleteFiles(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, s.remove(r.URL.Query().Get("path"))
+}
+
+func (s *Server) postMkdir(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, s.mkdir(r.URL.Query().Get("path"))
+}
+
+func (s *Server) postMove(w http.ResponseWriter, r *http.Request) (any, error) {
+	var in struct {
+		From string `json:"from"`
+		To   string `json:"to"`
+	}
+	if err := readJSON(w, r, &in); err != nil {
+		return nil, err
+	}
+	return nil, s.move(in.From, in.To)
+}
+
+func (s *Server) putContent(_ http.ResponseWriter, r *http.Request) (any, error) {
+	mode := fs.FileMode(0o644)
+	if text := r.URL.Query().Get("mode"); text != "" {
+		n, err := strconv.ParseUint(text, 8, 32)
+		if err != nil || n > 0o777 {
+			return nil, farm.Invalidf("mode %q is not three octal digits", cut(text, 16))
+		}
+		mode = fs.FileMode(n)
+	}
+	return s.write(r.URL.Query().Get("path"), mode, r.Body)
+}
+
+func (s *Server) postTar(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := s.putTar(r.URL.Query().Get("path"), r.Body); err != nil {
+		return nil, err
+	}
+	_, err := io.Copy(io.Discard, r.Body) // padding behind the end of the archive
+	if err != nil {
+		return nil, fmt.Errorf("read rest of body: %w", err)
+	}
+	return nil, nil
+}
+
+func (s *Server) getTar(w http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, s.writeTar(r.URL.Query().Get("path"), w)
+}
+
+// getContent sends a file or a part of it. The entry of the whole file goes ahead in a header.
+func (s *Server) getContent(w http.ResponseWriter, r *http.Request) (any, error) {
+	offset, err := integer(r, "offset")
+	if err != nil {
+		return nil, err
+	}
+	length, err := integer(r, "length")
+	if err != nil {
+		return nil, err
+	}
+	f, e, err := s.open(r.URL.Query().Get("path"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if offset < 0 {
+		offset = max(0, e.Size+offset)
+	}
+	if offset > e.Size {
+		return nil, farm.Invalidf(rangeSentence)
+	}
+	if length <= 0 || length > e.Size-offset {
+		length = e.Size - offset
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, fileError(err, e.Path)
+	}
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("X-Entry", strings.ReplaceAll(string(raw), "\x7f", `\u007f`)) // the one control character that JSON leaves alone
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	w.WriteHeader(http.StatusOK)
+	if _, err := io.CopyN(w, f, length); err != nil { // a file that has shrunk breaks the stream: the reader sees it
+		return nil, err
+	}
+	return nil, nil
+}
+
+// integer reads a number of the query that may be negative; a missing one is 0.
+func integer(r *http.Request, name string) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, farm.Invalidf("%s is not a number", name)
+	}
+	return n, nil
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// keptExecutions is how many that have ended are kept until they are forgotten.
+	keptExecutions = 256
+	// keptBytes bounds the frames of executions that have ended, together.
+	keptBytes = 64 << 20
+)
+
+// registry holds executions by id. It starts each id once.
+type registry struct {
+	mu   sync.Mutex
+	byID map[string]*execution
+	wg   sync.WaitGroup
+	shut bool
+}
+
+func newRegistry() *registry { return &registry{byID: map[string]*execution{}} }
+
+// start adds an execution and runs it, unless its id is known.
+func (r *registry) start(e *execution, run func(*execution)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.shut {
+		return farm.Errorf(farm.CodeUnavailable, "The agent is ending.")
+	}
+	if r.byID[e.id] != nil {
+		return nil
+	}
+	r.byID[e.id] = e
+	r.wg.Go(func() {
+		run(e)
+		r.trim()
+	})
+	return nil
+}
+
+func (r *registry) get(id string) (*execution, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.byID[id]; e != nil {
+		return e, nil
+	}
+	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", cut(id, 64))
+}
+
+// forget drops an execution; one that runs is killed.
+func (r *registry) forget(id string) {
+	r.mu.Lock()
+	e := r.byID[id]
+	delete(r.byID, id)
+	r.mu.Unlock()
+	if e != nil {
+		e.requestKill()
+		e.log.force()
+	}
+}
+
+// sorted gives all, the oldest first.
+func (r *registry) sorted() []*execution {
+	r.mu.Lock()
+	list := make([]*execution, 0, len(r.byID))
+	for _, e := range r.byID {
+		list = append(list, e)
+	}
+	r.mu.Unlock()
+	sort.Slice(list, func(i, j int) bool {
+		if !list[i].started.Equal(list[j].started) {
+			return list[i].started.Before(list[j].started)
+		}
+		return list[i].id < list[j].id
+	})
+	return list
+}
+
+func (r *registry) list() []agent.Execution {
+	out := []agent.Execution{}
+	for _, e := range r.sorted() {
+		first, last, _, ended := e.log.state()
+		out = append(out, agent.Execution{ID: e.id, Done: ended, Started: e.started.UTC().Truncate(time.Microsecond), LastSeq: last, FirstSeq: first})
+	}
+	return out
+}
+
+// trim drops the oldest that have ended when there are too many or they hold too much. The newest one stays in any case.
+func (r *registry) trim() {
+	list := r.sorted()
+	count, size := 0, 0
+	for i := len(list) - 1; i >= 0; i-- {
+		_, _, bytes, ended := list[i].log.state()
+		if !ended {
+			continue
+		}
+		count++
+		size += bytes
+		if count > 1 && (count > keptExecutions || size > keptBytes) {
+			r.mu.Lock()
+			delete(r.byID, list[i].id)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// close kills all and waits for them.
+func (r *registry) close() {
+	r.mu.Lock()
+	r.shut = true
+	r.mu.Unlock()
+	for _, e := range r.sorted() {
+		e.requestKill()
+		e.log.force()
+	}
+	r.wg.Wait()
+}

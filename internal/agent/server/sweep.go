@@ -1,0 +1,117 @@
+package server
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// sweepRounds bounds how often a sweep looks again for what was forked while it killed.
+	sweepRounds = 50
+	// sweepPause lets the dying die between two looks.
+	sweepPause = 2 * time.Millisecond
+)
+
+// procInfo is what /proc says of a process.
+type procInfo struct {
+	pid, parent, group, session int
+	zombie                      bool
+}
+
+// killTree kills the session and group of a leader (0: none), every process whose environment holds mark ("NAME=value"), and all
+// their descendants, and looks again until none is left. What cleared its environment, left the session and was orphaned escapes:
+// that ends with the sandbox.
+func killTree(leader int, mark string) {
+	for range sweepRounds {
+		victims := matching(leader, mark)
+		if len(victims) == 0 {
+			return
+		}
+		for _, pid := range victims {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(sweepPause)
+	}
+}
+
+func matching(leader int, mark string) []int {
+	self := os.Getpid()
+	all := processes()
+	hit := map[int]bool{}
+	for _, p := range all {
+		if p.pid == self || p.zombie {
+			continue
+		}
+		if (leader > 0 && (p.session == leader || p.group == leader)) || marked(p.pid, mark) {
+			hit[p.pid] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range all {
+			if !hit[p.pid] && hit[p.parent] && p.pid != self && !p.zombie {
+				hit[p.pid], grown = true, true
+			}
+		}
+	}
+	pids := make([]int, 0, len(hit))
+	for pid := range hit {
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// marked reports whether the environment that a process was started with holds the mark.
+func marked(pid int, mark string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil || mark == "" {
+		return false
+	}
+	want := append([]byte(mark), 0)
+	return bytes.HasPrefix(env, want) || bytes.Contains(env, append([]byte{0}, want...))
+}
+
+func processes() []procInfo {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	list := make([]procInfo, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		if p, ok := parseStat(pid, string(stat)); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// parseStat reads a line of /proc/PID/stat; the name in it may hold anything, so it counts from the last parenthesis.
+func parseStat(pid int, stat string) (procInfo, bool) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 4 {
+		return procInfo{}, false
+	}
+	p := procInfo{pid: pid, zombie: fields[0] == "Z" || fields[0] == "X"}
+	for i, to := range []*int{&p.parent, &p.group, &p.session} {
+		n, err := strconv.Atoi(fields[i+1])
+		if err != nil {
+			return procInfo{}, false
+		}
+		*to = n
+	}
+	return p, true
+}
