@@ -20,18 +20,18 @@ type scripts struct {
 }
 
 func loadScripts() scripts {
-	prelude := tables() + lua("prelude")
-	script := func(name string) *redis.Script { return redis.NewScript(prelude + lua(name)) }
+	prelude := tables() + mustLua("prelude")
+	script := func(name string) *redis.Script { return redis.NewScript(prelude + mustLua(name)) }
 	return scripts{
 		accept: script("accept"), claim: script("claim"), finish: script("finish"), leave: script("leave"),
 		events: script("events"), checkpoint: script("checkpoint"), move: script("move"), patch: script("patch"),
 		open: script("open"), route: script("route"), artifacts: script("artifacts"),
-		lock: redis.NewScript(lua("lock")), unlock: redis.NewScript(lua("unlock")),
+		lock: redis.NewScript(mustLua("lock")), unlock: redis.NewScript(mustLua("unlock")),
 	}
 }
 
-// lua gives an embedded file; they are part of the program, so a missing one shows in every test.
-func lua(name string) string {
+// mustLua gives an embedded file; they are part of the program, so a missing one shows in every test.
+func mustLua(name string) string {
 	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("read embedded script: " + err.Error())

@@ -1,0 +1,281 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bundle is one test's dispatcher with what it joins.
+type bundle struct {
+	*dispatch.Dispatcher
+	store *store.Store
+	queue *queue.Client
+	rdb   *redis.Client
+	fail  *failing
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	addr := miniredis.RunT(t).Addr()
+	b := &bundle{rdb: redis.NewClient(&redis.Options{Addr: addr}), fail: &failing{}}
+	forQueue := redis.NewClient(&redis.Options{Addr: addr})
+	forQueue.AddHook(b.fail)
+	t.Cleanup(func() { _, _ = b.rdb.Close(), forQueue.Close() })
+	b.store, b.queue = store.New(b.rdb, store.Options{}), queue.NewClient(forQueue, nil)
+	b.Dispatcher = dispatch.New(b.store, b.queue, farm.DefaultLimits(), nil)
+	return b
+}
+
+// failing fails every command while it is on.
+type failing struct{ on bool }
+
+func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f.on {
+			err := errors.New("cut")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (b *bundle) submit(t *testing.T, a store.Accept) *farm.Job {
+	t.Helper()
+	out, err := b.Submit(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Submit = %v", err)
+	}
+	return out.Job
+}
+
+// box makes a ready sandbox on node n1 and takes its task off the queue.
+func (b *bundle) box(t *testing.T) string {
+	t.Helper()
+	a := storetest.Create()
+	b.submit(t, a)
+	if _, err := b.store.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	return a.Sandbox.ID
+}
+
+func (b *bundle) held(t *testing.T, name, id string, want bool) {
+	t.Helper()
+	if has, err := b.queue.Has(t.Context(), name, id); err != nil || has != want {
+		t.Errorf("queue %s holds %s: %v, %v; want %v", name, id, has, err, want)
+	}
+}
+
+func (b *bundle) sweep(t *testing.T, want int) {
+	t.Helper()
+	if n, err := b.Sweep(t.Context(), storetest.Tenant); err != nil || n != want {
+		t.Errorf("Sweep = %d, %v; want %d", n, err, want)
+	}
+}
+
+func (b *bundle) state(t *testing.T, ref farm.Ref, want farm.JobState) {
+	t.Helper()
+	job, err := b.store.Job(t.Context(), ref)
+	if err != nil || job.State != want {
+		t.Errorf("job = %+v, %v; want %s", job, err, want)
+	}
+}
+
+// later moves the dispatcher's clock.
+func (b *bundle) later(d time.Duration) { b.SetNow(func() time.Time { return time.Now().Add(d) }) }
+
+func TestTasksFollowTheLine(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	create := storetest.Create()
+	b.submit(t, create)
+	b.held(t, farm.QueueCPU, create.Job.ID, true)
+
+	box := b.box(t)
+	first, second := storetest.Execute(box), storetest.Execute(box)
+	second.Job.CallbackURL = "https://example.com"
+	b.submit(t, first)
+	b.submit(t, second)
+	b.held(t, "node-n1", first.Job.ID, true)
+	b.held(t, "node-n1", second.Job.ID, false)
+	inline := b.submit(t, storetest.Read(box))
+	b.held(t, "node-n1", inline.ID, true)
+
+	if _, err := b.store.Claim(t.Context(), first.Job.Ref(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Finish(t.Context(), store.Finish{Ref: first.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	b.held(t, "node-n1", second.Job.ID, true)
+	b.held(t, queue.QueueCallbacks, "callback-"+first.Job.ID, false)
+	if _, err := b.Cancel(t.Context(), second.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	b.held(t, queue.QueueCallbacks, "callback-"+second.Job.ID, true)
+}
+
+func TestAcceptedWithoutQueueIsSwept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fail.on = true
+	a := storetest.Create()
+	b.submit(t, a) // no error: it is durable
+	b.fail.on = false
+	b.held(t, farm.QueueCPU, a.Job.ID, false)
+	b.sweep(t, 0) // still young
+	b.later(4 * time.Second)
+	b.sweep(t, 1)
+	b.held(t, farm.QueueCPU, a.Job.ID, true)
+	b.sweep(t, 0)
+}
+
+func TestCallbackWithoutQueueIsSwept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	a.Job.CallbackURL = "https://example.com"
+	b.submit(t, a)
+	b.fail.on = true
+	if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	b.fail.on = false
+	b.held(t, queue.QueueCallbacks, "callback-"+a.Job.ID, false)
+	b.sweep(t, 1)
+	b.held(t, queue.QueueCallbacks, "callback-"+a.Job.ID, true)
+	b.sweep(t, 0)
+}
+
+// TestDeadWorkersJobIsTakenOverThenLost kills one worker after the other.
+func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	b.later(time.Minute)
+	for attempt, id := range []string{".1", ".2", ".3"} {
+		worker := farm.Worker{ID: "w" + id}
+		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
+		if err != nil || c.Job.Attempt != attempt+1 {
+			t.Fatalf("Claim = %+v, %v", c, err)
+		}
+		b.sweep(t, 0) // alive
+		if err := b.store.Goodbye(t.Context(), worker.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.sweep(t, 1)
+		b.held(t, "node-n1", job.ID+id, true)
+		b.sweep(t, 0)
+	}
+	if _, err := b.store.Claim(t.Context(), job.Ref(), "w.4"); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 1)
+	b.state(t, job.Ref(), farm.JobLost)
+	got, err := b.store.Job(t.Context(), job.Ref())
+	if err != nil || got.Error == nil || !strings.Contains(got.Error.Message, "4 workers") {
+		t.Errorf("lost job = %+v, %v", got, err)
+	}
+	b.sweep(t, 0)
+}
+
+func TestJobsOfGoneSandboxEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.box(t)
+	running, waiting := b.submit(t, storetest.Execute(box)), b.submit(t, storetest.Execute(box))
+	if _, err := b.store.Claim(t.Context(), running.Ref(), "dead"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxLost}); err != nil {
+		t.Fatal(err)
+	}
+	b.later(time.Minute)
+	b.sweep(t, 2)
+	b.state(t, running.Ref(), farm.JobLost)
+	b.state(t, waiting.Ref(), farm.JobCanceled)
+}
+
+func TestCancelOfCreationEndsWhatWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	create := b.submit(t, a)
+	one, two := b.submit(t, storetest.Execute(a.Sandbox.ID)), b.submit(t, storetest.Execute(a.Sandbox.ID))
+	if job, err := b.Cancel(t.Context(), create.Ref()); err != nil || job.State != farm.JobCanceled {
+		t.Fatalf("Cancel = %+v, %v", job, err)
+	}
+	b.state(t, one.Ref(), farm.JobCanceled)
+	b.state(t, two.Ref(), farm.JobCanceled)
+	b.held(t, farm.QueueCPU, one.ID, false)
+}
+
+// TestTaskLostOnItsWayIsReplaced imitates a dequeue whose answer was cut off: the task is active and nobody has it.
+func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	b.submit(t, a)
+	if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+a.Job.ID, "state", "active").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.later(10 * time.Second)
+	b.sweep(t, 0) // may be on its way
+	b.later(14 * time.Second)
+	b.sweep(t, 0)
+	b.later(16 * time.Second)
+	b.sweep(t, 1)
+	b.held(t, farm.QueueCPU, a.Job.ID+".again", true)
+	b.later(30 * time.Second)
+	b.sweep(t, 0)
+}
+
+func TestLeaveBringsTheNext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.box(t)
+	background := storetest.Execute(box)
+	background.Job.Kind = farm.KindCommand
+	background.Request = &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 9"}, Background: true}}
+	b.submit(t, background)
+	next := b.submit(t, storetest.Execute(box))
+	if _, err := b.store.Claim(t.Context(), background.Job.Ref(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	b.held(t, "node-n1", next.ID, false)
+	if err := b.Leave(t.Context(), background.Job.Ref(), 1); err != nil {
+		t.Fatal(err)
+	}
+	b.held(t, "node-n1", next.ID, true)
+}

@@ -1,0 +1,6 @@
+package dispatch
+
+import "time"
+
+// SetNow gives the dispatcher another clock.
+func (d *Dispatcher) SetNow(now func() time.Time) { d.now = now }
