@@ -1,0 +1,197 @@
+//go:build integration
+
+package store_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+const patience = 20 * time.Second
+
+// TestSubscriptionsOutliveACut cuts the connections of a watch and of a worker's cancels, and changes things while they are
+// away: both are told to look again, and hear what comes later.
+func TestSubscriptionsOutliveACut(t *testing.T) {
+	t.Parallel()
+	socket := startRedis(t)
+	proxy := newProxy(t, socket)
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.addr})
+	far, near := store.New(rdb, store.Options{}), store.New(socketClient(t, socket), store.Options{})
+	t.Cleanup(func() { _, _ = far.Close(), rdb.Close() })
+	ctx, a := t.Context(), storetest.Create()
+	if _, err := near.Accept(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	w, err := far.Watch(ctx, a.Job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	cancels, err := far.Cancels(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancels.Close()
+
+	proxy.cut()
+	if _, err := near.Claim(ctx, a.Job.Ref(), "w"); err != nil { // nobody hears of this
+		t.Fatal(err)
+	}
+	awake(t, w)
+	select {
+	case ref := <-cancels.C():
+		if ref != (farm.Ref{}) {
+			t.Errorf("after a cut the worker hears of %+v, want the zero Ref", ref)
+		}
+	case <-time.After(patience):
+		t.Error("the worker is not told to look again")
+	}
+	if _, _, err := near.Cancel(ctx, a.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case ref := <-cancels.C():
+		if ref != a.Job.Ref() {
+			t.Errorf("the worker hears of %+v", ref)
+		}
+	case <-time.After(patience):
+		t.Error("the worker does not hear of a cancel after a cut")
+	}
+	if err := near.AppendEvents(ctx, a.Job.Ref(), []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	awake(t, w)
+}
+
+func awake(t *testing.T, w *store.Watch) {
+	t.Helper()
+	select {
+	case <-w.C():
+	case <-time.After(patience):
+		t.Fatal("the watch does not fire")
+	}
+}
+
+// TestOnCluster runs the suite on a Redis Cluster of one node, which refuses a script that touches keys of several slots.
+func TestOnCluster(t *testing.T) {
+	t.Parallel()
+	addr := startCluster(t)
+	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
+		t.Helper()
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	})
+}
+
+func startCluster(t *testing.T) string {
+	t.Helper()
+	port, bus := freePort(t), freePort(t)
+	cmd := exec.CommandContext(t.Context(), "redis-server", "--port", port, "--cluster-enabled", "yes", "--cluster-port", bus,
+		"--dir", t.TempDir(), "--save", "", "--loglevel", "warning", "--bind", "127.0.0.1")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start redis-server: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	addr := "127.0.0.1:" + port
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	ready := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the cluster does not %s", what)
+			}
+		}
+	}
+	ready("answer", func() bool { return rdb.Ping(t.Context()).Err() == nil })
+	if err := rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ready("come up", func() bool { return rdb.Set(t.Context(), "x", 1, 0).Err() == nil })
+	return addr
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(fmt.Errorf("split %v: %w", listener.Addr(), err))
+	}
+	return port
+}
+
+// proxy stands between a client and Redis, and can be cut.
+type proxy struct {
+	addr string
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func newProxy(t *testing.T, socket string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{addr: listener.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("unix", socket)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.open = append(p.open, in, out)
+			p.mu.Unlock()
+			for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
+				wg.Go(func() {
+					_, _ = io.Copy(ends[0], ends[1])
+					_, _ = ends[0].Close(), ends[1].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.cut()
+		wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.open {
+		_ = conn.Close()
+	}
+	p.open = nil
+}
