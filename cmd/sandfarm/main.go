@@ -45,6 +45,7 @@ A farm is started with "sandfarm up"; the other commands speak to it over its RE
 		Version: versionText(),
 	}
 	verbs.Add(root, streams)
+	addServer(root, streams)
 	return root
 }
 

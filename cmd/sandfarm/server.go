@@ -218,6 +218,24 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			return err
 		},
 	}, &cobra.Command{
+		Use: "callback-secret [TENANT]", Short: "Print the key with which a tenant's callbacks are signed (tenant default without a name)", Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			tenant := "default"
+			if len(args) == 1 {
+				tenant = args[0]
+			}
+			secret, err := farmd.CallbackSecret(s, tenant)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(streams.Out, secret)
+			return err
+		},
+	}, &cobra.Command{
 		Use: "check", Short: "Check the settings and report every problem", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if _, err := load(); err != nil {

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/embedded"
+)
+
+const mib = 1 << 20
+
+// benchUpload compares the upload of a 100 MiB artifact, out of the sandbox, with a put of the same bytes from memory into
+// the same object store.
+func benchUpload(ctx context.Context, b *bench) ([]row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	access, secret, err := embedded.LoadOrCreateCredentials(b.data + "/s3-credentials")
+	if err != nil {
+		return nil, err
+	}
+	store, err := blob.New(blob.Config{Endpoint: "http://" + b.s3, AccessKey: access, SecretKey: secret, Bucket: "sandfarm"})
+	if err != nil {
+		return nil, err
+	}
+	var ours, direct []time.Duration
+	for n := range 5 {
+		job, _, err := b.execute(ctx, id, fmt.Sprintf("import os\nopen('big%d.bin', 'wb').write(os.urandom(100 << 20))\nNone", n))
+		if err != nil {
+			return nil, err
+		}
+		ours = append(ours, time.Duration(job.Timings.UploadMS*float64(time.Millisecond)))
+		data := bytes.Repeat([]byte("0123456789abcdef"), 100*mib/16)
+		began := time.Now()
+		if _, err := store.Put(ctx, fmt.Sprintf("bench/direct%d", n), bytes.NewReader(data), int64(len(data)), blob.PutOptions{}); err != nil {
+			return nil, err
+		}
+		direct = append(direct, time.Since(began))
+		if err := b.Files(id).Delete(ctx, fmt.Sprintf("big%d.bin", n)); err != nil {
+			return nil, err
+		}
+	}
+	o, d := quantile(ours, 0.5), quantile(direct, 0.5)
+	return []row{{
+		what: "artifact of 100 MiB, sandbox to store, p50", ours: fmt.Sprintf("%.0f MiB/s", 100/o.Seconds()), other: fmt.Sprintf("put from memory %.0f MiB/s", 100/d.Seconds()),
+		ratio: fmt.Sprintf("%.2f", d.Seconds()/o.Seconds()), aim: "≥ 0.8",
+	}}, nil
+}
+
+// benchStdout prints 100 MB and looks whether all of it arrives, and what it costs in memory.
+func benchStdout(ctx context.Context, b *bench) ([]row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	if _, _, err := b.execute(ctx, id, "print('x' * 4_000_000)"); err != nil { // the paths of large output are warm
+		return nil, err
+	}
+	before, err := resident(b.cmd.Process.Pid, "VmRSS")
+	if err != nil {
+		return nil, err
+	}
+	job, took, err := b.execute(ctx, id, "for n in range(1_000_000):\n    print('%099d' % n)")
+	if err != nil {
+		return nil, err
+	}
+	after, err := resident(b.cmd.Process.Pid, "VmHWM")
+	if err != nil {
+		return nil, err
+	}
+	whole := int64(0)
+	for _, a := range job.Result.Execute.Artifacts {
+		whole = max(whole, a.Size)
+	}
+	if whole != 100_000_000 {
+		return nil, fmt.Errorf("the whole output has %d bytes, want 100000000", whole)
+	}
+	return []row{{
+		what: "100 MB to stdout in a million lines, whole", ours: fmt.Sprintf("%.1f s", took.Seconds()), other: "the systems before: 16 s to never", ratio: "", aim: "3 s",
+	}, {
+		what: "memory of API, worker and S3 in one process meanwhile", ours: fmt.Sprintf("%d MiB at most", after>>20), other: fmt.Sprintf("%d MiB before", before>>20), ratio: "", aim: "flat",
+	}}, nil
+}
+
+// resident reads a memory figure of a process in bytes.
+func resident(pid int, field string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("no " + field)
+}
+
+// benchMemory looks at an idle sandbox and at the agent in it.
+func benchMemory(ctx context.Context, b *bench) ([]row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	time.Sleep(2 * time.Second) // a sandbox that has come to rest
+	out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id).Output()
+	if err != nil {
+		return nil, err
+	}
+	container := strings.TrimSpace(string(out))
+	pid, err := exec.CommandContext(ctx, "docker", "inspect", "-f", "{{.State.Pid}}", container).Output()
+	if err != nil {
+		return nil, err
+	}
+	agent, err := strconv.Atoi(strings.TrimSpace(string(pid)))
+	if err != nil {
+		return nil, err
+	}
+	rss, err := resident(agent, "VmRSS")
+	if err != nil {
+		return nil, err
+	}
+	stats, err := exec.CommandContext(ctx, "docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", container).Output()
+	if err != nil {
+		return nil, err
+	}
+	used, _, _ := strings.Cut(string(stats), " /")
+	return []row{
+		{what: "memory of an idle Python sandbox", ours: used, aim: "≤ 80 MiB"},
+		{what: "resident memory of the agent in it", ours: fmt.Sprintf("%.1f MiB", float64(rss)/mib), aim: "≤ 15 MiB"},
+	}, nil
+}
+
+// histories is how many finished jobs the farm's Redis is given.
+const histories = 100_000
+
+// benchHistory compares print(1) before and after 100 000 finished jobs are in Redis.
+func benchHistory(ctx context.Context, b *bench) ([]row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	measure := func() (time.Duration, error) {
+		var all []time.Duration
+		for n := range 330 {
+			_, took, err := b.execute(ctx, id, "print(1)")
+			if err != nil {
+				return 0, err
+			}
+			if n >= 30 {
+				all = append(all, took)
+			}
+		}
+		return quantile(all, 0.5), nil
+	}
+	empty, err := measure()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.fill(ctx, histories); err != nil {
+		return nil, err
+	}
+	full, err := measure()
+	if err != nil {
+		return nil, err
+	}
+	return []row{{
+		what: "`print(1)` with 100 000 finished jobs in Redis, p50", ours: ms(full), other: "with an empty Redis " + ms(empty), ratio: times(full, empty), aim: "≤ 1.1×",
+	}}, nil
+}

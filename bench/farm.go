@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// bench is a running farm and the means to look at it.
+type bench struct {
+	*client.Client
+	cmd     *exec.Cmd
+	env     []string
+	program string
+	data    string
+	s3      string // address of its object store
+	log     *os.File
+	machine string
+}
+
+// start runs a farm of its own.
+func start(ctx context.Context, program string) (*bench, error) {
+	program, err := filepath.Abs(program)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp("", "sandfarm-bench-*")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{program: program, data: data}
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	if b.s3, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	b.env = append(os.Environ(), "SANDFARM_DATA="+data, "SANDFARM_API_LISTEN="+listen, "SANDFARM_S3_LISTEN="+b.s3, "SANDFARM_LOG_LEVEL=warn")
+	if b.Client, err = client.New("http://" + listen); err != nil {
+		return nil, err
+	}
+	if b.log, err = os.Create(filepath.Join(data, "farm.log")); err != nil {
+		return nil, err
+	}
+	b.cmd = exec.Command(program, "up")
+	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = b.env, b.log, b.log
+	if err := b.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s (make build makes it): %w", program, err)
+	}
+	for end := time.Now().Add(10 * time.Minute); b.Ready(ctx) != nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) || ctx.Err() != nil {
+			b.close()
+			return nil, errors.New("the farm did not become ready")
+		}
+	}
+	version, _ := exec.CommandContext(ctx, "docker", "version", "--format", "Docker {{.Server.Version}}").Output()
+	b.machine = strings.TrimSpace(string(version)) + " · Linux " + kernel()
+	return b, nil
+}
+
+func kernel() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return strings.TrimSpace(string(text))
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// close stops the farm and removes everything of it.
+func (b *bench) close() {
+	_ = b.cmd.Process.Signal(os.Interrupt)
+	_ = b.cmd.Wait()
+	down := exec.Command(b.program, "down")
+	down.Env = b.env
+	if out, err := down.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "down: %v %s\n", err, out)
+	}
+	_ = b.log.Close()
+	_ = os.RemoveAll(b.data)
+}
+
+// sandbox makes a ready sandbox.
+func (b *bench) sandbox(ctx context.Context) (string, error) {
+	made, err := b.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
+	if err != nil {
+		return "", err
+	}
+	if made.Job.State != "completed" {
+		return "", client.Failure(made.Job)
+	}
+	return made.Sandbox.ID, nil
+}
+
+// execute runs code and gives the finished job and how long the caller waited.
+func (b *bench) execute(ctx context.Context, sandbox, code string) (wire.Job, time.Duration, error) {
+	began := time.Now()
+	job, err := b.Execute(ctx, sandbox, wire.ExecuteRequest{Code: code}, client.WithWait(time.Minute))
+	took := time.Since(began)
+	if err == nil && (job.State != "completed" || job.Result.Execute.Error != nil) {
+		err = fmt.Errorf("execute: %s %+v", job.State, job.Error)
+	}
+	return job, took, err
+}
+
+// floor runs floor.py in a sandbox: the same kernel, called directly by Jupyter's own client.
+func (b *bench) floor(ctx context.Context, sandbox string, args ...string) (string, error) {
+	if err := b.Files(sandbox).Write(ctx, "floor.py", bytes.NewReader(floorScript)); err != nil {
+		return "", err
+	}
+	command := "python floor.py " + strings.Join(args, " ")
+	job, err := b.Command(ctx, sandbox, wire.CommandRequest{Command: &command}, client.WithWait(time.Minute))
+	if err != nil {
+		return "", err
+	}
+	if !job.Final() {
+		if job, err = b.Wait(ctx, job.ID); err != nil {
+			return "", err
+		}
+	}
+	out := job.Result.Command.Results[0]
+	if out.ExitCode != 0 {
+		return "", fmt.Errorf("floor.py: %s", out.Stderr)
+	}
+	return strings.TrimSpace(out.Stdout), nil
+}

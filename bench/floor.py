@@ -1,0 +1,38 @@
+"""The floor: a Jupyter kernel of the sandbox's own Python, called directly by Jupyter's own client.
+
+floor.py boot           prints the seconds from start to the answer of print(1)
+floor.py print N        prints the milliseconds of N print(1), one a line
+floor.py rate N         prints start and end (unix seconds) of N print(1) in a row
+"""
+
+import sys
+import time
+
+began = time.time()
+from jupyter_client.manager import start_new_kernel  # noqa: E402
+
+manager, kernel = start_new_kernel(kernel_name="python3")
+
+
+def call() -> float:
+    start = time.perf_counter()
+    kernel.execute_interactive("print(1)", output_hook=lambda message: None, store_history=True)
+    return (time.perf_counter() - start) * 1000
+
+
+call()
+if sys.argv[1] == "boot":
+    print(time.time() - began)
+else:
+    for _ in range(20):
+        call()
+    count = int(sys.argv[2])
+    if sys.argv[1] == "print":
+        print(*(call() for _ in range(count)), sep="\n")
+    else:
+        start = time.time()
+        for _ in range(count):
+            call()
+        print(start, time.time())
+kernel.stop_channels()
+manager.shutdown_kernel(now=True)

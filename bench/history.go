@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// fill gives the farm's Redis n finished jobs, by the store's own scripts, in sandboxes of another tenant and of the same.
+func (b *bench) fill(ctx context.Context, n int) error {
+	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: b.data + "/redis/redis.sock"})
+	defer func() { _ = rdb.Close() }()
+	st := store.New(rdb, store.Options{Limits: farm.DefaultLimits()})
+	defer func() { _ = st.Close() }()
+	const tenant, lanes = "default", 16
+	g, ctx := errgroup.WithContext(ctx)
+	for range lanes {
+		g.Go(func() error {
+			now := time.Now().UTC()
+			box := &farm.Sandbox{
+				ID: farm.NewID(farm.SandboxPrefix), Tenant: tenant, State: farm.SandboxQueued, CreatedAt: now, LastUsedAt: now, ExpiresAt: now.Add(time.Hour),
+				Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone},
+			}
+			for i := range n / lanes {
+				job := &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: tenant, Kind: farm.KindCreate, SandboxID: box.ID, CreatedAt: now, Queue: "bench"}
+				accept := store.Accept{Job: job, Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box}
+				if i > 0 {
+					job.Kind, accept.Sandbox = farm.KindExecute, nil
+					accept.Request = &farm.Request{Execute: &farm.ExecuteRequest{Code: "print(1)", Language: "python", Context: "default"}}
+				}
+				if _, err := st.Accept(ctx, accept); err != nil {
+					return fmt.Errorf("accept: %w", err)
+				}
+				claim, err := st.Claim(ctx, job.Ref(), "bench")
+				if err != nil {
+					return fmt.Errorf("claim: %w", err)
+				}
+				if i == 0 {
+					for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+						if _, err := st.MoveSandbox(ctx, store.Move{Ref: farm.Ref{Tenant: tenant, ID: box.ID}, To: to, Node: "bench"}); err != nil {
+							return err
+						}
+					}
+				}
+				result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: "1\n", ExecutionCount: i}}
+				if _, err := st.Finish(ctx, store.Finish{Ref: job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted, Result: result}); err != nil {
+					return fmt.Errorf("finish: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row is one line of the table: what was measured, ours, what it is compared with, and what is aimed at.
+type row struct {
+	what, ours, other, ratio, aim string
+}
+
+// benchmark is one measurement.
+type benchmark struct {
+	name string
+	run  func(context.Context, *bench) ([]row, error)
+}
+
+func benchmarks() []benchmark {
+	return []benchmark{
+		{"print", benchPrint}, {"throughput", benchThroughput}, {"create", benchCreate}, {"upload", benchUpload},
+		{"stdout", benchStdout}, {"memory", benchMemory}, {"history", benchHistory},
+	}
+}
+
+func main() {
+	only := flag.String("only", "", "names of measurements, comma-separated; empty: all")
+	program := flag.String("program", "bin/sandfarm", "the built program")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *program, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, program, only string) error {
+	b, err := start(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	fmt.Printf("%s · %d cores · %s\n\n", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), b.machine)
+	fmt.Println("| what | Sandfarm | compared with | ratio | aim |\n|---|---|---|---|---|")
+	for _, m := range benchmarks() {
+		if only != "" && !slices.Contains(strings.Split(only, ","), m.name) {
+			continue
+		}
+		rows, err := m.run(ctx, b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		for _, r := range rows {
+			fmt.Printf("| %s | %s | %s | %s | %s |\n", r.what, r.ours, r.other, r.ratio, r.aim)
+		}
+	}
+	return nil
+}
+
+// quantile gives the q-quantile of durations.
+func quantile(d []time.Duration, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(d))
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+func times(a, b time.Duration) string { return fmt.Sprintf("%.2f×", float64(a)/float64(b)) }

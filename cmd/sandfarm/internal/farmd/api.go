@@ -1,0 +1,87 @@
+package farmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/webhook"
+)
+
+// newAPI makes the API server of these parts.
+func (p *Parts) newAPI(version string) (*api.Server, error) {
+	return api.New(p.Settings.API, api.Deps{
+		Submitter: p.Dispatch, Store: p.Store, Queues: p.Queue, Blobs: p.Blobs, Logger: p.Log, Version: version,
+	})
+}
+
+// RunAPI runs the API alone until ctx ends.
+func RunAPI(ctx context.Context, s *Settings, version string) error {
+	return withParts(ctx, s, func(p *Parts) error {
+		server, err := p.newAPI(version)
+		if err != nil {
+			return err
+		}
+		defer server.Stop()
+		if err := server.Start(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// callback gives the function that tells a job's caller of its end. It is called by a worker, from a queue of its own: an
+// error brings it back later, so that a receiver that is down is told when it is up again. Without a secret it gives nil.
+func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
+	if p.Settings.CallbackSecret != "" {
+		secret = []byte(p.Settings.CallbackSecret)
+	}
+	if len(secret) == 0 {
+		return nil
+	}
+	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Queue, Blobs: p.Blobs, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
+	sender := webhook.NewSender(webhook.Policy{AllowPrivate: p.Settings.API.AllowPrivateCallbacks})
+	return func(ctx context.Context, ref farm.Ref) error {
+		record, err := p.Store.Job(ctx, ref)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			return p.Store.CallbackDone(ctx, ref)
+		}
+		if err != nil {
+			return fmt.Errorf("read job: %w", err)
+		}
+		job, err := view.Job(ctx, ref.Tenant, ref.ID, 0)
+		if err != nil {
+			return fmt.Errorf("read job: %w", err)
+		}
+		body, err := json.Marshal(job.Job)
+		if err != nil {
+			return fmt.Errorf("encode job: %w", err)
+		}
+		gone, err := sender.Post(ctx, record.CallbackURL, ref.ID, webhook.TenantSecret(secret, ref.Tenant), body, time.Now())
+		if err != nil && !gone {
+			return err
+		}
+		if err != nil {
+			p.Log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
+		}
+		return p.Store.CallbackDone(ctx, ref)
+	}
+}
+
+// CallbackSecret gives a tenant's signing key as receivers' libraries take it.
+func CallbackSecret(s *Settings, tenant string) (string, error) {
+	secret := []byte(s.CallbackSecret)
+	if len(secret) == 0 {
+		kept, err := keep(s.path("secret"), secretBytes)
+		if err != nil {
+			return "", err
+		}
+		secret = kept
+	}
+	return webhook.FormatSecret(webhook.TenantSecret(secret, tenant)), nil
+}

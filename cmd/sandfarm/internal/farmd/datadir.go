@@ -1,0 +1,73 @@
+package farmd
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// secretBytes is the length of the farm's own secret: that of the hash it is used with.
+const secretBytes = 32
+
+// dataDir is the data directory of `sandfarm up`, locked for this process.
+type dataDir struct {
+	lock *os.File
+	// Namespace marks what this farm makes in the engine, so that two farms on one engine leave each other alone.
+	Namespace string
+	// Secret is the farm's own, from which the signing keys of callbacks follow.
+	Secret []byte
+}
+
+// openData makes, locks and reads the data directory.
+func openData(s *Settings) (*dataDir, error) {
+	if err := os.MkdirAll(s.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	lock, err := os.OpenFile(s.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock of data directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("a farm is running on %s already: stop it first, or set SANDFARM_DATA to another directory", s.Data)
+	}
+	d := &dataDir{lock: lock}
+	id, err := keep(s.path("farm-id"), 4)
+	if err == nil {
+		d.Namespace = "sandfarm-" + hex.EncodeToString(id)
+		d.Secret, err = keep(s.path("secret"), secretBytes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return d, nil
+}
+
+// Close lets the next process in.
+func (d *dataDir) Close() error { return d.lock.Close() }
+
+// keep reads n random bytes from a file, or makes them and the file.
+func keep(path string, n int) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		fresh := make([]byte, n)
+		_, _ = rand.Read(fresh)
+		if err := os.WriteFile(path, []byte(hex.EncodeToString(fresh)+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("keep %s: %w", path, err)
+		}
+		return fresh, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	kept, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(kept) != n {
+		return nil, fmt.Errorf("read %s: it does not hold %d bytes in hex; remove it to have a new one made", path, n)
+	}
+	return kept, nil
+}

@@ -1,0 +1,210 @@
+package farmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Finding is one thing that doctor looked at.
+type Finding struct {
+	What   string `json:"what"`
+	Status string `json:"status"` // ok, note or problem
+	Found  string `json:"found"`
+	Advice string `json:"advice,omitempty"` // what to do about it
+}
+
+// Statuses of findings. A note limits something; a problem keeps the farm from running.
+const (
+	statusOK      = "ok"
+	statusNote    = "note"
+	statusProblem = "problem"
+)
+
+// doctorTimeout bounds each look.
+const doctorTimeout = 20 * time.Second
+
+// Doctor looks at everything that a farm needs and says what to do about each problem.
+func Doctor(ctx context.Context, s *Settings) []Finding {
+	var out []Finding
+	out = append(out, doctorEngine(ctx, s)...)
+	out = append(out, doctorGPU(ctx)...)
+	out = append(out, doctorRedis(ctx, s)...)
+	out = append(out, doctorS3(ctx, s)...)
+	out = append(out, doctorData(s)...)
+	return out
+}
+
+func doctorEngine(ctx context.Context, s *Settings) []Finding {
+	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
+	defer done()
+	e, err := s.engine("", Logger(s))
+	if err != nil {
+		return []Finding{{What: "engine", Status: statusProblem, Found: err.Error(), Advice: "Correct engine.host."}}
+	}
+	defer func() { _ = e.Close() }()
+	info, err := e.Info(ctx)
+	if err != nil {
+		return []Finding{{
+			What: "engine", Status: statusProblem, Found: "no Docker engine answers",
+			Advice: "Start it (systemctl start docker, or run dockerd), or install it (Debian: apt-get install docker.io). `make run` does both where it may.",
+		}}
+	}
+	out := []Finding{
+		{What: "engine", Status: statusOK, Found: fmt.Sprintf("Docker %s, API %s, %s, %s", info.Version, info.APIVersion, info.OS, info.Arch)},
+		{What: "kernel", Status: statusOK, Found: fmt.Sprintf("%s, %d cores, %d MiB", info.KernelVersion, info.CPUs, info.MemoryBytes>>20)},
+	}
+	if old(info.Version, 29, 5) {
+		out[0].Status = statusNote
+		out[0].Advice = "Engines before 29.5.1 and runc before 1.2.8 have known escapes: upgrade, or use gVisor (engine.runtime = runsc), before running code that you do not trust."
+	}
+	cgroup := Finding{What: "cgroups", Status: statusOK, Found: "version " + info.CgroupVersion}
+	if info.CgroupVersion == "1" {
+		cgroup.Status, cgroup.Advice = statusNote, "Version 2 limits processes and memory more firmly; version 1 works."
+	}
+	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " gives containers a size"}
+	if !info.StorageQuota {
+		quota.Status, quota.Found = statusNote, info.StorageDriver+" gives containers no size"
+		quota.Advice = "Nothing to do: workspaces are memory file systems of their own size, and count against memory_mb."
+	}
+	out = append(out, cgroup, quota, doctorRuntime(s, info), doctorImages(ctx, e))
+	return out
+}
+
+func doctorRuntime(s *Settings, info engine.Info) Finding {
+	f := Finding{What: "gVisor (runsc)", Status: statusOK, Found: "runtimes " + strings.Join(info.Runtimes, ", ")}
+	has := slices.Contains(info.Runtimes, "runsc")
+	switch {
+	case s.Engine.Runtime != "" && !slices.Contains(info.Runtimes, s.Engine.Runtime):
+		f.Status = statusProblem
+		f.Advice = fmt.Sprintf("engine.runtime is %s, which the engine does not have: add it to daemon.json, or change the setting.", s.Engine.Runtime)
+	case !has:
+		f.Status = statusNote
+		f.Advice = "Sandboxes share the host's kernel. For a second wall install runsc (CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest), add it to daemon.json and set engine.runtime."
+	case s.Engine.Runtime != "runsc":
+		f.Status = statusNote
+		f.Advice = "The engine has runsc: set engine.runtime = \"runsc\" to use it."
+	}
+	return f
+}
+
+func doctorImages(ctx context.Context, e *engine.Engine) Finding {
+	list, err := e.Images(ctx)
+	if err != nil {
+		return Finding{What: "images", Status: statusProblem, Found: err.Error()}
+	}
+	names := make([]string, 0, len(list))
+	for _, image := range list {
+		names = append(names, image.Name)
+	}
+	if len(names) == 0 {
+		return Finding{What: "images", Status: statusNote, Found: "no sandbox image yet", Advice: "`sandfarm up` builds it, or run `sandfarm image build python`."}
+	}
+	return Finding{What: "images", Status: statusOK, Found: strings.Join(names, ", ")}
+}
+
+func doctorGPU(ctx context.Context) []Finding {
+	ctx, done := context.WithTimeout(ctx, doctorTimeout)
+	defer done()
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader").Output()
+	if err != nil {
+		return []Finding{{What: "GPU", Status: statusOK, Found: "none"}}
+	}
+	return []Finding{{What: "GPU", Status: statusOK, Found: strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), "; ")}}
+}
+
+func doctorRedis(ctx context.Context, s *Settings) []Finding {
+	if s.Redis.URL == "" {
+		path, err := exec.LookPath("redis-server")
+		if err != nil {
+			return []Finding{{What: "Redis", Status: statusNote, Found: "no redis-server in PATH", Advice: "`sandfarm up` keeps jobs in memory and forgets them on stop. Install it (Debian: apt-get install redis-server), or set redis.url."}}
+		}
+		return []Finding{{What: "Redis", Status: statusOK, Found: path + ", run by `sandfarm up` with an append-only file, policy noeviction"}}
+	}
+	options, err := redis.ParseURL(s.Redis.URL)
+	if err != nil {
+		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url cannot be read", Advice: "It must look like redis://host:6379/0."}}
+	}
+	ctx, done := context.WithTimeout(ctx, doctorTimeout)
+	defer done()
+	rdb := redis.NewClient(options)
+	st := store.New(rdb, store.Options{Limits: s.Limits, Logger: Logger(s)})
+	defer func() { _, _ = st.Close(), rdb.Close() }()
+	if err := st.Ping(ctx); err != nil {
+		return []Finding{{What: "Redis", Status: statusProblem, Found: options.Addr + " does not answer", Advice: "Start it, or correct redis.url."}}
+	}
+	aof, policy, err := st.Persistence(ctx)
+	if err != nil {
+		return []Finding{{What: "Redis", Status: statusNote, Found: "answers, but does not tell its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
+	}
+	f := Finding{What: "Redis", Status: statusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", options.Addr, aof, policy)}
+	if policy != "noeviction" {
+		f.Status, f.Advice = statusProblem, "Set maxmemory-policy noeviction: any other silently drops jobs. "
+	}
+	if !aof {
+		f.Status = statusProblem
+		f.Advice += "Set appendonly yes: without it accepted jobs are lost when Redis stops."
+	}
+	return []Finding{f}
+}
+
+func doctorS3(ctx context.Context, s *Settings) []Finding {
+	if s.S3.Endpoint == "" {
+		return []Finding{{What: "S3", Status: statusOK, Found: "built in, files in " + s.path("s3")}}
+	}
+	ctx, done := context.WithTimeout(ctx, doctorTimeout)
+	defer done()
+	b, err := blob.New(blob.Config{Endpoint: s.S3.Endpoint, PublicURL: s.S3.PublicURL, AccessKey: s.S3.AccessKey, SecretKey: s.S3.SecretKey, Bucket: s.S3.Bucket, Region: s.S3.Region})
+	if err == nil {
+		err = b.Ping(ctx)
+	}
+	if err != nil {
+		return []Finding{{What: "S3", Status: statusProblem, Found: s.S3.Endpoint + " does not answer as it should", Advice: "Start it, or correct s3.endpoint and its keys."}}
+	}
+	return []Finding{{What: "S3", Status: statusOK, Found: s.S3.Endpoint}}
+}
+
+func doctorData(s *Settings) []Finding {
+	f := Finding{What: "data directory", Status: statusOK, Found: s.Data}
+	probe, err := os.CreateTemp(nearest(s.Data), ".sandfarm-doctor-*")
+	if err != nil {
+		f.Status, f.Advice = statusProblem, "It cannot be written: set data (SANDFARM_DATA) to a directory of yours."
+		return []Finding{f}
+	}
+	_ = probe.Close()
+	_ = os.Remove(probe.Name())
+	return []Finding{f}
+}
+
+// nearest is the path, or the first directory above it that exists.
+func nearest(path string) string {
+	for {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return path
+		}
+		parent := path[:max(strings.LastIndexByte(path, os.PathSeparator), 1)]
+		if parent == path {
+			return path
+		}
+		path = parent
+	}
+}
+
+// old reports whether a version such as "20.10.24+dfsg1" is before major.minor. One that cannot be read is not.
+func old(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
+}

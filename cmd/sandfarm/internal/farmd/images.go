@@ -1,0 +1,38 @@
+package farmd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/sandfarm/sandfarm/deploy/base"
+	"github.com/sandfarm/sandfarm/images"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// BuildImage makes sure that the engine has a sandbox image, and the base that it is built on. One that is there is kept.
+func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (string, error) {
+	definition, err := images.Find(name)
+	if err != nil {
+		return "", err
+	}
+	there, err := e.HasImage(ctx, definition.Ref())
+	if err != nil {
+		return "", err
+	}
+	if !there { // the base is looked for only when it is needed: it costs a registry's time-out where none answers
+		if _, err := base.EnsureBase(ctx, e, base.Options{Source: s.Images.Base, Logger: log}, progress); err != nil {
+			return "", fmt.Errorf("make base image: %w", err)
+		}
+	}
+	return images.Build(ctx, name, e, images.Options{IndexURL: s.Images.IndexURL, Logger: log}, progress)
+}
+
+// OpenEngine opens the engine of the settings for commands that need nothing else: the image verbs and doctor.
+func OpenEngine(s *Settings, log *slog.Logger) (*engine.Engine, error) {
+	return s.engine("", log)
+}
+
+// Logger makes the logger that the settings ask for.
+func Logger(s *Settings) *slog.Logger { return s.Log.logger() }

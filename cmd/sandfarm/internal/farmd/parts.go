@@ -1,0 +1,151 @@
+package farmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/embedded"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// startTimeout bounds the start of the built-in servers.
+const startTimeout = 30 * time.Second
+
+// Parts are the open connections of a process. Close closes them in the order in which they must go.
+type Parts struct {
+	Settings *Settings
+	Log      *slog.Logger
+	Redis    *redis.Options
+	Store    *store.Store
+	Queue    *queue.Client
+	Dispatch *dispatch.Dispatcher
+	Blobs    *blob.Store
+	// Persistent is false when what is in Redis is forgotten on stop.
+	Persistent bool
+
+	closers []func() error
+}
+
+// Open opens Redis and the object store. With builtin it runs them itself where the settings name none.
+func Open(ctx context.Context, s *Settings, log *slog.Logger, builtin bool) (p *Parts, err error) {
+	p = &Parts{Settings: s, Log: log, Persistent: true}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if err := p.openRedis(ctx, builtin); err != nil {
+		return p, err
+	}
+	if err := p.openBlobs(ctx, builtin); err != nil {
+		return p, err
+	}
+	rdb := redis.NewClient(p.Redis)
+	p.closers = append(p.closers, rdb.Close)
+	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log})
+	p.closers = append(p.closers, p.Store.Close)
+	p.Queue = queue.NewClient(rdb, log)
+	p.Dispatch = dispatch.New(p.Store, p.Queue, s.Limits, log)
+	if err := p.Store.Ping(ctx); err != nil {
+		return p, fmt.Errorf("reach Redis: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
+	if p.Settings.Redis.URL != "" {
+		options, err := redis.ParseURL(p.Settings.Redis.URL)
+		if err != nil {
+			return errors.New("redis.url cannot be read: it must look like redis://host:6379/0 or unix:///path/redis.sock")
+		}
+		p.Redis = options
+		return nil
+	}
+	if !builtin {
+		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): a single service needs a Redis that the others share; `sandfarm up` runs one of its own")
+	}
+	ctx, done := context.WithTimeout(ctx, startTimeout)
+	defer done()
+	r, err := embedded.StartRedis(ctx, embedded.RedisConfig{Dir: p.Settings.path("redis"), Logger: p.Log})
+	if err != nil {
+		return fmt.Errorf("start Redis: %w", err)
+	}
+	p.closers = append(p.closers, r.Close)
+	p.Redis = &redis.Options{Network: r.Network(), Addr: r.Addr()}
+	p.Persistent = r.Persistent()
+	return nil
+}
+
+func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
+	s := p.Settings.S3
+	if s.Endpoint == "" {
+		if !builtin {
+			return errors.New("s3.endpoint is not set (SANDFARM_S3_ENDPOINT): a single service needs an S3 that the others share; `sandfarm up` runs one of its own")
+		}
+		access, secret, err := embedded.LoadOrCreateCredentials(p.Settings.path("s3-credentials"))
+		if err != nil {
+			return fmt.Errorf("make S3 credentials: %w", err)
+		}
+		sctx, done := context.WithTimeout(ctx, startTimeout)
+		defer done()
+		server, err := embedded.StartS3(sctx, embedded.S3Config{
+			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Region: s.Region, Logger: p.Log,
+		})
+		if err != nil {
+			return fmt.Errorf("start S3 on %s (s3.listen): %w", s.Listen, err)
+		}
+		p.closers = append(p.closers, server.Close)
+		s.Endpoint, s.AccessKey, s.SecretKey = server.Endpoint(), access, secret
+	}
+	blobs, err := blob.New(blob.Config{
+		Endpoint: s.Endpoint, PublicURL: s.PublicURL, AccessKey: s.AccessKey, SecretKey: s.SecretKey, Bucket: s.Bucket, Region: s.Region,
+	})
+	if err != nil {
+		return fmt.Errorf("open object store: %w", err)
+	}
+	p.Blobs = blobs
+	if err := blobs.EnsureBucket(ctx); err != nil {
+		if builtin {
+			return fmt.Errorf("make bucket: %w", err)
+		}
+		p.Log.WarnContext(ctx, "the object store does not answer yet", "error", err)
+	}
+	return nil
+}
+
+// Engine opens the engine of the settings, under a namespace.
+func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, error) {
+	if s.Engine.Namespace != "" {
+		namespace = s.Engine.Namespace
+	}
+	if h := s.Engine.Host; h != "" {
+		if _, err := url.Parse(h); err != nil {
+			return nil, fmt.Errorf("engine.host %q cannot be read", h)
+		}
+	}
+	return engine.New(engine.Config{Host: s.Engine.Host, Runtime: s.Engine.Runtime, Namespace: namespace, Logger: log})
+}
+
+// Close closes what is open, the newest first.
+func (p *Parts) Close() error {
+	var errs []error
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		errs = append(errs, p.closers[i]())
+	}
+	p.closers = nil
+	return errors.Join(errs...)
+}
+
+// path is a place in the data directory.
+func (s *Settings) path(name string) string { return s.Data + string(os.PathSeparator) + name }

@@ -1,0 +1,102 @@
+package farmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/agent/binary"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/scheduler"
+	"github.com/sandfarm/sandfarm/worker"
+)
+
+// queueGrace is how long the queue waits for handlers beyond the worker's own grace: they leave as soon as that is over.
+const queueGrace = 10 * time.Second
+
+// newWorker makes the worker of these parts.
+func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
+	cfg := p.Settings.Worker
+	cfg.Version = version
+	return worker.New(cfg, worker.Deps{
+		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
+		Listen: func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (worker.Server, error) {
+			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, queue.ServerConfig{
+				Queues: queues, Concurrency: slots, Handler: handle, Logger: p.Log, ShutdownTimeout: cfg.StopGrace + queueGrace,
+			})
+		},
+		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
+			if progress != nil {
+				report = progress
+			}
+			_, err := BuildImage(ctx, p.Settings, e, name, p.Log, report)
+			return err
+		},
+	})
+}
+
+// newScheduler makes the scheduler of these parts.
+func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
+	return scheduler.New(p.Settings.Scheduler, scheduler.Deps{Records: p.Store, Jobs: p.Dispatch, Blobs: p.Blobs, Log: p.Log})
+}
+
+// RunWorker runs a worker alone until ctx ends.
+func RunWorker(ctx context.Context, s *Settings, version string) error {
+	return withParts(ctx, s, func(p *Parts) error {
+		e, err := s.engine("", p.Log)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = e.Close() }()
+		w, err := p.newWorker(e, version, p.callback(nil), nil)
+		if err != nil {
+			return err
+		}
+		defer w.Stop()
+		if err := w.Start(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// RunScheduler runs a scheduler alone until ctx ends.
+func RunScheduler(ctx context.Context, s *Settings) error {
+	return withParts(ctx, s, func(p *Parts) error {
+		sch, err := p.newScheduler()
+		if err != nil {
+			return err
+		}
+		defer sch.Stop()
+		if err := sch.Start(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func withParts(ctx context.Context, s *Settings, run func(*Parts) error) error {
+	p, err := Open(ctx, s, s.Log.logger(), false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	return run(p)
+}
+
+// stopper ends a service.
+type stopper interface{ Stop() }
+
+// describe gives an error of the start with what it was that should start.
+func describe(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("start %s: %w", what, err)
+}
