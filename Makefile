@@ -28,7 +28,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench images doctor clean setup-run setup-test
+.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,8 +96,11 @@ verify: gen ## check that what is made from the code is current, and go.mod tidy
 	go mod tidy -diff
 	go mod verify
 
-bench: setup-test build ## the benchmarks; BENCH=regexp and PKG= choose some
+bench: setup-test build ## the comparisons of docs/benchmarks.md, as a table; ONLY=print,stdout chooses some
 	bin/sandfarm image build python
+	go run ./bench $(if $(ONLY),-only $(ONLY))
+
+bench-go: setup-test ## the Go benchmarks; BENCH=regexp and PKG= choose some
 	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u); \
 	[ '$(PKG)' = ./... ] || pkgs='$(PKG)'; \
 	go test -tags integration -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(FLAGS) $$pkgs

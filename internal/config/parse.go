@@ -57,13 +57,20 @@ func parse(v reflect.Value, text string) error {
 	return nil
 }
 
-// wholeNumber says which numbers a type holds.
+// wholeNumber says which numbers a type holds; the bounds of 64 bits would help nobody.
 func wholeNumber(t reflect.Type) string {
-	if t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64 {
+	unsigned := t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64
+	switch {
+	case t.Bits() == 64 && unsigned:
+		return "a whole number; allowed: 0 and above, as 42"
+	case t.Bits() == 64:
+		return "a whole number; allowed: as 42"
+	case unsigned:
 		return fmt.Sprintf("a whole number; allowed: 0 to %d", ^uint64(0)>>(64-t.Bits()))
+	default:
+		low := int64(-1) << (t.Bits() - 1)
+		return fmt.Sprintf("a whole number; allowed: %d to %d", low, -(low + 1))
 	}
-	low := int64(-1) << (t.Bits() - 1)
-	return fmt.Sprintf("a whole number; allowed: %d to %d", low, -(low + 1))
 }
 
 // parseText sets any setting that a string can give: scalars, lists and maps.
