@@ -1,0 +1,224 @@
+package api_test
+
+import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestFilesGoInAndOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	for _, size := range []int{0, 1, 1000, 1001, 64 << 10, 64<<10 + 1, 1 << 20} {
+		content := bytes.Repeat([]byte("x"), size)
+		for _, body := range []any{content, io.MultiReader(bytes.NewReader(content))} { // with and without a length
+			entry := get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"a.bin", body)
+			if entry.Path != "a.bin" || entry.Size != int64(size) {
+				t.Fatalf("%d bytes: entry %+v", size, entry)
+			}
+			answer, got := b.do("GET", base+"a.bin", nil)
+			if answer.StatusCode != http.StatusOK || !bytes.Equal(got, content) {
+				t.Fatalf("%d bytes: status %d, %d bytes", size, answer.StatusCode, len(got))
+			}
+		}
+	}
+	if left := b.blobs.keys(); len(left) != 0 {
+		t.Fatalf("staged objects are left: %v", left)
+	}
+	answer, _ := b.do("GET", base+"a.bin", nil)
+	for header, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename=a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
+		"Accept-Ranges": "bytes", "Content-Length": "1048576", "Content-Security-Policy": "sandbox; default-src 'none'",
+	} {
+		if got := answer.Header.Get(header); got != want {
+			t.Errorf("%s is %q, want %q", header, got, want)
+		}
+	}
+	answer, got := b.do("HEAD", base+"a.bin", nil)
+	if answer.StatusCode != http.StatusOK || len(got) != 0 || answer.Header.Get("Content-Length") != "1048576" || answer.Header.Get("X-File-Type") != "file" {
+		t.Errorf("HEAD: %d %v", answer.StatusCode, answer.Header)
+	}
+	answer, _ = b.do("GET", base+"a.bin?link=1", nil)
+	if answer.StatusCode != http.StatusFound || !strings.HasPrefix(answer.Header.Get("Location"), "http://s3.test/staging/default/job_") {
+		t.Errorf("link: %d %s", answer.StatusCode, answer.Header.Get("Location"))
+	}
+	get[wire.FileEntry](b, http.StatusOK, "POST", strings.TrimSuffix(base, "/")+"/move", `{"from":"a.bin","to":"deep/b.bin"}`)
+	get[wire.Job](b, http.StatusOK, "DELETE", base+"deep/b.bin", nil)
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "DELETE", base+"deep/b.bin", nil)
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", base+"deep/b.bin", nil)
+	get[wire.Job](b, http.StatusAccepted, "PUT", base+"later.txt?wait=0", "x")
+	if dir := get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"new/dir/", nil); dir.Type != "dir" || dir.Path != "new/dir" {
+		t.Errorf("directory %+v", dir)
+	}
+	if page := get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?kind=file&limit=200", nil); len(page.Items) != 19 {
+		t.Errorf("%d file jobs are listed; reads must not be", len(page.Items))
+	}
+}
+
+func TestFileNamesArriveAsSent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	names := map[string]string{
+		"donn%C3%A9es-%E4%B8%96.txt": "données-世.txt", "with%20space%20%26%2050%25%20%231%3F.txt": "with space & 50% #1?.txt", "a+b.txt": "a+b.txt",
+		"quote'%22s.txt": "quote'\"s.txt", "-dash": "-dash", "deep%2Fer/x": "deep/er/x", "%2Fworkspace%2Fabs.txt": "abs.txt", "a%5Cb": `a\b`,
+		"files/files/x": "files/files/x", "%2541": "%41", "./dot/./x": "dot/x", "...": "...", "line%0Abreak": "line\nbreak",
+	}
+	for sent, want := range names {
+		entry := get[wire.FileEntry](b, http.StatusCreated, "PUT", base+sent, "x")
+		if entry.Path != want {
+			t.Errorf("%s became %q, want %q", sent, entry.Path, want)
+		}
+		if answer, got := b.do("GET", base+sent, nil); string(got) != "x" {
+			t.Errorf("%s: status %d", sent, answer.StatusCode)
+		}
+	}
+}
+
+func TestBadFilePaths(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox()
+	for _, path := range []string{
+		"../../etc/passwd", "a/../../../etc/passwd", "%2e%2e/%2e%2e/etc/passwd", "..%2f..%2fetc%2fpasswd", "..%5c..%00", "/etc/passwd", "%2Fetc%2Fpasswd",
+		"a%00b", strings.Repeat("n", 256), "..", "", ".", "%FF", strings.Repeat("d/", 2001), "a/..", "%2e%2e%2f",
+	} {
+		for _, method := range []string{"GET", "PUT", "DELETE"} {
+			if p := b.problemOf(method, box+"/files/"+path, "x"); p.Code != "invalid" {
+				t.Errorf("%s %s: %+v", method, path, p)
+			}
+		}
+	}
+	for _, path := range []string{"../..", "/etc", "a/../../..", "x%00y"} {
+		if p := b.problemOf("GET", box+"/files?path="+path, nil); p.Code != "invalid" {
+			t.Errorf("list %s: %+v", path, p)
+		}
+	}
+	if p := b.problemOf("GET", box+"/files?recursive=perhaps", nil); p.Code != "invalid" {
+		t.Errorf("recursive: %+v", p)
+	}
+	if len(b.worker.files.files) != 0 {
+		t.Fatalf("something was written: %v", b.worker.files.files)
+	}
+}
+
+func TestRanges(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"digits", "0123456789")
+	get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"empty", "")
+	tests := map[string]struct {
+		file, header, want, place string
+		status                    int
+	}{
+		"Inside":         {"digits", "bytes=2-5", "2345", "bytes 2-5/10", 206},
+		"Suffix":         {"digits", "bytes=-3", "789", "bytes 7-9/10", 206},
+		"ToTheEnd":       {"digits", "bytes=8-", "89", "bytes 8-9/10", 206},
+		"Whole":          {"digits", "bytes=0-", "0123456789", "bytes 0-9/10", 206},
+		"LastByte":       {"digits", "bytes=9-9", "9", "bytes 9-9/10", 206},
+		"EndBeyond":      {"digits", "bytes=8-99", "89", "bytes 8-9/10", 206},
+		"SuffixBeyond":   {"digits", "bytes=-99", "0123456789", "bytes 0-9/10", 206},
+		"Beyond":         {"digits", "bytes=10-", "", "bytes */10", 416},
+		"FarBeyond":      {"digits", "bytes=50-60", "", "bytes */10", 416},
+		"SuffixOfNone":   {"digits", "bytes=-0", "", "bytes */10", 416},
+		"OfEmptyFile":    {"empty", "bytes=0-", "", "bytes */0", 416},
+		"OtherUnit":      {"digits", "lines=1-2", "0123456789", "", 200},
+		"Backwards":      {"digits", "bytes=5-2", "0123456789", "", 200},
+		"Several":        {"digits", "bytes=0-1,3-4", "0123456789", "", 200},
+		"Garbage":        {"digits", "bytes=x-y", "0123456789", "", 200},
+		"HugeNumber":     {"digits", "bytes=99999999999999999999-", "0123456789", "", 200},
+		"NegativeNumber": {"digits", "bytes=--5", "0123456789", "", 200},
+	}
+	for name, test := range tests {
+		answer, got := b.do("GET", base+test.file, nil, "Range", test.header)
+		if answer.StatusCode != test.status || answer.Header.Get("Content-Range") != test.place || test.status != 416 && string(got) != test.want {
+			t.Errorf("%s: %d %q %q", name, answer.StatusCode, answer.Header.Get("Content-Range"), got)
+		}
+	}
+}
+
+func TestUploadOfManyFiles(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	target := "/v1/sandboxes/" + b.sandbox() + "/files"
+	form := func(fill func(*multipart.Writer)) (string, string) {
+		var body bytes.Buffer
+		w := multipart.NewWriter(&body)
+		fill(w)
+		_ = w.Close()
+		return body.String(), w.FormDataContentType()
+	}
+	file := func(w *multipart.Writer, name, content string) {
+		part, _ := w.CreateFormFile("file", name)
+		_, _ = io.WriteString(part, content)
+	}
+	large := strings.Repeat("L", 100_000)
+	body, kind := form(func(w *multipart.Writer) {
+		file(w, "a.txt", "A")
+		file(w, "données 世.txt", "B")
+		_ = w.WriteField("path", "sub/dir")
+		file(w, "large.bin", large)
+	})
+	made := get[wire.Files](b, http.StatusCreated, "POST", target+"?path=up", body, "Content-Type", kind)
+	got := map[string]int{}
+	for _, entry := range made.Items {
+		got[entry.Path] = int(entry.Size)
+	}
+	if diff := cmp.Diff(map[string]int{"up/a.txt": 1, "up/données 世.txt": 1, "up/sub/dir/large.bin": 100_000}, got); diff != "" {
+		t.Fatal(diff)
+	}
+	for name, fill := range map[string]func(*multipart.Writer){
+		"Empty":       func(*multipart.Writer) {},
+		"Outside":     func(w *multipart.Writer) { file(w, "fine.txt", "x"); file(w, "../evil.txt", "x") },
+		"Absolute":    func(w *multipart.Writer) { file(w, "/etc/evil", "x") },
+		"OutsidePath": func(w *multipart.Writer) { _ = w.WriteField("path", "../.."); file(w, "a", "x") },
+		"Twice":       func(w *multipart.Writer) { file(w, "t", large); file(w, "./t", large) },
+		"NoFile":      func(w *multipart.Writer) { _ = w.WriteField("file", "x") },
+		"NoName":      func(w *multipart.Writer) { file(w, "", "x") },
+	} {
+		body, kind := form(fill)
+		if p := b.problemOf("POST", target, body, "Content-Type", kind); p.Code != "invalid" {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	body, kind = form(func(w *multipart.Writer) { file(w, "cut.txt", large) })
+	if p := b.problemOf("POST", target, body[:len(body)-50_000], "Content-Type", kind); p.Code != "invalid" {
+		t.Errorf("cut off: %+v", p)
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "POST", target, "x", "Content-Type", "text/plain")
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, "not a tar", "Content-Type", "application/x-tar")
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, "", "Content-Type", "application/x-tar")
+	get[wire.Files](b, http.StatusCreated, "POST", target, "ustar", "Content-Type", "application/x-tar")
+	if left := b.blobs.keys(); len(left) != 0 {
+		t.Fatalf("staged objects are left: %v", left)
+	}
+}
+
+func TestFileLimit(t *testing.T) {
+	t.Parallel()
+	const most = 200_000
+	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxFileBytes = most })
+	base := "/v1/sandboxes/" + b.sandbox() + "/files/"
+	for size, status := range map[int]int{most - 1: 201, most: 201, most + 1: 413} {
+		content := bytes.Repeat([]byte("x"), size)
+		for _, body := range []any{content, io.MultiReader(bytes.NewReader(content))} { // with and without a length
+			if answer, text := b.do("PUT", base+"f", body); answer.StatusCode != status {
+				t.Errorf("%d bytes: %d %s", size, answer.StatusCode, text)
+			}
+		}
+	}
+	if left := b.blobs.keys(); len(left) != 0 {
+		t.Fatalf("staged objects are left: %v", left)
+	}
+}

@@ -1,0 +1,293 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestWaitHoldsTheAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	run := "/v1/sandboxes/" + box + "/execute"
+	done := get[wire.Job](b, http.StatusOK, "POST", run+"?wait=20", `{"code":"print hi"}`)
+	if done.State != "completed" || done.Result.Execute.Stdout != "hi\n" || done.FinishedAt == nil || done.Attempt != 1 {
+		t.Fatalf("job %+v", done)
+	}
+	answer, _ := b.do("POST", run, `{"code":"print hi"}`, "Prefer", "respond-async, wait=20")
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Preference-Applied") != "wait=20" {
+		t.Fatalf("Prefer: status %d, applied %q", answer.StatusCode, answer.Header.Get("Preference-Applied"))
+	}
+	answer, _ = b.do("POST", run, `{"code":"print hi"}`)
+	if answer.StatusCode != http.StatusAccepted || !strings.HasPrefix(answer.Header.Get("Location"), "/v1/jobs/job_") {
+		t.Fatalf("no wait: status %d, location %q", answer.StatusCode, answer.Header.Get("Location"))
+	}
+	// A wait that is too short gives the running job; the one that waits for the job learns of its end at once.
+	start := time.Now()
+	running := get[wire.Job](b, http.StatusAccepted, "POST", run+"?wait=0.3", `{"code":"block"}`)
+	if took := time.Since(start); took < 250*time.Millisecond || running.Result != nil {
+		t.Fatalf("after %s: %+v", took, running)
+	}
+	queued := get[wire.Job](b, http.StatusAccepted, "POST", run, `{"code":"print 2"}`)
+	if queued.State != "queued" || queued.Position != 1 {
+		t.Fatalf("behind it: state %s, position %d", queued.State, queued.Position)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { close(b.worker.gate) })
+	start = time.Now()
+	ended := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+running.ID+"?wait=30", nil)
+	if took := time.Since(start); ended.State != "completed" || took > 5*time.Second {
+		t.Fatalf("after %s: %s", took, ended.State)
+	}
+}
+
+func TestWaitThatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, wait := range []string{"abc", "-1", "1e9x", "", "NaN", "-Inf", "0x10"} {
+		b.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", "/v1/sandboxes?wait="+wait, "{}")
+	}
+	for _, wait := range []string{"0", "61", "1e9", "1e999", "0.001"} {
+		if answer, content := b.do("POST", "/v1/sandboxes?wait="+wait, "{}"); answer.StatusCode > 202 {
+			t.Errorf("wait=%s: %s", wait, content)
+		}
+	}
+	b.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", "/v1/sandboxes", "{}", "Prefer", "wait=soon")
+}
+
+func TestJobInJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	job := get[map[string]any](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"make plot.png"}`)
+	result := job["result"].(map[string]any)
+	for _, field := range []string{"results", "installed", "notes"} {
+		if list, ok := result[field].([]any); !ok || len(list) != 0 {
+			t.Errorf("%s is %v, not []", field, result[field])
+		}
+	}
+	artifact := result["artifacts"].([]any)[0].(map[string]any)
+	if artifact["url"] != "http://s3.test/artifacts/plot.png?name=plot.png" || artifact["name"] != "plot.png" || artifact["key"] != nil || artifact["tenant"] != nil {
+		t.Errorf("artifact %v", artifact)
+	}
+	if value, there := result["error"]; !there || value != nil {
+		t.Errorf("error must be null, is %v", value)
+	}
+	for _, field := range []string{"created_at", "started_at", "finished_at"} {
+		if text, _ := job[field].(string); !strings.HasSuffix(text, "Z") {
+			t.Errorf("%s is %v", field, job[field])
+		}
+	}
+	want := map[string]any{"self": "/v1/jobs/" + job["id"].(string), "events": "/v1/jobs/" + job["id"].(string) + "/events", "cancel": "/v1/jobs/" + job["id"].(string)}
+	if diff := cmp.Diff(want, job["links"]); diff != "" {
+		t.Error(diff)
+	}
+	answer, _ := b.do("GET", "/v1/artifacts/"+artifact["id"].(string), nil)
+	if answer.StatusCode != http.StatusFound || answer.Header.Get("Location") != artifact["url"] {
+		t.Errorf("artifact: %d %s", answer.StatusCode, answer.Header.Get("Location"))
+	}
+}
+
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	run := "/v1/sandboxes/" + box + "/execute"
+	const body = `{"code":"print once"}`
+	first := get[wire.Job](b, http.StatusOK, "POST", run+"?wait=20", body, "Idempotency-Key", "k1")
+	again := get[wire.Job](b, http.StatusOK, "POST", run+"?wait=5", body, "Idempotency-Key", "k1")
+	if first.ID != again.ID || again.Result.Execute.Stdout != "once\n" {
+		t.Fatalf("%s then %s", first.ID, again.ID)
+	}
+	b.problem(farm.CodeConflict, http.StatusConflict, "POST", run, `{"code":"print twice"}`, "Idempotency-Key", "k1")
+	b.problem(farm.CodeConflict, http.StatusConflict, "POST", "/v1/run", body, "Idempotency-Key", "k1")
+	if other := get[wire.Job](b, http.StatusOK, "POST", run+"?wait=20", body, "Idempotency-Key", "k2"); other.ID == first.ID {
+		t.Fatal("another key must give another job")
+	}
+	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", "{}", "Idempotency-Key", "c1")
+	same := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", "{}", "Idempotency-Key", "c1")
+	if made.Sandbox.ID != same.Sandbox.ID || made.Job.ID != same.Job.ID {
+		t.Fatal("the same key must give the same sandbox")
+	}
+	for _, bad := range []string{"", "with space", "tab\t.", "ünï", strings.Repeat("k", 256)} {
+		p := b.problemOf("POST", run, body, "Idempotency-Key", bad)
+		if p.Code != "invalid" {
+			t.Errorf("key %q: %+v", bad, p)
+		}
+	}
+	if answer, content := b.do("POST", run, body, "Idempotency-Key", strings.Repeat("k", 255)); answer.StatusCode != http.StatusAccepted {
+		t.Errorf("255 characters: %s", content)
+	}
+}
+
+// problemOf gives the problem of a request, whatever its status.
+func (b *bundle) problemOf(method, target string, body any, headers ...string) wire.Problem {
+	b.t.Helper()
+	answer, _ := b.do(method, target, body, headers...)
+	return get[wire.Problem](b, answer.StatusCode, method, target, body, headers...)
+}
+
+func TestIdempotencyUnderRace(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var group sync.WaitGroup
+	ids := make([]string, 20)
+	for i := range ids {
+		group.Go(func() {
+			ids[i] = get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", "{}", "Idempotency-Key", "race").Sandbox.ID
+		})
+	}
+	group.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Fatalf("several sandboxes: %v", ids)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	run := "/v1/sandboxes/" + box + "/execute"
+	running := get[wire.Job](b, http.StatusAccepted, "POST", run, `{"code":"block"}`)
+	queued := get[wire.Job](b, http.StatusAccepted, "POST", run, `{"code":"print never"}`)
+	if job := get[wire.Job](b, http.StatusOK, "DELETE", "/v1/jobs/"+queued.ID, nil); job.State != "canceled" {
+		t.Fatalf("queued job is %s", job.State)
+	}
+	close(b.worker.gate)
+	done := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+running.ID+"?wait=20", nil)
+	if job := get[wire.Job](b, http.StatusOK, "DELETE", "/v1/jobs/"+done.ID, nil); job.State != "completed" {
+		t.Fatalf("finished job became %s", job.State)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	path := "/v1/sandboxes/" + box
+	waiting := get[wire.Job](b, http.StatusAccepted, "POST", path+"/execute", `{"code":"block"}`)
+	job := get[wire.Job](b, http.StatusOK, "DELETE", path+"?wait=20", nil)
+	if job.Kind != "close" || job.State != "completed" {
+		t.Fatalf("close job %+v", job)
+	}
+	close(b.worker.gate)
+	if again := get[wire.Job](b, http.StatusOK, "DELETE", path+"?wait=20", nil); again.ID != job.ID {
+		t.Fatal("closing again must answer the first close")
+	}
+	if got := get[wire.Sandbox](b, http.StatusOK, "GET", path, nil); got.State != "closed" || got.ClosedAt == nil {
+		t.Fatalf("sandbox %+v", got)
+	}
+	if got := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+waiting.ID, nil); got.State != "canceled" {
+		t.Fatalf("job of a closed sandbox is %s", got.State)
+	}
+	b.problem(farm.CodeConflict, http.StatusConflict, "POST", path+"/execute", `{"code":"1"}`)
+	b.problem(farm.CodeConflict, http.StatusConflict, "PUT", path+"/files/a.txt", "x")
+	b.problem(farm.CodeConflict, http.StatusConflict, "PATCH", path, `{"name":"x"}`)
+}
+
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxBatch = 9 })
+	box := b.sandbox()
+	entries := []string{
+		`{"kind":"execute","sandbox_id":"` + box + `","code":"print one"}`,
+		`{"kind":"execute","sandbox_id":"` + box + `","code":5}`,
+		`{"kind":"execute","sandbox_id":"sbx_nobody","code":"1"}`,
+		`{"kind":"create","ttl_seconds":60}`,
+		`{"kind":"nap"}`,
+		`{"sandbox_id":"x"}`,
+		`7`,
+		`{"kind":"execute","sandbox_id":"` + box + `","code":"1","cod":"2"}`,
+		`{"kind":"command","sandbox_id":"` + box + `","command":"true"}`,
+	}
+	body := `{"jobs":[` + strings.Join(entries, ",") + `]}`
+	got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "b1")
+	wanted := []string{"", "invalid", "not_found", "", "invalid", "invalid", "invalid", "invalid", ""}
+	for i, want := range wanted {
+		out := got.Jobs[i]
+		switch {
+		case want == "" && (out.Job == nil || out.Error != nil):
+			t.Errorf("entry %d: %+v", i, out.Error)
+		case want != "" && (out.Error == nil || out.Error.Code != want || out.Job != nil):
+			t.Errorf("entry %d: %+v", i, out)
+		}
+	}
+	if got.Jobs[3].Sandbox == nil {
+		t.Error("a create must show its sandbox")
+	}
+	again := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "b1")
+	if again.Jobs[0].Job.ID != got.Jobs[0].Job.ID || again.Jobs[3].Sandbox.ID != got.Jobs[3].Sandbox.ID {
+		t.Error("the same key and batch must give the same jobs")
+	}
+	for _, bad := range []string{`{}`, `{"jobs":[]}`, `{"jobs":"x"}`, `{"jobs":{}}`, `{"job":[]}`, `{"jobs":[` + strings.Repeat("{},", 9) + `{}]}`} {
+		if p := b.problemOf("POST", "/v1/jobs/batch", bad); p.Code != "invalid" {
+			t.Errorf("%s: %+v", bad, p)
+		}
+	}
+}
+
+func TestListsArePaged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := map[string]bool{}
+	for i := range 5 {
+		box := get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", fmt.Sprintf(`{"labels":{"n":"%d","all":"a=b"}}`, i%2))
+		made[box.Sandbox.ID] = true
+	}
+	seen, cursor, pages := map[string]bool{}, "", 0
+	for {
+		list := get[wire.List[wire.Sandbox]](b, http.StatusOK, "GET", "/v1/sandboxes?limit=2&label=all=a%3Db&cursor="+cursor, nil)
+		for _, box := range list.Items {
+			seen[box.ID] = true
+		}
+		if pages++; list.NextCursor == "" || pages > 10 {
+			break
+		}
+		cursor = string(list.NextCursor)
+	}
+	if diff := cmp.Diff(made, seen); diff != "" {
+		t.Fatal(diff)
+	}
+	odd := get[wire.List[wire.Sandbox]](b, http.StatusOK, "GET", "/v1/sandboxes?label=n=1&label=all=a%3Db&state=ready,busy", nil)
+	if len(odd.Items) != 2 {
+		t.Fatalf("%d sandboxes have n=1", len(odd.Items))
+	}
+	for _, query := range []string{"limit=abc", "limit=-1", "limit=0", "limit=201", "limit=1.5", "cursor=!!", "cursor=%00", "state=sleeping", "label=x", "label==x"} {
+		if p := b.problemOf("GET", "/v1/sandboxes?"+query, nil); p.Code != "invalid" {
+			t.Errorf("%s: %+v", query, p)
+		}
+	}
+	for _, target := range []string{"/v1/jobs?state=open", "/v1/jobs?kind=nap", "/v1/jobs?limit=x", "/v1/artifacts?cursor=%00", "/v1/artifacts?limit=0"} {
+		if p := b.problemOf("GET", target, nil); p.Code != "invalid" {
+			t.Errorf("%s: %+v", target, p)
+		}
+	}
+	if answer, _ := b.do("GET", "/v1/sandboxes?limit=200", nil); answer.StatusCode != http.StatusOK {
+		t.Error("limit=200 is allowed")
+	}
+}
+
+func TestStopEndsWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	b.server.Stop() // before Start: waits end, nothing hangs
+	start := time.Now()
+	get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute?wait=30", `{"code":"block"}`)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Fatalf("a stopped server held the answer for %s", took)
+	}
+	close(b.worker.gate)
+	b.server.Stop()
+}
