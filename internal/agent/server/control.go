@@ -87,8 +87,8 @@ func (c *control) fill() error {
 	if oobn > 0 {
 		c.takeFDs(oob[:oobn])
 	}
-	c.data = append(c.data, buf[:n]...)
-	if err == nil && n == 0 {
+	c.data = append(c.data, buf[:max(n, 0)]...)
+	if err == nil && n <= 0 {
 		err = io.EOF
 	}
 	return err

@@ -34,6 +34,7 @@ type reply struct {
 	Value     string   `json:"evalue"`
 	Traceback []string `json:"traceback"`
 	Exit      *int     `json:"sandfarm_exit"`
+	Begun     bool     `json:"sandfarm_begun"` // its pipes are on their way to us
 }
 
 func (r *kernelRun) begin() { r.once.Do(func() { close(r.begun) }) }
@@ -93,9 +94,13 @@ func (s *Server) execute(k *kernel, e *execution) agent.Outcome {
 			answer.Status = "dead"
 		}
 	}
-	if alive && !k.spec.own {
+	rest := run.idle // what comes on another channel than the reply may still be on its way
+	if k.spec.own {
+		rest = run.begun
+	}
+	if alive && (answer.Begun || !k.spec.own) {
 		select {
-		case <-run.idle:
+		case <-rest:
 		case <-k.proc.done:
 		case <-e.killed:
 		}

@@ -337,6 +337,7 @@ class Kernel(IPythonKernel):
             running = None
             current.reset(token)
         reply["sandfarm_exit"] = here.exit_code
+        reply["sandfarm_begun"] = True
         return reply
 
 

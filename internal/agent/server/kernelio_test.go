@@ -1,0 +1,230 @@
+//go:build integration
+
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestKernelCatchesOutputOfChildrenAndC(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Code(`
+import os, subprocess, sys, ctypes
+print("python", end="")
+sys.stdout.flush()
+subprocess.run(["sh", "-c", "echo child; echo error >&2"])
+os.write(1, b"raw\n")
+ctypes.CDLL(None).printf(b"buffered in C\n")
+sys.stdout.buffer.write(b"bytes\n")
+if os.fork() == 0:
+    print("fork", flush=True)
+    os._exit(0)
+os.wait()
+print("\ud800")
+`))
+	if want := "pythonchild\nraw\nbytes\nfork\n\\ud800\nbuffered in C\n"; ran.Stdout != want || ran.Stderr != "error\n" {
+		t.Fatalf("stdout = %q, want %q; stderr = %q; %+v", ran.Stdout, want, ran.Stderr, ran.Outcome.Error)
+	}
+}
+
+func TestKernelLateOutputIsNobodysOutput(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	flag := a.Workspace + "/flag"
+	first := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf(`
+import threading, time, os, subprocess
+def late():
+    while not os.path.exists(%q): time.sleep(0.01)
+    for _ in range(20): print("late thread"); time.sleep(0.01)
+    open(%q + ".thread", "w").close()
+threading.Thread(target=late).start()
+subprocess.Popen(["sh", "-c", "while ! [ -e %[1]s ]; do sleep 0.01; done; for i in 1 2 3 4 5; do echo late child; sleep 0.02; done; touch %[1]s.child"])
+print("first")
+`, flag, flag)))
+	if first.Stdout != "first\n" {
+		t.Fatalf("first = %+v %+v", first, first.Outcome.Error)
+	}
+	second := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf(`
+import os, time
+open(%q, "w").close()
+print("second")
+while not (os.path.exists(%[1]q + ".thread") and os.path.exists(%[1]q + ".child")): time.sleep(0.01)
+print("end")
+`, flag)))
+	if second.Stdout != "second\nend\n" || second.Stderr != "" {
+		t.Fatalf("second = %+v %+v", second, second.Outcome.Error)
+	}
+}
+
+func TestKernelPoolsPrintWhereTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code("from concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor(1)\np.submit(print, 'one').result()"))
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("p.submit(print, 'two').result()")); ran.Stdout != "two\n" {
+		t.Fatalf("ran = %+v", ran)
+	}
+}
+
+func TestKernelDisplays(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Code(`
+import pandas as pd, matplotlib.pyplot as plt
+print("a")
+display(pd.DataFrame({"n": [1]}))
+print("b")
+plt.plot([1, 2]); plt.show()
+print("c")
+from IPython.display import JSON
+display(JSON({"k": 1}))
+pd.DataFrame({"m": [2]})
+`))
+	if len(ran.Displays) != 4 || ran.Stdout != "a\nb\nc\n" {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+	var order []agent.FrameType
+	for _, f := range ran.Frames {
+		order = append(order, f.Type)
+	}
+	want := fmt.Sprint([]agent.FrameType{1, 3, 1, 3, 1, 3, 3, 6})
+	if fmt.Sprint(order) != want {
+		t.Errorf("order = %v, want %s", order, want)
+	}
+	if d := ran.Displays[0].Data; !strings.Contains(d["text/html"], "<table") || !strings.Contains(d["text/plain"], "n") {
+		t.Errorf("table = %v", d)
+	}
+	if png := ran.Displays[1].Data["image/png"]; !strings.HasPrefix(png, "iVBOR") {
+		t.Errorf("figure = %.40q", png)
+	}
+	if d := ran.Displays[2].Data["application/json"]; d != `{"k": 1}` {
+		t.Errorf("json = %q", d)
+	}
+	if !strings.Contains(ran.Displays[3].Data["text/html"], "<table") {
+		t.Errorf("result = %v", ran.Displays[3].Data)
+	}
+}
+
+func TestKernelEnvironmentIsOfOneExecution(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	spec := agenttest.Code("import os; print(os.environ['SECRET'], os.environ['FARM'], os.environ['HOME'] != '/root', os.getcwd().endswith('workspace'))")
+	spec.Env = map[string]string{"SECRET": "s", "FARM": "other"}
+	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "s other True True\n" {
+		t.Fatalf("first = %+v", ran)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import os; print(os.environ.get('SECRET'), os.environ['FARM'])")); ran.Stdout != "None yes\n" {
+		t.Fatalf("second = %+v", ran)
+	}
+}
+
+func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	id := agenttest.NewID()
+	must(t, a.Start(t.Context(), id, agenttest.Code("import time\nfor i in range(30): print(i); time.sleep(0.02)")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	must(t, err)
+	for range 3 {
+		if _, err := frames.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, frames.Close())
+	must(t, a.Client.Close()) // the worker dies
+	again := agenttest.Connect(t, a.Server)
+	must(t, again.Start(t.Context(), id, agenttest.Code("print('not again')")))
+	ran := agenttest.Read(t, again, id)
+	var want strings.Builder
+	for i := range 30 {
+		fmt.Fprintln(&want, i)
+	}
+	if ran.Stdout != want.String() {
+		t.Fatalf("stdout = %q", ran.Stdout)
+	}
+}
+
+func TestKernelRestart(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	must(t, a.StartKernel(t.Context(), "default", "python"))
+	id := agenttest.NewID()
+	must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	must(t, err)
+	_, err = frames.Next()
+	must(t, err)
+	must(t, frames.Close())
+	must(t, a.RestartKernel(t.Context(), ""))
+	ran := agenttest.Read(t, a.Client, id)
+	if !ran.Outcome.Restarted || ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied || ran.Outcome.TimedOut {
+		t.Fatalf("outcome = %+v", ran.Outcome)
+	}
+	if next := agenttest.Run(t, a.Client, agenttest.Code("print(1)")); next.Stdout != "1\n" {
+		t.Fatalf("next = %+v", next)
+	}
+	info, err := a.Info(t.Context())
+	must(t, err)
+	if len(info.Kernels) != 1 || info.Kernels[0].Language != "python" || info.Kernels[0].Busy {
+		t.Fatalf("info = %+v", info)
+	}
+}
+
+func TestKernelOutputWaitsForItsReader(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	id := agenttest.NewID()
+	progress := a.Workspace + "/progress"
+	must(t, a.Start(t.Context(), id, agenttest.Code(fmt.Sprintf("for i in range(100):\n  print('x' * (1 << 20))\n  open(%q, 'w').write(str(i))", progress))))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var kept uint64
+	for still := 0; still < 20; { // the log is full once it has stopped growing
+		list, err := a.Executions(ctx)
+		must(t, err)
+		if still++; list[0].LastSeq != kept || kept == 0 {
+			kept, still = list[0].LastSeq, 0
+		}
+		tick(ctx, t)
+	}
+	if done, _ := os.ReadFile(progress); len(done) > 2 || kept > 400 {
+		t.Fatalf("the code went on without a reader: %s MiB, %d frames", done, kept)
+	}
+	if ran := agenttest.Read(t, a.Client, id); len(ran.Stdout) != 100*(1<<20+1) {
+		t.Fatalf("%d bytes came", len(ran.Stdout))
+	}
+}
+
+func tick(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func BenchmarkKernel(b *testing.B) {
+	a := agenttest.Start(b, venv(b), nil)
+	for name, code := range map[string]string{
+		"print":          "print(1)",
+		"100MB":          "print('x' * 100_000_000)",
+		"200000Lines":    "for i in range(200_000): print(i)",
+		"10MiBOfComment": "#" + strings.Repeat("x", 10<<20),
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				agenttest.Run(b, a.Client, agenttest.Code(code))
+			}
+		})
+	}
+}
