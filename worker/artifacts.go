@@ -3,8 +3,6 @@ package worker
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"io"
@@ -96,8 +94,7 @@ func (w *Worker) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 
 // artifact makes a record. Its id follows from the job's (which is random) and the path, so that a takeover makes the same.
 func (w *Worker) artifact(e *execution, p, contentType string) *farm.Artifact {
-	sum := sha256.Sum256([]byte(e.job.ID + "\x00" + p))
-	id := farm.ArtifactPrefix + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	id := farm.DerivedID(farm.ArtifactPrefix, e.job.ID, p)
 	now := w.now()
 	return &farm.Artifact{
 		ID: id, Tenant: e.job.Tenant, SandboxID: e.sandbox.ID, JobID: e.job.ID,

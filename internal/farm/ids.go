@@ -2,6 +2,7 @@ package farm
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
 	"strings"
 )
@@ -29,6 +30,13 @@ func NewID(prefix string) string {
 	var b [idBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: the runtime ends the process when the system has no randomness
 	return prefix + idEncoding.EncodeToString(b[:])
+}
+
+// DerivedID makes the id that always belongs to these parts: doing the same work twice names its results the same. It is
+// as hard to guess as the parts, one of which must be a random id.
+func DerivedID(prefix string, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return prefix + idEncoding.EncodeToString(sum[:idBytes])
 }
 
 // ValidID reports whether s has the form of an id with this prefix.
