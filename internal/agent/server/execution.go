@@ -122,6 +122,7 @@ func (e *execution) watch(s stopper, ended <-chan struct{}) {
 	if e.stopReason() == stopInterrupt {
 		sig = syscall.SIGINT
 	}
+	e.log.force() // a log that nobody reads must not keep it from ending
 	s.interrupt(sig)
 	grace := e.spec.Grace
 	if grace <= 0 {
@@ -135,7 +136,6 @@ func (e *execution) watch(s stopper, ended <-chan struct{}) {
 	case <-timer.C:
 	case <-e.killed:
 	}
-	e.log.force()
 	s.kill()
 }
 

@@ -13,7 +13,7 @@ const (
 	outputFrameBytes = 64 << 10
 	// batchBytes is about how much a reader is handed at once.
 	batchBytes = 1 << 20
-	// forcedBytes is what a log takes over its limit once its execution is being killed: what may lie in its pipes.
+	// forcedBytes is what a log takes over its limit once its execution is being stopped: what may lie in its pipes, and a last word.
 	forcedBytes = 4 << 20
 )
 
