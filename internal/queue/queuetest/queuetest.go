@@ -33,6 +33,7 @@ func Run(t *testing.T, factory Factory) {
 		"ErrorBringsTaskAgain":   errorBringsTaskAgain,
 		"PanicIsAnError":         panicIsAnError,
 		"EveryQueueIsServed":     everyQueueIsServed,
+		"WakeUpIsHeard":          wakeUpIsHeard,
 		"LostWakeUpDelaysOnly":   lostWakeUpDelaysOnly,
 		"StopWaitsForHandlers":   stopWaitsForHandlers,
 		"StopGivesTasksBack":     stopGivesTasksBack,
@@ -245,6 +246,24 @@ func everyQueueIsServed(t *testing.T, factory Factory) {
 		task := job("job_" + name + farm.NewID(""))
 		b.enqueue(t, name, task)
 		b.expect(t, task)
+	}
+}
+
+// wakeUpIsHeard sends tasks to a server at rest, which would take a second for each without the wake-up.
+func wakeUpIsHeard(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.serve(t, nil)
+	b.enqueue(t, "cpu", job("job_first"))
+	b.expect(t, job("job_first"))
+	start := time.Now()
+	for i := range 8 {
+		time.Sleep(20 * time.Millisecond) // the server comes to rest; a task that meets it awake proves nothing
+		task := job(fmt.Sprintf("job_%d", i))
+		b.enqueue(t, "cpu", task)
+		b.expect(t, task)
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("8 tasks took %v, one after the other", took)
 	}
 }
 

@@ -22,7 +22,7 @@ func leaveFreesTheLine(t *testing.T, factory Factory) {
 	}
 	b.clock.forward(time.Minute)
 	ref := b.accept(t, background).Job.Ref()
-	c := b.claim(t, ref, "w")
+	b.claim(t, ref, "w")
 	second := b.accept(t, Read(box.ID)).Job // inline: not in the line
 	if _, err := b.Leave(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Leave of another attempt = %v, want ErrFenced", err)
@@ -32,6 +32,10 @@ func leaveFreesTheLine(t *testing.T, factory Factory) {
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
 		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command is no use", got.State, got.LastUsedAt, used)
+	}
+	c := b.claim(t, ref, "w") // taken over
+	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
+		t.Errorf("the takeover of a background command made the sandbox %s", got.State)
 	}
 	out := b.accept(t, Execute(box.ID))
 	if !out.Ready {
