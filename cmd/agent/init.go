@@ -56,7 +56,7 @@ func runInit(ctx context.Context, o initOptions) error {
 }
 
 // drainSignals takes every signal that can be taken. Taken, not ignored: an ignored signal stays ignored in children, and Python
-// would never see an interrupt.
+// would never see an interrupt. What Go cannot take (32 to 34, the C library's own) cannot reach PID 1 from inside its namespace.
 func drainSignals() {
 	signals := make(chan os.Signal, 16)
 	for n := 1; n <= 64; n++ {

@@ -34,6 +34,7 @@ from IPython.core.autocall import IPyAutocall  # noqa: E402
 from traitlets import Any, Type  # noqa: E402
 
 BUFFER = 8192
+PIECE = 1 << 20  # characters encoded at once
 
 
 class Control:
@@ -209,7 +210,11 @@ class Text(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         here = execution()
         if here is not None:
-            here.sinks[self.index].write(text.encode("utf-8", "backslashreplace"), "\n" in text)
+            sink = here.sinks[self.index]
+            with sink.lock:
+                for i in range(0, len(text), PIECE):
+                    piece = text[i : i + PIECE] if len(text) > PIECE else text
+                    sink.write(piece.encode("utf-8", "backslashreplace"), "\n" in piece)
         return len(text)
 
     def flush(self):

@@ -14,6 +14,13 @@ import (
 // pipeBytes is the size asked for the pipes of an execution: fewer switches between writer and agent. Refusal does no harm.
 const pipeBytes = 256 << 10
 
+const (
+	// smallRead is a read after which more small writes are likely to come.
+	smallRead = 4 << 10
+	// smallPause lets them gather: a writer whose reader is not waiting is several times faster.
+	smallPause = time.Millisecond
+)
+
 // pump carries one pipe into a log. After finish it reads on to the end of the pipe and throws it away, so that processes left behind
 // never get SIGPIPE and never show up in a later log.
 type pump struct {
@@ -23,6 +30,7 @@ type pump struct {
 	buffers *sync.Pool
 
 	asks   chan bool     // true: finish; false: only drain
+	wake   chan struct{} // ends a pause
 	answer chan struct{} // one for each ask
 	ended  chan struct{} // closed at the end of the pipe
 	tee    func([]byte)  // sees what goes to the log; set before anything is read
@@ -39,7 +47,7 @@ func newPump(fd int, kind agent.FrameType, log *frameLog, buffers *sync.Pool, te
 	_ = unix.SetNonblock(fd, true)
 	p := &pump{
 		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: buffers, //nolint:gosec // a descriptor is small
-		asks: make(chan bool, 1), answer: make(chan struct{}), ended: make(chan struct{}), tee: tee,
+		asks: make(chan bool, 1), wake: make(chan struct{}, 1), answer: make(chan struct{}), ended: make(chan struct{}), tee: tee,
 	}
 	go p.run()
 	return p
@@ -57,6 +65,10 @@ func (p *pump) ask(finish bool) {
 	case <-p.ended:
 		return
 	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
 	select {
 	case <-p.answer:
@@ -70,12 +82,20 @@ func (p *pump) run() {
 	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer p.buffers.Put(buf)
 	discard := false
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		n, err := p.file.Read(*buf)
 		if n > 0 && !discard {
 			p.put((*buf)[:n])
 		}
 		switch {
+		case err == nil && n < smallRead:
+			timer.Reset(smallPause)
+			select {
+			case <-timer.C:
+			case <-p.wake:
+			}
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			_ = p.file.SetReadDeadline(time.Time{})

@@ -1,0 +1,144 @@
+package main_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+)
+
+// setup builds the agent, starts it as init of its own little world and dials it.
+func setup(t *testing.T) (*client.Client, *os.Process) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "init")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	binary := filepath.Join(dir, "agent")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	args := []string{"init", "-socket", filepath.Join(dir, "s")}
+	for flag, name := range map[string]string{"-workspace": "w", "-run": "r", "-home": "h", "-tmp": "t"} {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o755)) //nolint:gosec // a test's own
+		args = append(args, flag, filepath.Join(dir, name))
+	}
+	init := exec.Command(binary, args...)
+	init.Stderr = os.Stderr
+	must(t, init.Start())
+	t.Cleanup(func() {
+		_ = init.Process.Kill()
+		_ = init.Wait()
+	})
+	dial := exec.Command(binary, "dial", "-socket", filepath.Join(dir, "s"))
+	in, err := dial.StdinPipe()
+	must(t, err)
+	out, err := dial.StdoutPipe()
+	must(t, err)
+	must(t, dial.Start())
+	c, err := client.New(stream{out, in}, client.Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = dial.Wait()
+	})
+	return c, init.Process
+}
+
+type stream struct {
+	io.Reader
+	io.WriteCloser
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInitReapsOrphansAndKeepsExitCodes(t *testing.T) {
+	t.Parallel()
+	c, init := setup(t)
+	for range 20 { // orphans end at the same time as children of the agent's own
+		ran := agenttest.Run(t, c, agenttest.Commands("for i in 1 2 3 4 5; do (sh -c 'sleep 0.0$$' &) ; done; exit 7"))
+		if ran.Outcome.ExitCode != 7 {
+			t.Fatalf("outcome = %+v", ran.Outcome)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		left := children(t, init.Pid)
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("left: %v", left)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// children lists the children of a process, zombies too.
+func children(t *testing.T, pid int) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	must(t, err)
+	var all []string
+	for _, path := range paths {
+		raw, _ := os.ReadFile(path)
+		all = append(all, strings.Fields(string(raw))...)
+	}
+	return all
+}
+
+func TestInitOutlivesEverySignal(t *testing.T) {
+	t.Parallel()
+	c, init := setup(t)
+	for n := 1; n <= 64; n++ {
+		switch s := syscall.Signal(n); s {
+		case syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // uncatchable, or the C library's: as PID 1 it is safe from those
+		default:
+			must(t, init.Signal(s))
+		}
+	}
+	ran := agenttest.Run(t, c, agenttest.Commands("kill -TERM $PPID; kill -HUP $PPID; kill -INT $PPID; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"))
+	if !strings.Contains(ran.Stdout, "default_int_handler") {
+		t.Fatalf("an ignored signal was inherited: %+v", ran)
+	}
+	if _, err := c.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInitIsSmall(t *testing.T) {
+	t.Parallel()
+	c, init := setup(t)
+	if _, err := c.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(init.Pid) + "/status")
+	must(t, err)
+	for row := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(row, "VmRSS:"); ok {
+			t.Logf("resident: %s", strings.TrimSpace(rest))
+			kib, err := strconv.Atoi(strings.Fields(rest)[0])
+			must(t, err)
+			if kib > 15<<10 {
+				t.Errorf("%d KiB are resident; at most 15 MiB are meant to be", kib)
+			}
+		}
+	}
+}

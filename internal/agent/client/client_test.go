@@ -1,0 +1,123 @@
+package client_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// against gives a client that talks to a hostile agent.
+func against(t *testing.T, hostile http.HandlerFunc) *client.Client {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	session, err := yamux.Server(theirs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: hostile} //nolint:gosec // a test's own
+	go func() { _ = srv.Serve(session) }()
+	c, err := client.New(ours, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = srv.Close()
+	})
+	return c
+}
+
+func TestFramesAreChecked(t *testing.T) {
+	t.Parallel()
+	frame := func(seq uint64, kind agent.FrameType) []byte {
+		return agent.AppendFrame(nil, agent.Frame{Seq: seq, Type: kind, Payload: []byte("x")})
+	}
+	huge := frame(1, agent.FrameStdout)
+	huge[9] = 0xff
+	for name, c := range map[string]struct {
+		sent []byte
+		code farm.Code
+	}{
+		"huge":    {huge, farm.CodeUnavailable},
+		"type":    {frame(1, 99), farm.CodeUnavailable},
+		"gap":     {append(frame(1, agent.FrameStdout), frame(3, agent.FrameStdout)...), farm.CodeInternal},
+		"repeat":  {append(frame(1, agent.FrameStdout), frame(1, agent.FrameStdout)...), farm.CodeInternal},
+		"start":   {frame(2, agent.FrameStdout), farm.CodeInternal},
+		"cut":     {frame(1, agent.FrameStdout)[:10], farm.CodeUnavailable},
+		"no end":  {frame(1, agent.FrameStdout), farm.CodeUnavailable},
+		"nothing": {nil, farm.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cl := against(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.sent) })
+			frames, err := cl.Frames(t.Context(), "job", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = frames.Close() }()
+			for err == nil {
+				_, err = frames.Next()
+			}
+			if errors.Is(err, io.EOF) && farm.CodeOf(err) == farm.CodeInternal || farm.CodeOf(err) != c.code {
+				t.Errorf("error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
+			}
+		})
+	}
+}
+
+func TestErrorsAreOfTheContract(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]farm.Code{
+		`{"code":"not_found","message":"no"}`:     farm.CodeNotFound,
+		`{"code":"too_large","message":"no"}`:     farm.CodeTooLarge,
+		`{"code":"unauthorized","message":"you"}`: farm.CodeInternal,
+		`{"code":"made_up","message":"x"}`:        farm.CodeInternal,
+		`<html>`:                                  farm.CodeInternal,
+	} {
+		cl := against(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.WriteString(w, body)
+		})
+		if _, err := cl.Stat(t.Context(), "x"); farm.CodeOf(err) != want {
+			t.Errorf("%s: %v (%s), want %s", body, err, farm.CodeOf(err), want)
+		}
+	}
+}
+
+func TestABrokenStreamIsUnavailable(t *testing.T) {
+	t.Parallel()
+	cl := against(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	if err := cl.Mkdir(t.Context(), "x"); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("aborted: %v", err)
+	}
+	if err := cl.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-cl.Done()
+	if _, err := cl.Info(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+func TestAnEndlessAnswerIsCut(t *testing.T) {
+	t.Parallel()
+	cl := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	if _, err := cl.Info(t.Context()); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Errorf("error = %v", err)
+	}
+}
