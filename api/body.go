@@ -27,8 +27,9 @@ func (s *Server) body(c *gin.Context) io.Reader {
 	}
 }
 
-// stalling ends a body that does not go on. The deadline is lifted at the end: behind the body the connection is
-// watched for the caller's leaving, however long the answer takes.
+// stalling ends a body that does not go on. The deadline is lifted at the body's end: from there the connection is
+// watched for the caller's leaving, however long the answer takes. Short of the end it stays, since the server reads
+// what is left of a body before it takes the next request.
 type stalling struct {
 	r        io.Reader
 	control  *http.ResponseController
@@ -39,18 +40,13 @@ type stalling struct {
 func (s *stalling) Read(p []byte) (int, error) {
 	_ = s.control.SetReadDeadline(time.Now().Add(s.patience)) // a recorder of a test has none
 	n, err := s.r.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = s.control.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay as it is
-}
-
-// lift takes the deadline away where a body was not read to its end.
-func (s *Server) lift(c *gin.Context) {
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{})
 }
 
 // read reads a JSON body as a whole, at most the farm's limit.
@@ -72,7 +68,6 @@ func (s *Server) read(c *gin.Context) ([]byte, error) {
 	}
 	if c.Request.ContentLength > most || int64(text.Len()) > most {
 		discard(r)
-		s.lift(c)
 		return nil, farm.Errorf(farm.CodeTooLarge, "the body has more than %d bytes, which is the limit: upload large data as a file", most)
 	}
 	return text.Bytes(), nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/gin-gonic/gin"
 )
@@ -29,8 +28,8 @@ func (s *Server) events(c *gin.Context) error {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	c.Status(http.StatusOK)
-	out := &flusher{w: c.Writer, control: http.NewResponseController(c.Writer), patience: s.cfg.StallTimeout}
-	if err := out.write([]byte(": events of " + c.Param("id") + "\n\n")); err != nil {
+	out := newPatient(c)
+	if err := out.send([]byte(": events of " + c.Param("id") + "\n\n")); err != nil {
 		return nil //nolint:nilerr // the reader has gone
 	}
 	for {
@@ -49,26 +48,8 @@ func (s *Server) events(c *gin.Context) error {
 		if len(events) == 0 {
 			text.WriteString(": still here\n\n")
 		}
-		if err := out.write(text.Bytes()); err != nil {
+		if err := out.send(text.Bytes()); err != nil {
 			return nil //nolint:nilerr // the reader has gone
 		}
 	}
-}
-
-// flusher sends what is written at once, and gives up on a reader that takes nothing.
-type flusher struct {
-	w        io.Writer
-	control  *http.ResponseController
-	patience time.Duration
-}
-
-func (f *flusher) write(p []byte) error {
-	_ = f.control.SetWriteDeadline(time.Now().Add(f.patience)) // a recorder of a test has none
-	if _, err := f.w.Write(p); err != nil {
-		return fmt.Errorf("write event: %w", err)
-	}
-	if err := f.control.Flush(); err != nil {
-		return fmt.Errorf("flush event: %w", err)
-	}
-	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -64,7 +63,6 @@ func (s *Server) refuseUpload(c *gin.Context, err error) error {
 	if c.Request.ContentLength >= 0 && c.Request.ContentLength <= discardBytes {
 		discard(s.body(c))
 	}
-	s.lift(c)
 	return err
 }
 
@@ -136,7 +134,8 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 		if params["boundary"] == "" {
 			return badf("the Content-Type multipart/form-data has no boundary")
 		}
-		form := &form{reader: multipart.NewReader(s.body(c), params["boundary"])}
+		body := s.body(c)
+		form := &form{body: body, reader: multipart.NewReader(body, params["boundary"])}
 		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
 	default:
 		err = refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be multipart/form-data or application/x-tar")
@@ -149,6 +148,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 
 // form reads the files of a multipart body. A field "path" before a file names the directory it goes to.
 type form struct {
+	body   io.Reader
 	reader *multipart.Reader
 	under  string
 }
@@ -160,6 +160,7 @@ func (f *form) next() (service.Part, error) {
 	for {
 		part, err := f.reader.NextRawPart()
 		if errors.Is(err, io.EOF) {
+			discard(f.body) // what lies behind the last boundary
 			return service.Part{}, io.EOF
 		}
 		if err != nil {
@@ -280,8 +281,11 @@ func (s *Server) send(c *gin.Context, status int, f service.File) error {
 		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
 	}
 	c.Status(status)
-	out := &patient{w: c.Writer, control: http.NewResponseController(c.Writer), patience: s.cfg.StallTimeout}
+	out := newPatient(c)
 	n, err := io.Copy(out, f.Content)
+	if err == nil {
+		err = out.flush()
+	}
 	if err != nil {
 		return fmt.Errorf("send file: %w", err)
 	}
@@ -289,19 +293,6 @@ func (s *Server) send(c *gin.Context, status int, f service.File) error {
 		return fmt.Errorf("send file: %d bytes instead of %d", n, f.Length)
 	}
 	return nil
-}
-
-// patient is a writer that gives up on a reader that takes nothing.
-type patient struct {
-	w        io.Writer
-	control  *http.ResponseController
-	patience time.Duration
-}
-
-// Write writes within the deadline.
-func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(p.patience)) // a recorder of a test has none
-	return p.w.Write(b)                                        //nolint:wrapcheck // io.Copy's caller wraps
 }
 
 // fileHeaders describe a file. It always downloads and never runs in a browser: its origin is the farm's own.

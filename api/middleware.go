@@ -22,6 +22,7 @@ import (
 const (
 	requestIDKey = "sandfarm.request_id"
 	tenantKey    = "sandfarm.tenant"
+	stallKey     = "sandfarm.stall"
 )
 
 func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
@@ -33,6 +34,7 @@ func tenant(c *gin.Context) string { return c.GetString(tenantKey) }
 func (s *Server) identify(c *gin.Context) {
 	id := farm.NewID(farm.RequestPrefix)
 	c.Set(requestIDKey, id)
+	c.Set(stallKey, s.cfg.StallTimeout)
 	h := c.Writer.Header()
 	h.Set("X-Request-Id", id)
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 
@@ -20,6 +21,9 @@ const (
 	retryExhausted   = "2"
 	retryUnavailable = "5"
 )
+
+// statusGone is what a request counts as whose caller has left before the answer.
+const statusGone = 499
 
 // refusal is an error with a status of its own, other than its code's usual one.
 type refusal struct {
@@ -85,8 +89,9 @@ func problemOf(err error, requestID string) wire.Problem {
 // fail answers with a problem. Errors that are ours are logged with their cause; it is never sent.
 func (s *Server) fail(c *gin.Context, err error) {
 	ctx := c.Request.Context()
-	if ctx.Err() != nil {
-		c.Abort() // the caller has gone
+	if _, ours := errors.AsType[*refusal](err); ctx.Err() != nil && !ours {
+		c.Status(statusGone) // nobody reads it; the log and the metrics do
+		c.Abort()
 		return
 	}
 	p := problemOf(err, requestID(c))
@@ -130,5 +135,9 @@ func writeJSON(c *gin.Context, status int, contentType string, v any) {
 	if err := encoder.Encode(v); err != nil {
 		panic(fmt.Sprintf("encode %T: %v", v, err)) // our own types always encode; recover answers 500
 	}
-	c.Data(status, contentType, text.Bytes())
+	h := c.Writer.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(text.Len()))
+	c.Status(status)
+	_ = newPatient(c).send(text.Bytes()) // a caller that takes nothing has gone
 }

@@ -1,0 +1,292 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func TestReadinessNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if got := get[wire.Ready](b, http.StatusOK, "GET", "/readyz", nil); got.Status != "ready" || !got.Parts["workers"].OK {
+		t.Fatalf("%+v", got)
+	}
+	b.blobs.mu.Lock()
+	b.blobs.down = true
+	b.blobs.mu.Unlock()
+	got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil)
+	if got.Status != "unready" || got.Parts["storage"].OK || got.Parts["storage"].Detail == "" || !got.Parts["redis"].OK {
+		t.Fatalf("%+v", got)
+	}
+	if err := b.store.Goodbye(t.Context(), "wrk_1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["workers"].OK {
+		t.Fatalf("%+v", got)
+	}
+	b.redis.SetError("LOADING Redis is loading the dataset in memory")
+	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["redis"].OK {
+		t.Fatalf("%+v", got)
+	}
+	get[wire.Health](b, http.StatusOK, "GET", "/healthz", nil)
+	p := b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "POST", "/v1/run", `{"code":"1"}`)
+	if strings.Contains(p.Detail, "LOADING") {
+		t.Errorf("the cause must stay inside: %s", p.Detail)
+	}
+	answer, _ := b.do("GET", "/v1/sandboxes", nil)
+	if answer.Header.Get("Retry-After") == "" {
+		t.Error("503 must say when to try again")
+	}
+}
+
+func TestExhaustionIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxWaiting = 3 })
+	box := b.sandbox()
+	for range 20 {
+		answer, text := b.do("POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`)
+		if answer.StatusCode == http.StatusAccepted {
+			continue
+		}
+		if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"exhausted"`) {
+			t.Fatalf("%d %s", answer.StatusCode, text)
+		}
+		close(b.worker.gate)
+		return
+	}
+	t.Fatal("the line has no end")
+}
+
+func TestFarmTellsOfItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.sandbox()
+	if got := get[wire.Items[wire.Image]](b, http.StatusOK, "GET", "/v1/images", nil); got.Items[0].Name != "python" {
+		t.Errorf("images %+v", got)
+	}
+	if got := get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil); got.Items[0].ID != "wrk_1" || got.Items[0].Queues[0] != "cpu" {
+		t.Errorf("workers %+v", got)
+	}
+	want := []wire.Queue{{Name: "cpu"}, {Name: "node-n1", Depth: 2, Running: 1}}
+	if diff := cmp.Diff(want, get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil).Items); diff != "" {
+		t.Error(diff)
+	}
+	// The public limits show every limit of the domain.
+	text, err := json.Marshal(farm.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limits map[string]any
+	if err := json.Unmarshal(text, &limits); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(limits, get[map[string]any](b, http.StatusOK, "GET", "/v1/limits", nil)); diff != "" {
+		t.Error(diff)
+	}
+	_, metrics := b.do("GET", "/metrics", nil)
+	for _, line := range []string{
+		`sandfarm_http_requests_total{method="POST",route="/v1/sandboxes",status="201"} 1`, `sandfarm_jobs_accepted_total{kind="create"} 1`,
+		`sandfarm_queue_depth{queue="node-n1"} 2`, "sandfarm_workers 1",
+	} {
+		if !strings.Contains(string(metrics), line) {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+	for path, kind := range map[string]string{"/docs": "text/html", "/docs/app.js": "text/javascript", "/docs/style.css": "text/css"} {
+		answer, content := b.do("GET", path, nil)
+		if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), kind) || len(content) < 500 {
+			t.Errorf("%s: %d %s, %d bytes", path, answer.StatusCode, answer.Header.Get("Content-Type"), len(content))
+		}
+		if strings.Contains(string(content), "https://") || strings.Contains(string(content), "<script>") || strings.Contains(string(content), "style=") {
+			t.Errorf("%s needs something from elsewhere, or inline code", path)
+		}
+	}
+}
+
+func TestUnknownImagesWhileNoWorkerIsUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.store.Goodbye(t.Context(), "wrk_1"); err != nil {
+		t.Fatal(err)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`)
+	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "python"}}}); err != nil {
+		t.Fatal(err)
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"image":"mine"}`)
+	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "mine"}}}); err != nil {
+		t.Fatal(err)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`) // at once, though the list is remembered
+}
+
+func TestLogHoldsNoSecrets(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) { d.Logger = nil })
+	log := &strings.Builder{}
+	logger := slog.New(slog.NewTextHandler(&locked{w: log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	server, err := api.New(api.Config{Keys: []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}}}, api.Deps{
+		Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs, Logger: logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	b.web.Config.Handler = server.Handler()
+	box := b.sandbox("X-API-Key", key)
+	get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20&token=query-secret", `{"code":"make secret.txt","env":{"A":"env-secret"}}`, "X-API-Key", key)
+	for _, secret := range []string{key, hash(key), "env-secret", "query-secret", "secret.txt", "s3.test"} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+	if !strings.Contains(log.String(), "route=/v1/sandboxes/:id/execute") || !strings.Contains(log.String(), "tenant=acme") {
+		t.Errorf("the log lacks the request: %s", log)
+	}
+}
+
+// brokenStore panics where a sandbox is read.
+type brokenStore struct{ *store.Store }
+
+func (brokenStore) Sandbox(context.Context, farm.Ref) (*farm.Sandbox, error) { panic("boom-inside") }
+
+func TestPanicIsAProblem(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	server, err := api.New(api.Config{}, api.Deps{Store: brokenStore{b.store}, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	b.web.Config.Handler = server.Handler()
+	p := b.problem(farm.CodeInternal, http.StatusInternalServerError, "GET", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix), nil)
+	if strings.Contains(p.Detail, "boom") {
+		t.Error("the text of a panic must stay inside")
+	}
+}
+
+func TestConfigTellsAllProblems(t *testing.T) {
+	t.Parallel()
+	_, err := api.New(api.Config{
+		Listen: "nonsense", Heartbeat: time.Millisecond,
+		Keys: []api.KeyConfig{{Tenant: "", SHA256: "12"}, {Tenant: "a/b", SHA256: hash("x")}, {Tenant: "c", SHA256: strings.ToUpper(hash("x"))}},
+	}, api.Deps{})
+	for _, want := range []string{"api.listen", "api.heartbeat", "api.keys[0].sha256", "api.keys[0].tenant", "api.keys[1].tenant", "api.keys[2]: the same key"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+	for _, listen := range []string{"0.0.0.0:8000", ":8000", "10.1.2.3:80", "example.com:80"} {
+		if _, err := api.New(api.Config{Listen: listen}, api.Deps{}); err == nil {
+			t.Errorf("%s without keys must be refused", listen)
+		}
+		if _, err := api.New(api.Config{Listen: listen, Keys: []api.KeyConfig{{Tenant: "a", SHA256: hash("x")}}}, api.Deps{}); err != nil {
+			t.Errorf("%s with a key: %v", listen, err)
+		}
+	}
+	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "localhost:0"} {
+		if _, err := api.New(api.Config{Listen: listen}, api.Deps{}); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}
+
+func TestStartAndStop(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	server, err := api.New(api.Config{Listen: "127.0.0.1:0", StallTimeout: time.Second}, api.Deps{Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server.Addr() != "" {
+		t.Fatal("no address before Start")
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	box := b.sandbox()
+	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`)
+
+	// A body that stops arriving is ended; the answer says so.
+	stalled, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stalled.Close() }()
+	fmt.Fprintf(stalled, "POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	answer, err := http.ReadResponse(bufio.NewReader(stalled), nil)
+	if err != nil || answer.StatusCode != http.StatusRequestTimeout {
+		t.Fatalf("stalled body: %v %v", answer, err)
+	}
+
+	// The deadline of one answer is not left behind on the connection: an event stream outlives it, as does the next request.
+	idle := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer idle.CloseIdleConnections()
+	for i := range 2 {
+		answer, err := idle.Get("http://" + server.Addr() + "/docs/app.js")
+		if err != nil {
+			t.Fatalf("request %d on one connection: %v", i, err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			t.Fatalf("request %d on one connection: %v", i, err)
+		}
+		_ = answer.Body.Close()
+		<-time.After(1200 * time.Millisecond)
+	}
+
+	// A wait that is longer than the stall timeout is not a stall, and ends with the server.
+	type outcome struct {
+		status int
+		took   time.Duration
+		err    error
+	}
+	waited := make(chan outcome, 2)
+	ask := func(path string) {
+		start := time.Now()
+		answer, err := http.Get("http://" + server.Addr() + path)
+		if err == nil {
+			_, err = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+			waited <- outcome{answer.StatusCode, time.Since(start), err}
+			return
+		}
+		waited <- outcome{err: err}
+	}
+	go ask("/v1/jobs/" + job.ID + "?wait=30")
+	go ask("/v1/jobs/" + job.ID + "/events")
+	select {
+	case early := <-waited:
+		t.Fatalf("ended before the server did: %+v", early)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	server.Stop()
+	server.Stop()
+	for range 2 {
+		if out := <-waited; out.err != nil || out.took < time.Second || out.took > 10*time.Second {
+			t.Errorf("%+v", out)
+		}
+	}
+	if _, err := net.DialTimeout("tcp", server.Addr(), time.Second); err == nil {
+		t.Error("a stopped server must not listen")
+	}
+	if err := server.Start(t.Context()); err == nil {
+		t.Error("a stopped server does not start again")
+	}
+	close(b.worker.gate)
+}

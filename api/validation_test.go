@@ -1,0 +1,212 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// small are limits that can be reached in a test.
+func small(c *api.Config, _ *api.Deps) {
+	l := farm.DefaultLimits()
+	l.MaxBodyBytes, l.MaxCodeBytes, l.MaxInputBytes = 20_000, 1000, 1000
+	l.MaxEnv, l.MaxEnvBytes, l.MaxLabels, l.MaxLabelBytes, l.MaxNameBytes, l.MaxCommands = 3, 100, 3, 20, 10, 3
+	c.Limits = l
+}
+
+func pairs(n, size int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprintf("K%d", i)] = strings.Repeat("v", size)
+	}
+	return out
+}
+
+// TestLimits tries each limit one below, at and one above it.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, small)
+	box := "/v1/sandboxes/" + b.sandbox()
+	type m = map[string]any
+	tests := map[string]struct {
+		target string
+		body   func(n int) any
+		limit  int
+		over   farm.Code // code one above; "" where that is allowed
+		under  farm.Code // code one below
+	}{
+		"CodeBytes":     {box + "/execute", func(n int) any { return m{"code": strings.Repeat("#", n)} }, 1000, "too_large", ""},
+		"RunCodeBytes":  {"/v1/run", func(n int) any { return m{"code": strings.Repeat("#", n)} }, 1000, "too_large", ""},
+		"CommandBytes":  {box + "/commands", func(n int) any { return m{"command": strings.Repeat("#", n)} }, 1000, "too_large", ""},
+		"Commands":      {box + "/commands", func(n int) any { return m{"commands": make3(n)} }, 3, "invalid", ""},
+		"CommandsMin":   {box + "/commands", func(n int) any { return m{"commands": make3(n)} }, 1, "", "invalid"},
+		"TimeoutMin":    {box + "/execute", func(n int) any { return m{"code": "1", "timeout_seconds": n} }, 1, "", "invalid"},
+		"TimeoutMax":    {box + "/execute", func(n int) any { return m{"code": "1", "timeout_seconds": n} }, 86400, "invalid", ""},
+		"RunTimeoutMax": {"/v1/run", func(n int) any { return m{"code": "1", "timeout_seconds": n} }, 86400, "invalid", ""},
+		"CmdTimeoutMin": {box + "/commands", func(n int) any { return m{"command": "1", "timeout_seconds": n} }, 1, "", "invalid"},
+		"TTLMin":        {"/v1/sandboxes", func(n int) any { return m{"ttl_seconds": n} }, 5, "", "invalid"},
+		"TTLMax":        {"/v1/sandboxes", func(n int) any { return m{"ttl_seconds": n} }, 604800, "invalid", ""},
+		"IdleMin":       {"/v1/sandboxes", func(n int) any { return m{"idle_seconds": n} }, 5, "", "invalid"},
+		"IdleMax":       {"/v1/sandboxes", func(n int) any { return m{"idle_seconds": n} }, 604800, "invalid", ""},
+		"IdleOff":       {"/v1/sandboxes", func(n int) any { return m{"idle_seconds": n} }, 0, "invalid", "invalid"},
+		"Env":           {box + "/execute", func(n int) any { return m{"code": "1", "env": pairs(n, 1)} }, 3, "invalid", ""},
+		"EnvBytes":      {box + "/execute", func(n int) any { return m{"code": "1", "env": pairs(1, n-2)} }, 100, "invalid", ""},
+		"Labels":        {"/v1/sandboxes", func(n int) any { return m{"labels": pairs(n, 1)} }, 3, "invalid", ""},
+		"LabelValue":    {"/v1/sandboxes", func(n int) any { return m{"labels": pairs(1, n)} }, 20, "invalid", ""},
+		"LabelKey":      {"/v1/sandboxes", func(n int) any { return m{"labels": m{strings.Repeat("k", n): ""}} }, 20, "invalid", ""},
+		"Name":          {"/v1/sandboxes", func(n int) any { return m{"name": strings.Repeat("n", n)} }, 10, "invalid", ""},
+		"MemoryMin":     {"/v1/sandboxes", func(n int) any { return m{"resources": m{"memory_mb": n}} }, 64, "", "invalid"},
+		"MemoryMax":     {"/v1/sandboxes", func(n int) any { return m{"resources": m{"memory_mb": n}} }, 65536, "invalid", ""},
+		"PIDsMin":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"pids": n}} }, 16, "", "invalid"},
+		"PIDsMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"pids": n}} }, 4096, "invalid", ""},
+		"DiskMin":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"disk_mb": n}} }, 16, "", "invalid"},
+		"DiskMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"disk_mb": n}} }, 65536, "invalid", ""},
+		"CPUsMax":       {"/v1/sandboxes", func(n int) any { return m{"resources": m{"cpus": n}} }, 64, "invalid", ""},
+		"InputBytes":    {"/v1/run", func(n int) any { return m{"code": "1", "files": []m{{"path": "a", "content": strings.Repeat("x", n)}}} }, 1000, "too_large", ""},
+		"GPU":           {"/v1/sandboxes", func(n int) any { return m{"gpu": m{"count": n}} }, 0, "invalid", "invalid"},
+		"Context":       {box + "/execute", func(n int) any { return m{"code": "1", "context": strings.Repeat("c", n)} }, 64, "invalid", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for n, want := range map[int]farm.Code{test.limit - 1: test.under, test.limit: "", test.limit + 1: test.over} {
+				answer, text := b.do("POST", test.target, test.body(n))
+				var p wire.Problem
+				_ = json.Unmarshal(text, &p)
+				if p.Code != string(want) || (answer.StatusCode < 300) != (want == "") {
+					t.Errorf("%d: status %d, want %q: %s", n, answer.StatusCode, want, text)
+				}
+			}
+		})
+	}
+}
+
+func make3(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = "true"
+	}
+	return out
+}
+
+func TestBodyLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, small)
+	target := "/v1/sandboxes/" + b.sandbox() + "/execute"
+	const most = 20_000
+	for size, status := range map[int]int{most - 1: 202, most: 202, most + 1: 413, 5_000_000: 413} {
+		body := `{"code":"1"` + strings.Repeat(" ", size-len(`{"code":"1"}`)) + "}"
+		if answer, text := b.do("POST", target, body); answer.StatusCode != status {
+			t.Errorf("%d bytes: %d %s", size, answer.StatusCode, text)
+		}
+		chunked := struct{ *strings.Reader }{strings.NewReader(body)}
+		if answer, text := b.do("POST", target, chunked, "Content-Type", "application/json"); answer.StatusCode != status {
+			t.Errorf("%d bytes in chunks: %d %s", size, answer.StatusCode, text)
+		}
+	}
+}
+
+func TestBadBodies(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox()
+	tests := map[string][]string{
+		box + "/execute": {
+			"", "null", "[]", `"x"`, `{"code":`, `{}`, `{"code":""}`, `{"code":5}`, `{"code":"1","cod":"2"}`, `{"code":"1"} x`, "{\"code\":\"\xff\"}",
+			`{"code":"1","language":"cobol-68"}`, `{"code":"1","language":""}`, `{"code":"1","context":""}`, `{"code":"1","context":"../x"}`, `{"code":"1","env":["A=1"]}`,
+			`{"code":"1","env":{"A=B":"1"}}`, `{"code":"1","env":{"":"1"}}`, `{"code":"1","env":{"1A":"1"}}`, `{"code":"1","env":{"A":"x\u0000y"}}`,
+			`{"code":"1","callback_url":"file:///etc/passwd"}`, `{"code":"1","callback_url":"not a url"}`, `{"code":"1","timeout_seconds":1e9}`,
+			`{"code":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`,
+		},
+		box + "/commands": {
+			`{}`, `{"command":"true","commands":["true"]}`, `{"command":""}`, `{"commands":[]}`, `{"commands":[5]}`, `{"commands":["true",""]}`, `{"command":"a\u0000b"}`,
+			`{"command":"true","shell":"zsh"}`, `{"command":"true","cwd":"a\u0000b"}`,
+		},
+		box + "/packages": {
+			`{}`, `{"packages":[]}`, `{"packages":"six"}`, `{"packages":[5]}`, `{"packages":["six"],"manager":"apt"}`, `{"packages":["--index-url=x"]}`,
+			`{"packages":["-r /etc/passwd"]}`, `{"packages":["git+https://127.0.0.1/x.git"]}`, `{"packages":["six; rm -rf /"]}`, `{"packages":[""]}`,
+			`{"packages":["six\n--x"]}`, `{"packages":["six @ http://127.0.0.1/x.whl"]}`, `{"packages":["six"]}`, `{"packages":["Requests[socks] >=2, <3"]}`,
+		},
+		box + "/files/move": {`{}`, `{"from":"a"}`, `{"from":"../a","to":"b"}`, `{"from":"a","to":"/etc/b"}`, `{"from":"a","to":""}`, `{"from":".","to":"b"}`},
+		"/v1/sandboxes": {
+			`{"image":"no-such-image"}`, `{"image":5}`, `{"image":"../../etc"}`, `{"image":""}`, `{"network":"bridge"}`, `{"network":"none\u0000"}`, `{"network":"full"}`,
+			`{"network":"allowlist"}`, `{"network":"none","allow_hosts":["x"]}`, `{"imagee":"python"}`, `{"resources":{"ram":5}}`, `{"resources":{"cpus":-1}}`, `{"resources":{"cpus":0}}`,
+			`{"labels":["a"]}`, `{"labels":{"a":1}}`, `{"labels":{"":"1"}}`, `{"labels":{"a=b":"1"}}`, `{"labels":{"a":"\u0007"}}`, `{"name":"a\u0000b"}`, `{"packages":["six"]}`, `{"packages":["-e ."]}`,
+			`{"callback_url":"http://127.0.0.1/x"}`,
+		},
+		"/v1/run": {
+			`{}`, `{"code":""}`, `{"code":"1","files":[{"path":"../x","content":""}]}`, `{"code":"1","files":[{"path":"x"}]}`, `{"code":"1","files":[{"path":"x","content":"","content_base64":""}]}`,
+			`{"code":"1","files":[{"path":"x","content_base64":"!"}]}`, `{"code":"1","files":[{"path":"x","content":""},{"path":"./x","content":""}]}`, `{"code":"1","files":[{"content":""}]}`,
+			`{"code":"1","language":"cobol"}`, `{"code":"1","context":"x"}`,
+		},
+		box + "/interrupt": {`{"context":5}`, `{"contex":"x"}`, `[]`, `{"context":"a b"}`},
+	}
+	for target, bodies := range tests {
+		for _, body := range bodies {
+			answer, text := b.do("POST", target, body, "Content-Type", "application/json")
+			var p wire.Problem
+			if err := json.Unmarshal(text, &p); err != nil || p.Code != "invalid" || answer.StatusCode != 400 && answer.StatusCode != 422 {
+				t.Errorf("%s %.80s: %d %.300s", target, body, answer.StatusCode, text)
+			}
+			for _, inside := range []string{"wire.", "reflect", ".go:", "goroutine", "json:", "Go "} {
+				if strings.Contains(p.Detail, inside) {
+					t.Errorf("%s %.80s: the detail shows the inside: %s", target, body, p.Detail)
+				}
+			}
+		}
+	}
+	for _, body := range []string{`{"image":"python"}`, `{"ttl_seconds":-1}`, `[]`, `{"labels":{"a":null}}`} {
+		if p := b.problemOf("PATCH", box, body); p.Code != "invalid" {
+			t.Errorf("PATCH %s: %+v", body, p)
+		}
+	}
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "nonsense; ="} {
+		b.problem(farm.CodeInvalid, http.StatusUnsupportedMediaType, "POST", box+"/execute", `{"code":"1"}`, "Content-Type", kind)
+	}
+	for _, kind := range []string{"application/json", "application/json; charset=utf-8", "application/vnd.x+json"} {
+		if answer, text := b.do("POST", box+"/execute", `{"code":"1"}`, "Content-Type", kind); answer.StatusCode != http.StatusAccepted {
+			t.Errorf("%s: %s", kind, text)
+		}
+	}
+	b.problem(farm.CodeConflict, http.StatusConflict, "POST", box+"/hibernate", nil)
+	b.problem(farm.CodeConflict, http.StatusConflict, "POST", box+"/resume", nil)
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", box+"/packages", nil)
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", box+"/packages/six", nil)
+	get[wire.Job](b, http.StatusOK, "POST", box+"/interrupt?wait=20", nil)
+	get[wire.Job](b, http.StatusOK, "POST", box+"/restart?wait=20", `{"context":"default"}`)
+}
+
+func TestCallbackAddresses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	target := "/v1/sandboxes/" + b.sandbox() + "/execute"
+	body := func(url string) any { return map[string]any{"code": "1", "callback_url": url} }
+	for _, url := range []string{
+		"http://127.0.0.1/x", "http://127.1.2.3:80", "http://[::1]/", "http://10.0.0.1/", "http://172.16.5.5", "http://192.168.1.1", "http://169.254.169.254/latest",
+		"http://100.100.100.200/", "http://[fd00::1]/", "http://[fe80::1]/", "http://[fe80::1%25eth0]/", "http://0.0.0.0/", "http://[::]/", "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/",
+		"http://[2002:7f00:1::]/", "http://224.0.0.1/", "http://255.255.255.255/", "http://rebind.example.com/", "http://localhost/", "http://nowhere.example.com/",
+		"ftp://hooks.example.com/", "//hooks.example.com/", "hooks.example.com", "http://", "http://user:secret@hooks.example.com/", "http://2130706433/", "http://127.1/", "javascript:alert(1)",
+		"https://hooks.example.com/" + strings.Repeat("x", 2000),
+	} {
+		if p := b.problemOf("POST", target, body(url)); p.Code != "invalid" || p.Status != http.StatusUnprocessableEntity {
+			t.Errorf("%.60s: %+v", url, p)
+		}
+	}
+	for _, url := range []string{"https://hooks.example.com/a?b=c", "https://hooks.example.com./x", "http://93.184.215.14:8080/x", "http://[2606:2800::1]/"} {
+		if answer, text := b.do("POST", target, body(url)); answer.StatusCode != http.StatusAccepted {
+			t.Errorf("%s: %s", url, text)
+		}
+	}
+	open := setup(t, func(c *api.Config, _ *api.Deps) { c.AllowPrivateCallbacks = true })
+	target = "/v1/sandboxes/" + open.sandbox() + "/execute"
+	if answer, text := open.do("POST", target, body("http://127.0.0.1:9/x")); answer.StatusCode != http.StatusAccepted {
+		t.Errorf("allowed by the operator: %s", text)
+	}
+	open.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body("file:///etc/passwd"))
+}
