@@ -13,7 +13,7 @@ const (
 )
 
 // ansiPattern matches the control sequences of terminals.
-var ansiPattern = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
+var ansiPattern = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]+[0-~]|[@-Z\\\\-_])")
 
 func stripANSI(s string) string {
 	if !strings.Contains(s, "\x1b") {

@@ -21,9 +21,8 @@ func TestKernelCatchesOutputOfChildrenAndC(t *testing.T) {
 	ran := agenttest.Run(t, a.Client, agenttest.Code(`
 import os, subprocess, sys, ctypes
 print("python", end="")
-sys.stdout.flush()
 subprocess.run(["sh", "-c", "echo child; echo error >&2"])
-os.write(1, b"raw\n")
+sys.stdout.flush(); os.write(1, b"raw\n")
 ctypes.CDLL(None).printf(b"buffered in C\n")
 sys.stdout.buffer.write(b"bytes\n")
 if os.fork() == 0:
@@ -215,15 +214,20 @@ func tick(ctx context.Context, t *testing.T) {
 
 func BenchmarkKernel(b *testing.B) {
 	a := agenttest.Start(b, venv(b), nil)
-	for name, code := range map[string]string{
-		"print":          "print(1)",
-		"100MB":          "print('x' * 100_000_000)",
-		"200000Lines":    "for i in range(200_000): print(i)",
-		"10MiBOfComment": "#" + strings.Repeat("x", 10<<20),
+	for name, c := range map[string]struct {
+		code  string
+		bytes int
+	}{
+		"print":          {"print(1)", 2},
+		"100MB":          {"print('x' * 100_000_000)", 100_000_001},
+		"200000Lines":    {"for i in range(200_000): print(i)", 1_288_890},
+		"10MiBOfComment": {"#" + strings.Repeat("x", 10<<20), 0},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				agenttest.Run(b, a.Client, agenttest.Code(code))
+				if ran := agenttest.Run(b, a.Client, agenttest.Code(c.code)); len(ran.Stdout) != c.bytes || ran.Outcome.ExitCode != 0 {
+					b.Fatalf("%d bytes came, %+v", len(ran.Stdout), ran.Outcome)
+				}
 			}
 		})
 	}

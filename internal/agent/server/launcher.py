@@ -10,11 +10,13 @@ import contextvars
 import io
 import json
 import os
+import queue
 import signal
 import socket
 import struct
 import sys
 import threading
+import time
 import types
 
 sys.path[0] = ""
@@ -33,7 +35,8 @@ from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell  # noqa:
 from IPython.core.autocall import IPyAutocall  # noqa: E402
 from traitlets import Any, Type  # noqa: E402
 
-BUFFER = 8192
+BUFFER = 32 << 10
+DELAY = 0.005  # seconds that a line may wait for the next ones
 PIECE = 1 << 20  # characters encoded at once
 
 
@@ -91,6 +94,22 @@ class Shield:
         return False
 
 
+class Flusher(threading.Thread):
+    """Writes out what a burst of short lines has left in buffers. A line after a pause is written at once; those close behind it wait for
+    company, since a write for each costs the code more than the printing."""
+
+    def __init__(self):
+        super().__init__(name="sandfarm-flusher", daemon=True)
+        self.sinks = queue.SimpleQueue()
+
+    def run(self):
+        while True:
+            sink = self.sinks.get()
+            time.sleep(DELAY)
+            sink.armed = False
+            sink.flush()
+
+
 class Sink:
     """One output of one execution: the write end of a pipe and what is not yet in it."""
 
@@ -98,8 +117,10 @@ class Sink:
         self.fd = fd
         self.lock = threading.RLock()
         self.buffer = bytearray()
+        self.last = 0.0  # when it was flushed
+        self.armed = False  # the flusher knows of it
 
-    def write(self, data, flush):
+    def write(self, data):
         with self.lock:
             if self.fd < 0:
                 return
@@ -108,12 +129,17 @@ class Sink:
                 self.push(data)
                 return
             self.buffer += data
-            if flush or len(self.buffer) >= BUFFER:
+            pause = time.monotonic() - self.last >= DELAY
+            if len(self.buffer) >= BUFFER or (b"\n" in data and (flusher is None or pause)):
                 self.flush()
+            elif not self.armed and flusher is not None:
+                self.armed = True
+                flusher.sinks.put(self)
 
     def flush(self):
         with self.lock:
             data, self.buffer = self.buffer, bytearray()
+            self.last = time.monotonic()
             self.push(data)
 
     def push(self, data):
@@ -144,6 +170,7 @@ class Execution:
 
 
 current = contextvars.ContextVar("sandfarm_execution", default=None)
+flusher = None  # none before the kernel is up, and none in a fork
 running = None  # the execution that runs now: for threads that Python did not start
 
 
@@ -161,7 +188,7 @@ class Bytes(io.BufferedIOBase):
         here = execution()
         data = bytes(data)
         if here is not None:
-            here.sinks[self.index].write(data, b"\n" in data)
+            here.sinks[self.index].write(data)
         return len(data)
 
     def flush(self):
@@ -211,10 +238,12 @@ class Text(io.TextIOBase):
         here = execution()
         if here is not None:
             sink = here.sinks[self.index]
+            if len(text) <= PIECE:
+                sink.write(text.encode("utf-8", "backslashreplace"))
+                return len(text)
             with sink.lock:
                 for i in range(0, len(text), PIECE):
-                    piece = text[i : i + PIECE] if len(text) > PIECE else text
-                    sink.write(piece.encode("utf-8", "backslashreplace"), "\n" in piece)
+                    sink.write(text[i : i + PIECE].encode("utf-8", "backslashreplace"))
         return len(text)
 
     def flush(self):
@@ -431,11 +460,20 @@ def survive_forks():
             sink.flush()
 
     def after():
+        global flusher
+        flusher = None
         here = execution()
         for sink in here.sinks if here else ():
             sink.lock, sink.buffer = threading.RLock(), bytearray()
 
     os.register_at_fork(before=before, after_in_child=after)
+    starts = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"))
+
+    def audit(event, _):  # a child writes straight into the pipe: what was printed before it comes first
+        if event in starts:
+            before()
+
+    sys.addaudithook(audit)
 
 
 class App(IPKernelApp):
@@ -462,8 +500,11 @@ libc_flush = find_libc_flush()
 
 
 def main():
+    global flusher
     inherit_executions()
     survive_forks()
+    flusher = Flusher()
+    flusher.start()
     app = App.instance()
     app.config.HistoryManager.enabled = False
     app.config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
