@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dialWait is how long dial waits for the agent to listen: it may be called just after the sandbox has been started.
@@ -16,23 +17,58 @@ const dialWait = 10 * time.Second
 // dialPause is the time between two tries.
 const dialPause = 5 * time.Millisecond
 
-// dial copies between the socket and its input and output, each direction until its end.
-func dial(ctx context.Context, socket string, in io.Reader, out io.Writer) error {
+// copyBytes is what one read takes: bulk data is moved in few system calls.
+const copyBytes = 256 << 10
+
+// dial copies between the socket and its input and output, each direction until its end. It reads and writes blocking
+// descriptors straight: everything that leaves a sandbox passes here, and the runtime's poller would cost as much as the copy.
+func dial(ctx context.Context, socket string, in, out *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	conn, err := connect(ctx, socket)
 	if err != nil {
 		return fmt.Errorf("dial agent: %w", err)
 	}
-	defer func() { _ = conn.Close() }()
+	file, err := conn.File() // a duplicate, and blocking
+	if err != nil {
+		return fmt.Errorf("take the socket's descriptor: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	_ = conn.Close()
+	fd := int(file.Fd()) //nolint:gosec // a descriptor is small
+	outFD := int(out.Fd())
+	_, _ = unix.FcntlInt(uintptr(outFD), unix.F_SETPIPE_SZ, copyBytes) //nolint:gosec // refused where it is no pipe
 	go func() {
-		_, _ = io.Copy(conn, in)
-		_ = conn.CloseWrite()
+		_ = copyAll(fd, int(in.Fd()))
+		_ = unix.Shutdown(fd, unix.SHUT_WR)
 	}()
-	if _, err := io.Copy(out, conn); err != nil {
+	if err := copyAll(outFD, fd); err != nil {
 		return fmt.Errorf("copy from agent: %w", err)
 	}
 	return nil
+}
+
+// copyAll moves bytes from one descriptor to the other until the end of the first.
+func copyAll(to, from int) error {
+	buf := make([]byte, copyBytes)
+	for {
+		n, err := unix.Read(from, buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return os.NewSyscallError("read", err)
+		case n == 0:
+			return nil
+		}
+		for left := buf[:n]; len(left) > 0; {
+			n, err := unix.Write(to, left)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return os.NewSyscallError("write", err)
+			}
+			left = left[max(n, 0):]
+		}
+	}
 }
 
 func connect(ctx context.Context, socket string) (*net.UnixConn, error) {
