@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ func addServer(root *cobra.Command, streams verbs.Streams) {
 type loader func() (*farmd.Settings, error)
 
 func upCommand(load loader, streams verbs.Streams) *cobra.Command {
-	return &cobra.Command{
+	var down bool
+	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole farm in one process",
 		Long: `Runs everything that a farm is made of in one process: the API, a worker for the local Docker engine, the
@@ -48,9 +50,14 @@ are there again at the next start. "sandfarm down" removes what is left in the e
 			if err != nil {
 				return err
 			}
-			return farmd.Up(cmd.Context(), s, versionText(), streams.Err)
+			if err := farmd.Up(cmd.Context(), s, versionText(), streams.Err); err != nil || !down {
+				return err
+			}
+			return farmd.Down(context.WithoutCancel(cmd.Context()), s, streams.Err)
 		},
 	}
+	c.Flags().BoolVar(&down, "down", false, "on stop, also remove the sandboxes and volumes of this farm from the engine")
+	return c
 }
 
 func downCommand(load loader, streams verbs.Streams) *cobra.Command {
