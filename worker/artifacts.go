@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,6 +84,7 @@ func (w *Worker) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("upload artifacts: %w", err)
 	}
+	slices.SortFunc(late, func(a, b farm.Artifact) int { return strings.Compare(a.Path, b.Path) })
 	var all []farm.Artifact
 	for _, a := range files {
 		if a != nil {
@@ -134,11 +136,17 @@ func (w *Worker) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 	err = w.persist(ctx, func(ctx context.Context) error {
 		c, err := w.link(ctx, e.sandbox)
 		if err != nil {
+			if gone, ok := w.gone(ctx, e.sandbox); ok {
+				return gone
+			}
 			return err
 		}
 		a, err = w.copyFile(ctx, c, e, p)
 		return err
 	})
+	if errors.Is(err, errGone) {
+		return nil, err
+	}
 	switch farm.CodeOf(err) {
 	case farm.CodeNotFound, farm.CodeInvalid, farm.CodeTooLarge, farm.CodeConflict:
 		return nil, nil //nolint:nilnil // documented: no artifact
@@ -156,19 +164,22 @@ func (w *Worker) copyFile(ctx context.Context, c *client.Client, e *execution, p
 		return nil, fmt.Errorf("open %q: %w", p, err)
 	}
 	defer func() { _ = r.Close() }()
+	if entry.Size < 0 {
+		return nil, fmt.Errorf("%w: file of %d bytes", errHostile, entry.Size)
+	}
 	if entry.Size > w.cfg.Limits.MaxArtifactBytes {
 		return nil, farm.Errorf(farm.CodeTooLarge, "the file has %d bytes", entry.Size)
 	}
 	source := &exactReader{r: io.LimitReader(r, entry.Size), left: entry.Size}
 	first := make([]byte, min(entry.Size, smallFile))
 	if _, err := io.ReadFull(source, first); err != nil {
-		return nil, err
+		return nil, source.explain(c)
 	}
 	a := w.artifact(e, p, contentType(p, first[:min(len(first), 512)]))
 	info, err := w.blobs.Put(ctx, a.Key, io.MultiReader(bytes.NewReader(first), source), entry.Size, putOptions(a))
 	if err != nil {
 		if source.broken {
-			return nil, errChanged
+			return nil, source.explain(c)
 		}
 		return nil, fmt.Errorf("store %q: %w", p, err)
 	}
@@ -181,6 +192,17 @@ type exactReader struct {
 	r      io.Reader
 	left   int64
 	broken bool
+}
+
+// explain says why there were too few bytes: the stream to the sandbox broke, and it is worth trying again, or the file
+// was shorter than it had been.
+func (x *exactReader) explain(c *client.Client) error {
+	select {
+	case <-c.Done():
+		return farm.Errorf(farm.CodeUnavailable, "the stream to the sandbox broke while a file was read")
+	default:
+		return errChanged
+	}
 }
 
 func (x *exactReader) Read(p []byte) (int, error) {

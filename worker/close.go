@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -28,27 +29,36 @@ func (w *Worker) close(ctx context.Context, r *run) (verdict, error) {
 	return verdict{state: farm.JobCompleted}, nil
 }
 
-// dismantle ends a sandbox whose record says closing.
+// closedUnder is what jobs are told whose sandbox was closed.
+const closedUnder = "The sandbox was closed while the job waited or ran."
+
+// closing reports whether a sandbox is being closed, or was.
+func (w *Worker) closing(ctx context.Context, s *farm.Sandbox) bool {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer done()
+	now, err := w.store.Sandbox(ctx, ref(s))
+	return err == nil && (now.State == farm.SandboxClosing || now.State == farm.SandboxClosed || now.State == farm.SandboxExpired)
+}
+
+// dismantle ends a sandbox whose record says closing. But is the job that closes it.
 func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end farm.SandboxState, reason string) error {
-	open, err := w.store.Drain(ctx, ref(s))
+	open, err := w.openJobs(ctx, s)
 	if err != nil {
-		return fmt.Errorf("list open jobs: %w", err)
+		return err
 	}
+	open = slices.DeleteFunc(open, func(j *farm.Job) bool { return j.ID == but || j.Kind == farm.KindClose })
 	// The last in line first, so that none of them gets its turn while the ones before it are cancelled.
-	for i := len(open) - 1; i >= 0; i-- {
-		if open[i].ID == but {
-			continue
-		}
-		if _, err := w.dispatch.Cancel(ctx, open[i]); err != nil {
-			w.log.WarnContext(ctx, "job was not cancelled in good order", "job_id", open[i].ID, "error", err)
+	for _, job := range slices.Backward(open) {
+		if _, err := w.dispatch.Cancel(ctx, job.Ref()); err != nil {
+			w.log.WarnContext(ctx, "job was not cancelled in good order", "job_id", job.ID, "error", err)
 		}
 	}
-	w.awaitEnd(ctx, open, but)
+	w.awaitEnd(ctx, open)
 	w.links.drop(s.ID)
 	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
-	w.endJobs(ctx, s, but, farm.JobCanceled, "The sandbox was closed while the job waited or ran.")
+	w.endJobs(ctx, s, but, farm.JobCanceled, closedUnder)
 	_, err = w.store.MoveSandbox(ctx, store.Move{Ref: ref(s), To: end, Reason: reason})
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		return fmt.Errorf("record the end: %w", err)
@@ -58,19 +68,16 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 }
 
 // awaitEnd waits a moment for cancelled jobs to end with what they have.
-func (w *Worker) awaitEnd(ctx context.Context, open []farm.Ref, but string) {
+func (w *Worker) awaitEnd(ctx context.Context, open []*farm.Job) {
 	ctx, done := context.WithTimeout(ctx, closePatience)
 	defer done()
 	for _, job := range open {
-		if job.ID == but {
-			continue
-		}
 		watch, err := w.store.Watch(ctx, job.ID)
 		if err != nil {
 			return
 		}
 		for ctx.Err() == nil {
-			if j, err := w.store.Job(ctx, job); err != nil || j.State.Final() {
+			if j, err := w.store.Job(ctx, job.Ref()); err != nil || j.State.Final() {
 				break
 			}
 			select {
@@ -82,9 +89,10 @@ func (w *Worker) awaitEnd(ctx context.Context, open []farm.Ref, but string) {
 	}
 }
 
-// lose records that a sandbox has gone without being closed, and ends its jobs.
-func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, reason string) {
-	if s == nil {
+// lose records that a sandbox has gone without being closed, and ends its jobs but one. One that is being closed is left
+// to its close job.
+func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) {
+	if w.closing(ctx, s) {
 		return
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
@@ -101,5 +109,5 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, reason string) {
 	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
 	}
-	w.endJobs(ctx, s, "", farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
+	w.endJobs(ctx, s, but, farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
 }

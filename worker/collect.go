@@ -17,8 +17,10 @@ const (
 	maxErrorName    = 256
 	maxErrorText    = 64 << 10
 	maxTraceLines   = 200
-	maxRichResults  = 500     // MIME entries of one execution
-	maxRichInline   = 8 << 20 // bytes of all inline entries together
+	maxRichResults  = 500      // MIME entries of one execution
+	maxRichInline   = 8 << 20  // bytes of all inline entries together
+	maxRichPending  = 64 << 20 // bytes of all entries for the object store together: they wait in memory
+	maxTraceText    = 256 << 10
 	eventChunkBytes = 64 << 10
 )
 
@@ -34,7 +36,8 @@ type collector struct {
 	outputs  []*output // one for an execute, one for each command that began
 	rich     []farm.RichResult
 	displays []pendingDisplay // too large for the record: to be uploaded
-	inline   int
+	inline   int              // bytes of rich
+	pending  int              // bytes of displays
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends, by position
 	notes    []string
@@ -126,6 +129,9 @@ func (c *collector) add(f agent.Frame) error {
 		if err := json.Unmarshal(f.Payload, &mark); err != nil {
 			return fmt.Errorf("read end of a command: %w", err)
 		}
+		if mark.Index != len(c.marks) || mark.Index != len(c.outputs)-1 {
+			return fmt.Errorf("the agent ended command %d out of turn", mark.Index)
+		}
 		c.flushCarry()
 		c.marks = append(c.marks, mark)
 	case agent.FrameFinal:
@@ -184,10 +190,24 @@ func (c *collector) emit(e farm.Event) {
 	}
 	e.ID = fmt.Sprintf("%d-%d", c.seq, n)
 	c.events = append(c.events, e)
-	c.bytes += len(e.Text)
-	if e.Display != nil {
-		c.bytes += len(e.Display.Data)
+	c.bytes += size(e)
+}
+
+// giveBack takes events back that could not be sent.
+func (c *collector) giveBack(events []farm.Event) {
+	c.events = append(events, c.events...)
+	for _, e := range events {
+		c.bytes += size(e)
 	}
+}
+
+// size is what an event weighs.
+func size(e farm.Event) int {
+	n := len(e.Text)
+	if e.Display != nil {
+		n += len(e.Display.Data)
+	}
+	return n
 }
 
 // take gives the events to send and forgets them.
@@ -229,6 +249,11 @@ func (c *collector) addRich(mime, value string) {
 	}
 	entry := farm.RichResult{Mime: mime}
 	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
+		if c.pending+len(raw) > maxRichPending {
+			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichPending>>20)
+			return
+		}
+		c.pending += len(raw)
 		c.displays = append(c.displays, pendingDisplay{
 			index: len(c.rich), mime: mime, data: raw,
 			path: fmt.Sprintf("%sdisplay-%d%s", outputDir, len(c.rich)+1, extensionOf(mime)),

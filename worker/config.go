@@ -10,14 +10,14 @@ import (
 
 // Config holds the settings of a worker.
 type Config struct {
-	Slots          int           `toml:"slots" default:"64" doc:"Jobs at once, 1 to 10000. Background commands count too."`
+	Slots          int           `toml:"slots" default:"64" min:"1" max:"10000" doc:"Jobs at once. Background commands count too."`
 	Images         []string      `toml:"images" default:"python" doc:"Sandbox images that are built at start when the engine has none."`
-	CreateTimeout  time.Duration `toml:"create_timeout" default:"60s" doc:"How long a sandbox may take to start, kernel included."`
-	Grace          time.Duration `toml:"grace" default:"2s" doc:"Between the interrupt and the kill of code that runs out of time or is cancelled."`
-	StopGrace      time.Duration `toml:"stop_grace" default:"10s" doc:"How long a stopping worker waits for its jobs. They go on in their sandboxes and are taken over."`
-	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" doc:"How often the engine's containers are compared with the records."`
-	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" doc:"How long artifacts are tried again when the object store does not answer."`
-	UploadParallel int           `toml:"upload_parallel" default:"8" doc:"Artifacts of one job uploaded side by side."`
+	CreateTimeout  time.Duration `toml:"create_timeout" default:"60s" min:"1s" doc:"How long a sandbox may take to start, kernel included."`
+	Grace          time.Duration `toml:"grace" default:"2s" min:"10ms" doc:"Between the interrupt and the kill of code that runs out of time or is cancelled."`
+	StopGrace      time.Duration `toml:"stop_grace" default:"10s" min:"10ms" doc:"How long a stopping worker waits for its jobs. They go on in their sandboxes and are taken over."`
+	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
+	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
+	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
 
 	Limits  farm.Limits `toml:"-"`
 	Version string      `toml:"-"`
@@ -46,12 +46,18 @@ func (c Config) validate() error {
 	if c.UploadParallel < 1 || c.UploadParallel > 256 {
 		errs = append(errs, fmt.Errorf("worker.upload_parallel is %d; 1 to 256 are allowed", c.UploadParallel))
 	}
-	for name, d := range map[string]time.Duration{
-		"create_timeout": c.CreateTimeout, "grace": c.Grace, "stop_grace": c.StopGrace,
-		"reconcile_every": c.ReconcileEvery, "upload_retry": c.UploadRetry,
+	for _, s := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"create_timeout", c.CreateTimeout},
+		{"grace", c.Grace},
+		{"stop_grace", c.StopGrace},
+		{"reconcile_every", c.ReconcileEvery},
+		{"upload_retry", c.UploadRetry},
 	} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", name, d))
+		if s.d < 0 {
+			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))
 		}
 	}
 	return errors.Join(errs...)

@@ -103,37 +103,38 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer done()
-	current, serr := w.store.Sandbox(ctx, ref(r.Sandbox))
-	if serr == nil && current.State == farm.SandboxClosing || errors.Is(err, store.ErrMove) {
-		err = errCanceled // it was closed meanwhile; the close job removes the container
-	}
+	closed := errors.Is(err, store.ErrMove) || w.closing(ctx, r.Sandbox)
 	w.links.drop(r.Sandbox.ID)
 	if rerr := w.engine.Remove(ctx, w.containerOf(r.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
+	}
+	if closed { // meanwhile; the close job does the rest
+		return errCanceled
 	}
 	reason := "It was cancelled before it was ready."
 	if !errors.Is(err, errCanceled) {
 		reason = farm.MessageOf(err)
 	}
-	if _, merr := w.store.MoveSandbox(ctx, store.Move{Ref: ref(r.Sandbox), To: farm.SandboxFailed, Reason: reason}); merr != nil && !errors.Is(merr, store.ErrMove) {
+	if _, merr := w.store.MoveSandbox(ctx, store.Move{Ref: ref(r.Sandbox), To: farm.SandboxFailed, Reason: reason}); merr != nil {
 		w.log.WarnContext(ctx, "failed sandbox was not recorded", "sandbox_id", r.Sandbox.ID, "error", merr)
+		return err
 	}
 	w.endJobs(ctx, r.Sandbox, r.Job.ID, farm.JobCanceled, "The sandbox did not become ready: "+reason)
 	return err
 }
 
-// endJobs ends every open job of a sandbox but one.
+// endJobs ends every open job of a sandbox but one, and but those that close it.
 func (w *Worker) endJobs(ctx context.Context, s *farm.Sandbox, but string, state farm.JobState, message string) {
-	refs, err := w.store.Drain(ctx, ref(s))
+	jobs, err := w.openJobs(ctx, s)
 	if err != nil {
 		w.log.WarnContext(ctx, "open jobs of a sandbox are left to the sweeper", "sandbox_id", s.ID, "error", err)
 		return
 	}
-	for _, job := range refs {
-		if job.ID == but {
+	for _, job := range jobs {
+		if job.ID == but || job.Kind == farm.KindClose {
 			continue
 		}
-		if err := w.dispatch.Force(ctx, job, state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
+		if err := w.dispatch.Force(ctx, job.Ref(), state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
 			w.log.WarnContext(ctx, "open job of a sandbox is left to the sweeper", "job_id", job.ID, "error", err)
 		}
 	}

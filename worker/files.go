@@ -147,6 +147,9 @@ func (w *Worker) readFile(ctx context.Context, c *client.Client, r *run) (*farm.
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
+	if entry.Size < 0 {
+		return nil, fmt.Errorf("%w: file of %d bytes", errHostile, entry.Size)
+	}
 	result := &farm.FileResult{Entries: []farm.FileEntry{entry}, Size: entry.Size}
 	result.Offset, result.Length = part(entry.Size, f.Offset, f.Length)
 	source := &exactReader{r: io.LimitReader(body, result.Length), left: result.Length}

@@ -22,6 +22,8 @@ const (
 	attachFor = 60 * time.Second
 	// overrun is how long after its timeout an execution may take to end: interrupt, kill, a new kernel, the list of files.
 	overrun = 2 * time.Minute
+	// steady is how long a stream must have held for its break to count as the first one.
+	steady = 5 * time.Second
 )
 
 // errGone says that a sandbox's container no longer runs.
@@ -52,6 +54,9 @@ func (w *Worker) execute(ctx context.Context, e *execution) error {
 	if err := e.staged.replay(ctx, e.collect.add); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
+	if e.collect.outcome != nil { // the worker before had the whole log in the store
+		return w.publish(ctx, e)
+	}
 	if e.job.TimeoutSeconds > 0 && !background(e.request) {
 		limit := time.Duration(e.job.TimeoutSeconds)*time.Second + w.cfg.Grace + overrun
 		var stop context.CancelFunc
@@ -60,7 +65,11 @@ func (w *Worker) execute(ctx context.Context, e *execution) error {
 	}
 	var trouble time.Time
 	for {
+		began, from := time.Now(), e.staged.last
 		err := w.attach(ctx, e)
+		if e.staged.last > from || time.Since(began) > steady {
+			trouble = time.Time{} // it worked for a while: this is a new break
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -197,6 +206,7 @@ func (w *Worker) publish(ctx context.Context, e *execution) error {
 	}
 	err := w.persist(ctx, func(ctx context.Context) error { return w.store.AppendEvents(ctx, e.job.Ref(), events) })
 	if err != nil {
+		e.collect.giveBack(events)
 		return fmt.Errorf("send events: %w", err)
 	}
 	return nil

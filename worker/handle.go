@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -32,6 +33,10 @@ type verdict struct {
 	run    time.Duration // in the sandbox
 	upload time.Duration
 	last   uint64 // number of the last event sent, see store.Finish
+
+	// after tidies up once the end is committed, behind the answer; nil: nothing is to be done. Before the commit a
+	// worker that takes over may need everything still.
+	after func(context.Context)
 }
 
 // handle takes a task from the queue. An error means that it is to be delivered again: the record decides then.
@@ -42,6 +47,10 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		}
 		return w.deps.Callback(ctx, t.Ref)
 	}
+	if !w.runs.reserve(t.Ref.ID) {
+		return nil // the handler that has it ends it
+	}
+	defer w.runs.release(t.Ref.ID)
 	claim, err := w.store.Claim(ctx, t.Ref, w.id)
 	switch {
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
@@ -50,7 +59,6 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
 	}
 	r := w.runs.add(claim)
-	defer w.runs.remove(r)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)
@@ -63,11 +71,24 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		}
 		v = w.failure(work, r, err)
 	}
-	return w.finish(work, r, v)
+	committed, err := w.finish(work, r, v)
+	if committed && v.after != nil {
+		detached := context.WithoutCancel(work)
+		w.background.Go(func() { v.after(detached) })
+	}
+	return err
 }
 
-// perform does the job.
-func (w *Worker) perform(ctx context.Context, r *run) (verdict, error) {
+// perform does the job. A fault of ours that panics is the job's end like any other: nobody would end it otherwise.
+func (w *Worker) perform(ctx context.Context, r *run) (v verdict, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = verdict{}, fmt.Errorf("%s job: panic: %v\n%s", r.Job.Kind, p, debug.Stack())
+		}
+	}()
+	if r.Sandbox == nil {
+		return verdict{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
+	}
 	switch r.Job.Kind {
 	case farm.KindCreate:
 		return w.create(ctx, r)
@@ -92,7 +113,10 @@ func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
 		return verdict{state: farm.JobCanceled}
 	}
 	if errors.Is(err, errGone) || errors.Is(err, errHostile) {
-		w.lose(ctx, r.Sandbox, err.Error())
+		if w.closing(ctx, r.Sandbox) {
+			return verdict{state: farm.JobCanceled, err: &farm.JobError{Code: farm.CodeConflict, Message: closedUnder}}
+		}
+		w.lose(ctx, r.Sandbox, r.Job.ID, err.Error())
 		return verdict{state: farm.JobLost, err: &farm.JobError{
 			Code:    farm.CodeUnavailable,
 			Message: fmt.Sprintf("The sandbox was lost while the job ran (%s). Create a new sandbox and send the job again.", err),
@@ -105,23 +129,23 @@ func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
 }
 
 // finish commits the job's end, once: a worker whose fence is old commits nothing.
-func (w *Worker) finish(ctx context.Context, r *run, v verdict) error {
+func (w *Worker) finish(ctx context.Context, r *run, v verdict) (committed bool, err error) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout+w.cfg.UploadRetry)
 	defer done()
 	f := store.Finish{
 		Ref: r.Job.Ref(), Attempt: r.Job.Attempt, State: v.state, Result: v.result, Error: v.err, LastEvent: v.last,
 		Timings: farm.Timings{RunMS: milliseconds(v.run), UploadMS: milliseconds(v.upload)},
 	}
-	err := w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
 	if errors.Is(err, store.ErrFenced) {
 		w.log.InfoContext(ctx, "another worker has the job; its end here is dropped", "job_id", r.Job.ID, "attempt", r.Job.Attempt)
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("finish job %s: %w", r.Job.ID, err)
+		return false, fmt.Errorf("finish job %s: %w", r.Job.ID, err)
 	}
 	w.log.DebugContext(ctx, "job finished", "job_id", r.Job.ID, "kind", r.Job.Kind, "state", v.state, "sandbox_id", r.Job.SandboxID, "attempt", r.Job.Attempt)
-	return nil
+	return true, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

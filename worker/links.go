@@ -10,58 +10,36 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// links holds one stream for each sandbox that this worker speaks to. A broken one is dialled again on its next use.
+// links holds one stream for each sandbox that this worker speaks to. One that breaks is forgotten, and dialled again on
+// its next use.
 type links struct {
-	mu   sync.Mutex
-	open map[string]*link
+	mu     sync.Mutex
+	open   map[string]*link
+	closed bool
+	wg     sync.WaitGroup
 }
 
-// link is a stream that is open or being opened; ready is closed when it is either.
+// link is a stream that is open or being opened. No caller's context ends it: the callers of a sandbox share it.
 type link struct {
-	ready  chan struct{}
+	stop   context.CancelFunc
+	ready  chan struct{} // closed when client or err is set
 	client *client.Client
 	err    error
 }
 
 // link gives the agent of a sandbox.
 func (w *Worker) link(ctx context.Context, sandbox *farm.Sandbox) (*client.Client, error) {
-	for {
-		w.links.mu.Lock()
-		l, ok := w.links.open[sandbox.ID]
-		if !ok {
-			l = &link{ready: make(chan struct{})}
-			w.links.open[sandbox.ID] = l
-		}
-		w.links.mu.Unlock()
-		if !ok {
-			l.client, l.err = w.dial(ctx, sandbox)
-			if l.err != nil {
-				w.links.forget(sandbox.ID, l)
-			}
-			close(l.ready)
-			return l.client, l.err
-		}
-		select {
-		case <-l.ready:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		if l.err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			if context.Cause(ctx) == nil && (farm.CodeOf(l.err) != farm.CodeInternal) {
-				return nil, l.err
-			}
-			continue // another caller's attempt failed, perhaps with its context
-		}
-		select {
-		case <-l.client.Done():
-			w.links.forget(sandbox.ID, l)
-			continue
-		default:
-			return l.client, nil
-		}
+	l, err := w.links.get(context.WithoutCancel(w.base), sandbox.ID, func(ctx context.Context) (*client.Client, error) {
+		return w.dial(ctx, sandbox)
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-l.ready:
+		return l.client, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -79,42 +57,81 @@ func (w *Worker) dial(ctx context.Context, sandbox *farm.Sandbox) (*client.Clien
 	return c, nil
 }
 
+// get gives the link to a sandbox; where there is none that lives, dial makes it.
+func (ls *links) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, error)) (*link, error) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
+		return nil, errStopping
+	}
+	if l, ok := ls.open[sandboxID]; ok && !l.over() {
+		return l, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	l := &link{stop: stop, ready: make(chan struct{})}
+	ls.open[sandboxID] = l
+	ls.wg.Go(func() {
+		defer stop()
+		l.client, l.err = dial(ctx)
+		close(l.ready)
+		if l.err == nil {
+			select {
+			case <-l.client.Done():
+			case <-ctx.Done():
+			}
+			_ = l.client.Close()
+		}
+		ls.forget(sandboxID, l)
+	})
+	return l, nil
+}
+
+// over reports whether a link has failed or broken.
+func (l *link) over() bool {
+	select {
+	case <-l.ready:
+	default:
+		return false
+	}
+	if l.err != nil {
+		return true
+	}
+	select {
+	case <-l.client.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 func (ls *links) forget(sandboxID string, l *link) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.open[sandboxID] == l {
 		delete(ls.open, sandboxID)
 	}
-	if l.client != nil {
-		_ = l.client.Close()
-	}
 }
 
 // drop closes the stream to a sandbox that is going away.
 func (ls *links) drop(sandboxID string) {
 	ls.mu.Lock()
-	l := ls.open[sandboxID]
-	delete(ls.open, sandboxID)
-	ls.mu.Unlock()
-	if l == nil {
-		return
-	}
-	<-l.ready
-	if l.client != nil {
-		_ = l.client.Close()
+	defer ls.mu.Unlock()
+	if l, ok := ls.open[sandboxID]; ok {
+		l.stop()
+		delete(ls.open, sandboxID)
 	}
 }
 
+// closeAll closes every stream, waits, and lets no new one be opened.
 func (ls *links) closeAll() {
 	ls.mu.Lock()
-	ids := make([]string, 0, len(ls.open))
-	for id := range ls.open {
-		ids = append(ids, id)
+	ls.closed = true
+	for id, l := range ls.open {
+		l.stop()
+		delete(ls.open, id)
 	}
 	ls.mu.Unlock()
-	for _, id := range ids {
-		ls.drop(id)
-	}
+	ls.wg.Wait()
 }
 
 // containerOf names a sandbox's container for the engine: its id, or the name that it always has.

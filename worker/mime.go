@@ -21,7 +21,7 @@ var types = map[string]string{
 	".tif": "image/tiff", ".tiff": "image/tiff", ".bmp": "image/bmp",
 }
 
-// contentType names a file's type by its name, or else by its first bytes.
+// contentType names a file's type by its name, or else by its first bytes; nil: they are not known.
 func contentType(name string, first []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if t, ok := types[ext]; ok {
@@ -29,6 +29,9 @@ func contentType(name string, first []byte) string {
 	}
 	if t := mime.TypeByExtension(ext); t != "" {
 		return t
+	}
+	if first == nil {
+		return "application/octet-stream"
 	}
 	return http.DetectContentType(first)
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -21,23 +23,61 @@ func (w *Worker) oneShot(ctx context.Context, r *run) (verdict, error) {
 		}
 	}
 	v, err := w.oneShotIn(ctx, r, sandbox)
-	if err != nil && errors.Is(context.Cause(ctx), errStopping) {
-		return v, err
-	}
 	if err != nil {
+		if errors.Is(err, store.ErrFenced) || errors.Is(err, errStopping) || errors.Is(context.Cause(ctx), errStopping) {
+			return v, err // another worker goes on in the sandbox
+		}
 		v = w.failure(ctx, r, err)
 	}
-	w.closeBehind(ctx, sandbox)
+	w.markClosing(ctx, sandbox)
+	tidy := v.after
+	v.after = func(ctx context.Context) {
+		w.closeBehind(ctx, sandbox)
+		if tidy != nil {
+			tidy(ctx)
+		}
+	}
 	return v, nil
 }
 
 func (w *Worker) oneShotIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verdict, error) {
-	for _, f := range r.Request.Files {
-		if err := w.putInput(ctx, sandbox, f); err != nil {
-			return verdict{}, fmt.Errorf("write %s: %w", f.Path, err)
+	if err := w.putInputs(ctx, r, sandbox); err != nil {
+		if ctx.Err() != nil {
+			return verdict{}, context.Cause(ctx)
 		}
+		if gone, ok := w.gone(ctx, sandbox); ok {
+			return verdict{}, gone
+		}
+		return verdict{}, err
 	}
 	return w.runIn(ctx, r, sandbox)
+}
+
+// putInputs writes the files that came with a request. Where the worker before has begun the code already, they stay as
+// they are: the code may have changed them.
+func (w *Worker) putInputs(ctx context.Context, r *run, sandbox *farm.Sandbox) error {
+	if len(r.Request.Files) == 0 {
+		return nil
+	}
+	if r.Job.Attempt > 1 {
+		c, err := w.link(ctx, sandbox)
+		if err != nil {
+			return err
+		}
+		list, err := c.Executions(ctx)
+		if err != nil {
+			return fmt.Errorf("list executions: %w", err)
+		}
+		if slices.ContainsFunc(list, func(e agent.Execution) bool { return e.ID == r.Job.ID }) {
+			return nil
+		}
+	}
+	for _, f := range r.Request.Files {
+		if err := w.putInput(ctx, sandbox, f); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, err)
+		}
+	}
+	return nil
 }
 
 // putInput writes one file that came with a request.
@@ -58,20 +98,21 @@ func (w *Worker) putInput(ctx context.Context, sandbox *farm.Sandbox, f farm.Inp
 	return errors.Join(err, r.Close())
 }
 
-// closeBehind closes a one-shot sandbox. The record says so at once, so that nothing new is sent to it.
-func (w *Worker) closeBehind(ctx context.Context, sandbox *farm.Sandbox) {
-	detached := context.WithoutCancel(ctx)
-	mctx, done := context.WithTimeout(detached, commitTimeout)
+// markClosing writes down that a one-shot sandbox is at its end, so that the reconciler closes it if this worker does not.
+func (w *Worker) markClosing(ctx context.Context, sandbox *farm.Sandbox) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer done()
-	if _, err := w.store.MoveSandbox(mctx, store.Move{Ref: ref(sandbox), To: farm.SandboxClosing}); err != nil && !errors.Is(err, store.ErrMove) {
+	_, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxClosing})
+	if err != nil && !errors.Is(err, store.ErrMove) {
 		w.log.WarnContext(ctx, "one-shot sandbox is left to the scheduler", "sandbox_id", sandbox.ID, "error", err)
-		return
 	}
-	w.background.Go(func() {
-		ctx, done := context.WithTimeout(detached, time.Minute)
-		defer done()
-		if err := w.dismantle(ctx, sandbox, "", farm.SandboxClosed, ""); err != nil {
-			w.log.WarnContext(ctx, "one-shot sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
-		}
-	})
+}
+
+// closeBehind closes a one-shot sandbox whose job's end is committed.
+func (w *Worker) closeBehind(ctx context.Context, sandbox *farm.Sandbox) {
+	ctx, done := context.WithTimeout(ctx, time.Minute)
+	defer done()
+	if err := w.dismantle(ctx, sandbox, "", farm.SandboxClosed, ""); err != nil {
+		w.log.WarnContext(ctx, "one-shot sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
+	}
 }

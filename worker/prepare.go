@@ -30,10 +30,6 @@ func (w *Worker) prepare(ctx context.Context) error {
 		return fmt.Errorf("read the engine's identity: %w", err)
 	}
 	w.node = node
-	images, err := w.offered(ctx, true)
-	if err != nil {
-		return err
-	}
 	for _, name := range w.cfg.Images {
 		if w.deps.BuildImage == nil {
 			continue
@@ -44,7 +40,8 @@ func (w *Worker) prepare(ctx context.Context) error {
 			return fmt.Errorf("build image %s: %w", name, err)
 		}
 	}
-	if images, err = w.offered(ctx, true); err != nil {
+	images, err := w.offered(ctx, true)
+	if err != nil {
 		return err
 	}
 	if len(images) == 0 {
@@ -67,17 +64,27 @@ func (w *Worker) prepare(ctx context.Context) error {
 
 // offered lists the engine's sandbox images.
 func (w *Worker) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {
-	w.images.mu.Lock()
-	defer w.images.mu.Unlock()
-	if !fresh && time.Since(w.images.at) < imagesFor {
-		return slices.Clone(w.images.list), nil
+	if list, ok := w.images.recent(); ok && !fresh {
+		return list, nil
 	}
-	list, err := w.engine.Images(ctx)
+	list, err := w.engine.Images(ctx) // not under the lock: one caller's wait is not another's
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	w.images.list, w.images.at = list, time.Now()
-	return slices.Clone(list), nil
+	w.images.set(list)
+	return list, nil
+}
+
+func (c *imageCache) recent() ([]farm.Image, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list), time.Since(c.at) < imagesFor
+}
+
+func (c *imageCache) set(list []farm.Image) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list, c.at = slices.Clone(list), time.Now()
 }
 
 // image finds an image by its name.

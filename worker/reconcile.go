@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// startingPatience is how long a record may say starting before a missing container means anything.
+// startingPatience is how long a record may say starting without a job that starts it.
 const startingPatience = 2 * time.Minute
 
 // reconcile brings the engine's containers and the records together: containers of no open sandbox are removed, open
-// sandboxes whose container is gone are lost. It does nothing while Redis or the engine do not answer.
+// sandboxes whose container is gone are lost, and closing ones that nobody closes are closed. It does nothing while Redis
+// or the engine do not answer; what fails for one sandbox does not keep it from the others.
 func (w *Worker) reconcile(ctx context.Context) error {
 	containers, err := w.engine.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
+	var errs []error
 	running := map[string]bool{}
 	for _, c := range containers {
 		id := c.SandboxID
-		keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: id}, c.CreatedAt)
+		keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: id})
 		if err != nil {
 			return err
 		}
@@ -32,14 +35,14 @@ func (w *Worker) reconcile(ctx context.Context) error {
 		}
 		w.log.InfoContext(ctx, "container of no open sandbox is removed", "sandbox_id", id)
 		if err := w.engine.Remove(ctx, c.ID); err != nil {
-			return fmt.Errorf("remove container: %w", err)
+			errs = append(errs, fmt.Errorf("remove container: %w", err))
 		}
 	}
-	return w.findLost(ctx, running)
+	return errors.Join(append(errs, w.reconcileRecords(ctx, running))...)
 }
 
 // belongs reports whether a container's sandbox is open.
-func (w *Worker) belongs(ctx context.Context, r farm.Ref, created time.Time) (bool, error) {
+func (w *Worker) belongs(ctx context.Context, r farm.Ref) (bool, error) {
 	s, err := w.store.Sandbox(ctx, r)
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
@@ -47,22 +50,10 @@ func (w *Worker) belongs(ctx context.Context, r farm.Ref, created time.Time) (bo
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
 	}
-	if s.State == farm.SandboxClosing { // its close job removes it; one that was never finished is helped along
-		return time.Since(created) < time.Minute || w.runs.get(s.ID) != nil || !w.oneShotOver(ctx, s), nil
-	}
 	return !s.State.Final(), nil
 }
 
-// oneShotOver reports whether a closing sandbox is a one-shot whose worker died between the answer and the clean-up.
-func (w *Worker) oneShotOver(ctx context.Context, s *farm.Sandbox) bool {
-	if !s.OneShot {
-		return false
-	}
-	open, err := w.store.Drain(ctx, ref(s))
-	return err == nil && len(open) == 0
-}
-
-func (w *Worker) findLost(ctx context.Context, running map[string]bool) error {
+func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) error {
 	tenants, err := w.store.Tenants(ctx)
 	if err != nil {
 		return fmt.Errorf("list tenants: %w", err)
@@ -75,29 +66,74 @@ func (w *Worker) findLost(ctx context.Context, running map[string]bool) error {
 			continue
 		}
 		for _, s := range open {
-			if s.Node != w.node || running[s.ID] {
-				continue
-			}
-			if err := w.checkLost(ctx, s); err != nil {
-				errs = append(errs, err)
+			if err := w.reconcileRecord(ctx, s, running[s.ID]); err != nil {
+				errs = append(errs, fmt.Errorf("reconcile sandbox %s: %w", s.ID, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// checkLost looks again, now that the record was read after the containers were listed.
-func (w *Worker) checkLost(ctx context.Context, s *farm.Sandbox) error {
-	switch s.State {
-	case farm.SandboxReady, farm.SandboxBusy:
+// reconcileRecord looks at one open sandbox. Its record was read after the containers were listed, so a container that
+// was not in the list is looked for again.
+func (w *Worker) reconcileRecord(ctx context.Context, s *farm.Sandbox, running bool) error {
+	mine := s.Node == w.node
+	switch {
+	case s.State == farm.SandboxClosing && (mine || s.Node == ""): // without a node there never was a container
+		return w.finishClosing(ctx, s)
+	case !mine || running:
+		return nil
+	case s.State == farm.SandboxReady, s.State == farm.SandboxBusy:
 		if reason, ok := w.gone(ctx, s); ok {
-			w.lose(ctx, s, reason.Error())
+			w.lose(ctx, s, "", reason.Error())
 		}
-	case farm.SandboxClosing:
-		if s.OneShot && w.oneShotOver(ctx, s) && time.Since(s.CreatedAt) > startingPatience {
-			return w.dismantle(ctx, s, "", farm.SandboxClosed, "")
+	case s.State == farm.SandboxStarting && time.Since(s.CreatedAt) > startingPatience:
+		held, err := w.inWork(ctx, s)
+		if err == nil && !held {
+			w.lose(ctx, s, "", "its creation ended before it was ready")
 		}
-	default:
+		return err
 	}
 	return nil
+}
+
+// finishClosing closes a sandbox whose close job failed, or whose one-shot job ended with its worker before the clean-up.
+func (w *Worker) finishClosing(ctx context.Context, s *farm.Sandbox) error {
+	held, err := w.inWork(ctx, s)
+	if err != nil || held {
+		return err
+	}
+	end := farm.SandboxClosed
+	if s.Expired {
+		end = farm.SandboxExpired
+	}
+	return w.dismantle(ctx, s, "", end, "")
+}
+
+// inWork reports whether a job that makes or closes the sandbox has not ended.
+func (w *Worker) inWork(ctx context.Context, s *farm.Sandbox) (bool, error) {
+	open, err := w.openJobs(ctx, s)
+	return slices.ContainsFunc(open, func(j *farm.Job) bool {
+		return j.Kind == farm.KindCreate || j.Kind == farm.KindRun || j.Kind == farm.KindClose
+	}), err
+}
+
+// openJobs gives the jobs of a sandbox that have not ended, in the order they were accepted.
+func (w *Worker) openJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error) {
+	refs, err := w.store.Drain(ctx, ref(s))
+	if err != nil {
+		return nil, fmt.Errorf("list open jobs: %w", err)
+	}
+	jobs := make([]*farm.Job, 0, len(refs))
+	for _, r := range refs {
+		job, err := w.store.Job(ctx, r)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read open job: %w", err)
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
 }

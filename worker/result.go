@@ -8,15 +8,16 @@ import (
 
 // result makes the record of what ran, as far as it ran.
 func (c *collector) result() *farm.Result {
-	r := &farm.Result{Notes: c.notes}
+	r := &farm.Result{}
 	if c.outcome != nil {
 		r.ArtifactsSkipped = max(c.outcome.Skipped, 0)
 	}
 	if c.request.Command != nil {
 		r.Command = c.commandResult()
-		return r
+	} else {
+		r.Execute = c.executeResult()
 	}
-	r.Execute = c.executeResult()
+	r.Notes = c.notes // last: the results may have added some
 	return r
 }
 
@@ -78,8 +79,11 @@ func clipError(e *farm.CodeError) *farm.CodeError {
 		trace = append(append([]string{}, trace[:maxTraceLines/2]...), trace[len(trace)-maxTraceLines/2:]...)
 	}
 	clipped := &farm.CodeError{Name: clip(e.Name, maxErrorName), Value: clip(e.Value, maxErrorText), Traceback: []string{}}
+	left := maxTraceText
 	for _, line := range trace {
-		clipped.Traceback = append(clipped.Traceback, clip(line, maxErrorText))
+		line = clip(line, min(left, maxErrorText))
+		left = max(left-len(line), 0)
+		clipped.Traceback = append(clipped.Traceback, line)
 	}
 	return clipped
 }

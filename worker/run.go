@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // runIn executes code or commands in a sandbox that exists, and collects what they leave.
@@ -17,11 +18,13 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	}
 	began := time.Now()
 	if err := w.execute(ctx, e); err != nil {
-		return verdict{}, w.explain(ctx, e, err)
+		err = w.explain(ctx, e, err)
+		w.halt(ctx, e, err)
+		return verdict{}, err
 	}
 	v := verdict{state: e.collect.state(), run: time.Since(began), last: e.collect.seq + 1}
-	if v.run > time.Duration(e.collect.outcome.RunMS*float64(time.Millisecond)) && e.collect.outcome.RunMS > 0 {
-		v.run = time.Duration(e.collect.outcome.RunMS * float64(time.Millisecond))
+	if ms := e.collect.outcome.RunMS; ms > 0 && ms < milliseconds(v.run) {
+		v.run = time.Duration(ms * float64(time.Millisecond))
 	}
 	began = time.Now()
 	artifacts, err := w.keep(ctx, e)
@@ -29,15 +32,51 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 		if ctx.Err() != nil {
 			return verdict{}, context.Cause(ctx)
 		}
-		v.state = farm.JobFailed
-		v.err = &farm.JobError{Code: farm.CodeOf(err), Message: "The code ran, but its files could not be stored: the object store does not answer. They are still in the workspace."}
+		if errors.Is(err, errHostile) {
+			return verdict{}, err
+		}
+		v.state, v.err = farm.JobFailed, w.unstored(ctx, r, sandbox, err)
 		w.log.ErrorContext(ctx, "artifacts were not stored", "job_id", r.Job.ID, "error", err)
 	}
 	v.upload = time.Since(began)
 	v.result = e.collect.result()
 	v.result.Artifacts = artifacts
-	w.forget(ctx, e)
+	v.after = func(ctx context.Context) { w.forget(ctx, e) }
 	return v, nil
+}
+
+// unstored says why what the code left could not be kept. Its output is kept all the same.
+func (w *Worker) unstored(ctx context.Context, r *run, sandbox *farm.Sandbox, err error) *farm.JobError {
+	if errors.Is(err, errGone) {
+		if w.closing(ctx, sandbox) {
+			return &farm.JobError{Code: farm.CodeConflict, Message: "The code ran, but the sandbox was closed before its files were stored."}
+		}
+		w.lose(ctx, sandbox, r.Job.ID, err.Error())
+		return &farm.JobError{Code: farm.CodeUnavailable, Message: fmt.Sprintf("The code ran, but the sandbox was lost before its files were stored (%s). Create a new sandbox and send the job again.", err)}
+	}
+	reason := "the object store does not answer"
+	if farm.CodeOf(err) != farm.CodeUnavailable {
+		reason = "the log of the worker says why"
+	}
+	return &farm.JobError{Code: farm.CodeOf(err), Message: "The code ran, but its files could not be stored: " + reason + ". They are still in the workspace."}
+}
+
+// halt ends the code of a job that fails although the code may run: what comes next in its context must not wait for it.
+// A job that another worker has, or will have, is left alone, and so is a sandbox that is gone.
+func (w *Worker) halt(ctx context.Context, e *execution, err error) {
+	if errors.Is(err, errGone) || errors.Is(err, errHostile) || errors.Is(err, store.ErrFenced) ||
+		errors.Is(err, errStopping) || errors.Is(context.Cause(ctx), errStopping) {
+		return
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer done()
+	c, err := w.link(ctx, e.sandbox)
+	if err == nil {
+		err = c.Forget(ctx, e.job.ID)
+	}
+	if err != nil {
+		w.log.WarnContext(ctx, "code of a failed job may run on until its timeout", "job_id", e.job.ID, "sandbox_id", e.sandbox.ID, "error", err)
+	}
 }
 
 // explain turns the reason for which an execution could not be followed into the job's.
@@ -77,30 +116,14 @@ func (w *Worker) leave(ctx context.Context, r *run) {
 	}
 }
 
-// forget lets the agent and the store drop what only a takeover would have needed. It happens behind the answer.
+// forget lets the agent and the store drop what only a takeover would have needed.
 func (w *Worker) forget(ctx context.Context, e *execution) {
-	detached := context.WithoutCancel(ctx)
-	w.background.Go(func() {
-		ctx, done := context.WithTimeout(detached, commitTimeout)
-		defer done()
-		if w.awaitFinal(ctx, e.job.Ref()) {
-			if c, err := w.link(ctx, e.sandbox); err == nil {
-				_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself as well
-			}
-			e.staged.drop(ctx)
-		}
-	})
-}
-
-// awaitFinal waits until the job's end is committed: before that a takeover may still need what is staged.
-func (w *Worker) awaitFinal(ctx context.Context, ref farm.Ref) bool {
-	for {
-		job, err := w.store.Job(ctx, ref)
-		if err == nil && job.State.Final() {
-			return true
-		}
-		if sleep(ctx, 200*time.Millisecond) != nil {
-			return false
+	ctx, done := context.WithTimeout(ctx, commitTimeout)
+	defer done()
+	if !e.sandbox.OneShot { // that goes as a whole
+		if c, err := w.link(ctx, e.sandbox); err == nil {
+			_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself as well
 		}
 	}
+	e.staged.drop(ctx)
 }

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -23,6 +25,26 @@ type run struct {
 
 func (r *run) stop() { r.once.Do(func() { close(r.cancel) }) }
 
+// reserve takes a job in hand before it is claimed. It is false when it is in hand already: a record gives a job to its
+// own worker again, so a task that is delivered twice would otherwise run beside itself.
+func (rs *runs) reserve(job string) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if _, held := rs.byJob[job]; held {
+		return false
+	}
+	rs.byJob[job] = nil
+	return true
+}
+
+// release lets go of a job.
+func (rs *runs) release(job string) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.byJob, job)
+}
+
+// add makes the run of a job that is reserved.
 func (rs *runs) add(c *store.Claim) *run {
 	r := &run{Claim: c, cancel: make(chan struct{})}
 	if c.Cancel {
@@ -34,20 +56,14 @@ func (rs *runs) add(c *store.Claim) *run {
 	return r
 }
 
-func (rs *runs) remove(r *run) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if rs.byJob[r.Job.ID] == r {
-		delete(rs.byJob, r.Job.ID)
-	}
-}
-
 func (rs *runs) all() []*run {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	list := make([]*run, 0, len(rs.byJob))
 	for _, r := range rs.byJob {
-		list = append(list, r)
+		if r != nil {
+			list = append(list, r)
+		}
 	}
 	return list
 }
@@ -64,9 +80,12 @@ func (rs *runs) count() (jobs, sandboxes int) {
 	defer rs.mu.Unlock()
 	seen := map[string]bool{}
 	for _, r := range rs.byJob {
-		seen[r.Job.SandboxID] = true
+		if r != nil {
+			jobs++
+			seen[r.Job.SandboxID] = true
+		}
 	}
-	return len(rs.byJob), len(seen)
+	return jobs, len(seen)
 }
 
 // watchCancels stops jobs that are cancelled. After the subscription was interrupted every job's flag is looked at.
@@ -86,15 +105,22 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 				}
 				continue
 			}
-			w.lookForCancels(w.base)
+			// What was missed is not told again, so a look that fails is taken again.
+			for w.lookForCancels(w.base) != nil && sleep(w.base, time.Second) == nil {
+				continue
+			}
 		}
 	}
 }
 
-func (w *Worker) lookForCancels(ctx context.Context) {
+func (w *Worker) lookForCancels(ctx context.Context) error {
+	var errs []error
 	for _, r := range w.runs.all() {
-		if asked, err := w.store.CancelRequested(ctx, r.Job.Ref()); err == nil && asked {
+		asked, err := w.store.CancelRequested(ctx, r.Job.Ref())
+		if asked {
 			r.stop()
 		}
+		errs = append(errs, err)
 	}
+	return errors.Join(errs...)
 }

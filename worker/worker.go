@@ -63,6 +63,7 @@ type Worker struct {
 	base       context.Context //nolint:containedctx // the life of the loops, ended by Stop
 	stopOnce   sync.Once
 	started    time.Time
+	registered bool
 }
 
 // New makes a worker; nothing is started.
@@ -95,16 +96,18 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	if err := w.reconcile(ctx); err != nil {
-		return fmt.Errorf("compare containers with records: %w", err)
+	if err := w.reconcile(ctx); err != nil { // one sandbox that cannot be tidied up does not stop the others
+		w.log.WarnContext(ctx, "containers and records do not agree yet; they are compared again", "error", err)
 	}
 	if err := w.beat(ctx); err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
+	w.registered = true
 	cancels, err := w.store.Cancels(w.base)
 	if err != nil {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
+	w.background.Go(func() { w.watchCancels(cancels) })
 	server, err := w.deps.Listen(w.queues(), w.cfg.Slots, w.handle)
 	if err != nil {
 		return fmt.Errorf("listen to queues: %w", err)
@@ -115,7 +118,6 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.loop(heartbeatEvery, w.beat)
 	w.loop(w.cfg.ReconcileEvery, w.reconcile)
-	w.background.Go(func() { w.watchCancels(cancels) })
 	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node, "slots", w.cfg.Slots)
 	return nil
 }
@@ -136,7 +138,7 @@ func (w *Worker) Stop() {
 		w.links.closeAll()
 		ctx, done := context.WithTimeout(context.Background(), commitTimeout)
 		defer done()
-		if w.server != nil {
+		if w.registered {
 			if err := w.store.Goodbye(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
 			}
