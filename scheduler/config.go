@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -10,21 +11,17 @@ import (
 
 // Config holds the settings of a scheduler.
 type Config struct {
-	ExpireEvery time.Duration `toml:"expire_every" default:"1s" doc:"How often sandboxes whose time is up are looked for."`
-	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" doc:"How often jobs that no queue or no living worker holds are looked for."`
-	RetainEvery time.Duration `toml:"retain_every" default:"1m" doc:"How often expired artifacts are removed from the object store."`
+	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often sandboxes whose time is up are looked for."`
+	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often jobs that no queue or no living worker holds are looked for."`
+	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
 
 	Limits farm.Limits `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {
-	for field, value := range map[*time.Duration]time.Duration{
-		&c.ExpireEvery: time.Second, &c.SweepEvery: 2 * time.Second, &c.RetainEvery: time.Minute,
-	} {
-		if *field == 0 {
-			*field = value
-		}
-	}
+	c.ExpireEvery = cmp.Or(c.ExpireEvery, time.Second)
+	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
+	c.RetainEvery = cmp.Or(c.RetainEvery, time.Minute)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
 	}
@@ -33,9 +30,12 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	var errs []error
-	for name, d := range map[string]time.Duration{"expire_every": c.ExpireEvery, "sweep_every": c.SweepEvery, "retain_every": c.RetainEvery} {
-		if d < 10*time.Millisecond {
-			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", name, d))
+	for _, s := range []struct {
+		name string
+		d    time.Duration
+	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}} {
+		if s.d < 10*time.Millisecond {
+			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", s.name, s.d))
 		}
 	}
 	return errors.Join(errs...)

@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -15,6 +17,8 @@ const (
 	leaseTTL = 5 * time.Second
 	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
 	stepTimeout = time.Minute
+	// lockName is the lock of the one that leads.
+	lockName = "scheduler"
 	// batch is how many records one step looks at, for each tenant.
 	batch = 200
 )
@@ -55,10 +59,11 @@ type Scheduler struct {
 	id   string
 	log  *slog.Logger
 
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	wg sync.WaitGroup
+
 	mu    sync.Mutex
-	leads bool
+	stop  context.CancelFunc
+	until time.Time // end of the lease, by this machine's clock; zero: another one leads
 }
 
 // New makes a scheduler; nothing is started.
@@ -70,8 +75,13 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	return &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log}, nil
 }
 
-// Start begins the loops.
+// Start begins the loops, once. They go on when ctx ends; Stop ends them.
 func (s *Scheduler) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		return errors.New("start scheduler: it has been started")
+	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.loop(ctx, leaseTTL/4, s.lead)
 	s.loop(ctx, s.cfg.ExpireEvery, s.whenLeading(s.expire))
@@ -82,16 +92,19 @@ func (s *Scheduler) Start(ctx context.Context) error {
 
 // Stop ends the loops and waits for them. It may be called again, and before Start.
 func (s *Scheduler) Stop() {
-	if s.stop == nil {
+	s.mu.Lock()
+	stop := s.stop
+	s.mu.Unlock()
+	if stop == nil {
 		return
 	}
-	s.stop()
+	stop()
 	s.wg.Wait()
 	if s.leading() {
-		ctx, done := context.WithTimeout(context.Background(), time.Second)
+		ctx, done := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Stop has no context
 		defer done()
-		_ = s.deps.Records.Unlock(ctx, "scheduler", s.id) // it lapses by itself as well
-		s.setLeading(false)
+		_ = s.deps.Records.Unlock(ctx, lockName, s.id) // it lapses by itself as well
+		s.setLease(time.Time{})
 	}
 }
 
@@ -111,23 +124,30 @@ func (s *Scheduler) loop(ctx context.Context, every time.Duration, step func(con
 }
 
 func (s *Scheduler) once(ctx context.Context, step func(context.Context) error) {
-	ctx, done := context.WithTimeout(ctx, stepTimeout)
+	inner, done := context.WithTimeout(ctx, stepTimeout)
 	defer done()
-	if err := step(ctx); err != nil && ctx.Err() == nil {
+	if err := step(inner); err != nil && ctx.Err() == nil {
 		s.log.WarnContext(ctx, "a periodic step did not succeed; it is tried again", "error", err)
 	}
 }
 
+// lead takes or renews the lease. It counts from before the call, so that it never lasts longer here than in the store.
 func (s *Scheduler) lead(ctx context.Context) error {
-	held, err := s.deps.Records.Lock(ctx, "scheduler", s.id, leaseTTL)
-	if err != nil {
-		s.setLeading(false)
-		return err
+	ctx, done := context.WithTimeout(ctx, leaseTTL/2)
+	defer done()
+	began := time.Now()
+	held, err := s.deps.Records.Lock(ctx, lockName, s.id, leaseTTL)
+	switch {
+	case err != nil: // the lease that is held goes on to its end
+		return fmt.Errorf("take the lead: %w", err)
+	case !held:
+		s.setLease(time.Time{})
+	default:
+		if !s.leading() {
+			s.log.InfoContext(ctx, "scheduler leads", "scheduler_id", s.id)
+		}
+		s.setLease(began.Add(leaseTTL))
 	}
-	if held && !s.leading() {
-		s.log.InfoContext(ctx, "scheduler leads", "scheduler_id", s.id)
-	}
-	s.setLeading(held)
 	return nil
 }
 
@@ -143,11 +163,11 @@ func (s *Scheduler) whenLeading(step func(context.Context) error) func(context.C
 func (s *Scheduler) leading() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leads
+	return time.Now().Before(s.until)
 }
 
-func (s *Scheduler) setLeading(leads bool) {
+func (s *Scheduler) setLease(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leads = leads
+	s.until = until
 }

@@ -60,17 +60,32 @@ func (s *Scheduler) sweep(ctx context.Context) error {
 // retain removes artifacts whose time is up: the object first, then the record, so that nothing is left unnamed.
 func (s *Scheduler) retain(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
-		expired, err := s.deps.Records.ExpiredArtifacts(ctx, tenant, batch)
-		if err != nil || len(expired) == 0 {
-			return err
+		for { // a job can leave many batches at once
+			n, err := s.retainBatch(ctx, tenant)
+			if err != nil || n < batch {
+				return err
+			}
 		}
-		keys := make([]string, 0, len(expired))
-		for _, a := range expired {
-			keys = append(keys, a.Key)
-		}
-		if err := s.deps.Blobs.Delete(ctx, keys...); err != nil {
-			return fmt.Errorf("remove expired artifacts: %w", err)
-		}
-		return s.deps.Records.DeleteArtifacts(ctx, expired)
 	})
+}
+
+func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error) {
+	expired, err := s.deps.Records.ExpiredArtifacts(ctx, tenant, batch)
+	if err != nil {
+		return 0, fmt.Errorf("find expired artifacts of tenant %s: %w", tenant, err)
+	}
+	if len(expired) == 0 {
+		return 0, nil
+	}
+	keys := make([]string, 0, len(expired))
+	for _, a := range expired {
+		keys = append(keys, a.Key)
+	}
+	if err := s.deps.Blobs.Delete(ctx, keys...); err != nil {
+		return 0, fmt.Errorf("remove expired artifacts: %w", err)
+	}
+	if err := s.deps.Records.DeleteArtifacts(ctx, expired); err != nil {
+		return 0, fmt.Errorf("forget expired artifacts: %w", err)
+	}
+	return len(expired), nil
 }
