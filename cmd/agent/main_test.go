@@ -19,10 +19,30 @@ import (
 // setup builds the agent, starts it as init of its own little world and dials it.
 func setup(t *testing.T) (*client.Client, *os.Process) {
 	t.Helper()
+	binary, socket, init := launch(t)
+	dial := exec.Command(binary, "dial", "-socket", socket)
+	in, err := dial.StdinPipe()
+	must(t, err)
+	out, err := dial.StdoutPipe()
+	must(t, err)
+	must(t, dial.Start())
+	c, err := client.New(stream{out, in}, client.Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = dial.Wait()
+	})
+	return c, init
+}
+
+// launch builds the agent and starts it as init.
+func launch(t *testing.T) (binary, socket string, process *os.Process) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "init")
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	binary := filepath.Join(dir, "agent")
+	must(t, os.Chmod(dir, 0o755)) //nolint:gosec // others are to dial
+	binary = filepath.Join(dir, "agent")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -40,7 +60,16 @@ func setup(t *testing.T) (*client.Client, *os.Process) {
 		_ = init.Process.Kill()
 		_ = init.Wait()
 	})
-	dial := exec.Command(binary, "dial", "-socket", filepath.Join(dir, "s"))
+	return binary, filepath.Join(dir, "s"), init.Process
+}
+
+func TestOnlyTheDiallerAndRootMaySpeak(t *testing.T) {
+	t.Parallel()
+	binary, socket, _ := launch(t)
+	dial := exec.CommandContext(t.Context(), binary, "dial", "-socket", socket)
+	if os.Getuid() == 0 { // anyone else is neither the dialler nor root
+		dial.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
 	in, err := dial.StdinPipe()
 	must(t, err)
 	out, err := dial.StdoutPipe()
@@ -48,11 +77,13 @@ func setup(t *testing.T) (*client.Client, *os.Process) {
 	must(t, dial.Start())
 	c, err := client.New(stream{out, in}, client.Options{})
 	must(t, err)
-	t.Cleanup(func() {
+	defer func() {
 		_ = c.Close()
 		_ = dial.Wait()
-	})
-	return c, init.Process
+	}()
+	if info, err := c.Info(t.Context()); err == nil {
+		t.Fatalf("a stranger was answered: %+v", info)
+	}
 }
 
 type stream struct {
@@ -107,6 +138,9 @@ func children(t *testing.T, pid int) []string {
 func TestInitOutlivesEverySignal(t *testing.T) {
 	t.Parallel()
 	c, init := setup(t)
+	if _, err := c.Info(t.Context()); err != nil { // it is up: nothing of the user's runs before
+		t.Fatal(err)
+	}
 	for n := 1; n <= 64; n++ {
 		switch s := syscall.Signal(n); s {
 		case syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // uncatchable, or the C library's: as PID 1 it is safe from those
