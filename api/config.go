@@ -14,28 +14,38 @@ import (
 
 // Config are the settings of the server. Environment names begin with SANDFARM_API_.
 type Config struct {
-	// Listen is the address to serve on. Default 127.0.0.1:8000; port 0 takes a free one. Without Keys it must be a
-	// loopback address.
-	Listen string
+	// Listen needs a loopback address where there are no Keys. Port 0 takes a free one.
+	Listen string `toml:"listen" default:"127.0.0.1:8000" doc:"Address to serve on. Without keys it must be a loopback address."`
 	// Keys are the API keys. None: every caller is the tenant "default".
-	Keys []KeyConfig
+	Keys []KeyConfig `toml:"keys" doc:"API keys. None: everyone on this machine may use the farm."`
 	// TrustedHosts are names, beside loopback ones, by which callers may address a server without keys: anything else
 	// in the Host header is refused, since a web page could have pointed its own name here.
-	TrustedHosts []string
+	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, beside loopback ones, under which a farm without keys answers."`
+	// AllowPrivateCallbacks lets callback_url lead to private addresses.
+	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Let callback_url lead to private addresses."`
+	// Heartbeat is the time between signs of life in an event stream.
+	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Between signs of life in a quiet event stream."`
+	// StallTimeout ends a connection that neither takes nor sends a byte while one is due.
+	StallTimeout time.Duration `toml:"stall_timeout" default:"30s" min:"1s" doc:"How long a body or an answer may stand still."`
+
 	// Limits bound what callers may ask for. The zero value means farm.DefaultLimits.
-	Limits farm.Limits
-	// AllowPrivateCallbacks lets callback_url lead to private addresses. Default false.
-	AllowPrivateCallbacks bool
-	// Heartbeat is the time between signs of life in an event stream. Default 15 s, at least 1 s.
-	Heartbeat time.Duration
-	// StallTimeout ends a connection that neither takes nor sends a byte while one is due. Default 30 s, at least 1 s.
-	StallTimeout time.Duration
+	Limits farm.Limits `toml:"-"`
 }
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.
 type KeyConfig struct {
-	Tenant string
-	SHA256 string
+	Tenant string `toml:"tenant" doc:"Owner of what is made with the key: letters, digits, dots, dashes and underscores."`
+	SHA256 string `toml:"sha256" secret:"true" doc:"SHA-256 of the key, in hex (printf %s KEY | sha256sum)."`
+}
+
+// UnmarshalText reads "tenant:sha256", the form of the environment.
+func (k *KeyConfig) UnmarshalText(text []byte) error {
+	tenant, sum, ok := strings.Cut(string(text), ":")
+	if !ok {
+		return errors.New("a key is written as tenant:sha256")
+	}
+	k.Tenant, k.SHA256 = strings.TrimSpace(tenant), strings.TrimSpace(sum)
+	return nil
 }
 
 // defaultTenant owns everything on a server without keys.

@@ -75,8 +75,10 @@ func TestEventsAreReplayedAndFollowed(t *testing.T) {
 		seen = append(seen, event{Name: e.Name, Data: e.Data})
 	}
 	want := []event{
-		{Name: "state", Data: `{"state":"queued"}`}, {Name: "state", Data: `{"state":"running"}`},
-		{Name: "stdout", Data: `{"text":"<b>&\n"}`}, {Name: "state", Data: `{"state":"completed"}`},
+		{Name: "state", Data: `{"state":"queued"}`},
+		{Name: "state", Data: `{"state":"running"}`},
+		{Name: "stdout", Data: `{"text":"<b>&\n"}`},
+		{Name: "state", Data: `{"state":"completed"}`},
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Fatal(diff)

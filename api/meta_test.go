@@ -151,6 +151,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	b.web.Config.Handler = server.Handler()
 	box := b.sandbox("X-API-Key", key)
 	get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20&token=query-secret", `{"code":"make secret.txt","env":{"A":"env-secret"}}`, "X-API-Key", key)
+	b.web.Close() // waits for the handlers, and so for their lines
 	for _, secret := range []string{key, hash(key), "env-secret", "query-secret", "secret.txt", "s3.test"} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log holds %q", secret)
@@ -289,4 +290,15 @@ func TestStartAndStop(t *testing.T) {
 		t.Error("a stopped server does not start again")
 	}
 	close(b.worker.gate)
+}
+
+func TestKeysFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	var got api.KeyConfig
+	if err := got.UnmarshalText([]byte("acme: " + hash("x"))); err != nil || got != (api.KeyConfig{Tenant: "acme", SHA256: hash("x")}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := got.UnmarshalText([]byte("no-colon")); err == nil {
+		t.Error("a key without a tenant must be refused")
+	}
 }

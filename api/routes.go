@@ -127,21 +127,31 @@ func (s *Server) fileRoutes() []route {
 			query("path", "directory in the workspace", object{"type": "string", "default": ""}),
 			query("recursive", "the whole tree", object{"type": "boolean", "default": false}),
 		}, answers: []answer{{http.StatusOK, "the entries", wire.Files{}, ""}}, wait: true, handler: s.listFiles},
-		{method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
+		{
+			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
 			query:   []parameter{query("path", "directory in the workspace", object{"type": "string", "default": ""})},
 			raw:     []string{"multipart/form-data", "application/x-tar"},
-			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, handler: s.uploadFiles},
-		{method: "POST", path: base + "/move", tag: "Files", summary: "Rename a file or directory", body: wire.MoveRequest{},
-			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.moveFile},
-		{method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file", detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
+			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, handler: s.uploadFiles,
+		},
+		{
+			method: "POST", path: base + "/move", tag: "Files", summary: "Rename a file or directory", body: wire.MoveRequest{},
+			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.moveFile,
+		},
+		{
+			method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file", detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
 			raw:     []string{"application/octet-stream"},
-			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.writeFile},
-		{method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured.",
+			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.writeFile,
+		},
+		{
+			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured.",
 			query:   []parameter{query("link", "redirect to a presigned link", object{"type": "boolean", "default": false}), {"Range", "header", "bytes=first-last", text("a part of the file")}},
-			answers: download, wait: true, handler: s.readFile},
+			answers: download, wait: true, handler: s.readFile,
+		},
 		{method: "HEAD", path: base + "/{path}", tag: "Files", summary: "Describe a file", answers: []answer{{http.StatusOK, "size, time and type in the headers", nil, ""}}, wait: true, handler: s.statFile},
-		{method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory",
-			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, handler: s.deleteFile},
+		{
+			method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory",
+			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, handler: s.deleteFile,
+		},
 	}
 }
 
@@ -159,9 +169,11 @@ func (s *Server) jobRoutes() []route {
 			{http.StatusOK, "the job, which has ended", wire.Job{}, ""},
 			{http.StatusAccepted, "the job, which is being canceled", wire.Job{}, ""},
 		}, wait: true, handler: s.cancelJob},
-		{method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
+		{
+			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
 			query:   []parameter{after, query("after", "the same as Last-Event-ID", object{"type": "string"})},
-			answers: []answer{{http.StatusOK, "the events", nil, "text/event-stream"}}, handler: s.events},
+			answers: []answer{{http.StatusOK, "the events", nil, "text/event-stream"}}, handler: s.events,
+		},
 		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: byOrigin(), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
 		{method: "GET", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Download an artifact", answers: []answer{{http.StatusFound, "a fresh presigned link in Location, the artifact in the body", wire.Artifact{}, ""}}, handler: s.readArtifact},
 	}
