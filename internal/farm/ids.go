@@ -45,6 +45,6 @@ func ValidID(prefix, s string) bool {
 	if !ok || len(rest) != idText {
 		return false
 	}
-	_, err := idEncoding.DecodeString(rest)
-	return err == nil
+	raw, err := idEncoding.DecodeString(rest)
+	return err == nil && idEncoding.EncodeToString(raw) == rest // the decoder skips line breaks and ignores spare bits
 }

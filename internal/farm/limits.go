@@ -5,61 +5,61 @@ import "time"
 // Limits are the farm's bounds on what a caller may ask for. They are settings; GET /v1/limits shows them. The zero
 // value of a field means its default (see DefaultLimits).
 type Limits struct {
-	MaxBodyBytes  int64 `json:"max_body_bytes"`  // JSON body
-	MaxCodeBytes  int64 `json:"max_code_bytes"`  // code of one execution
-	MaxFileBytes  int64 `json:"max_file_bytes"`  // one uploaded file or tar
-	MaxInputBytes int64 `json:"max_input_bytes"` // files of one run, together
+	MaxBodyBytes  int64 `json:"max_body_bytes" toml:"max_body_bytes" min:"1" doc:"Bytes of a JSON body."`
+	MaxCodeBytes  int64 `json:"max_code_bytes" toml:"max_code_bytes" min:"1" doc:"Bytes of the code of one execution."`
+	MaxFileBytes  int64 `json:"max_file_bytes" toml:"max_file_bytes" min:"1" doc:"Bytes of one uploaded file or tar."`
+	MaxInputBytes int64 `json:"max_input_bytes" toml:"max_input_bytes" min:"1" doc:"Bytes of the files of one run, together."`
 
-	TimeoutDefaultSeconds int `json:"timeout_default_seconds"`
-	TimeoutMaxSeconds     int `json:"timeout_max_seconds"`
-	WaitMaxSeconds        int `json:"wait_max_seconds"`
+	TimeoutDefaultSeconds int `json:"timeout_default_seconds" toml:"timeout_default_seconds" min:"1" doc:"Timeout of a job that names none."`
+	TimeoutMaxSeconds     int `json:"timeout_max_seconds" toml:"timeout_max_seconds" min:"1" doc:"The longest timeout of a job."`
+	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"wait_max_seconds" min:"1" doc:"The longest that a request waits for its job."`
 
-	TTLDefaultSeconds  int `json:"ttl_default_seconds"`
-	TTLMinSeconds      int `json:"ttl_min_seconds"`
-	TTLMaxSeconds      int `json:"ttl_max_seconds"`
-	IdleDefaultSeconds int `json:"idle_default_seconds"` // 0: no idle limit
-	IdleMinSeconds     int `json:"idle_min_seconds"`
+	TTLDefaultSeconds  int `json:"ttl_default_seconds" toml:"ttl_default_seconds" min:"1" doc:"Life of a sandbox that names none."`
+	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"ttl_min_seconds" min:"1" doc:"The shortest life of a sandbox."`
+	TTLMaxSeconds      int `json:"ttl_max_seconds" toml:"ttl_max_seconds" min:"1" doc:"The longest life of a sandbox."`
+	IdleDefaultSeconds int `json:"idle_default_seconds" toml:"idle_default_seconds" min:"0" doc:"Life of a sandbox after its last use, where it names none. 0: no limit."`
+	IdleMinSeconds     int `json:"idle_min_seconds" toml:"idle_min_seconds" min:"1" doc:"The shortest idle limit of a sandbox."`
 
-	Memory IntLimits `json:"memory_mb"`
-	CPUs   CPULimits `json:"cpus"`
-	PIDs   IntLimits `json:"pids"`
-	Disk   IntLimits `json:"disk_mb"`
+	Memory IntLimits `json:"memory_mb" toml:"memory_mb" doc:"Memory of a sandbox in MiB; what lies in its workspace counts."`
+	CPUs   CPULimits `json:"cpus" toml:"cpus" doc:"Cores of a sandbox."`
+	PIDs   IntLimits `json:"pids" toml:"pids" doc:"Processes and threads of a sandbox."`
+	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB."`
 
-	MaxEnv        int `json:"max_env"`         // variables of one request
-	MaxEnvBytes   int `json:"max_env_bytes"`   // names and values together
-	MaxLabels     int `json:"max_labels"`      // labels of a sandbox
-	MaxLabelBytes int `json:"max_label_bytes"` // key or value
-	MaxNameBytes  int `json:"max_name_bytes"`  // name of a sandbox
-	MaxCommands   int `json:"max_commands"`    // commands of one job
-	MaxBatch      int `json:"max_batch"`       // jobs of one batch
-	MaxContexts   int `json:"max_contexts"`    // kernels of a sandbox
-	MaxWaiting    int `json:"max_waiting"`     // jobs that wait in one sandbox's line
+	MaxEnv        int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
+	MaxEnvBytes   int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`
+	MaxLabels     int `json:"max_labels" toml:"max_labels" min:"1" doc:"Labels of a sandbox."`
+	MaxLabelBytes int `json:"max_label_bytes" toml:"max_label_bytes" min:"1" doc:"Bytes of the key or the value of a label."`
+	MaxNameBytes  int `json:"max_name_bytes" toml:"max_name_bytes" min:"1" doc:"Bytes of the name of a sandbox."`
+	MaxCommands   int `json:"max_commands" toml:"max_commands" min:"1" doc:"Commands of one job."`
+	MaxBatch      int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
+	MaxContexts   int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
+	MaxWaiting    int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the line of one sandbox."`
 
-	MaxStreamInline    int   `json:"max_stream_inline_bytes"` // output of a stream kept in the result: head and tail
-	MaxStreamEvents    int   `json:"max_stream_event_bytes"`  // output of a stream sent as events
-	MaxInlineRich      int   `json:"max_inline_rich_bytes"`   // rich result kept in the result
-	MaxArtifacts       int   `json:"max_artifacts"`           // files of one run
-	MaxArtifactBytes   int64 `json:"max_artifact_bytes"`
-	LinkSeconds        int   `json:"link_seconds"`        // life of a presigned link
-	RetentionSeconds   int   `json:"retention_seconds"`   // finished jobs and artifacts
-	ClosedSeconds      int   `json:"closed_seconds"`      // closed sandboxes stay readable
-	IdempotencySeconds int   `json:"idempotency_seconds"` // how long an Idempotency-Key is remembered
-	HiddenSeconds      int   `json:"-"`                   // records of reads
-	MaxQueued          int   `json:"max_queued"`          // jobs of a tenant that are not finished
+	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result: head and tail. The whole of a longer one is an artifact."`
+	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of an output stream sent as events."`
+	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"max_inline_rich_bytes" min:"1" doc:"Bytes of a displayed value in the result. A larger one is an artifact."`
+	MaxArtifacts       int   `json:"max_artifacts" toml:"max_artifacts" min:"1" doc:"Artifacts of one job."`
+	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`
+	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Life of a download link."`
+	RetentionSeconds   int   `json:"retention_seconds" toml:"retention_seconds" min:"1" doc:"How long finished jobs and their artifacts are kept."`
+	ClosedSeconds      int   `json:"closed_seconds" toml:"closed_seconds" min:"1" doc:"How long closed sandboxes stay readable."`
+	IdempotencySeconds int   `json:"idempotency_seconds" toml:"idempotency_seconds" min:"1" doc:"How long an Idempotency-Key is remembered."`
+	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
+	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Jobs of a tenant that are not finished."`
 }
 
 // IntLimits bounds a whole number.
 type IntLimits struct {
-	Default int `json:"default"`
-	Min     int `json:"min"`
-	Max     int `json:"max"`
+	Default int `json:"default" toml:"default" min:"1" doc:"What a request gets that names none."`
+	Min     int `json:"min" toml:"min" min:"1" doc:"The least that may be asked for."`
+	Max     int `json:"max" toml:"max" min:"1" doc:"The most that may be asked for."`
 }
 
 // CPULimits bounds cores.
 type CPULimits struct {
-	Default float64 `json:"default"`
-	Min     float64 `json:"min"`
-	Max     float64 `json:"max"`
+	Default float64 `json:"default" toml:"default" min:"0.01" doc:"What a request gets that names none."`
+	Min     float64 `json:"min" toml:"min" min:"0.01" doc:"The least that may be asked for."`
+	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"The most that may be asked for."`
 }
 
 // DefaultLimits are the limits of a farm on which nothing is set.
