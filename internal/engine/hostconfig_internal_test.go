@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -137,48 +136,5 @@ func TestSpecIsRefused(t *testing.T) {
 	s := spec()
 	if err := s.validate(); err != nil {
 		t.Errorf("a good spec: %v", err)
-	}
-}
-
-func TestSeccompProfile(t *testing.T) {
-	t.Parallel()
-	text, err := seccompProfile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var profile struct {
-		DefaultAction string
-		Syscalls      []struct {
-			Names  []string
-			Action string
-			Args   []struct {
-				Index, Value uint64
-				Op           string
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &profile); err != nil {
-		t.Fatal(err)
-	}
-	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
-		t.Errorf("default action %q", profile.DefaultAction)
-	}
-	families, reads := 0, false
-	for _, rule := range profile.Syscalls {
-		for _, name := range rule.Names {
-			if denied(name) {
-				t.Errorf("%s has a rule: %s", name, rule.Action)
-			}
-			reads = reads || name == "read" && rule.Action == "SCMP_ACT_ALLOW"
-			if name == "socket" {
-				families++
-				if len(rule.Args) != 1 || rule.Args[0].Index != 0 {
-					t.Errorf("a rule for socket that is not on the family alone: %+v", rule)
-				}
-			}
-		}
-	}
-	if families != 3 || !reads {
-		t.Errorf("%d rules for socket, want 3 ranges; read allowed: %v", families, reads)
 	}
 }
