@@ -192,7 +192,7 @@ func TestCallbackAddresses(t *testing.T) {
 		"http://100.100.100.200/", "http://[fd00::1]/", "http://[fe80::1]/", "http://[fe80::1%25eth0]/", "http://0.0.0.0/", "http://[::]/", "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::7f00:1]/",
 		"http://[2002:7f00:1::]/", "http://224.0.0.1/", "http://255.255.255.255/", "http://rebind.example.com/", "http://localhost/", "http://nowhere.example.com/",
 		"ftp://hooks.example.com/", "//hooks.example.com/", "hooks.example.com", "http://", "http://user:secret@hooks.example.com/", "http://2130706433/", "http://127.1/", "javascript:alert(1)",
-		"https://hooks.example.com/" + strings.Repeat("x", 2000),
+		"https://hooks.example.com/" + strings.Repeat("x", 5000),
 	} {
 		if p := b.problemOf("POST", target, body(url)); p.Code != "invalid" || p.Status != http.StatusUnprocessableEntity {
 			t.Errorf("%.60s: %+v", url, p)
