@@ -1,0 +1,348 @@
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/scheduler"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errTest = errors.New("made to fail")
+
+// fake is a store, a dispatcher and an object store. A tenant named bad fails.
+type fake struct {
+	mu        sync.Mutex
+	owner     string
+	lease     time.Time
+	lockErr   error
+	lockHangs bool
+	tenants   []string
+	due       map[string][]farm.Ref
+	expired   map[string][]farm.Artifact
+	deleteErr error
+	steps     []string // what was done, in order
+}
+
+func (f *fake) Lock(ctx context.Context, _, owner string, ttl time.Duration) (bool, error) {
+	f.mu.Lock()
+	hangs := f.lockHangs
+	f.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lockErr != nil {
+		return false, f.lockErr
+	}
+	if f.owner != owner && f.owner != "" && time.Now().Before(f.lease) {
+		return false, nil
+	}
+	f.owner, f.lease = owner, time.Now().Add(ttl)
+	return true, nil
+}
+
+func (f *fake) Unlock(_ context.Context, _, owner string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.owner == owner {
+		f.owner = ""
+	}
+	return nil
+}
+
+func (f *fake) Tenants(context.Context) ([]string, error) { return f.tenants, nil }
+
+func (f *fake) Due(_ context.Context, tenant string, limit int) ([]farm.Ref, error) {
+	if tenant == "bad" {
+		return nil, errTest
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.due[tenant][:min(limit, len(f.due[tenant]))], nil
+}
+
+func (f *fake) ExpiredArtifacts(_ context.Context, tenant string, limit int) ([]farm.Artifact, error) {
+	if tenant == "bad" {
+		return nil, errTest
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.expired[tenant]
+	return slices.Clone(list[:min(limit, len(list))]), nil
+}
+
+func (f *fake) DeleteArtifacts(_ context.Context, artifacts []farm.Artifact) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, fmt.Sprintf("forget %d", len(artifacts)))
+	for _, a := range artifacts {
+		f.expired[a.Tenant] = slices.DeleteFunc(f.expired[a.Tenant], func(o farm.Artifact) bool { return o.ID == a.ID })
+	}
+	return nil
+}
+
+func (f *fake) Delete(_ context.Context, keys ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, fmt.Sprintf("remove %d", len(keys)))
+	return f.deleteErr
+}
+
+func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, fmt.Sprintf("%s %s %s expired=%v inline=%v", a.Job.Kind, a.Job.Tenant, a.Job.SandboxID, a.Request.Close.Expired, a.Job.Inline))
+	f.due[a.Job.Tenant] = slices.DeleteFunc(f.due[a.Job.Tenant], func(r farm.Ref) bool { return r.ID == a.Job.SandboxID })
+	if strings.HasPrefix(a.Job.SandboxID, "gone") {
+		return store.Accepted{}, farm.NotFoundf("There is no sandbox.")
+	}
+	return store.Accepted{}, nil
+}
+
+func (f *fake) Sweep(_ context.Context, tenant string) (int, error) {
+	if tenant == "bad" {
+		return 0, errTest
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.steps = append(f.steps, "sweep "+tenant)
+	return 1, nil
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) done() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.steps)
+}
+
+func (f *fake) leader() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.owner
+}
+
+func (f *fake) left(tenant string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.expired[tenant])
+}
+
+func start(t *testing.T, f *fake, log *strings.Builder) *scheduler.Scheduler {
+	t.Helper()
+	handler := slog.DiscardHandler
+	if log != nil {
+		handler = slog.NewTextHandler(&locked{to: log}, nil)
+	}
+	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Jobs: f, Blobs: f, Log: slog.New(handler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type locked struct {
+	mu sync.Mutex
+	to *strings.Builder
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
+}
+
+func count(steps []string, step string) (n int) {
+	for _, s := range steps {
+		if s == step {
+			n++
+		}
+	}
+	return n
+}
+
+// The time of these tests is synctest's: they take none, and nothing in them is a matter of luck.
+
+func TestOneOfTwoLeads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}}
+		one := start(t, f, nil)
+		synctest.Wait()
+		two := start(t, f, nil)
+		time.Sleep(10*time.Second + time.Millisecond)
+		if n := count(f.done(), "sweep a"); n < 4 || n > 6 {
+			t.Errorf("%d sweeps in 10 s at one in 2 s", n)
+		}
+		first := f.leader()
+		one.Stop()
+		time.Sleep(2 * time.Second) // the lock was given back: the other one does not wait for its end
+		if now := f.leader(); now == first || now == "" {
+			t.Errorf("after the stop of %q, %q leads", first, now)
+		}
+		before := count(f.done(), "sweep a")
+		time.Sleep(10 * time.Second)
+		if n := count(f.done(), "sweep a") - before; n < 4 || n > 6 {
+			t.Errorf("%d sweeps in 10 s by the second one", n)
+		}
+		two.Stop()
+		two.Stop()
+	})
+}
+
+// A leader whose store hangs stops leading when its lease is over, though no answer tells it.
+func TestLeaseEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}}
+		s := start(t, f, nil)
+		defer s.Stop()
+		time.Sleep(4 * time.Second)
+		f.set(func() { f.lockHangs = true })
+		time.Sleep(6 * time.Second)
+		before := count(f.done(), "sweep a")
+		time.Sleep(30 * time.Second)
+		if n := count(f.done(), "sweep a") - before; n != 0 {
+			t.Errorf("%d sweeps without a lease", n)
+		}
+		f.set(func() { f.lockHangs = false })
+		time.Sleep(10 * time.Second)
+		if n := count(f.done(), "sweep a") - before; n == 0 {
+			t.Error("it never leads again")
+		}
+	})
+}
+
+// A store that fails for a moment does not cost the lead.
+func TestErrorKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}}
+		s := start(t, f, nil)
+		defer s.Stop()
+		time.Sleep(5100 * time.Millisecond)
+		f.set(func() { f.lockErr = errTest })
+		before := count(f.done(), "sweep a")
+		time.Sleep(3 * time.Second)
+		if n := count(f.done(), "sweep a") - before; n == 0 {
+			t.Error("the first error ended the lead")
+		}
+		time.Sleep(5 * time.Second)
+		before = count(f.done(), "sweep a")
+		time.Sleep(10 * time.Second)
+		if n := count(f.done(), "sweep a") - before; n != 0 {
+			t.Errorf("%d sweeps after the lease", n)
+		}
+	})
+}
+
+func TestOneTenantsTroubleIsNotAnothers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		f := &fake{
+			tenants: []string{"bad", "good"},
+			due:     map[string][]farm.Ref{"good": {{Tenant: "good", ID: "gone"}, {Tenant: "good", ID: "sbx_1"}}},
+			expired: map[string][]farm.Artifact{"good": {{ID: "art_1", Tenant: "good", Key: "k"}}},
+		}
+		s := start(t, f, &log)
+		time.Sleep(2*time.Minute + time.Second)
+		s.Stop()
+		steps := f.done()
+		for _, want := range []string{
+			"close good gone expired=true inline=true", "close good sbx_1 expired=true inline=true", "sweep good", "remove 1", "forget 1",
+		} {
+			if count(steps, want) == 0 {
+				t.Errorf("%q was not done: %q", want, steps[:min(len(steps), 10)])
+			}
+		}
+		if !strings.Contains(log.String(), "made to fail") || strings.Contains(log.String(), "There is no sandbox") {
+			t.Errorf("the log says %.300q", log.String())
+		}
+	})
+}
+
+// The object goes first: a record that is forgotten before would leave it for ever.
+func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}, expired: map[string][]farm.Artifact{}, deleteErr: errTest}
+		for i := range 450 {
+			f.expired["a"] = append(f.expired["a"], farm.Artifact{ID: fmt.Sprint("art_", i), Tenant: "a", Key: fmt.Sprint("k", i)})
+		}
+		s := start(t, f, nil)
+		defer s.Stop()
+		only := func() (steps []string) {
+			for _, step := range f.done() {
+				if strings.HasPrefix(step, "remove") || strings.HasPrefix(step, "forget") {
+					steps = append(steps, step)
+				}
+			}
+			return steps
+		}
+		time.Sleep(61 * time.Second)
+		if got := only(); count(got, "remove 200") == 0 || f.left("a") != 450 {
+			t.Fatalf("objects that could not be removed are forgotten: %q", got)
+		}
+		f.set(func() { f.deleteErr, f.steps = nil, nil })
+		time.Sleep(time.Minute)
+		want := []string{"remove 200", "forget 200", "remove 200", "forget 200", "remove 50", "forget 50"}
+		if got := only(); !slices.Equal(got, want) {
+			t.Errorf("steps %q, want %q", got, want)
+		}
+	})
+}
+
+func TestStartAndStop(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Jobs: f, Blobs: f, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := s.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cancel() // the loops are Stop's to end
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("it starts twice")
+	}
+	s.Stop()
+	s.Stop()
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	_, err := scheduler.New(scheduler.Config{ExpireEvery: time.Millisecond, SweepEvery: -1}, scheduler.Deps{})
+	for _, want := range []string{"scheduler.expire_every is 1ms", "scheduler.sweep_every is -1ns"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}
