@@ -5,25 +5,40 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // MaxURLBytes bounds a callback URL.
-const MaxURLBytes = 2048
+const MaxURLBytes = 2000
 
-// refused are the ranges that are not the public Internet and that netip does not name: shared address space (RFC 6598),
-// "this network", IETF assignments, documentation, benchmarking, reserved; NAT64 and 6to4, which can hide the others.
+// refused lists the ranges of the IANA registries that are not the public Internet and that netip does not know, and
+// those that embed an IPv4 address and so can hide the others.
 var refused = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), // carrier-grade NAT; holds the metadata service of one cloud
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("100::/64"),
+	netip.MustParsePrefix("2001::/23"),
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("fec0::/10"),
+	netip.MustParsePrefix("::/96"),
 }
 
 // Public reports whether an address is on the public Internet.
 func Public(ip netip.Addr) bool {
-	ip = ip.Unmap()
+	ip = ip.Unmap().WithZone("") // a prefix holds no address with a zone
 	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
 		return false
 	}
@@ -35,12 +50,18 @@ func Public(ip netip.Addr) bool {
 	return true
 }
 
+// Resolver finds the addresses of a host; *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// lookupTimeout ends a look-up of a host: a caller waits for it.
+const lookupTimeout = 3 * time.Second
+
 // Policy says where callbacks may go. The zero value allows public addresses only.
 type Policy struct {
 	AllowPrivate bool
-	Resolver     interface { // nil: the system's
-		LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-	}
+	Resolver     Resolver // nil: the system's
 }
 
 // Check looks at a callback URL when it is submitted: scheme, host, and every address that the name has now. The address
@@ -50,35 +71,36 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 		return farm.Invalidf("callback_url has %d bytes; at most %d are allowed", len(raw), MaxURLBytes)
 	}
 	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return farm.Invalidf("callback_url is not an http or https URL")
+	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return farm.Invalidf("callback_url must be a whole http or https address")
 	}
 	if u.User != nil {
-		return farm.Invalidf("callback_url must not hold a user or password")
+		return farm.Invalidf("callback_url holds a user name: callbacks are signed, not logged in")
 	}
 	if p.AllowPrivate {
 		return nil
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
-		if !Public(ip) {
-			return farm.Invalidf("callback_url leads to %s, which is not a public address", ip)
-		}
-		return nil
-	}
-	var resolver interface {
-		LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-	} = net.DefaultResolver
-	if p.Resolver != nil {
-		resolver = p.Resolver
-	}
-	ips, err := resolver.LookupNetIP(ctx, "ip", u.Hostname())
+	host := strings.TrimSuffix(u.Hostname(), ".")
+	ips, err := p.addresses(ctx, host)
 	if err != nil || len(ips) == 0 {
-		return farm.Invalidf("callback_url names a host that cannot be found: %s", u.Hostname())
+		return farm.Invalidf("callback_url: the host %q has no address", host)
 	}
 	for _, ip := range ips {
-		if !Public(ip) {
-			return farm.Invalidf("callback_url leads to %s, which is not a public address", ip.Unmap())
+		if !Public(ip) { // which one stays untold: names of the inner network are no caller's business
+			return farm.Invalidf("callback_url leads to a private address, which this farm does not allow")
 		}
 	}
 	return nil
+}
+
+func (p Policy) addresses(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	ctx, done := context.WithTimeout(ctx, lookupTimeout)
+	defer done()
+	if p.Resolver == nil {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	return p.Resolver.LookupNetIP(ctx, "ip", host)
 }

@@ -37,6 +37,8 @@ func TestPublic(t *testing.T) {
 		"127.0.0.1": false, "10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "169.254.169.254": false,
 		"100.64.0.1": false, "0.0.0.0": false, "::1": false, "fc00::1": false, "fe80::1": false, "::ffff:127.0.0.1": false,
 		"64:ff9b::7f00:1": false, "2002:7f00:1::": false, "224.0.0.1": false, "255.255.255.255": false, "240.0.0.1": false,
+		"192.88.99.1": false, "100::1": false, "2001::1": false, "fec0::1": false, "::7f00:1": false, "fe80::1%eth0": false,
+		"2606:4700::1111%eth0": true, "100.100.100.200": false, "198.18.0.1": false, "2001:db8::1": false, "::": false,
 	} {
 		if got := webhook.Public(netip.MustParseAddr(address)); got != want {
 			t.Errorf("Public(%s) is %v", address, got)
@@ -60,6 +62,8 @@ func TestCheckRefusesWhatIsNotPublic(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"https://good.example/hook": true, "http://1.1.1.1/": true,
 		"https://mixed.example/": false, "https://inner.example/": false, "https://nowhere.example/": false,
+		"https://good.example./hook": true, "https://good.example:8443/": true, "HTTPS://good.example/": true,
+		"https:///path": false, "https://:80/": false, "//good.example/": false, "http://[::ffff:10.0.0.1]/": false, "http://2130706433/": false,
 		"file:///etc/passwd": false, "not a url": false, "http://127.0.0.1:8000/": false, "http://[::1]/": false, "http://u:p@good.example/": false,
 		"https://good.example/" + strings.Repeat("x", webhook.MaxURLBytes): false,
 	} {
