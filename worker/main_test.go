@@ -36,4 +36,9 @@ func (m withS3) Run() int {
 	return code
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withS3{m}) }
+// The S3 service's HTTP server has two goroutines of its own that sleep and look now and then.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(withS3{m},
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
+}
