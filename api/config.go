@@ -67,6 +67,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// Validate reports every problem of the settings. Zero fields count as their defaults.
+func (c Config) Validate() error { return c.withDefaults().validate() }
+
 func (c Config) validate() error {
 	var problems []error
 	host, _, err := net.SplitHostPort(c.Listen)

@@ -205,6 +205,19 @@ func TestDefaultLimits(t *testing.T) {
 	if diff := cmp.Diff(l, farm.DefaultLimits()); diff != "" {
 		t.Error(diff)
 	}
+	if err := l.Validate(); err != nil {
+		t.Error(err)
+	}
+	l.Memory.Min, l.CPUs.Default, l.TTLMaxSeconds, l.IdleDefaultSeconds = 1<<20, 1000, 1, 1
+	err := l.Validate()
+	for _, want := range []string{"limits.memory_mb", "limits.cpus", "limits.ttl", "limits.idle_default_seconds"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "pids") {
+		t.Errorf("%v is about what is right", err)
+	}
 }
 
 // Every setting says what it means: `sandfarm config example` prints it.

@@ -1,6 +1,10 @@
 package farm
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Limits are the farm's bounds on what a caller may ask for. They are settings; GET /v1/limits shows them. The zero
 // value of a field means its default (see DefaultLimits).
@@ -81,4 +85,28 @@ func DefaultLimits() Limits {
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
 		HiddenSeconds: 300, MaxQueued: 100_000,
 	}
+}
+
+// Validate reports every bound that does not fit the others. It counts zero fields as they are: see DefaultLimits.
+func (l Limits) Validate() error {
+	var errs []error
+	for _, b := range []struct {
+		name          string
+		low, mid, top float64
+	}{
+		{"timeout", 1, float64(l.TimeoutDefaultSeconds), float64(l.TimeoutMaxSeconds)},
+		{"ttl", float64(l.TTLMinSeconds), float64(l.TTLDefaultSeconds), float64(l.TTLMaxSeconds)},
+		{"memory_mb", float64(l.Memory.Min), float64(l.Memory.Default), float64(l.Memory.Max)},
+		{"cpus", l.CPUs.Min, l.CPUs.Default, l.CPUs.Max},
+		{"pids", float64(l.PIDs.Min), float64(l.PIDs.Default), float64(l.PIDs.Max)},
+		{"disk_mb", float64(l.Disk.Min), float64(l.Disk.Default), float64(l.Disk.Max)},
+	} {
+		if b.low > b.mid || b.mid > b.top {
+			errs = append(errs, fmt.Errorf("limits.%s: the least is %g, the default %g and the most %g; they must rise", b.name, b.low, b.mid, b.top))
+		}
+	}
+	if l.IdleDefaultSeconds != 0 && l.IdleDefaultSeconds < l.IdleMinSeconds {
+		errs = append(errs, fmt.Errorf("limits.idle_default_seconds is %d, below idle_min_seconds, %d", l.IdleDefaultSeconds, l.IdleMinSeconds))
+	}
+	return errors.Join(errs...)
 }

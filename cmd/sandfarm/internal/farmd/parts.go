@@ -67,7 +67,7 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	if p.Settings.Redis.URL != "" {
 		options, err := redis.ParseURL(p.Settings.Redis.URL)
 		if err != nil {
-			return errors.New("redis.url cannot be read: it must look like redis://host:6379/0 or unix:///path/redis.sock")
+			return errBadRedisURL
 		}
 		p.Redis = options
 		return nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/internal/config"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -72,16 +74,17 @@ func defaultSettings() *Settings { return &Settings{Limits: farm.DefaultLimits()
 // Load reads the settings; file may be empty. All problems are reported at once.
 func Load(file string) (*Settings, error) {
 	s := defaultSettings()
-	if err := config.Load(s, config.Options{File: file}); err != nil {
-		return nil, err
-	}
+	problems := config.Load(s, config.Options{File: file})
 	data, err := filepath.Abs(s.Data)
 	if err != nil {
 		return nil, fmt.Errorf("find data directory: %w", err)
 	}
 	s.Data = data
 	s.spread()
-	return s, s.validate()
+	if err := errors.Join(problems, s.validate()); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // spread gives the services what they share.
@@ -94,8 +97,17 @@ func (s *Settings) validate() error {
 	if s.S3.Endpoint != "" && (s.S3.AccessKey == "" || s.S3.SecretKey == "") {
 		errs = append(errs, errors.New("s3.endpoint is set, but s3.access_key or s3.secret_key is not"))
 	}
+	if u := s.Redis.URL; u != "" {
+		if _, err := redis.ParseURL(u); err != nil { // its text may hold the password
+			errs = append(errs, errBadRedisURL)
+		}
+	}
+	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate())
 	return errors.Join(errs...)
 }
+
+// errBadRedisURL says what a Redis URL looks like.
+var errBadRedisURL = errors.New("redis.url cannot be read: it must look like redis://host:6379/0 or unix:///path/redis.sock")
 
 // Example renders every setting as a commented TOML file.
 func Example() string { return config.Example(defaultSettings()) }

@@ -1,0 +1,174 @@
+package farmd_test
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// These tests read the process's environment, so they are not parallel. TestMain has emptied it of our names.
+
+func TestMain(m *testing.M) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "SANDFARM_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sandfarm.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t *testing.T, path string) *farmd.Settings {
+	t.Helper()
+	s, err := farmd.Load(path)
+	if err != nil {
+		t.Fatalf("load %s: %v", path, err)
+	}
+	return s
+}
+
+// The example changes nothing as it is, and says nothing that is not allowed when every line of it is taken.
+func TestExampleLoads(t *testing.T) {
+	want := load(t, "")
+	if diff := cmp.Diff(want, load(t, file(t, farmd.Example()))); diff != "" {
+		t.Errorf("the example changes settings (-default +example):\n%s", diff)
+	}
+	// An array of tables is left out: it shows the form of a key, which none has yet.
+	var lines []string
+	inTables := false
+	for line := range strings.Lines(farmd.Example()) {
+		if strings.HasPrefix(line, "#[[") {
+			inTables = true
+		} else if strings.HasPrefix(line, "[") {
+			inTables = false
+		}
+		if rest, ok := strings.CutPrefix(line, "#"); ok && !strings.HasPrefix(rest, " ") && !inTables {
+			line = rest
+		}
+		lines = append(lines, line)
+	}
+	got := load(t, file(t, strings.Join(lines, "")))
+	if diff := cmp.Diff(want.Limits, got.Limits); diff != "" {
+		t.Errorf("limits (-default +example):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Worker, got.Worker); diff != "" {
+		t.Errorf("worker (-default +example):\n%s", diff)
+	}
+}
+
+// Every setting of the example has a comment of its own.
+func TestExampleExplainsEverything(t *testing.T) {
+	lines := strings.Split(farmd.Example(), "\n")
+	setting := regexp.MustCompile(`^#[a-z0-9_]+ = `)
+	n := 0
+	for i, line := range lines {
+		if !setting.MatchString(line) {
+			continue
+		}
+		n++
+		explained := false
+		for j := i - 1; j >= 0 && strings.HasPrefix(lines[j], "# "); j-- {
+			if !strings.HasPrefix(lines[j], "# Allowed: ") && !strings.HasPrefix(lines[j], "# Environment: ") {
+				explained = true
+			}
+		}
+		if !explained {
+			t.Errorf("%s is not explained", line)
+		}
+	}
+	if n < 60 {
+		t.Errorf("the example has %d settings", n)
+	}
+}
+
+func TestEveryProblemAtOnce(t *testing.T) {
+	t.Setenv("SANDFARM_WORKER_SLOTS", "many")
+	t.Setenv("SANDFARM_REDIS_URL", "http://user:topsecret@nowhere")
+	_, err := farmd.Load(file(t, `
+unknown = 1
+[log]
+level = "loud"
+[api]
+listen = "0.0.0.0:8000"
+[s3]
+endpoint = "http://localhost:9000"
+[scheduler]
+sweep_every = "1ms"
+[limits.memory_mb]
+min = 4096
+max = 1024
+`))
+	if err == nil {
+		t.Fatal("it loads")
+	}
+	for _, want := range []string{
+		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.sweep_every", "limits.memory_mb",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("nothing is said of %s:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "topsecret") {
+		t.Errorf("a secret is told:\n%v", err)
+	}
+}
+
+func TestServicesShareWhatTheyMust(t *testing.T) {
+	t.Setenv("SANDFARM_LIMITS_MEMORY_MB_MAX", "3000")
+	t.Setenv("SANDFARM_DATA", "relative/dir")
+	s := load(t, "")
+	for name, l := range map[string]farm.Limits{"api": s.API.Limits, "worker": s.Worker.Limits, "scheduler": s.Scheduler.Limits} {
+		if l != s.Limits || l.Memory.Max != 3000 || l.MaxCodeBytes != farm.DefaultLimits().MaxCodeBytes {
+			t.Errorf("%s has limits of its own: %+v", name, l)
+		}
+	}
+	if !filepath.IsAbs(s.Data) || !strings.HasSuffix(s.Data, "relative/dir") {
+		t.Errorf("data is %q", s.Data)
+	}
+	if _, err := farmd.Load(filepath.Join(t.TempDir(), "missing.toml")); err == nil {
+		t.Error("a file that is missing is no problem")
+	}
+}
+
+func TestCallbackSecretIsKept(t *testing.T) {
+	t.Setenv("SANDFARM_DATA", t.TempDir())
+	s := load(t, "")
+	first, err := farmd.CallbackSecret(s, "a")
+	if err != nil || !strings.HasPrefix(first, "whsec_") {
+		t.Fatalf("secret %q: %v", first, err)
+	}
+	again, err := farmd.CallbackSecret(s, "a")
+	other, _ := farmd.CallbackSecret(s, "b")
+	if err != nil || again != first || other == first {
+		t.Errorf("secrets %q, %q, %q: %v", first, again, other, err)
+	}
+	kept := filepath.Join(s.Data, "secret")
+	info, err := os.Stat(kept)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("secret file: %v, %v", info, err)
+	}
+	for _, broken := range []string{"", "xyz", hex.EncodeToString([]byte("short"))} {
+		if err := os.WriteFile(kept, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if secret, err := farmd.CallbackSecret(s, "a"); err == nil {
+			t.Errorf("a broken secret file %q gives %q", broken, secret)
+		}
+	}
+}
