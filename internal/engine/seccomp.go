@@ -46,7 +46,8 @@ func guarded() []*seccomp.Syscall {
 		allow([]string{"prlimit64"}, equal(2, 0)),                                             // or only reading
 		allow([]string{"setpriority"}, equal(0, 0), equal(1, 0)),                              // PRIO_PROCESS, oneself
 		allow([]string{"pidfd_send_signal"}, equal(2, 0)),                                     // without a forged origin
-		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, equal(0, 0)), // oneself
+		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, equal(0, 0)), // oneself,
+		allow([]string{"sched_setscheduler"}, equal(1, 0)),                                    // or the usual scheduler: ZeroMQ sets it for each of its threads
 	}
 	// The families of socket but AF_ALG (38) and AF_VSOCK (40).
 	for _, r := range [][2]uint64{{0, 32}, {32, 4}, {36, 2}, {39, 1}, {41, 1}, {42, 2}, {44, 4}, {48, 16}} {

@@ -95,6 +95,7 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"PID 1's nice value", "setpriority", [6]uint64{0, 1, 19}, false},
 		{"everyone's nice value", "setpriority", [6]uint64{2, 0, 19}, false},
 		{"own scheduler", "sched_setscheduler", [6]uint64{0, 3}, true},
+		{"another thread's usual scheduler", "sched_setscheduler", [6]uint64{40, 0}, true},
 		{"PID 1's scheduler", "sched_setscheduler", [6]uint64{1, 5}, false},
 		{"PID 1's attributes", "sched_setattr", [6]uint64{1}, false},
 		{"signal through a pidfd", "pidfd_send_signal", [6]uint64{3, 15, null}, true},
