@@ -62,7 +62,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)
-	defer context.AfterFunc(w.base, func() { done(errStopping) })()
+	defer context.AfterFunc(w.base, func() { done(errStopping) })() //nolint:contextcheck // the worker's end is what ends the work
 
 	v, err := w.perform(work, r)
 	if err != nil {

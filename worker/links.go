@@ -29,7 +29,8 @@ type link struct {
 
 // link gives the agent of a sandbox.
 func (w *Worker) link(ctx context.Context, sandbox *farm.Sandbox) (*client.Client, error) {
-	l, err := w.links.get(context.WithoutCancel(w.base), sandbox.ID, func(ctx context.Context) (*client.Client, error) {
+	// The link is every caller's, so it lives until it is dropped and not as long as one of them.
+	l, err := w.links.get(context.WithoutCancel(ctx), sandbox.ID, func(ctx context.Context) (*client.Client, error) {
 		return w.dial(ctx, sandbox)
 	})
 	if err != nil {

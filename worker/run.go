@@ -18,7 +18,7 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	}
 	began := time.Now()
 	if err := w.execute(ctx, e); err != nil {
-		err = w.explain(ctx, e, err)
+		err = explain(ctx, err)
 		w.halt(ctx, e, err)
 		return verdict{}, err
 	}
@@ -80,7 +80,7 @@ func (w *Worker) halt(ctx context.Context, e *execution, err error) {
 }
 
 // explain turns the reason for which an execution could not be followed into the job's.
-func (w *Worker) explain(ctx context.Context, e *execution, err error) error {
+func explain(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return fmt.Errorf("%w: it did not end the code within %s after its timeout", errGone, overrun)
 	}

@@ -250,12 +250,6 @@ func (e *fakeEngine) put(sandbox string, running bool) {
 	e.containers["test-"+sandbox] = running
 }
 
-func (e *fakeEngine) drop(sandbox string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.containers, "test-"+sandbox)
-}
-
 func (e *fakeEngine) has(sandbox string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,11 +60,7 @@ func (l *stageLog) key(chunk int) string { return fmt.Sprintf("%slog-%06d", l.pr
 
 // add takes a frame. Now and then it moves what it has to the store; then the agent may forget frames up to acked.
 func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err error) {
-	var head [13]byte
-	binary.BigEndian.PutUint64(head[:], f.Seq)
-	head[8] = byte(f.Type)
-	binary.BigEndian.PutUint32(head[9:], uint32(len(f.Payload)))
-	l.buffer.Write(head[:])
+	l.buffer.Write(agent.AppendFrameHeader(l.buffer.AvailableBuffer(), f))
 	l.buffer.Write(f.Payload)
 	l.last = f.Seq
 	if l.buffer.Len() < stageBytes {
@@ -108,19 +103,11 @@ func (l *stageLog) replay(ctx context.Context, each func(agent.Frame) error) err
 
 func eachFrame(r *bufio.Reader, each func(agent.Frame) error) error {
 	for {
-		var head [13]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return fmt.Errorf("read staged frame: %w", err)
+		f, err := agent.ReadFrame(r)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		size := binary.BigEndian.Uint32(head[9:])
-		if size > agent.MaxFrameBytes {
-			return fmt.Errorf("read staged frame: %d bytes are over the limit", size)
-		}
-		f := agent.Frame{Seq: binary.BigEndian.Uint64(head[:]), Type: agent.FrameType(head[8]), Payload: make([]byte, size)}
-		if _, err := io.ReadFull(r, f.Payload); err != nil {
+		if err != nil {
 			return fmt.Errorf("read staged frame: %w", err)
 		}
 		if err := each(f); err != nil {

@@ -75,7 +75,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	if cfg.Host == "" {
 		cfg.Host, _ = os.Hostname()
 	}
-	base, stop := context.WithCancelCause(context.Background())
+	base, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // the worker's life is Stop's to end
 	return &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, blobs: deps.Blobs, engine: deps.Engine, log: deps.Log,
@@ -103,7 +103,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("register worker: %w", err)
 	}
 	w.registered = true
-	cancels, err := w.store.Cancels(w.base)
+	cancels, err := w.store.Cancels(w.base) //nolint:contextcheck // it outlives the start
 	if err != nil {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
@@ -136,7 +136,7 @@ func (w *Worker) Stop() {
 		w.stop(errStopping)
 		w.background.Wait()
 		w.links.closeAll()
-		ctx, done := context.WithTimeout(context.Background(), commitTimeout)
+		ctx, done := context.WithTimeout(context.Background(), commitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
 		if w.registered {
 			if err := w.store.Goodbye(ctx, w.id); err != nil {

@@ -28,7 +28,7 @@ type Worker struct {
 	Problem   string    `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
 }
 
-// The queues. Sandboxes that exist are served by the queue of their node.
+// QueueCPU is the queue of new sandboxes. Those that exist are served by the queue of their node.
 const QueueCPU = "cpu"
 
 // NodeQueue is the queue of everything for sandboxes of a node.
