@@ -116,9 +116,23 @@ class Sink:
     def __init__(self, fd):
         self.fd = fd
         self.lock = threading.RLock()
-        self.buffer = bytearray()
+        self.reset()
         self.last = 0.0  # when it was flushed
-        self.armed = False  # the flusher knows of it
+
+    def reset(self):
+        self.buffer = bytearray()
+        self.texts = []  # behind the buffer: encoded together, since that is what a short line costs most
+        self.size = 0  # bytes in the buffer and, at least, in the texts
+        self.armed = False  # the flusher will come
+
+    def text(self, text):
+        with self.lock:
+            if self.fd >= 0:
+                self.texts.append(text)
+                self.size += len(text)
+                line = "\n" in text
+                if line or self.size >= BUFFER or not self.armed:
+                    self.settle(line)
 
     def write(self, data):
         with self.lock:
@@ -128,17 +142,27 @@ class Sink:
                 self.flush()
                 self.push(data)
                 return
+            self.encode()
             self.buffer += data
-            pause = time.monotonic() - self.last >= DELAY
-            if len(self.buffer) >= BUFFER or (b"\n" in data and (flusher is None or pause)):
-                self.flush()
-            elif not self.armed and flusher is not None:
-                self.armed = True
-                flusher.sinks.put(self)
+            self.size += len(data)
+            self.settle(b"\n" in data)
+
+    def settle(self, line):
+        """Flushes what is much, or a line after a pause; leaves the rest to the flusher."""
+        if self.size >= BUFFER or (line and (flusher is None or time.monotonic() - self.last >= DELAY)):
+            self.flush()
+        elif not self.armed and flusher is not None:
+            self.armed = True
+            flusher.sinks.put(self)
+
+    def encode(self):
+        texts, self.texts = self.texts, []
+        self.buffer += "".join(texts).encode("utf-8", "backslashreplace")
 
     def flush(self):
         with self.lock:
-            data, self.buffer = self.buffer, bytearray()
+            self.encode()
+            data, self.buffer, self.size = self.buffer, bytearray(), 0
             self.last = time.monotonic()
             self.push(data)
 
@@ -235,15 +259,15 @@ class Text(io.TextIOBase):
     def write(self, text):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        here = execution()
+        here = current.get() or running
         if here is not None:
             sink = here.sinks[self.index]
             if len(text) <= PIECE:
-                sink.write(text.encode("utf-8", "backslashreplace"))
+                sink.text(text)
                 return len(text)
             with sink.lock:
                 for i in range(0, len(text), PIECE):
-                    sink.write(text[i : i + PIECE].encode("utf-8", "backslashreplace"))
+                    sink.text(text[i : i + PIECE])
         return len(text)
 
     def flush(self):
@@ -464,7 +488,8 @@ def survive_forks():
         flusher = None
         here = execution()
         for sink in here.sinks if here else ():
-            sink.lock, sink.buffer = threading.RLock(), bytearray()
+            sink.lock = threading.RLock()
+            sink.reset()
 
     os.register_at_fork(before=before, after_in_child=after)
     starts = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"))
@@ -474,6 +499,13 @@ def survive_forks():
             before()
 
     sys.addaudithook(audit)
+    leave = os._exit
+
+    def leave_written(status):  # what was printed just before the end is what says why
+        before()
+        leave(status)
+
+    os._exit = leave_written
 
 
 class App(IPKernelApp):
