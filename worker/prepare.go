@@ -25,6 +25,9 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err := w.engine.Ping(ctx); err != nil {
 		return fmt.Errorf("reach the engine: %w", err)
 	}
+	if err := w.engine.CheckRuntime(ctx); err != nil {
+		return fmt.Errorf("look for the sandboxes' runtime: %w", err)
+	}
 	node, err := w.engine.NodeID(ctx)
 	if err != nil {
 		return fmt.Errorf("read the engine's identity: %w", err)
