@@ -175,6 +175,28 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	b.sweep(t, 0)
 }
 
+// A receiver that refused every try is left in peace: the sweeper began another round, for as long as the record lived.
+func TestCallbackThatWasGivenUpIsNotSweptAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	a.Job.CallbackURL = "https://example.com"
+	b.submit(t, a)
+	if _, err := b.Cancel(t.Context(), a.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	id := "callback-" + a.Job.ID
+	// As asynq does after the last try.
+	if err := b.rdb.HSet(t.Context(), "asynq:{"+queue.QueueCallbacks+"}:t:"+id, "state", "archived").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 0)
+	b.held(t, queue.QueueCallbacks, id, false)
+	if left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10); err != nil || len(left) != 0 {
+		t.Fatalf("callbacks %v, error %v", left, err)
+	}
+}
+
 // TestDeadWorkersJobIsTakenOverThenLost kills one worker after the other.
 func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 	t.Parallel()

@@ -137,8 +137,13 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 	}
 	var problems []error
 	for _, ref := range refs {
-		held, err := d.queue.Has(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
-		if err == nil && !held {
+		state, err := d.queue.State(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
+		switch {
+		case err != nil:
+		case state == "archived": // all its tries are over: another round would never end
+			d.log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant)
+			err = d.store.CallbackDone(ctx, ref)
+		case state == "" || state == "completed":
 			if err = d.callback(ctx, ref); err == nil {
 				n++
 			}

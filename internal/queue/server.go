@@ -21,7 +21,7 @@ const abandoned = 5 * time.Second
 type ServerConfig struct {
 	Queues          map[string]int                    // name and weight; needed
 	Concurrency     int                               // handlers at once; at least 1
-	Handler         func(context.Context, Task) error // an error brings the task again after 1 to 5 seconds; needed
+	Handler         func(context.Context, Task) error // an error brings the task again, see retryDelay; needed
 	Logger          *slog.Logger                      // default slog.Default
 	ShutdownTimeout time.Duration                     // how long Stop lets handlers run on; default 8 s
 }
@@ -76,7 +76,7 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		ShutdownTimeout:          cfg.ShutdownTimeout,
 		TaskCheckInterval:        time.Millisecond, // the hook does the waiting
 		DelayedTaskCheckInterval: time.Second,      // tasks that come again
-		RetryDelayFunc:           func(n int, _ error, _ *asynq.Task) time.Duration { return time.Duration(min(1+n, 5)) * time.Second },
+		RetryDelayFunc:           func(n int, _ error, t *asynq.Task) time.Duration { return retryDelay(t.Type(), n) },
 		IsFailure: func(err error) bool {
 			return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)
 		},
@@ -84,6 +84,15 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		LogLevel: asynq.WarnLevel,
 	})
 	return s, nil
+}
+
+// retryDelay is how long a task rests after its n-th error. A job is waited for; a callback's receiver that is down is not
+// to be hammered: the fifteen tries of a callback reach over six hours.
+func retryDelay(kind string, n int) time.Duration {
+	if kind == TypeCallback {
+		return min(5*time.Second<<min(max(n, 0), 10), time.Hour)
+	}
+	return time.Duration(min(1+n, 5)) * time.Second
 }
 
 // Start begins to take tasks. It does not wait for Redis.
