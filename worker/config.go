@@ -19,6 +19,7 @@ type Config struct {
 	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
 	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
 
+	Adopt   bool        `toml:"-"` // Redis keeps nothing: sandboxes without a record are taken back from the engine at the start
 	Limits  farm.Limits `toml:"-"`
 	Version string      `toml:"-"`
 	Host    string      `toml:"-"`

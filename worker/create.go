@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -48,9 +49,9 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, error) {
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
-	container, err := w.start(ctx, moved)
+	container, err := w.startPatiently(ctx, moved)
 	if err != nil {
-		return nil, causeOr(ctx, err)
+		return nil, err
 	}
 	moved.Container = container
 	c, err := w.link(ctx, moved)
@@ -66,6 +67,23 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, error) {
 	}
 	w.log.InfoContext(ctx, "sandbox ready", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "image", sandbox.Spec.Image, "job_id", r.Job.ID)
 	return moved, nil
+}
+
+// startPatiently starts the container. An engine that does not answer, as while it is being restarted, is tried again
+// until the create's time is up: callers should not lose a job to it. The error then says what was waited for.
+func (w *Worker) startPatiently(ctx context.Context, s *farm.Sandbox) (string, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		id, err := w.start(ctx, s)
+		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
+			return id, err
+		}
+		if stop := sleep(ctx, pause); stop != nil {
+			if farm.CodeOf(stop) == farm.CodeUnavailable { // the time is up
+				return "", farm.Wrap(err, farm.CodeUnavailable, "The container engine does not answer. Try again when it does.")
+			}
+			return "", stop
+		}
+	}
 }
 
 // start makes and starts the container; one that is there already is taken.
@@ -92,7 +110,7 @@ func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: w.node,
 		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: []string{agent.BinaryPath, "init"},
 		UID: firstUID + int(hash.Sum32()%uidRange), Env: env,
-		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt,
+		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: recordLabel(s),
 	}
 }
 

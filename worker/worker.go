@@ -96,6 +96,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
+	if err := w.adopt(ctx); err != nil {
+		return err
+	}
 	if err := w.reconcile(ctx); err != nil { // one sandbox that cannot be tidied up does not stop the others
 		w.log.WarnContext(ctx, "containers and records do not agree yet; they are compared again", "error", err)
 	}

@@ -142,3 +142,23 @@ func TestDownLeavesNothingInTheEngine(t *testing.T) {
 		}
 	}
 }
+
+// Without redis-server jobs are forgotten on stop, and one warning says so; sandboxes are taken back from the engine.
+func TestWithoutRedisServerSandboxesAreAdopted(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, "PATH=")
+	if n := strings.Count(f.out.String(), "redis-server is not installed"); n != 1 {
+		t.Errorf("%d warnings, want 1:\n%s", n, f.out)
+	}
+	box := f.sandbox(wire.CreateRequest{Name: "adopted", Labels: map[string]string{"kept": "yes"}})
+	f.run(box.ID, "kept = 41")
+	f.stop(syscall.SIGINT)
+	f.start()
+	if got := f.run(box.ID, "print(kept + 1)").Stdout; got != "42\n" {
+		t.Fatalf("variables after a restart: %q", got)
+	}
+	again, err := f.Sandbox(t.Context(), box.ID)
+	if err != nil || again.Name != "adopted" || again.Labels["kept"] != "yes" || !again.ExpiresAt.Equal(box.ExpiresAt) {
+		t.Fatalf("the sandbox after a restart: %v %+v", err, again)
+	}
+}

@@ -164,3 +164,31 @@ func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
 		t.Errorf("OpenJobs = %v, %v", jobs, err)
 	}
 }
+
+// adopts writes records that were forgotten, and leaves those that are there.
+func adopts(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx, now := t.Context(), b.clock.Now()
+	lost := &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, State: farm.SandboxQueued, Node: "n1", Container: "c1", CreatedAt: now.Add(-time.Hour),
+		LastUsedAt: now, ExpiresAt: now.Add(time.Hour), Spec: farm.SandboxSpec{Name: "kept", Image: "python", IdleSeconds: 60},
+	}
+	if adopted, err := b.Adopt(ctx, lost); err != nil || !adopted {
+		t.Fatalf("Adopt = %v, %v", adopted, err)
+	}
+	got := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: lost.ID})
+	if got.State != farm.SandboxReady || got.Node != "n1" || got.Container != "c1" || got.Spec.Name != "kept" || !got.Deadline().Equal(lost.Deadline()) {
+		t.Errorf("the adopted record is %+v", got)
+	}
+	b.accept(t, Execute(lost.ID))
+	if open, err := b.OpenSandboxes(ctx, Tenant); err != nil || len(open) != 1 {
+		t.Errorf("OpenSandboxes = %v, %v", open, err)
+	}
+	there := b.box(t, farm.SandboxBusy)
+	if adopted, err := b.Adopt(ctx, &farm.Sandbox{ID: there.ID, Tenant: Tenant}); err != nil || adopted {
+		t.Errorf("Adopt of a record that is there = %v, %v", adopted, err)
+	}
+	if got := b.sandbox(t, there); got.State != farm.SandboxBusy {
+		t.Errorf("it is %s now", got.State)
+	}
+}

@@ -50,6 +50,7 @@ func Run(t *testing.T, factory Factory) {
 		"SandboxesFilter":              sandboxesFilter,
 		"BadCursor":                    badCursor,
 		"Deadlines":                    deadlines,
+		"Adopts":                       adopts,
 		"PatchesDoNotUndoEachOther":    patchesDoNotUndoEachOther,
 		"PatchOnlyWhileItAccepts":      patchOnlyWhileItAccepts,
 		"DrainInOrder":                 drainInOrder,

@@ -22,6 +22,7 @@ const queueGrace = 10 * time.Second
 func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
 	cfg := p.Settings.Worker
 	cfg.Version = version
+	cfg.Adopt = !p.Persistent
 	return worker.New(cfg, worker.Deps{
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		Listen: func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (worker.Server, error) {
