@@ -136,6 +136,26 @@ func TestUnknownImagesWhileNoWorkerIsUp(t *testing.T) {
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`) // at once, though the list is remembered
 }
 
+func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	sick := farm.Worker{ID: "wrk_1", Problem: "The container engine does not answer."}
+	if err := b.store.Heartbeat(t.Context(), sick); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v1/sandboxes", "/v1/run"} {
+		body := map[string]string{"/v1/sandboxes": `{}`, "/v1/run": `{"code":"1"}`}[path]
+		p := b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "POST", path, body)
+		if !strings.Contains(p.Detail, sick.Problem) {
+			t.Errorf("%s: %q does not name the problem", path, p.Detail)
+		}
+	}
+	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{}`)
+}
+
 func TestLogHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) { d.Logger = nil })

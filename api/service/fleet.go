@@ -93,6 +93,25 @@ func part(err error) wire.PartState {
 	}
 }
 
+// down is nil unless every worker that is up says that it cannot work.
+func (s *Service) down(ctx context.Context) error {
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	problem := ""
+	for _, w := range workers {
+		if w.Problem == "" {
+			return nil
+		}
+		problem = w.Problem
+	}
+	if problem == "" {
+		return nil
+	}
+	return farm.Errorf(farm.CodeUnavailable, "No worker takes jobs: %s", problem)
+}
+
 // manned is nil when a worker takes jobs.
 func (s *Service) manned(ctx context.Context) error {
 	workers, err := s.Store.Workers(ctx)

@@ -35,7 +35,7 @@ func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error)
 }
 
 // image finds an image on offer. While no worker is up nothing is known about images: then a job may wait for one, and
-// the answer is false with no error.
+// the answer is false with no error. Workers that are up and have no engine are unavailable.
 func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, error) {
 	if !imageName.MatchString(name) {
 		return farm.Image{}, false, farm.Invalidf("image %q is not the name of an image (GET /v1/images lists them)", short(name))
@@ -49,7 +49,7 @@ func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, err
 			return images[i], true, nil
 		}
 		if len(images) == 0 && fresh {
-			return farm.Image{}, false, nil
+			return farm.Image{}, false, s.down(ctx)
 		}
 	}
 	images, _ := s.offered(ctx, false)
