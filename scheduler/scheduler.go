@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -19,6 +20,8 @@ const (
 	stepTimeout = time.Minute
 	// lockName is the lock of the one that leads.
 	lockName = "scheduler"
+	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
+	unstageEvery = time.Hour
 	// batch is how many records one step looks at, for each tenant.
 	batch = 200
 )
@@ -39,8 +42,9 @@ type Jobs interface {
 	Sweep(ctx context.Context, tenant string) (int, error)
 }
 
-// Blobs removes objects.
+// Blobs lists and removes objects.
 type Blobs interface {
+	List(ctx context.Context, prefix string, fn func(blob.Info) error) error
 	Delete(ctx context.Context, keys ...string) error
 }
 
@@ -87,6 +91,7 @@ func (s *Scheduler) Start(ctx context.Context) error {
 	s.loop(ctx, s.cfg.ExpireEvery, s.whenLeading(s.expire))
 	s.loop(ctx, s.cfg.SweepEvery, s.whenLeading(s.sweep))
 	s.loop(ctx, s.cfg.RetainEvery, s.whenLeading(s.retain))
+	s.loop(ctx, unstageEvery, s.whenLeading(s.unstage))
 	return nil
 }
 

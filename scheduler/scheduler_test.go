@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
@@ -34,6 +36,7 @@ type fake struct {
 	due       map[string][]farm.Ref
 	expired   map[string][]farm.Artifact
 	deleteErr error
+	staged    map[string]time.Time
 	steps     []string // what was done, in order
 }
 
@@ -97,10 +100,28 @@ func (f *fake) DeleteArtifacts(_ context.Context, artifacts []farm.Artifact) err
 	return nil
 }
 
+func (f *fake) List(_ context.Context, prefix string, each func(blob.Info) error) error {
+	f.mu.Lock()
+	staged := maps.Clone(f.staged)
+	f.mu.Unlock()
+	for key, modified := range staged {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		if err := each(blob.Info{Key: key, Modified: modified}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *fake) Delete(_ context.Context, keys ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.steps = append(f.steps, fmt.Sprintf("remove %d", len(keys)))
+	for _, key := range keys {
+		delete(f.staged, key)
+	}
 	return f.deleteErr
 }
 
@@ -313,6 +334,25 @@ func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
 		want := []string{"remove 200", "forget 200", "remove 200", "forget 200", "remove 50", "forget 50"}
 		if got := only(); !slices.Equal(got, want) {
 			t.Errorf("steps %q, want %q", got, want)
+		}
+	})
+}
+
+func TestStagedObjectsThatNobodyFetchedAreRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		f := &fake{staged: map[string]time.Time{
+			"staging/a/old": now.Add(-48 * time.Hour), "staging/a/young": now.Add(-40 * time.Hour), "artifacts/a/old": now.Add(-1000 * time.Hour),
+		}}
+		s := start(t, f, nil)
+		defer s.Stop()
+		time.Sleep(2*time.Hour + time.Millisecond)
+		f.mu.Lock()
+		left := slices.Sorted(maps.Keys(f.staged))
+		f.mu.Unlock()
+		if !slices.Equal(left, []string{"artifacts/a/old", "staging/a/young"}) {
+			t.Errorf("left are %v", left)
 		}
 	})
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -88,4 +90,29 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 		return 0, fmt.Errorf("forget expired artifacts: %w", err)
 	}
 	return len(expired), nil
+}
+
+// stagingAge is how old a staged object must be to be left over: far older than a link to it lives, and than a job waits
+// for its turn.
+const stagingAge = 48 * time.Hour
+
+// unstage removes what was staged for jobs and never fetched: uploads of jobs that were refused or cancelled, files read
+// for a link. What is in use is younger.
+func (s *Scheduler) unstage(ctx context.Context) error {
+	var old []string
+	err := s.deps.Blobs.List(ctx, "staging/", func(o blob.Info) error {
+		if time.Since(o.Modified) > stagingAge {
+			old = append(old, o.Key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list staged objects: %w", err)
+	}
+	for chunk := range slices.Chunk(old, batch) {
+		if err := s.deps.Blobs.Delete(ctx, chunk...); err != nil {
+			return fmt.Errorf("remove staged objects: %w", err)
+		}
+	}
+	return nil
 }
