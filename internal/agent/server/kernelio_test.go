@@ -65,6 +65,29 @@ print("end")
 	}
 }
 
+// ipykernel flushes sys.stdout before it answers: one that cannot be flushed kept every later answer back.
+func TestKernelWhoseStdoutWasReplacedPrintsAgain(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	for _, code := range []string{
+		"import sys; sys.stdout = None; sys.stderr = 7",
+		"import io, sys\nwith io.StringIO() as s: sys.stdout = s",
+		"import io, sys; sys.stdout = io.StringIO(); print('caught')",
+		"import sys; del sys.stdout",
+		"import os; os.close(1); os.close(2)",
+		"import sys; sys.stdout.close(); sys.__stdout__.close()",
+	} {
+		if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Outcome.Restarted {
+			t.Fatalf("%s: %+v", code, ran.Outcome)
+		}
+		spec := agenttest.Code("import sys; print('out'); print('err', file=sys.stderr)")
+		spec.Timeout = 20 * time.Second
+		if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "out\n" || ran.Stderr != "err\n" {
+			t.Errorf("after %s: %+v %+v", code, ran, ran.Outcome)
+		}
+	}
+}
+
 func TestKernelPoolsPrintWhereTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	a := kernel(t)

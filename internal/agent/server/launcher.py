@@ -380,7 +380,7 @@ class Kernel(IPythonKernel):
             os.environ.update(env)
             os.environ["SANDFARM_EXEC"] = here.ident
             reply = await super().do_execute(code, silent, store_history, None, False)
-        except KeyboardInterrupt as e:
+        except (Exception, KeyboardInterrupt) as e:  # without a reply the execution would never end
             reply = failure(e, self.shell.execution_count)
         finally:
             # an interrupt meant for this execution may still come; nothing here may be cut short by it
@@ -416,9 +416,14 @@ def begin(ident):
 
 
 def finish(here):
-    """Ends the outputs of an execution: what its threads write later goes nowhere."""
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        flush(stream)
+    """Ends the outputs of an execution: what its threads write later goes nowhere.
+
+    The next execution prints as usual, whatever this one has put in the place of sys.stdout: ipykernel flushes it before it
+    answers, and one that is None or closed would keep the answer back for ever.
+    """
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
+        flush(getattr(sys, name, None))
+    sys.stdout, sys.stderr = streams
     libc_flush()
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -429,7 +434,7 @@ def finish(here):
 def flush(stream):
     try:
         stream.flush()
-    except Exception:
+    except BaseException:  # whatever the code has put there
         pass
 
 
