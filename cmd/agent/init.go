@@ -32,6 +32,8 @@ type initOptions struct {
 
 // runInit is PID 1. It never ends by itself, and no signal of user code ends it.
 func runInit(ctx context.Context, o initOptions) error {
+	// User code can lower its own score as far as 0, so the agent does too. Later the file is not ours any more.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("protect process: %w", err)
 	}

@@ -11,11 +11,11 @@ import (
 
 // Where things are inside a sandbox.
 const (
-	MountDir   = "/sandfarm"            // the agent's read-only volume
-	BinaryPath = MountDir + "/agent"    // the agent itself
-	RunDir     = "/run/sandfarm"        // the agent's own tmpfs
-	SocketPath = RunDir + "/agent.sock" // where it listens; only DialUID may speak to it
-	HomeDir    = "/home/sandbox"        // HOME of user code
+	MountDir   = "/sandfarm"         // the agent's read-only volume
+	BinaryPath = MountDir + "/agent" // the agent itself
+	RunDir     = "/run/sandfarm"     // the agent's own tmpfs
+	SocketPath = "@sandfarm-agent"   // where it listens, a name that user code cannot remove and take; only DialUID may speak to it
+	HomeDir    = "/home/sandbox"     // HOME of user code
 	TmpDir     = "/tmp"
 	DialUID    = 65533 // uid (and gid) of `agent dial`, so that user code cannot dial
 )

@@ -50,13 +50,21 @@ func New(conn io.ReadWriteCloser, _ Options) (*Client, error) {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	c := &Client{session: session}
+	go func() { // no agent of ours opens a stream; what it sent on one would lie in memory unread
+		if stream, err := session.AcceptStream(); err == nil {
+			_ = stream.Close()
+			_ = session.Close()
+		}
+	}()
 	c.http = &http.Client{Transport: &http.Transport{
-		DialContext:         func(context.Context, string, string) (net.Conn, error) { return session.Open() },
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 8,
-		IdleConnTimeout:     time.Minute,
-		WriteBufferSize:     64 << 10,
-		ReadBufferSize:      64 << 10,
+		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
+		DisableCompression: true,
+		// The description of a file is the largest: a path of 4 KiB, escaped.
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    8,
+		IdleConnTimeout:        time.Minute,
+		WriteBufferSize:        64 << 10,
+		ReadBufferSize:         64 << 10,
 	}}
 	return c, nil
 }

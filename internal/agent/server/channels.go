@@ -98,12 +98,8 @@ func (e endpoints) connect(ctx context.Context, port int, quit <-chan struct{}, 
 		case <-time.After(connectPause):
 		}
 	}
-	scheme := "tcp://"
-	if network == "unix" {
-		scheme = "ipc://"
-	}
 	socket := open(ctx)
-	if err := socket.Dial(scheme + address); err != nil {
+	if err := socket.Dial(boundedScheme(network) + "://" + address); err != nil {
 		_ = socket.Close()
 		return nil, fmt.Errorf("connect to kernel: %w", err)
 	}

@@ -39,8 +39,9 @@ type execution struct {
 	stopped chan struct{} // closed by the first stop
 	killed  chan struct{} // closed when it is to end at once
 	kill    sync.Once
-	cancel  bool // canceled at any time, also after an interrupt
-	running bool // its turn in its context has come
+	cancel  bool   // canceled at any time, also after an interrupt
+	running bool   // its turn in its context has come
+	begun   uint64 // when, in ticks since the boot
 }
 
 func newExecution(id string, spec agent.Spec, limit int, now time.Time) *execution {
@@ -83,7 +84,14 @@ func (e *execution) canceled() bool {
 func (e *execution) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.running = true
+	e.running, e.begun = true, bootTicks()
+}
+
+// since is when its turn came, in ticks since the boot; 0 before.
+func (e *execution) since() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.begun
 }
 
 func (e *execution) hasBegun() bool {

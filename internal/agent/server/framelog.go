@@ -15,6 +15,8 @@ const (
 	batchBytes = 1 << 20
 	// forcedBytes is what a log takes over its limit once its execution is being stopped: what may lie in its pipes, and a last word.
 	forcedBytes = 4 << 20
+	// keptFrames bounds the frames themselves: of one byte each they take far more memory than their payload.
+	keptFrames = 1 << 16
 )
 
 // frameLog is the log of one execution: frames from the first unacknowledged one on. A producer blocks while limit bytes are
@@ -47,13 +49,13 @@ func (l *frameLog) notify() {
 func (l *frameLog) append(kind agent.FrameType, payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.bytes > 0 && l.bytes+len(payload) > l.limit && !l.forced && !l.ended {
+	for l.bytes > 0 && (l.bytes+len(payload) > l.limit || len(l.frames) >= keptFrames) && !l.forced && !l.ended {
 		changed := l.changed
 		l.mu.Unlock()
 		<-changed
 		l.mu.Lock()
 	}
-	if l.ended || (l.forced && l.bytes > 0 && l.bytes+len(payload) > l.limit+forcedBytes) {
+	if l.ended || (l.forced && l.bytes > 0 && (l.bytes+len(payload) > l.limit+forcedBytes || len(l.frames) >= 2*keptFrames)) {
 		return
 	}
 	l.add(kind, payload)

@@ -98,9 +98,9 @@ func (s *Server) boot(ctx context.Context, k *kernel) error {
 		close(quit)
 	}()
 	if k.spec.own {
-		err = k.joinOwn(ctx, quit, s.buffers)
+		err = k.joinOwn(ctx, quit, s.buffers, s.reaper)
 	} else {
-		err = k.join(ctx, quit)
+		err = k.join(ctx, quit, s.reaper)
 	}
 	if err != nil {
 		if text := complaint(); text != "" {
@@ -192,7 +192,7 @@ func (k *kernel) collect(output *os.File) func() string {
 }
 
 // joinOwn connects to our own Python kernel once it has said that it is ready.
-func (k *kernel) joinOwn(ctx context.Context, quit <-chan struct{}, buffers *sync.Pool) error {
+func (k *kernel) joinOwn(ctx context.Context, quit <-chan struct{}, buffers *sync.Pool, r *reaper) error {
 	stop := context.AfterFunc(ctx, func() { _ = k.control.conn.Close() })
 	defer stop()
 	first, err := k.control.read()
@@ -202,8 +202,8 @@ func (k *kernel) joinOwn(ctx context.Context, quit <-chan struct{}, buffers *syn
 	if k.shell, err = k.ends.connect(ctx, k.ends.Shell, quit, zmq4.NewDealer); err != nil {
 		return err
 	}
-	k.wg.Go(k.followShell)
-	k.wg.Go(func() { k.followControl(buffers) })
+	k.wg.Go(func() { k.followShell(r) })
+	k.wg.Go(func() { k.followControl(buffers, r) })
 	return nil
 }
 

@@ -108,6 +108,10 @@ func (s *Server) execute(k *kernel, e *execution) agent.Outcome {
 	run.finish()
 	close(ended)
 	<-watched
+	if reason := e.stopReason(); reason == stopTimeout || e.canceled() {
+		killTree(0, e.mark())
+		s.killStrays(e.since())
+	}
 	if answer.Status == "dead" {
 		return k.deathOutcome(e)
 	}
@@ -155,11 +159,12 @@ func (k *kernel) run(meant func(*kernelRun) bool) *kernelRun {
 	return k.current
 }
 
-// followShell hands replies to their execution.
-func (k *kernel) followShell() {
+// followShell hands replies to their execution. A kernel whose channel is broken is killed: no reply would come from it.
+func (k *kernel) followShell(r *reaper) {
 	for {
 		m, err := k.receive(k.shell)
 		if err != nil {
+			k.end(r)
 			return
 		}
 		if m.Header.Type != "execute_reply" {

@@ -3,6 +3,8 @@ package server
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -106,7 +108,25 @@ func (s *Server) hasKernel(python string) bool {
 		return false
 	}
 	<-p.done
-	return p.code() == 0 && os.WriteFile(s.launcherPath(), launcher, 0o600) == nil
+	return p.code() == 0 && putFile(s.launcherPath(), launcher) == nil
+}
+
+// putFile makes a file in a directory that user code may write to: a new one, so never through a link and never into a pipe.
+func putFile(path string, data []byte) error {
+	temp := path + "-" + randomHex()
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // a path of our own
+	if err != nil {
+		return fmt.Errorf("make file: %w", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp)
+		return fmt.Errorf("write file: %w", err)
+	}
+	return nil
 }
 
 // specDirs lists the usual places of kernelspecs.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,9 +15,11 @@ import (
 // acceptPause is the wait after a failed accept, which means that descriptors or memory are short.
 const acceptPause = 50 * time.Millisecond
 
-// ListenAndServe listens on a unix socket and serves every connection of dialUID or root (-1: of anyone) until ctx is done.
+// ListenAndServe listens on a unix socket, an abstract one when its path begins with @, and serves every connection of dialUID or root
+// (-1: of anyone) until ctx is done.
 func (s *Server) ListenAndServe(ctx context.Context, path string, dialUID int) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	file := !strings.HasPrefix(path, "@")
+	if err := os.Remove(path); file && err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove old socket: %w", err)
 	}
 	var config net.ListenConfig
@@ -26,8 +29,10 @@ func (s *Server) ListenAndServe(ctx context.Context, path string, dialUID int) e
 	}
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // who may speak is decided by the peer's uid
-		return fmt.Errorf("open socket to others: %w", err)
+	if file {
+		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // who may speak is decided by the peer's uid
+			return fmt.Errorf("open socket to others: %w", err)
+		}
 	}
 	for {
 		conn, err := listener.Accept()

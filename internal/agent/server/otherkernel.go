@@ -15,7 +15,7 @@ import (
 const askAgain = 200 * time.Millisecond
 
 // join connects to a kernel of any language and waits until it answers and its output reaches us.
-func (k *kernel) join(ctx context.Context, quit <-chan struct{}) error {
+func (k *kernel) join(ctx context.Context, quit <-chan struct{}, r *reaper) error {
 	var err error
 	if k.shell, err = k.ends.connect(ctx, k.ends.Shell, quit, zmq4.NewDealer); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (k *kernel) join(ctx context.Context, quit <-chan struct{}) error {
 	}
 	heard := make(chan struct{})
 	k.wg.Go(func() { k.followIOPub(heard) })
-	k.wg.Go(k.followShell)
+	k.wg.Go(func() { k.followShell(r) })
 	k.wg.Go(k.followManage)
 	for { // each question makes the kernel publish its status
 		m, err := k.codec.request("kernel_info_request", struct{}{}, struct{}{})

@@ -2,7 +2,9 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +15,11 @@ import (
 // maxDisplayBytes bounds one displayed value under agent.MaxFrameBytes.
 const maxDisplayBytes = 48 << 20
 
-// followControl serves our own Python kernel: the pipes of each execution, and what it displays.
-func (k *kernel) followControl(buffers *sync.Pool) {
+// followControl serves our own Python kernel: the pipes of each execution, and what it displays. A kernel that says what
+// ours does not say is killed: the next execution would wait for its pipes in vain.
+func (k *kernel) followControl(buffers *sync.Pool, r *reaper) {
 	defer k.control.close()
+	defer k.end(r)
 	for {
 		m, err := k.control.read()
 		if err != nil {
@@ -23,7 +27,9 @@ func (k *kernel) followControl(buffers *sync.Pool) {
 		}
 		switch m.Op {
 		case "begin":
-			k.takePipes(m, buffers)
+			if k.takePipes(m, buffers) != nil {
+				return
+			}
 		case "display":
 			if run := k.run(func(r *kernelRun) bool { return r.e.id == m.ID }); run != nil {
 				run.display(m.Data)
@@ -35,25 +41,52 @@ func (k *kernel) followControl(buffers *sync.Pool) {
 	}
 }
 
-func (k *kernel) takePipes(m controlMessage, buffers *sync.Pool) {
+// takePipes takes the pipes of an execution.
+func (k *kernel) takePipes(m controlMessage, buffers *sync.Pool) error {
 	out, err, ok := k.control.pipes()
 	if !ok {
-		return
+		return errNoPipes
 	}
+	defer func() { _, _ = unix.Close(out), unix.Close(err) }()
 	run := k.run(func(r *kernelRun) bool { return r.e.id == m.ID })
 	if run == nil {
-		_, _ = unix.Close(out), unix.Close(err)
-		return
+		return nil
 	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	if run.over || run.out != nil {
-		_, _ = unix.Close(out), unix.Close(err)
-		return
+		return nil
 	}
-	run.out = newPump(out, agent.FrameStdout, run.e.log, buffers, nil)
-	run.err = newPump(err, agent.FrameStderr, run.e.log, buffers, nil)
+	first, e := reopenPipe(out)
+	if e != nil {
+		return e
+	}
+	second, e := reopenPipe(err)
+	if e != nil {
+		_ = unix.Close(first)
+		return e
+	}
+	run.out = newPump(first, agent.FrameStdout, run.e.log, buffers, nil)
+	run.err = newPump(second, agent.FrameStderr, run.e.log, buffers, nil)
 	run.begin()
+	return nil
+}
+
+// errNoPipes says that what came with the begin of an execution is not the read ends of two pipes.
+var errNoPipes = errors.New("take pipes: there are none")
+
+// reopenPipe opens the read end of a pipe anew. What the kernel has given may be anything, a device without end among it,
+// and it shares its flags with the giver, who could make a reader block for ever.
+func reopenPipe(fd int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return 0, errNoPipes
+	}
+	own, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open pipe: %w", err)
+	}
+	return own, nil
 }
 
 // display adds a displayed value behind the output before it.

@@ -109,6 +109,17 @@ func (r *reaper) start(argv, env []string, dir string, files []uintptr) (*proces
 	return p, nil
 }
 
+// pids gives the processes that were started here and have not ended.
+func (r *reaper) pids() map[int]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pids := make(map[int]bool, len(r.procs))
+	for pid := range r.procs {
+		pids[pid] = true
+	}
+	return pids
+}
+
 // signal sends to the process's group while the process is there, so never to a number used again.
 func (r *reaper) signal(p *process, sig syscall.Signal) {
 	r.mu.Lock()

@@ -20,6 +20,7 @@ func (s *Server) run(e *execution) {
 		s.runCode(e)
 		return
 	}
+	e.begin()
 	e.finish(s.measured(e, s.runCommands))
 }
 

@@ -50,6 +50,9 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := registerBounded(); err != nil {
+		return nil, err
+	}
 	cfg.Workspace = filepath.Clean(cfg.Workspace)
 	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)

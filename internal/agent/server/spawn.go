@@ -63,6 +63,7 @@ func (s *Server) wait(e *execution, p *spawned) {
 	<-watched
 	if e.isStopped() {
 		killTree(p.pid, e.mark())
+		s.killStrays(e.since())
 	}
 	p.out.finish()
 	p.err.finish()

@@ -20,11 +20,12 @@ const (
 type procInfo struct {
 	pid, parent, group, session int
 	zombie                      bool
+	started                     uint64 // ticks since the boot
 }
 
 // killTree kills the session and group of a leader (0: none), every process whose environment holds mark ("NAME=value"), and all
-// their descendants, and looks again until none is left. What cleared its environment, left the session and was orphaned escapes:
-// that ends with the sandbox.
+// their descendants, and looks again until none is left. What cleared its environment, left the session and was orphaned escapes it:
+// see killStrays.
 func killTree(leader int, mark string) {
 	for range sweepRounds {
 		victims := matching(leader, mark)
@@ -50,19 +51,7 @@ func matching(leader int, mark string) []int {
 			hit[p.pid] = true
 		}
 	}
-	for grown := true; grown; {
-		grown = false
-		for _, p := range all {
-			if !hit[p.pid] && hit[p.parent] && p.pid != self && !p.zombie {
-				hit[p.pid], grown = true, true
-			}
-		}
-	}
-	pids := make([]int, 0, len(hit))
-	for pid := range hit {
-		pids = append(pids, pid)
-	}
-	return pids
+	return withDescendants(all, hit)
 }
 
 // marked reports whether the environment that a process was started with holds the mark.
@@ -112,6 +101,9 @@ func parseStat(pid int, stat string) (procInfo, bool) {
 			return procInfo{}, false
 		}
 		*to = n
+	}
+	if len(fields) > 19 {
+		p.started, _ = strconv.ParseUint(fields[19], 10, 64)
 	}
 	return p, true
 }

@@ -1,0 +1,56 @@
+package client_test
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+)
+
+// What an agent sends on a stream that nobody asked for would stay in the worker's memory.
+func TestAStreamThatTheAgentOpensEndsTheSession(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	c, err := client.New(near, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	config := yamux.DefaultConfig()
+	config.LogOutput = nil
+	config.Logger = discard{}
+	session, err := yamux.Server(far, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	if _, err := session.Open(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the session goes on")
+	}
+}
+
+type discard struct{}
+
+func (discard) Print(...any)          {}
+func (discard) Printf(string, ...any) {}
+func (discard) Println(...any)        {}
+
+func TestHeadersOfAnAnswerAreBounded(t *testing.T) {
+	t.Parallel()
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Entry", strings.Repeat("x", 1<<20))
+	})
+	if _, err := c.Info(t.Context()); err == nil {
+		t.Fatal("a MiB of headers was taken")
+	}
+}
