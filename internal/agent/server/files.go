@@ -58,6 +58,8 @@ func fileError(err error, p string) error {
 		return farm.Wrap(err, farm.CodeInvalid, "%s is a symbolic link that leads nowhere", p)
 	case errors.Is(err, fs.ErrPermission):
 		return farm.Wrap(err, farm.CodeInvalid, "%s is closed by its permissions", p)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // one descriptor a level
+		return farm.Wrap(err, farm.CodeTooLarge, "%s is nested too deeply for this; use a command instead", p)
 	case errors.Is(err, syscall.EISDIR):
 		return farm.Wrap(err, farm.CodeConflict, "%s is a directory", p)
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):

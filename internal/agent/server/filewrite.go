@@ -17,9 +17,14 @@ const stagingTries = 16
 // stage makes something under a new name in the staging directory, which exists only while it is needed. done removes what is left.
 func (s *Server) stage(make func(name string) error) (name string, done func(), err error) {
 	name = path.Join(stagingDir, randomHex())
+	err = fs.ErrNotExist
 	for range stagingTries {
 		if err = s.root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", nil, err
+		}
+		if info, err := s.root.Lstat(stagingDir); err == nil && !info.IsDir() { // the name is ours
+			_ = s.root.Remove(stagingDir)
+			continue
 		}
 		if err = make(name); !errors.Is(err, fs.ErrNotExist) {
 			break

@@ -8,12 +8,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // frame gives the head and body of a ZMTP frame.
@@ -158,5 +160,45 @@ func TestPutFileDoesNotGoThroughWhatIsThere(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// User code may put something else in the place of the staging directory: uploads go on, and nothing is written elsewhere.
+func TestUploadsTakeTheStagingDirectoryBack(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	for name, plant := range map[string]func(path string) error{
+		"link": func(path string) error { return os.Symlink(outside, path) },
+		"file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			work := t.TempDir()
+			s, err := New(Config{Workspace: work, RunDir: t.TempDir(), HomeDir: work, TmpDir: work})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			if err := plant(filepath.Join(work, stagingDir)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.write("f", 0o644, strings.NewReader("x")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(filepath.Join(work, "f")); err != nil || string(got) != "x" {
+				t.Fatalf("%q, %v", got, err)
+			}
+			if left, _ := os.ReadDir(outside); len(left) > 0 {
+				t.Fatalf("written outside: %v", left)
+			}
+		})
+	}
+}
+
+func TestATreeThatIsTooDeepIsTheCallersAffair(t *testing.T) {
+	t.Parallel()
+	if err := fileError(&os.PathError{Op: "openat", Path: "d", Err: unix.EMFILE}, "d"); farm.CodeOf(err) != farm.CodeTooLarge {
+		t.Fatal(err)
 	}
 }
