@@ -79,7 +79,7 @@ func (w *Worker) startPatiently(ctx context.Context, s *farm.Sandbox) (string, e
 		}
 		if stop := sleep(ctx, pause); stop != nil {
 			if farm.CodeOf(stop) == farm.CodeUnavailable { // the time is up
-				return "", farm.Wrap(err, farm.CodeUnavailable, "The container engine does not answer. Try again when it does.")
+				return "", farm.Wrap(err, farm.CodeUnavailable, "The container engine does not answer. Try again in a moment.")
 			}
 			return "", stop
 		}

@@ -58,7 +58,7 @@ func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err erro
 
 	conn, err := e.cli.Dialer()(ctx)
 	if err != nil {
-		return nil, farm.Wrap(err, farm.CodeUnavailable, "the Docker engine at %s does not answer", e.cli.DaemonHost())
+		return nil, e.mute(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() {

@@ -116,8 +116,13 @@ func (e *Engine) coded(ctx context.Context, what string, err error) error {
 		return farm.Wrap(err, farm.CodeConflict, "%s: the engine's state does not allow it", what)
 	case client.IsErrConnectionFailed(err), errors.As(err, &netError), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), cerrdefs.IsUnavailable(err):
-		return farm.Wrap(err, farm.CodeUnavailable, "%s: the Docker engine at %s does not answer", what, e.cli.DaemonHost())
+		return e.mute(fmt.Errorf("%s: %w", what, err))
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}
+}
+
+// mute is the error of an engine that does not answer. Callers of the farm have no use for its address; the log has.
+func (e *Engine) mute(err error) error {
+	return farm.Wrap(fmt.Errorf("%s: %w", e.cli.DaemonHost(), err), farm.CodeUnavailable, "The container engine does not answer. Try again in a moment.")
 }
