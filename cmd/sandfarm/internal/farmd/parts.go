@@ -1,6 +1,7 @@
 package farmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 		if err != nil {
 			return errBadRedisURL
 		}
-		p.Redis = options
+		p.Redis = hasty(options)
 		return nil
 	}
 	if !builtin {
@@ -82,9 +83,19 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 		return fmt.Errorf("start Redis: %w", err)
 	}
 	p.closers = append(p.closers, r.Close)
-	p.Redis = &redis.Options{Network: r.Network(), Addr: r.Addr()}
+	p.Redis = hasty(&redis.Options{Network: r.Network(), Addr: r.Addr()})
 	p.Persistent = r.Persistent()
 	return nil
+}
+
+// hasty bounds what a caller waits for a Redis that hangs: two tries of a few seconds, then 503. The client's own defaults
+// come to a quarter of a minute. What the URL sets stays.
+func hasty(o *redis.Options) *redis.Options {
+	o.DialTimeout = cmp.Or(o.DialTimeout, 2*time.Second)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 3*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 3*time.Second)
+	o.MaxRetries = cmp.Or(o.MaxRetries, 1)
+	return o
 }
 
 func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
