@@ -71,6 +71,7 @@ func TestKernelEnds(t *testing.T) {
 	}{
 		"exception":      {"1/0", 1, "ZeroDivisionError", false},
 		"syntax error":   {"def f(:", 1, "SyntaxError", false},
+		"huge exception": {"raise ValueError('x' * (80 << 20))", 1, "ValueError", false},
 		"exit 3":         {"import sys; sys.exit(3)", 3, "", false},
 		"exit none":      {"import sys; sys.exit()", 0, "", false},
 		"exit text":      {"import sys; sys.exit('bad')", 1, "", false},

@@ -37,6 +37,8 @@ from traitlets import Any, Type  # noqa: E402
 
 BUFFER = 32 << 10
 DELAY = 0.005  # seconds that a line may wait for the next ones
+TELLABLE = 64 << 10  # characters of an error's text, and of each line of its traceback
+TELLABLE_LINES = 200
 PIECE = 1 << 20  # characters encoded at once
 
 
@@ -394,9 +396,17 @@ class Kernel(IPythonKernel):
             finish(here)
             running = None
             current.reset(token)
+        clip(reply)
         reply["sandfarm_exit"] = here.exit_code
         reply["sandfarm_begun"] = True
         return reply
+
+
+def clip(reply):
+    """Keeps the text of an error to what can be told: an exception may carry the whole of somebody's data."""
+    if reply.get("status") == "error":
+        reply["evalue"] = str(reply.get("evalue", ""))[:TELLABLE]
+        reply["traceback"] = [str(line)[:TELLABLE] for line in reply.get("traceback", ())[-TELLABLE_LINES:]]
 
 
 def failure(e, count):
