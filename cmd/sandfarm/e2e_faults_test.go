@@ -1,0 +1,218 @@
+//go:build integration
+
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// outageFor is how long a part is gone. The heartbeats of workers are lost meanwhile; their jobs must not be.
+const outageFor = 4 * time.Second
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	f := newPartedFarm(t)
+	t.Run("RedisHangs", func(t *testing.T) {
+		f.outage(t, func() { f.signal("redis", syscall.SIGSTOP) }, func() { f.signal("redis", syscall.SIGCONT) }, f.noRecords)
+	})
+	t.Run("RedisIsKilled", func(t *testing.T) {
+		f.outage(t, func() { f.kill("redis", syscall.SIGKILL) }, func() { f.startParts("redis") }, f.noRecords)
+	})
+	t.Run("ObjectStoreIsKilled", func(t *testing.T) {
+		f.outage(t, func() { f.kill("minio", syscall.SIGKILL) }, func() { f.startParts("minio") }, f.noObjects)
+	})
+	t.Run("ObjectStoreHangs", func(t *testing.T) {
+		f.outage(t, func() { f.signal("minio", syscall.SIGSTOP) }, func() { f.signal("minio", syscall.SIGCONT) }, nil)
+	})
+	t.Run("EngineIsStopped", func(t *testing.T) {
+		var waiting wire.Created
+		f.outage(t, func() { f.engine.set(true) }, func() { f.engine.set(false) }, func(t *testing.T, box string) {
+			// What is accepted before the farm knows waits for the engine.
+			if r := f.ask("POST", "/v1/sandboxes", `{}`); r.status != http.StatusAccepted || json.Unmarshal(r.body, &waiting) != nil {
+				t.Errorf("create at once: %d %s", r.status, r.detail)
+			}
+			f.noEngine(t, box)
+		})
+		if job, err := f.Wait(t.Context(), waiting.Job.ID); err != nil || job.State != "completed" {
+			t.Errorf("the sandbox that waited for the engine: %v %+v", err, job)
+		}
+	})
+	t.Run("WorkerIsKilledWhileItUploads", f.killedUpload)
+	t.Run("APIIsRestartedUnderAWaitingCaller", f.restartedAPI)
+}
+
+// outage takes a part away while a job runs, and gives it back: the job, its output, its events and its file are whole.
+func (f *partedFarm) outage(t *testing.T, begin, end func(), during func(t *testing.T, box string)) {
+	t.Helper()
+	const lines = 50
+	box := f.sandbox(wire.CreateRequest{}).ID
+	f.run(box, "kept = 41")
+	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: fmt.Sprintf(
+		"import time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\nopen('made.txt', 'w').write('whole')", lines)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t.Context(), t, "the job runs", 20*time.Second, func() bool {
+		now, err := f.Job(t.Context(), job.ID)
+		return err == nil && now.State == "running"
+	})
+	begin()
+	back := time.NewTimer(outageFor)
+	if during != nil {
+		during(t, box)
+	}
+	<-back.C
+	end()
+	f.awaitReady()
+	done, err := f.Wait(t.Context(), job.ID)
+	if err != nil || done.State != "completed" || done.Result == nil || done.Result.Execute == nil {
+		t.Fatalf("after the outage: %v %+v", err, done)
+	}
+	var want, events strings.Builder
+	for n := range lines {
+		fmt.Fprintln(&want, n)
+	}
+	if got := done.Result.Execute.Stdout; got != want.String() {
+		t.Errorf("output is not whole: %q", got)
+	}
+	for event, err := range f.Events(t.Context(), job.ID, "") {
+		var data wire.TextData
+		if err == nil && event.Name == "stdout" {
+			err = json.Unmarshal(event.Data, &data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		events.WriteString(data.Text)
+	}
+	if events.String() != want.String() {
+		t.Errorf("events are not whole: %q", events.String())
+	}
+	if files := done.Result.Execute.Artifacts; len(files) != 1 || string(download(t, files[0].URL)) != "whole" {
+		t.Errorf("artifacts: %+v", files)
+	}
+	if got := f.run(box, "print(kept + 1)").Stdout; got != "42\n" {
+		t.Errorf("the sandbox afterwards: %q", got)
+	}
+	if _, err := f.Close(t.Context(), box); err != nil {
+		t.Error(err)
+	}
+}
+
+// down wants 503 with its code and a time to come again.
+func (f *partedFarm) down(t *testing.T, method, path string, body any) {
+	t.Helper()
+	r := f.ask(method, path, body)
+	if r.status != http.StatusServiceUnavailable || r.code != farm.CodeUnavailable || r.retryAfter == "" {
+		t.Errorf("%s %s: status %d, code %q, Retry-After %q: %s", method, path, r.status, r.code, r.retryAfter, r.detail)
+	}
+	if strings.Contains(r.detail, "127.0.0.1") || strings.Contains(r.detail, ".sock") {
+		t.Errorf("%s %s tells where the part is: %s", method, path, r.detail)
+	}
+}
+
+func (f *partedFarm) unready(t *testing.T) {
+	t.Helper()
+	if r := f.ask("GET", "/readyz", nil); r.status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d: %s", r.status, r.body)
+	}
+	if r := f.ask("GET", "/healthz", nil); r.status != http.StatusOK {
+		t.Errorf("/healthz is %d", r.status)
+	}
+}
+
+func (f *partedFarm) noRecords(t *testing.T, box string) {
+	began := time.Now()
+	f.down(t, "POST", "/v1/sandboxes/"+box+"/execute?wait=5", `{"code":"1"}`)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the answer took %v", took)
+	}
+	f.down(t, "GET", "/v1/sandboxes/"+box, nil)
+	f.unready(t)
+}
+
+func (f *partedFarm) noObjects(t *testing.T, box string) {
+	f.unready(t)
+	f.down(t, "PUT", "/v1/sandboxes/"+box+"/files/large.bin", bytes.NewReader(make([]byte, 5<<20)))
+}
+
+func (f *partedFarm) noEngine(t *testing.T, _ string) {
+	until(t.Context(), t, "the farm knows that its engine is gone", 15*time.Second, func() bool {
+		return f.ask("GET", "/readyz", nil).status == http.StatusServiceUnavailable
+	})
+	until(t.Context(), t, "creations are refused", 5*time.Second, func() bool { // images are remembered for a moment
+		return f.ask("POST", "/v1/sandboxes?wait=0", `{"ttl_seconds":5}`).status == http.StatusServiceUnavailable
+	})
+	f.down(t, "POST", "/v1/sandboxes", `{}`)
+	f.down(t, "POST", "/v1/run", `{"code":"1"}`)
+}
+
+func (f *partedFarm) killedUpload(t *testing.T) {
+	const files = 600
+	box := f.sandbox(wire.CreateRequest{}).ID
+	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: fmt.Sprintf("for n in range(%d): open(f'f{n}', 'w').write(str(n))", files)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t.Context(), t, "some files are stored", 30*time.Second, func() bool {
+		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
+		return err == nil && len(stored) > 30
+	})
+	f.kill("worker", syscall.SIGKILL)
+	if now, err := f.Job(t.Context(), job.ID); err != nil || now.State != "running" {
+		t.Fatalf("the worker was not killed during the upload: %v, state %s", err, now.State)
+	}
+	f.startParts("worker")
+	done, err := f.Wait(t.Context(), job.ID)
+	if err != nil || done.State != "completed" || done.Attempt != 2 {
+		t.Fatalf("after the kill: %v %+v", err, done)
+	}
+	ids := map[string]bool{}
+	for _, a := range done.Result.Execute.Artifacts {
+		ids[a.ID] = true
+	}
+	if len(ids) != files {
+		t.Errorf("%d artifacts, want %d", len(ids), files)
+	}
+	stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
+	if err != nil || len(stored) != files {
+		t.Errorf("%d objects, want %d: %v", len(stored), files, err)
+	}
+}
+
+func (f *partedFarm) restartedAPI(t *testing.T) {
+	box := f.sandbox(wire.CreateRequest{}).ID
+	job, err := f.Execute(t.Context(), box, wire.ExecuteRequest{Code: "import time; time.sleep(3); print('done')"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type end struct {
+		job wire.Job
+		err error
+	}
+	waited := make(chan end, 1)
+	go func() {
+		done, err := f.Wait(t.Context(), job.ID)
+		waited <- end{done, err}
+	}()
+	until(t.Context(), t, "the job runs", 20*time.Second, func() bool {
+		now, err := f.Job(t.Context(), job.ID)
+		return err == nil && now.State == "running"
+	})
+	f.kill("api", syscall.SIGTERM)
+	f.startParts("api")
+	if got := <-waited; got.err != nil || got.job.State != "completed" || got.job.Result.Execute.Stdout != "done\n" {
+		t.Errorf("the waiting caller got %v %+v", got.err, got.job)
+	}
+}

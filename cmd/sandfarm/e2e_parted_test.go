@@ -1,0 +1,249 @@
+//go:build integration
+
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// partedFarm is a farm of single services on a Redis, an object store and an engine that a test can take away.
+type partedFarm struct {
+	*farmProcess
+	commands map[string][]string
+	procs    map[string]*exec.Cmd
+	engine   *gate
+}
+
+func newPartedFarm(t *testing.T) *partedFarm {
+	t.Helper()
+	dir, redis, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
+	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
+	f := &partedFarm{
+		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &tail{}},
+		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
+	}
+	f.env = append(os.Environ(),
+		"SANDFARM_DATA="+dir, "SANDFARM_API_LISTEN="+api, "SANDFARM_REDIS_URL=redis://"+redis,
+		"SANDFARM_S3_ENDPOINT=http://"+s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
+		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
+		"SANDFARM_ENGINE_HOST=unix://"+f.engine.path, "SANDFARM_ENGINE_NAMESPACE="+namespace, "SANDFARM_WORKER_STOP_GRACE=1s")
+	_, port, _ := net.SplitHostPort(redis)
+	f.commands = map[string][]string{
+		"redis":  {"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--save", ""},
+		"minio":  {minioBinary(t), "server", "--quiet", "--address", s3, filepath.Join(dir, "s3")},
+		"worker": {program, "worker"}, "scheduler": {program, "scheduler"}, "api": {program, "api"},
+	}
+	var err error
+	if f.Client, err = client.New(f.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for name := range f.procs {
+			f.kill(name, syscall.SIGKILL)
+		}
+		removeAll(t, "label=sandfarm.namespace="+namespace)
+		if t.Failed() {
+			t.Logf("output of the farm:\n%s", f.out)
+		}
+	})
+	f.startParts("redis", "minio")
+	for _, address := range []string{redis, s3} {
+		until(t.Context(), t, address+" answers", 20*time.Second, func() bool {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
+	}
+	f.startParts("worker", "scheduler", "api")
+	f.awaitReady()
+	return f
+}
+
+// minioBinary is the one that `make test` builds.
+func minioBinary(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("SANDFARM_TEST_MINIO"); path != "" {
+		return path
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(cache, "sandfarm", "bin", "minio")
+}
+
+// removeAll removes the containers and volumes of a filter from the engine.
+func removeAll(t *testing.T, filter string) {
+	t.Helper()
+	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
+		ids, err := exec.Command("docker", append(kind[0], "--filter", filter)...).Output()
+		if err == nil && len(ids) > 0 {
+			err = exec.Command("docker", append(kind[1], strings.Fields(string(ids))...)...).Run()
+		}
+		if err != nil {
+			t.Errorf("clean up: docker %v: %v", kind[1], err)
+		}
+	}
+}
+
+func (f *partedFarm) startParts(names ...string) {
+	f.t.Helper()
+	for _, name := range names {
+		argv := f.commands[name]
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = f.env, f.out, f.out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			f.t.Fatal(err)
+		}
+		f.procs[name] = cmd
+	}
+}
+
+func (f *partedFarm) signal(name string, s syscall.Signal) {
+	f.t.Helper()
+	if err := f.procs[name].Process.Signal(s); err != nil {
+		f.t.Fatalf("signal %s: %v", name, err)
+	}
+}
+
+// kill ends a part and waits for its end.
+func (f *partedFarm) kill(name string, s syscall.Signal) {
+	_ = f.procs[name].Process.Signal(s)
+	_ = f.procs[name].Wait()
+	delete(f.procs, name)
+}
+
+func (f *partedFarm) awaitReady() {
+	f.t.Helper()
+	until(f.t.Context(), f.t, "the farm is ready", 60*time.Second, func() bool { return f.ask("GET", "/readyz", nil).status == http.StatusOK })
+}
+
+// reply is what a caller sees, without the patience of the client.
+type reply struct {
+	status     int
+	code       farm.Code
+	detail     string
+	retryAfter string
+	body       []byte
+}
+
+// ask sends one request. A string is JSON; a reader goes as it is.
+func (f *farmProcess) ask(method, path string, body any) reply {
+	var content io.Reader
+	kind := "application/octet-stream"
+	switch b := body.(type) {
+	case string:
+		content, kind = strings.NewReader(b), "application/json"
+	case io.Reader:
+		content = b
+	}
+	ctx, done := context.WithTimeout(f.t.Context(), 100*time.Second)
+	defer done()
+	request, err := http.NewRequestWithContext(ctx, method, f.url+path, content)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", kind)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return reply{detail: err.Error()}
+	}
+	defer func() { _ = answer.Body.Close() }()
+	r := reply{status: answer.StatusCode, retryAfter: answer.Header.Get("Retry-After")}
+	r.body, _ = io.ReadAll(answer.Body)
+	if strings.HasPrefix(answer.Header.Get("Content-Type"), "application/problem+json") {
+		var p wire.Problem
+		if err := json.Unmarshal(r.body, &p); err != nil {
+			f.t.Fatalf("%s %s: %v", method, path, err)
+		}
+		r.code, r.detail = farm.Code(p.Code), p.Detail
+	}
+	return r
+}
+
+// gate is a way to the engine that can be closed: then nobody answers there, as when the engine is stopped.
+type gate struct {
+	path  string
+	mu    sync.Mutex
+	shut  bool
+	conns map[net.Conn]bool
+}
+
+func newGate(t *testing.T, path string) *gate {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	g := &gate{path: path, conns: map[net.Conn]bool{}}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go g.pass(conn)
+		}
+	}()
+	return g
+}
+
+func (g *gate) pass(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	engine, err := net.Dial("unix", "/var/run/docker.sock")
+	if err != nil {
+		return
+	}
+	defer func() { _ = engine.Close() }()
+	g.mu.Lock()
+	if g.shut {
+		g.mu.Unlock()
+		return
+	}
+	g.conns[conn], g.conns[engine] = true, true
+	g.mu.Unlock()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		_, _ = io.Copy(conn, engine)
+		_ = conn.(*net.UnixConn).CloseWrite()
+	}()
+	_, _ = io.Copy(engine, conn)
+	_ = engine.(*net.UnixConn).CloseWrite()
+	<-back
+	g.mu.Lock()
+	delete(g.conns, conn)
+	delete(g.conns, engine)
+	g.mu.Unlock()
+}
+
+func (g *gate) set(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = shut
+	if shut {
+		for conn := range g.conns {
+			_ = conn.Close()
+		}
+	}
+}
