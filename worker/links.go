@@ -2,11 +2,14 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -44,9 +47,18 @@ func (w *Worker) link(ctx context.Context, sandbox *farm.Sandbox) (*client.Clien
 	}
 }
 
-func (w *Worker) dial(ctx context.Context, sandbox *farm.Sandbox) (*client.Client, error) {
+// connect opens a stream to a container's agent: straight to its socket where the container is near, else through an exec.
+func (w *Worker) connect(ctx context.Context, container string) (io.ReadWriteCloser, error) {
+	conn, err := w.engine.DialNear(ctx, container, agent.SocketPath)
+	if err == nil || !errors.Is(err, engine.ErrFar) {
+		return conn, err
+	}
 	user := fmt.Sprintf("%d:%d", agent.DialUID, agent.DialUID)
-	conn, err := w.engine.Dial(ctx, w.containerOf(sandbox), []string{agent.BinaryPath, "dial"}, user)
+	return w.engine.Dial(ctx, container, []string{agent.BinaryPath, "dial"}, user)
+}
+
+func (w *Worker) dial(ctx context.Context, sandbox *farm.Sandbox) (*client.Client, error) {
+	conn, err := w.connect(ctx, w.containerOf(sandbox))
 	if err != nil {
 		return nil, fmt.Errorf("dial agent: %w", err)
 	}

@@ -48,6 +48,8 @@ func main() {
 		<-stop
 	case "facts":
 		err = json.NewEncoder(os.Stdout).Encode(facts())
+	case "listen": // answers each connection to an abstract socket with the user id of the peer
+		listen("@probe")
 	case "nothing":
 	case "echo":
 		_, err = io.Copy(os.Stdout, os.Stdin)
@@ -206,4 +208,29 @@ func text(err error) string {
 		return unix.ErrnoName(errno)
 	}
 	return err.Error()
+}
+
+// listen tells every peer of a unix socket its user id, and then what it sends.
+func listen(socket string) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		panic(err)
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			panic(err)
+		}
+		raw, err := conn.(*net.UnixConn).SyscallConn()
+		if err != nil {
+			panic(err)
+		}
+		_ = raw.Control(func(fd uintptr) {
+			cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+			if err == nil {
+				fmt.Fprintf(conn, "%d\n", cred.Uid)
+			}
+		})
+		go func() { _, _ = io.Copy(conn, conn) }()
+	}
 }
