@@ -99,6 +99,8 @@ verify: gen ## check that what is made from the code is current, and go.mod tidy
 bench: setup-test build ## the comparisons of docs/benchmarks.md, as a table; ONLY=print,stdout chooses some
 	bin/sandfarm image build python
 	go run ./bench $(if $(ONLY),-only $(ONLY))
+	@[ -n '$(ONLY)' ] || { echo; echo 'Queue hop, from enqueue to handler, in milliseconds:'; \
+	go test -tags integration -run '^$$' -bench Hop -benchtime 40x ./internal/queue | grep '^Benchmark'; }
 
 bench-go: setup-test ## the Go benchmarks; BENCH=regexp and PKG= choose some
 	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u); \

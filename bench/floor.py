@@ -3,6 +3,7 @@
 floor.py boot           prints the seconds from start to the answer of print(1)
 floor.py print N        prints the milliseconds of N print(1), one a line
 floor.py rate N         prints start and end (unix seconds) of N print(1) in a row
+floor.py code CODE      prints the seconds that CODE takes, and the bytes of its output that arrived
 """
 
 import sys
@@ -23,6 +24,17 @@ def call() -> float:
 call()
 if sys.argv[1] == "boot":
     print(time.time() - began)
+elif sys.argv[1] == "code":
+    arrived = 0
+
+    def count(message):
+        global arrived
+        if message["msg_type"] == "stream":
+            arrived += len(message["content"]["text"])
+
+    start = time.time()
+    kernel.execute_interactive(sys.argv[2].encode().decode("unicode_escape"), output_hook=count)
+    print(time.time() - start, arrived)
 else:
     for _ in range(20):
         call()
