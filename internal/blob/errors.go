@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/minio/minio-go/v7"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 

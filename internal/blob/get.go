@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/minio/minio-go/v7"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 

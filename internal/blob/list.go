@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/minio/minio-go/v7"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 

@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"github.com/minio/minio-go/v7"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 

@@ -303,6 +303,7 @@ func (dropPublish) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (dropPublish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
 func (dropPublish) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "publish" {

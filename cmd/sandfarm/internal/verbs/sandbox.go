@@ -156,10 +156,20 @@ func (a *app) showSandbox(s wire.Sandbox) error {
 		idle = span(time.Duration(s.IdleSeconds) * time.Second)
 	}
 	return facts(a.Out, [][2]string{
-		{"id", s.ID}, {"name", s.Name}, {"state", s.State}, {"reason", s.Reason}, {"image", s.Image}, {"network", s.Network},
-		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)}, {"cpus", fmt.Sprint(s.Resources.CPUs)},
-		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)}, {"labels", labelText(s.Labels)},
-		{"created", since(s.CreatedAt, now)}, {"last used", since(s.LastUsedAt, now)}, {"ends", ends(s, now)}, {"idle limit", idle},
+		{"id", s.ID},
+		{"name", s.Name},
+		{"state", s.State},
+		{"reason", s.Reason},
+		{"image", s.Image},
+		{"network", s.Network},
+		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)},
+		{"cpus", fmt.Sprint(s.Resources.CPUs)},
+		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)},
+		{"labels", labelText(s.Labels)},
+		{"created", since(s.CreatedAt, now)},
+		{"last used", since(s.LastUsedAt, now)},
+		{"ends", ends(s, now)},
+		{"idle limit", idle},
 	})
 }
 
