@@ -81,6 +81,6 @@ func (c *Client) Close() error {
 	return c.closed
 }
 
-func unavailable(err error, format string, args ...any) error {
-	return farm.Wrap(err, farm.CodeUnavailable, format, args...)
+func unavailable(err error, message string) error {
+	return farm.Wrap(err, farm.CodeUnavailable, "%s", message)
 }

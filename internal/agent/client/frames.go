@@ -30,7 +30,7 @@ func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, e
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	query := url.Values{"from": {strconv.FormatUint(from, 10)}}
-	res, err := c.do(ctx, http.MethodGet, executionPath(id)+"/frames", query, nil)
+	res, err := c.do(ctx, http.MethodGet, executionPath(id)+"/frames", query, nil) //nolint:bodyclose // Frames.Close closes it
 	if err != nil {
 		cancel()
 		return nil, err

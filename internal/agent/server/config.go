@@ -37,7 +37,7 @@ func (c Config) withDefaults() Config {
 	set(&c.TmpDir, agent.TmpDir)
 	set(&c.Version, "dev")
 	if c.Env == nil {
-		c.Env = os.Environ()
+		c.Env = os.Environ() //nolint:forbidigo // it is what the code of the sandbox gets, not settings
 	}
 	if c.LogBytes == 0 {
 		c.LogBytes = defaultLogBytes

@@ -141,7 +141,7 @@ func (s *Server) startContext(ctx context.Context, contextName, language string)
 	if err != nil {
 		return err
 	}
-	k, _ := s.up(at)
+	k, _ := s.up(at) //nolint:contextcheck // a kernel outlives the request that starts it
 	if k == nil {
 		return nil // a fresh process each time: nothing to start
 	}
@@ -169,7 +169,7 @@ func (s *Server) restartContext(ctx context.Context, contextName string) error {
 		}
 	}
 	for _, at := range list {
-		if k, _ := s.up(at); k != nil {
+		if k, _ := s.up(at); k != nil { //nolint:contextcheck // a kernel outlives the request that starts it
 			errs = append(errs, awaitKernel(ctx, k))
 		}
 	}

@@ -49,9 +49,3 @@ func (l *line) release() {
 	close(l.waiting[0])
 	l.waiting = l.waiting[1:]
 }
-
-func (l *line) busy() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held
-}

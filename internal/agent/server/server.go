@@ -65,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, env: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
 		seed: maphash.MakeSeed(), executions: newRegistry(), kernels: kernels{slots: map[place]*slot{}},
 	}
-	s.life, s.endAll = context.WithCancel(context.Background())
+	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	_ = root.RemoveAll(stagingDir)
 	s.handler = s.routes()
 	return s, nil
