@@ -73,7 +73,7 @@ func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err erro
 		return nil, fmt.Errorf("ask for stream: %w", err)
 	}
 	r := bufio.NewReaderSize(conn, streamBuffer)
-	resp, err := http.ReadResponse(r, req)
+	resp, err := http.ReadResponse(r, req) //nolint:bodyclose // the body is the connection, which the stream or the defer above closes
 	if err != nil {
 		return nil, fmt.Errorf("await stream: %w", err)
 	}

@@ -42,12 +42,12 @@ func denied(name string) bool {
 // argument with an upper bit set, so all of these name what they allow with no upper bit.
 func guarded() []*seccomp.Syscall {
 	rules := []*seccomp.Syscall{
-		allow([]string{"prlimit64"}, equal(0, 0)),                                             // one's own limits,
-		allow([]string{"prlimit64"}, equal(2, 0)),                                             // or only reading
-		allow([]string{"setpriority"}, equal(0, 0), equal(1, 0)),                              // PRIO_PROCESS, oneself
-		allow([]string{"pidfd_send_signal"}, equal(2, 0)),                                     // without a forged origin
-		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, equal(0, 0)), // oneself,
-		allow([]string{"sched_setscheduler"}, equal(1, 0)),                                    // or the usual scheduler: ZeroMQ sets it for each of its threads
+		allow([]string{"prlimit64"}, zero(0)),                                             // one's own limits,
+		allow([]string{"prlimit64"}, zero(2)),                                             // or only reading
+		allow([]string{"setpriority"}, zero(0), zero(1)),                                  // PRIO_PROCESS, oneself
+		allow([]string{"pidfd_send_signal"}, zero(2)),                                     // without a forged origin
+		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, zero(0)), // oneself,
+		allow([]string{"sched_setscheduler"}, zero(1)),                                    // or the usual scheduler: ZeroMQ sets it for each of its threads
 	}
 	// The families of socket but AF_ALG (38) and AF_VSOCK (40).
 	for _, r := range [][2]uint64{{0, 32}, {32, 4}, {36, 2}, {39, 1}, {41, 1}, {42, 2}, {44, 4}, {48, 16}} {
@@ -65,9 +65,9 @@ func allow(names []string, when ...specs.LinuxSeccompArg) *seccomp.Syscall {
 	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: when}}
 }
 
-// equal holds when an argument is a value.
-func equal(index uint, value uint64) specs.LinuxSeccompArg {
-	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
+// zero holds when an argument is 0.
+func zero(index uint) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Op: specs.OpEqualTo}
 }
 
 // within holds when an argument is one of size values from first on; size is a power of two that divides first.
