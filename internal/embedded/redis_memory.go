@@ -28,7 +28,7 @@ func startMemory(ctx context.Context, cfg RedisConfig, addr string) (*Redis, err
 	if err != nil {
 		return nil, fmt.Errorf("listen for Redis: %w", err)
 	}
-	if err := os.Chmod(addr, 0o700); err != nil {
+	if err := os.Chmod(addr, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("restrict Redis socket: %w", err), listener.Close())
 	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))

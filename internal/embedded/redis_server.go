@@ -112,7 +112,7 @@ func (s *server) runChild(ctx context.Context) error {
 	out := newLineLog(ctx, s.cfg.Logger)
 	cmd := exec.Command(s.binary, s.args()...) //nolint:noctx // it ends by stop, in order, not by a context
 	cmd.Dir = s.cfg.Dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} //nolint:forbidigo // handed on to the child, not a setting
 	cmd.Stdout, cmd.Stderr = out, out
 	// A group of its own keeps the terminal's Ctrl-C away from it: the farm ends it last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}

@@ -32,7 +32,7 @@ func ping(ctx context.Context, addr string) error {
 
 // shutdown asks the server to end. One that does closes the connection without a word.
 func shutdown(addr string) error {
-	answer, err := command(context.Background(), addr, "SHUTDOWN")
+	answer, err := command(context.Background(), addr, "SHUTDOWN") //nolint:forbidigo // Close has no context; command bounds itself
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return nil
 	}
