@@ -294,7 +294,8 @@ func inline(inputs []input) ([]wire.InputFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--file: %w", err)
 		}
-		files = append(files, wire.InputFile{Path: in.to, ContentBase64: new(base64.StdEncoding.EncodeToString(content))})
+		encoded := base64.StdEncoding.EncodeToString(content)
+		files = append(files, wire.InputFile{Path: in.to, ContentBase64: &encoded})
 	}
 	return files, nil
 }
