@@ -25,8 +25,13 @@ type benchmark struct {
 
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"print", benchPrint}, {"throughput", benchThroughput}, {"create", benchCreate}, {"upload", benchUpload},
-		{"stdout", benchStdout}, {"memory", benchMemory}, {"history", benchHistory},
+		{"print", benchPrint},
+		{"throughput", benchThroughput},
+		{"create", benchCreate},
+		{"upload", benchUpload},
+		{"stdout", benchStdout},
+		{"memory", benchMemory},
+		{"history", benchHistory},
 	}
 }
 
