@@ -21,6 +21,9 @@ const (
 )
 
 // step matches the classic builder's announcement of a step.
+// colour is how programs colour and move their output: it means nothing in a line of progress.
+var colour = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+
 var step = regexp.MustCompile(`^Step (\d+)/(\d+) :`)
 
 // follow reads the engine's messages about a build, pull or import to their end, and closes the body. The error that a
@@ -66,7 +69,7 @@ func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress))
 			text = m.ID + ": " + text
 		}
 	}
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(colour.ReplaceAllString(text, ""), "\n") {
 		line = strings.ToValidUTF8(strings.TrimSpace(line[strings.LastIndex(strings.TrimRight(line, "\r"), "\r")+1:]), "�")
 		if line == "" {
 			continue

@@ -56,7 +56,7 @@ func TestStreamTakesFramesApart(t *testing.T) {
 
 func TestFollowTellsStepsAndFailure(t *testing.T) {
 	t.Parallel()
-	body := `{"stream":"Step 1/4 : FROM base\n"}{"stream":"Step 2/4 : RUN false\n"}{"stream":"first\nsecond\n"}` +
+	body := `{"stream":"Step 1/4 : FROM base\n"}{"stream":"Step 2/4 : RUN false\n"}{"stream":"first\n\u001b[91m\u001b[0m\n\u001b[91msecond\u001b[0m\n"}` +
 		`{"errorDetail":{"code":1,"message":"The command returned a non-zero code: 1"},"error":"The command returned a non-zero code: 1"}`
 	var told []farm.Progress
 	err := follow(io.NopCloser(strings.NewReader(body)), nil, func(p farm.Progress) { told = append(told, p) })
