@@ -20,10 +20,10 @@ const (
 	progressMax = 300     // of one line are told as progress
 )
 
-// step matches the classic builder's announcement of a step.
 // colour is how programs colour and move their output: it means nothing in a line of progress.
 var colour = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
+// step matches the classic builder's announcement of a step.
 var step = regexp.MustCompile(`^Step (\d+)/(\d+) :`)
 
 // follow reads the engine's messages about a build, pull or import to their end, and closes the body. The error that a
