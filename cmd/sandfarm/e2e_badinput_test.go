@@ -151,7 +151,7 @@ func (f *farmProcess) badCode(t *testing.T) {
 		{"import os; os._exit(3)", "completed", farm.ErrorKernelDied, 3, 0, true},
 		{"import os; os.kill(os.getpid(), 9)", "completed", farm.ErrorKernelDied, 137, 0, true},
 		{"import ctypes; ctypes.string_at(0)", "completed", farm.ErrorKernelDied, 139, 0, true},
-		{"import os; os.kill(-1, 9)", "completed", "", 0, 0, false},
+		{"import os, subprocess; subprocess.Popen(['sleep', '60']); os.kill(-1, 9)", "completed", "", 0, 0, false},
 		{"import sys; sys.exit(7)", "completed", "", 7, 0, false},
 		{"input()", "completed", "StdinNotImplementedError", 1, 0, false},
 		{"import sys; sys.stdin.read()", "completed", "", 0, 0, false},
