@@ -109,5 +109,5 @@ bench-go: setup-test ## the Go benchmarks; BENCH=regexp and PKG= choose some
 
 clean: ## remove what was built here, and everything of ours from the Docker engine; data in .sandfarm stays
 	@if [ -x bin/sandfarm ] || $(MAKE) --no-print-directory build; then bin/sandfarm down; fi
-	@! command -v docker >/dev/null 2>&1 || docker image ls -q --no-trunc 'sandfarm/*' | sort -u | xargs -r docker image rm -f >/dev/null
+	@! command -v docker >/dev/null 2>&1 || docker image ls --format '{{.Repository}}:{{.Tag}}' 'sandfarm/*' | sort -r | xargs -r docker image rm >/dev/null
 	rm -rf bin internal/agent/binary/bin/agent-linux-*
