@@ -50,11 +50,11 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if len(images) == 0 {
 		return farm.Errorf(farm.CodeUnavailable, "the engine offers no sandbox image: run `sandfarm image build python`")
 	}
-	info, err := w.engine.Info(ctx)
+	arch, err := w.engine.Arch(ctx)
 	if err != nil {
 		return fmt.Errorf("ask the engine: %w", err)
 	}
-	binary, version, err := w.deps.Agent(info.Arch)
+	binary, version, err := w.deps.Agent(arch)
 	if err != nil {
 		return fmt.Errorf("find the agent: %w", err)
 	}

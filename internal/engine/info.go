@@ -62,6 +62,12 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
+// Arch is the engine's processor as Go names it, such as "amd64". It tries nothing, unlike Info.
+func (e *Engine) Arch(ctx context.Context) (string, error) {
+	got, err := e.systemInfo(ctx)
+	return goArch(got.Architecture), err
+}
+
 // CheckRuntime is nil when the engine has the configured runtime. A worker asks before it serves: a sandbox must never
 // run with less isolation than was set.
 func (e *Engine) CheckRuntime(ctx context.Context) error {
