@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -33,6 +34,29 @@ func addServer(root *cobra.Command, streams verbs.Streams) {
 
 type loader func() (*farmd.Settings, error)
 
+// run makes a command's work out of one that needs the settings.
+func (load loader) run(work func(cmd *cobra.Command, args []string, s *farmd.Settings) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := load()
+		if err != nil {
+			return err
+		}
+		return work(cmd, args, s)
+	}
+}
+
+// withEngine is run for work that needs the engine as well.
+func (load loader) withEngine(work func(cmd *cobra.Command, args []string, s *farmd.Settings, e *engine.Engine) error) func(*cobra.Command, []string) error {
+	return load.run(func(cmd *cobra.Command, args []string, s *farmd.Settings) error {
+		e, err := farmd.OpenEngine(s, farmd.Logger(s))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = e.Close() }()
+		return work(cmd, args, s, e)
+	})
+}
+
 func upCommand(load loader, streams verbs.Streams) *cobra.Command {
 	var down bool
 	c := &cobra.Command{
@@ -45,16 +69,12 @@ The first start builds the sandbox image, which takes a few minutes. Ctrl-C stop
 are there again at the next start. "sandfarm down" removes what is left in the engine.`,
 		Example: "  sandfarm up\n  SANDFARM_DATA=/var/lib/sandfarm sandfarm up --config sandfarm.toml",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
+		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			if err := farmd.Up(cmd.Context(), s, versionText(), streams.Err); err != nil || !down {
 				return err
 			}
 			return farmd.Down(context.WithoutCancel(cmd.Context()), s, streams.Err)
-		},
+		}),
 	}
 	c.Flags().BoolVar(&down, "down", false, "on stop, also remove the sandboxes and volumes of this farm from the engine")
 	return c
@@ -66,13 +86,9 @@ func downCommand(load loader, streams verbs.Streams) *cobra.Command {
 		Short: "Remove the sandboxes and volumes of a stopped farm from the engine",
 		Long:  "Removes every sandbox and volume of the data directory's farm from the Docker engine. The farm must be stopped. Images, records and artifacts stay.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
+		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			return farmd.Down(cmd.Context(), s, streams.Err)
-		},
+		}),
 	}
 }
 
@@ -87,11 +103,7 @@ func serviceCommand(name string, load loader) *cobra.Command {
 		Short: short,
 		Long:  short + ".\n\nIt needs a Redis (SANDFARM_REDIS_URL) and an S3 service (SANDFARM_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY) that the\nother services use as well. Any number may run.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
+		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			switch name {
 			case "api":
 				return farmd.RunAPI(cmd.Context(), s, versionText())
@@ -100,7 +112,7 @@ func serviceCommand(name string, load loader) *cobra.Command {
 			default:
 				return farmd.RunScheduler(cmd.Context(), s)
 			}
-		},
+		}),
 	}
 }
 
@@ -108,18 +120,13 @@ func serviceCommand(name string, load loader) *cobra.Command {
 var errUnhealthy = errors.New("there are problems; see above what to do about each")
 
 func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Look at everything a farm needs, and say what to do about each problem",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
+		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			findings := farmd.Doctor(cmd.Context(), s)
-			if asJSON || cmd.Flag("json") != nil && cmd.Flag("json").Value.String() == "true" {
+			if cmd.Flag("json") != nil && cmd.Flag("json").Value.String() == "true" {
 				out := json.NewEncoder(streams.Out)
 				out.SetIndent("", "  ")
 				if err := out.Encode(findings); err != nil {
@@ -134,9 +141,8 @@ func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 	}
-	return c
 }
 
 func printFindings(streams verbs.Streams, findings []farmd.Finding) {
@@ -158,20 +164,11 @@ func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
 		Long:    "Builds a sandbox image in the engine, and the base that it stands on: from a registry where one answers, else with\ndebootstrap. An image that is there is kept.",
 		Example: "  sandfarm image build python",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: load.withEngine(func(cmd *cobra.Command, args []string, s *farmd.Settings, e *engine.Engine) error {
 			name := "python"
 			if len(args) == 1 {
 				name = args[0]
 			}
-			s, err := load()
-			if err != nil {
-				return err
-			}
-			e, err := farmd.OpenEngine(s, farmd.Logger(s))
-			if err != nil {
-				return err
-			}
-			defer func() { _ = e.Close() }()
 			ref, err := farmd.BuildImage(cmd.Context(), s, e, name, farmd.Logger(s), func(p farm.Progress) {
 				_, _ = fmt.Fprintln(streams.Err, "  "+p.Message)
 			})
@@ -180,21 +177,12 @@ func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
 			}
 			_, _ = fmt.Fprintln(streams.Out, ref)
 			return nil
-		},
+		}),
 	}, &cobra.Command{
 		Use:   "ls",
 		Short: "List the sandbox images that the engine has",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
-			e, err := farmd.OpenEngine(s, farmd.Logger(s))
-			if err != nil {
-				return err
-			}
-			defer func() { _ = e.Close() }()
+		RunE: load.withEngine(func(cmd *cobra.Command, _ []string, _ *farmd.Settings, e *engine.Engine) error {
 			list, err := e.Images(cmd.Context())
 			if err != nil {
 				return err
@@ -205,7 +193,7 @@ func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
 				_, _ = fmt.Fprintf(t, "%s\t%s\t%d MiB\t%v\t%s\n", i.Name, i.Ref, i.Size>>20, i.Languages, i.CreatedAt.Format("2006-01-02 15:04"))
 			}
 			return t.Flush()
-		},
+		}),
 	})
 	return c
 }
@@ -226,11 +214,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use: "callback-secret [TENANT]", Short: "Print the key with which a tenant's callbacks are signed (tenant default without a name)", Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := load()
-			if err != nil {
-				return err
-			}
+		RunE: load.run(func(_ *cobra.Command, args []string, s *farmd.Settings) error {
 			tenant := "default"
 			if len(args) == 1 {
 				tenant = args[0]
@@ -241,7 +225,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			}
 			_, err = fmt.Fprintln(streams.Out, secret)
 			return err
-		},
+		}),
 	}, &cobra.Command{
 		Use: "check", Short: "Check the settings and report every problem", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
