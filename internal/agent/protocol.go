@@ -17,12 +17,17 @@ const (
 	SocketPath = "@sandfarm-agent"   // where it listens, a name that user code cannot remove and take; only DialUID may speak to it
 	HomeDir    = "/home/sandbox"     // HOME of user code
 	TmpDir     = "/tmp"
-	DialUID    = 65533 // uid (and gid) of `agent dial`, so that user code cannot dial
+	UVPath     = MountDir + "/uv"       // the installer, where the worker could bring it
+	PackageDir = HomeDir + "/.packages" // where installed Python packages are; on PYTHONPATH of all user code
+	IndexAddr  = "127.0.0.1:3141"       // where the agent listens for installers under `init --index`: it carries each connection to a worker
+	PipPath    = "/pypi/simple/"        // the Python index behind IndexAddr
+	NpmPath    = "/npm/"                // the npm registry behind IndexAddr
+	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
 )
 
 // Spec is one execution. It is keyed by its job's id: starting the same id again changes nothing.
 type Spec struct {
-	Kind            farm.JobKind      `json:"kind"` // farm.KindExecute or farm.KindCommand
+	Kind            farm.JobKind      `json:"kind"` // farm.KindExecute, farm.KindCommand or farm.KindInstall
 	Code            string            `json:"code,omitempty"`
 	Language        string            `json:"language,omitempty"`
 	Context         string            `json:"context,omitempty"`
@@ -35,6 +40,21 @@ type Spec struct {
 	Grace           time.Duration     `json:"grace"`          // after an interrupt, before a kill; 0: 2 s
 	MaxFiles        int               `json:"max_files"`      // changed files reported at most
 	MaxFileBytes    int64             `json:"max_file_bytes"` // larger ones are counted as skipped
+	Install         *Install          `json:"install,omitempty"`
+}
+
+// Install is what an execution of farm.KindInstall does: it installs Packages, or finds out by itself what Code needs. The
+// installer's own output comes as frames, its findings in Outcome.Install.
+type Install struct {
+	Manager  string   `json:"manager"`            // farm.ManagerPip or farm.ManagerNpm
+	Packages []string `json:"packages,omitempty"` // requirements, checked by the API and checked again
+
+	// Auto installs what Code imports and neither the image nor the workspace has, and what the workspace's
+	// requirements.txt lists.
+	Auto bool     `json:"auto,omitempty"`
+	Code string   `json:"code,omitempty"`
+	Only []string `json:"only,omitempty"` // normalised names that Auto may install; empty: every one
+	Deny []string `json:"deny,omitempty"` // normalised names that Auto never installs
 }
 
 // FrameType says what a frame carries.
@@ -86,6 +106,9 @@ type Outcome struct {
 	Files          []ChangedFile   `json:"files,omitempty"`   // created or changed in the workspace, regular files only
 	Skipped        int             `json:"skipped,omitempty"` // changed files over the caps
 	RunMS          float64         `json:"run_ms"`
+
+	Install []farm.PackageOutcome `json:"install,omitempty"` // of an install, in the order of the request
+	Notes   []string              `json:"notes,omitempty"`   // of an install: what the caller should know, a sentence each
 }
 
 // ChangedFile is a regular file of the workspace that an execution created or changed. Path is relative to the workspace.

@@ -18,6 +18,7 @@ const (
 	KindRestart   JobKind = "restart"
 	KindHibernate JobKind = "hibernate"
 	KindResume    JobKind = "resume"
+	KindPackages  JobKind = "packages" // looks up what is installed; always hidden
 )
 
 // Ref names a record: ids are unique, but every key also holds the tenant, so a foreign id finds nothing.
@@ -74,7 +75,8 @@ type Request struct {
 	Execute *ExecuteRequest `json:"execute,omitempty"` // execute, run
 	Command *CommandRequest `json:"command,omitempty"`
 	File    *FileRequest    `json:"file,omitempty"`
-	Files   []InputFile     `json:"files,omitempty"` // run
+	Install *InstallRequest `json:"install,omitempty"` // install; create and run: before anything else
+	Files   []InputFile     `json:"files,omitempty"`   // run
 	Close   *CloseRequest   `json:"close,omitempty"`
 	Context string          `json:"context,omitempty"` // interrupt, restart: one context; empty: all
 }

@@ -8,6 +8,9 @@ type Result struct {
 	Execute *ExecuteResult `json:"execute,omitempty"`
 	Command *CommandResult `json:"command,omitempty"`
 	File    *FileResult    `json:"file,omitempty"`
+	Install *InstallResult `json:"install,omitempty"` // install, and create with packages
+
+	Packages []Package `json:"packages,omitempty"` // what is installed, of a lookup
 
 	Artifacts        []Artifact `json:"artifacts,omitempty"`
 	ArtifactsSkipped int        `json:"artifacts_skipped,omitempty"` // files over the caps; they stay in the workspace
@@ -25,6 +28,8 @@ type ExecuteResult struct {
 	ExecutionCount int          `json:"execution_count"`
 	Restarted      bool         `json:"restarted,omitempty"` // the kernel is a new one: variables are gone
 	FreshProcess   bool         `json:"fresh_process,omitempty"`
+
+	Installed []PackageOutcome `json:"installed,omitempty"` // packages that were installed for the code
 }
 
 // Truncated says which streams were cut to head and tail; the whole is an artifact then.

@@ -1,0 +1,65 @@
+package farm
+
+import (
+	"regexp"
+	"strings"
+)
+
+// The package managers.
+const (
+	ManagerPip = "pip" // Python packages, whatever program installs them
+	ManagerNpm = "npm"
+)
+
+// InstallRequest installs packages. They have been checked at the edge.
+type InstallRequest struct {
+	Manager  string   `json:"manager"`
+	Packages []string `json:"packages"` // as asked for, such as "numpy" or "pandas>=2"
+}
+
+// InstallResult is the outcome of an install: one entry for each package asked for, in that order.
+type InstallResult struct {
+	Packages  []PackageOutcome `json:"packages"`
+	Stdout    string           `json:"stdout"`
+	Stderr    string           `json:"stderr"`
+	Truncated Truncated        `json:"truncated"`
+}
+
+// PackageStatus says how it stands with a package.
+type PackageStatus string
+
+// The statuses of the contract.
+const (
+	PackageInstalling PackageStatus = "installing" // a job that is not finished installs it
+	PackageInstalled  PackageStatus = "installed"  // it is there, whoever brought it
+	PackageFailed     PackageStatus = "failed"     // its last install did not succeed
+	PackageNotFound   PackageStatus = "not_found"  // it is not there, and nobody asked for it
+)
+
+// PackageOutcome is what became of one package that was asked for.
+type PackageOutcome struct {
+	Name      string        `json:"name"`      // normalised, see NormalPackage
+	Requested string        `json:"requested"` // as it was asked for; of an automatic install what the code imports
+	Version   string        `json:"version,omitempty"`
+	Status    PackageStatus `json:"status"`            // installed or failed
+	Message   string        `json:"message,omitempty"` // why it failed, or what the caller should know, in a sentence
+	Why       string        `json:"why,omitempty"`     // of an automatic install: what asked for it, in a few words
+}
+
+// Package is a package that is in a sandbox.
+type Package struct {
+	Name    string `json:"name"` // normalised, see NormalPackage
+	Version string `json:"version"`
+	Manager string `json:"manager"`
+}
+
+// separators are the runs of characters that PEP 503 takes for one.
+var separators = regexp.MustCompile(`[-_.]+`)
+
+// NormalPackage gives the form of a package's name under which names are compared: PEP 503 for pip; npm has one spelling.
+func NormalPackage(manager, name string) string {
+	if manager == ManagerNpm {
+		return name
+	}
+	return strings.ToLower(separators.ReplaceAllString(name, "-"))
+}
