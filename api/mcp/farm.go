@@ -1,0 +1,47 @@
+package mcp
+
+import (
+	"context"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// Farm is what the tools work with: the verbs of /v1 for one caller. The server's own implementation calls api/service, the
+// stdio bridge's the REST API. Errors carry the farm's codes and the sentence that /v1 would answer with. A wait of zero is
+// none; a call that waits gives what is there when the time is up.
+type Farm interface {
+	CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error)
+	Sandboxes(ctx context.Context) ([]wire.Sandbox, error) // those that are not over, newest first
+	CloseSandbox(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
+
+	Execute(ctx context.Context, sandboxID string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error)
+	Command(ctx context.Context, sandboxID string, r wire.CommandRequest, wait time.Duration) (wire.Job, error)
+	Install(ctx context.Context, sandboxID string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error)
+	Restart(ctx context.Context, sandboxID, kernel string, wait time.Duration) (wire.Job, error)
+	Package(ctx context.Context, sandboxID, name string) (wire.Package, error)
+
+	Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
+	Cancel(ctx context.Context, id string) (wire.Job, error)
+	Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] // from the first to the final state
+
+	Files(ctx context.Context, sandboxID, path string, recursive bool) ([]wire.FileEntry, error)
+	WriteFile(ctx context.Context, sandboxID, path string, content io.Reader, size int64) (wire.FileEntry, error)
+	ReadFile(ctx context.Context, sandboxID, path string, limit int64) (File, error)
+	LinkFile(ctx context.Context, sandboxID, path string) (url string, err error)
+	Artifact(ctx context.Context, id string, limit int64) (Artifact, error)
+}
+
+// File is a file of a workspace. Content is nil when it is longer than the reader's limit.
+type File struct {
+	Entry   wire.FileEntry
+	Content []byte
+}
+
+// Artifact is an artifact with a fresh link. Content is nil when it is longer than the reader's limit.
+type Artifact struct {
+	wire.Artifact
+	Content []byte
+}
