@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 )
@@ -22,8 +23,9 @@ type ArtifactFilter struct {
 // Content is a download. Whoever asked for it closes it.
 type Content struct {
 	io.ReadCloser
-	Name string // under which the farm offers it; a hint from outside: not checked for what a file may be called here
-	Size int64  // bytes to come; negative: not known
+	Name       string    // under which the farm offers it; a hint from outside: not checked for what a file may be called here
+	Size       int64     // bytes to come; negative: not known
+	ModifiedAt time.Time // of a file of a workspace; zero: not known
 }
 
 // Artifacts walks the artifacts of the key's tenant, newest first.

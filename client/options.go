@@ -3,6 +3,8 @@ package client
 import (
 	"math"
 	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // CallOption changes one request that starts work.
@@ -17,6 +19,11 @@ func WithWait(d time.Duration) CallOption {
 // WithIdempotencyKey sends a key of your own (at most 255 visible ASCII characters): repeating the request with the same
 // key and body, from another process too, gives the same job.
 func WithIdempotencyKey(key string) CallOption { return func(in *call) { in.key = key } }
+
+// WithKernel makes [Client.Interrupt] and [Client.Restart] touch one kernel, named by its context, instead of all.
+func WithKernel(name string) CallOption {
+	return func(in *call) { in.body = wire.ControlRequest{Context: name} }
+}
 
 func (in call) with(opts []CallOption) call {
 	for _, opt := range opts {

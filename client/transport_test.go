@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -196,6 +197,27 @@ func TestListsAreWalkedPageByPage(t *testing.T) {
 		got = append(got, job.ID)
 	}
 	if diff := cmp.Diff([]string{"job_1", "job_2", "job_3"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRestartOfOneKernelNamesIt(t *testing.T) {
+	t.Parallel()
+	var bodies []string
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		bodies = append(bodies, string(body))
+		reply(t, w, http.StatusAccepted, wire.Job{ID: "job_1"})
+	}))
+	for _, opts := range [][]client.CallOption{{client.WithKernel("b")}, nil} {
+		if _, err := c.Restart(t.Context(), "sbx_1", opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{`{"context":"b"}`, ""}, bodies); diff != "" {
 		t.Error(diff)
 	}
 }
