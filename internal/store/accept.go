@@ -19,6 +19,7 @@ type Accept struct {
 	Request     *farm.Request //
 	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step
 	Idempotency *Idempotency  // nil: none
+	Packages    []string      // names that the job installs, as farm.NormalPackage has them; see PackageJobs
 }
 
 // Idempotency makes a call that comes again find what the first one made.
@@ -122,12 +123,16 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) ([]any, error) {
 	if request.Close != nil {
 		expired, reason = request.Close.Expired, request.Close.Reason
 	}
-	return []any{
+	args := []any{
 		job.ID, string(job.Kind), job.SandboxID, flag(a.Sandbox != nil), flag(job.Inline), flag(job.Hidden),
 		flag(job.CallbackURL != ""), flag(request.Command != nil && request.Command.Background), micros(job.CreatedAt), doc, body,
 		idem, fingerprint, s.limits.IdempotencySeconds, s.limits.MaxWaiting, s.limits.MaxQueued,
 		boxDoc, expires, idle, flag(expired), reason, need(job), job.Queue, job.TimeoutSeconds,
-	}, nil
+	}
+	for _, name := range a.Packages {
+		args = append(args, name)
+	}
+	return args, nil
 }
 
 // need says what a job asks of its sandbox's state.

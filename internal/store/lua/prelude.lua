@@ -65,6 +65,7 @@ local function setBox(box, state, closedTTL, retention)
     call('ZREM', P .. 'openboxes', box)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
+    call('EXPIRE', key('pkg', box), closedTTL)
   end
   due(box)
 end

@@ -22,6 +22,8 @@ func Run(t *testing.T, factory Factory) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, Factory){
 		"AcceptKeepsEverything":        acceptKeepsEverything,
+		"PackagesNameTheirLastJob":     packagesNameTheirLastJob,
+		"PackagesAreBounded":           packagesAreBounded,
 		"AcceptAgainIsTheSame":         acceptAgainIsTheSame,
 		"AcceptBySandboxState":         acceptBySandboxState,
 		"CloseTwiceIsOneJob":           closeTwiceIsOneJob,

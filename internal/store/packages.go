@@ -1,0 +1,28 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// PackageJobs says which job was the last to install a package in a sandbox: by the names of Accept.Packages. Names nobody
+// installed are left out; no names at all mean every one.
+func (s *Store) PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error) {
+	key := s.key(sandbox.Tenant, "pkg", sandbox.ID)
+	if len(names) == 0 {
+		all, err := s.rdb.HGetAll(ctx, key).Result()
+		return all, wrap("list packages", err)
+	}
+	values, err := s.rdb.HMGet(ctx, key, names...).Result()
+	if err != nil {
+		return nil, wrap("find packages", err)
+	}
+	found := make(map[string]string, len(names))
+	for i, value := range values {
+		if job, ok := value.(string); ok {
+			found[names[i]] = job
+		}
+	}
+	return found, nil
+}
