@@ -1,0 +1,115 @@
+package index
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Where packages come from when nothing is set.
+const (
+	DefaultPyPIURL  = "https://pypi.org/simple/"
+	DefaultFilesURL = "https://files.pythonhosted.org/"
+	DefaultNpmURL   = "https://registry.npmjs.org/"
+)
+
+// Config holds the settings of an Index. The zero value is the public indexes without a cache.
+type Config struct {
+	PyPIURL   string        `toml:"pypi_url" default:"https://pypi.org/simple/" doc:"Python package index that sandboxes and image builds install from: its simple index."`
+	FilesURL  string        `toml:"files_url" default:"https://files.pythonhosted.org/" doc:"Where the index's links may lead beside its own host. Several addresses are separated by commas."`
+	NpmURL    string        `toml:"npm_url" default:"https://registry.npmjs.org/" doc:"npm registry that sandboxes and image builds install from."`
+	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Room for packages in the object store, in MiB. The oldest go first."`
+	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is believed before the index is asked again."`
+	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may stand still in an answer."`
+	MaxFileMB int           `toml:"max_file_mb" default:"8192" min:"1" doc:"Largest file that is fetched, in MiB."`
+
+	Cache  Cache            `toml:"-"` // nil: nothing is kept
+	Client *http.Client     `toml:"-"` // nil: one with the host's trust store and proxy settings
+	Logger *slog.Logger     `toml:"-"` // nil: nothing is logged
+	Now    func() time.Time `toml:"-"` // nil: time.Now
+	Dir    string           `toml:"-"` // where files lie while they arrive; empty: os.TempDir
+}
+
+func (c Config) withDefaults() Config {
+	c.PyPIURL = cmp.Or(c.PyPIURL, DefaultPyPIURL)
+	c.FilesURL = cmp.Or(c.FilesURL, DefaultFilesURL)
+	c.NpmURL = cmp.Or(c.NpmURL, DefaultNpmURL)
+	c.CacheMB = cmp.Or(c.CacheMB, 20480)
+	c.PageAge = cmp.Or(c.PageAge, 10*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.MaxFileMB = cmp.Or(c.MaxFileMB, 8192)
+	c.Dir = cmp.Or(c.Dir, os.TempDir())
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+// Validate reports every problem of the settings. Zero fields count as their defaults.
+func (c Config) Validate() error { return c.withDefaults().validate() }
+
+func (c Config) validate() error {
+	var errs []error
+	for _, a := range []struct{ name, value string }{{"pypi_url", c.PyPIURL}, {"npm_url", c.NpmURL}} {
+		if _, err := base(a.value); err != nil {
+			errs = append(errs, fmt.Errorf("index.%s: %w", a.name, err))
+		}
+	}
+	if _, err := bases(c.FilesURL); err != nil {
+		errs = append(errs, fmt.Errorf("index.files_url: %w", err))
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"cache_mb", c.CacheMB}, {"max_file_mb", c.MaxFileMB}} {
+		if n.value < 1 {
+			errs = append(errs, fmt.Errorf("index.%s is %d; it is at least 1", n.name, n.value))
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"page_age", c.PageAge}, {"timeout", c.Timeout}} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("index.%s is %s; it is above 0", d.name, d.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// base parses an address that others are resolved against. Its text is not in the error: it may hold a password.
+func base(address string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(address), "/") + "/")
+	if err != nil {
+		return nil, errors.New("it is no URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, fmt.Errorf("%q is no http address", u.Redacted())
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%q has a query or a fragment", u.Redacted())
+	}
+	return u, nil
+}
+
+// bases parses addresses that are separated by commas.
+func bases(addresses string) ([]*url.URL, error) {
+	var list []*url.URL
+	for address := range strings.SplitSeq(addresses, ",") {
+		u, err := base(address)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}
