@@ -49,7 +49,7 @@ func Add(root *cobra.Command, streams Streams) {
 	flags.BoolVar(&a.json, "json", false, "print the farm's own JSON instead of text")
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"})
 	asGroup(root)
-	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.files()} {
+	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.files(), a.packages()} {
 		c.GroupID = groupRun
 		root.AddCommand(c)
 	}

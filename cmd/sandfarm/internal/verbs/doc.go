@@ -1,4 +1,4 @@
-// Package verbs holds the commands of the program that speak to a farm: run, sandbox, files, job, artifact, images,
+// Package verbs holds the commands of the program that speak to a farm: run, sandbox, files, packages, job, artifact, images,
 // workers and queues. They use the public client and nothing else of the farm, so whatever they can do, a program of
 // yours can do as well.
 //

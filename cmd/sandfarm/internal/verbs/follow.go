@@ -21,10 +21,13 @@ const (
 // follower prints what a job does while it does it, and remembers how much of each stream it has printed.
 type follower struct {
 	*app
-	c       *client.Client
-	results bool // print the text of results too
-	quiet   bool // print nothing
-	printed map[string]int64
+	c        *client.Client
+	results  bool   // print the text of results too
+	quiet    bool   // print nothing
+	aside    bool   // print output on stderr: it is not what was asked for
+	progress bool   // print on stderr how far it is
+	said     string // the last progress
+	printed  map[string]int64
 }
 
 func (a *app) follower(c *client.Client, results bool) *follower {
@@ -104,12 +107,28 @@ func (f *follower) show(ctx context.Context, event wire.Event) error {
 			return fmt.Errorf("read an event: %w", err)
 		}
 		return f.display(ctx, data)
+	case "progress":
+		var data wire.ProgressData
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("read an event: %w", err)
+		}
+		f.far(data)
 	}
 	return nil
 }
 
+// far tells how far the job is, each thing once.
+func (f *follower) far(data wire.ProgressData) {
+	text := strings.TrimSpace(printable(data.Message))
+	if !f.progress || text == "" || text == f.said {
+		return
+	}
+	f.said = text
+	fmt.Fprintln(f.Err, "sandfarm: "+text)
+}
+
 func (f *follower) writer(name string) io.Writer {
-	if name == "stderr" {
+	if name == "stderr" || f.aside {
 		return f.Err
 	}
 	return f.Out

@@ -108,6 +108,11 @@ func (a *app) showJob(j wire.Job) error {
 			for _, one := range r.Command.Results {
 				outputs = append(outputs, [2]string{fmt.Sprintf("%s → %d", one.Command, one.ExitCode), one.Stdout + one.Stderr})
 			}
+		case r.Install != nil:
+			for _, one := range r.Install.Packages {
+				rows = append(rows, [2]string{"package", installedText(one)})
+			}
+			outputs = [][2]string{{"stdout", r.Install.Stdout}, {"stderr", r.Install.Stderr}}
 		}
 	}
 	err := facts(a.Out, rows)

@@ -20,9 +20,9 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	sandbox, context, lang, timeout string
-	env, files                      []string
+	env, files, packages            []string
 	out                             string
-	noSave, showResult              bool
+	noSave, showResult, autoInstall bool
 	spec                            specFlags
 }
 
@@ -36,11 +36,12 @@ func (a *app) run() *cobra.Command {
 Output appears as the code writes it, and the text of its last expression as well. The exit code is that of the code: 1
 for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, in --out where it is given), images that the code only showed as FILE-1.png and so on; no
-file of yours is overwritten. Ctrl-C cancels the job, a second one leaves at once.`,
+file of yours is overwritten. --package installs what the code needs before it runs, --auto-install what it imports. Ctrl-C cancels the job, a second one leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
   sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g
-  sandfarm run step2.py --sandbox sbx_… --env MODE=fast`,
+  sandfarm run step2.py --sandbox sbx_… --env MODE=fast
+  sandfarm run model.py --package scikit-learn --package 'pandas>=2'`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}, argCount(1, 1, "FILE (or - for stdin)"), func(ctx context.Context, c *client.Client, args []string) error {
 		return a.runFile(ctx, c, args[0], &f)
@@ -52,6 +53,8 @@ file of yours is overwritten. Ctrl-C cancels the job, a second one leaves at onc
 	flags.StringVar(&f.timeout, "timeout", "", "how long the code may run, such as 90s or 10m (default: the farm's)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "file to send along, PATH[:DEST] (repeatable)")
+	flags.StringArrayVarP(&f.packages, "package", "p", nil, "package to install first, such as 'pandas>=2' (repeatable)")
+	flags.BoolVar(&f.autoInstall, "auto-install", false, "install what the code imports and the sandbox does not have")
 	flags.StringVarP(&f.out, "out", "o", "", "directory for what the code makes")
 	flags.BoolVar(&f.noSave, "no-save", false, "save nothing")
 	flags.BoolVar(&f.showResult, "show-result", true, "print the text of displayed values and of the last expression")
@@ -76,6 +79,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 		return err
 	}
 	follower := a.follower(c, f.showResult)
+	follower.progress = len(f.packages) > 0 || f.autoInstall
 	submit, err := a.submission(ctx, c, f, name, string(code), inputs)
 	if err != nil {
 		return err
@@ -108,7 +112,10 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		if err := putAll(ctx, c.Files(f.sandbox), inputs); err != nil {
 			return nil, err
 		}
-		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env}
+		if err := a.need(ctx, c, f.sandbox, f.packages); err != nil {
+			return nil, err
+		}
+		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall}
 		return func(ctx context.Context) (wire.Job, error) { return c.Execute(ctx, f.sandbox, request) }, nil
 	}
 	resources, err := f.spec.resources()
@@ -122,6 +129,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	request := wire.RunRequest{
 		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
 		Image: optional(f.spec.image), Network: optional(f.spec.network), GPU: f.spec.gpus(), Resources: resources,
+		Packages: f.packages, AutoInstall: f.autoInstall,
 	}
 	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil
 }
@@ -170,6 +178,9 @@ func (a *app) explain(result wire.ExecuteResult) {
 			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, e.Value)
 		}
 	}
+	for _, one := range result.Installed {
+		fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
+	}
 	for _, note := range result.Notes {
 		fmt.Fprintln(a.Err, "note: "+printable(note))
 	}
@@ -196,6 +207,10 @@ func outcome(job wire.Job) error {
 			if command.ExitCode != 0 {
 				code = command.ExitCode
 			}
+		}
+	case r.Install != nil:
+		if failures(r.Install.Packages) > 0 {
+			code = ExitError
 		}
 	}
 	if code == 0 {

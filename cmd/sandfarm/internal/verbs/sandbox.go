@@ -33,16 +33,17 @@ until it is closed or its time is up.`,
 func (a *app) sandboxCreate() *cobra.Command {
 	var spec specFlags
 	var name, ttl, idle string
-	var env, labels, hosts []string
+	var env, labels, hosts, packages []string
 	var noWait bool
 	c := a.verb(&cobra.Command{
 		Use: "create", Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox, wait until it is ready, and print its id on stdout.`,
 		Example: `  sandfarm sandbox create
-  sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue`,
+  sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue
+  sandfarm sandbox create --package scikit-learn --package 'pandas>=2'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: hosts}
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: hosts, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
 		request.TTLSeconds, errs[1] = seconds("ttl", ttl)
@@ -61,6 +62,7 @@ func (a *app) sandboxCreate() *cobra.Command {
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
 	flags.StringArrayVar(&hosts, "allow-host", nil, "host that --network allowlist lets through (repeatable)")
+	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install in it, such as 'pandas>=2' (repeatable)")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until it is ready")
 	spec.add(flags)
 	return c
@@ -83,6 +85,11 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 	if made.Job.Final() {
 		if err := client.Failure(made.Job); err != nil {
 			return fmt.Errorf("create sandbox %s: %w", made.Sandbox.ID, err)
+		}
+	}
+	if r := made.Job.Result; r != nil && r.Install != nil {
+		for _, one := range r.Install.Packages {
+			fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
 		}
 	}
 	if a.json {

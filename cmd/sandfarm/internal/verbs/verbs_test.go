@@ -55,6 +55,8 @@ func TestUsageErrors(t *testing.T) {
 		"UnquotedCommand":   {"sandbox", "exec", "sbx_1", "ls", "a"},
 		"BadLabel":          {"sandbox", "create", "--label", "team"},
 		"StdinWithoutPath":  {"files", "put", "sbx_1", "-"},
+		"NoPackage":         {"packages", "install", "sbx_1"},
+		"NoPackageName":     {"packages", "status", "sbx_1"},
 	}
 	for name, args := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +260,7 @@ func TestCompletionOffersIDs(t *testing.T) {
 	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{
 		{ID: "sbx_2", Name: "demo", State: "ready"}, {ID: "sbx_1", State: "closed", ClosedAt: &closed},
 	}})
-	for _, args := range [][]string{{"sandbox", "get", ""}, {"run", "--sandbox", ""}, {"files", "ls", ""}} {
+	for _, args := range [][]string{{"sandbox", "get", ""}, {"run", "--sandbox", ""}, {"files", "ls", ""}, {"packages", "install", ""}, {"packages", "ls", ""}, {"packages", "status", ""}} {
 		got := f.sandfarm(t.Context(), "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
 		if !strings.HasPrefix(got.out, "sbx_2\tdemo ready\n:") {
 			t.Errorf("%q offers %q", args, got.out)

@@ -1,0 +1,219 @@
+package verbs_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// installs is a script of an install that tells how far it is and ends with these outcomes.
+func installs(packages ...wire.InstalledOne) func(func(string, any), <-chan struct{}) (string, *wire.Result) {
+	return func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
+		send("progress", wire.ProgressData{Message: "resolving"})
+		send("progress", wire.ProgressData{Message: "resolving"})
+		send("progress", wire.ProgressData{Message: "down\x1b[2Jloading"})
+		send("stdout", wire.TextData{Text: "Installed 1 package\n"})
+		return "completed", &wire.Result{Install: &wire.InstallResult{Packages: packages}}
+	}
+}
+
+func TestInstallPrintsALineForEachPackage(t *testing.T) {
+	t.Parallel()
+	good := wire.InstalledOne{Name: "numpy", Requested: "numpy", Version: "2.3.5", Status: "installed"}
+	bad := wire.InstalledOne{Requested: "nope==9", Status: "failed", Message: "there is no\nnope"}
+	tests := map[string]struct {
+		outcomes []wire.InstalledOne
+		code     int
+		lines    [][]string
+	}{
+		"AllWell":   {[]wire.InstalledOne{good}, 0, [][]string{{"numpy", "installed", "2.3.5", "-"}}},
+		"OneFailed": {[]wire.InstalledOne{good, bad}, 1, [][]string{{"numpy", "installed", "2.3.5", "-"}, {"nope==9", "failed", "-", "there", "is", "no", "nope"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+			f.Script = installs(test.outcomes...)
+			got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "numpy", "nope==9")
+			if got.code != test.code || got.stderr != "sandfarm: resolving\nsandfarm: down�[2Jloading\nInstalled 1 package\n" {
+				t.Errorf("%+v, want the installer's output on stderr and the code %d", got, test.code)
+			}
+			var lines [][]string
+			for _, line := range strings.Split(strings.TrimSpace(got.out), "\n")[1:] {
+				lines = append(lines, strings.Fields(line))
+			}
+			if diff := cmp.Diff(test.lines, lines); diff != "" {
+				t.Error(diff)
+			}
+			if asked := f.asked()[0]; asked != `POST /v1/sandboxes/sbx_1/packages {"packages":["numpy","nope==9"]}` {
+				t.Errorf("asked %s", asked)
+			}
+		})
+	}
+}
+
+func TestInstallAsJSONPrintsTheJobAlone(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+	f.Script = installs(wire.InstalledOne{Name: "left-pad", Status: "failed"})
+	got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "left-pad", "--manager", "npm", "--json")
+	var job wire.Job
+	decode(t, got.out, &job)
+	if got.code != 1 || got.stderr != "" || job.Result == nil || job.Result.Install == nil || job.Result.Install.Packages[0].Status != "failed" {
+		t.Errorf("%+v", got)
+	}
+	if asked := f.asked()[0]; asked != `POST /v1/sandboxes/sbx_1/packages {"packages":["left-pad"],"manager":"npm"}` {
+		t.Errorf("asked %s", asked)
+	}
+}
+
+func TestInstallWithoutWaitingPrintsTheJobsID(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.gives(http.StatusAccepted, wire.Job{ID: "job_1", State: "queued"})
+	if got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "torch", "--no-wait"); got != (outputs{0, "job_1\n", ""}) || len(f.asked()) != 1 {
+		t.Errorf("%+v, asked %q", got, f.asked())
+	}
+}
+
+func TestInstallThatTheFarmRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.gives(http.StatusUnprocessableEntity, wire.Problem{Code: "invalid", Detail: "packages[0] is no name"})
+	if got := f.sandfarm(t.Context(), "", "packages", "install", "sbx_1", "git+https://x"); got != (outputs{1, "", "sandfarm: packages[0] is no name.\n"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPackagesLs(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes/sbx_1/packages"] = f.gives(200, wire.Items[wire.Package]{Items: []wire.Package{{Name: "numpy", Status: "installed", Version: "2.3.5", Manager: "pip"}}})
+	got := f.sandfarm(t.Context(), "", "packages", "list", "sbx_1")
+	lines := strings.Split(got.out, "\n")
+	if got.code != 0 || len(lines) != 3 || !slices.Equal(strings.Fields(lines[1]), []string{"numpy", "installed", "2.3.5", "pip", "-"}) {
+		t.Errorf("%+v", got)
+	}
+	got = f.sandfarm(t.Context(), "", "packages", "ls", "sbx_1", "--json")
+	var list wire.Items[wire.Package]
+	decode(t, got.out, &list)
+	if len(list.Items) != 1 || list.Items[0].Version != "2.3.5" {
+		t.Errorf("--json printed %s", got.out)
+	}
+}
+
+func TestPackageStatusExitCodes(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]int{"installed": 0, "installing": 0, "failed": 1, "not_found": 1} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			f.Routes["GET /v1/sandboxes/sbx_1/packages/{name...}"] = func(w http.ResponseWriter, r *http.Request) {
+				f.answer(w, 200, wire.Package{Name: r.PathValue("name"), Status: status, JobID: "job_1", Message: "told"})
+			}
+			got := f.sandfarm(t.Context(), "", "packages", "status", "sbx_1", "@types/node")
+			if got.code != want || got.stderr != "" || !strings.Contains(got.out, "@types/node") || !strings.Contains(got.out, "told") {
+				t.Errorf("%+v, want the exit code %d", got, want)
+			}
+		})
+	}
+}
+
+func TestPackageStatusWaitsForTheInstall(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	statuses := []string{"installing", "installed"}
+	f.Routes["GET /v1/sandboxes/sbx_1/packages/torch"] = func(w http.ResponseWriter, _ *http.Request) {
+		now := statuses[0]
+		statuses = statuses[1:]
+		f.answer(w, 200, wire.Package{Name: "torch", Status: now, JobID: "job_1"})
+	}
+	f.Routes["GET /v1/jobs/job_1"] = f.gives(200, wire.Job{ID: "job_1", State: "completed"})
+	got := f.sandfarm(t.Context(), "", "packages", "status", "sbx_1", "torch", "--wait")
+	if got.code != 0 || !strings.Contains(got.out, "installed") || len(statuses) != 0 {
+		t.Errorf("%+v", got)
+	}
+	want := []string{"GET /v1/sandboxes/sbx_1/packages/torch", "GET /v1/jobs/job_1?wait=30", "GET /v1/sandboxes/sbx_1/packages/torch"}
+	if diff := cmp.Diff(want, f.asked()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunInstallsPackagesFirst(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		args []string
+		want []string // requests that start work
+	}{
+		"Fresh":       {nil, []string{`POST /v1/run {"code":"1","packages":["six","numpy\u003e=2"],"auto_install":true}`}},
+		"InASandbox":  {[]string{"--sandbox", "sbx_1"}, []string{`POST /v1/sandboxes/sbx_1/packages {"packages":["six","numpy\u003e=2"]}`, `POST /v1/sandboxes/sbx_1/execute {"code":"1","auto_install":true}`}},
+		"WhereItFits": {[]string{"--context", "b", "-s", "sbx_1"}, []string{`POST /v1/sandboxes/sbx_1/packages {"packages":["six","numpy\u003e=2"]}`, `POST /v1/sandboxes/sbx_1/execute {"code":"1","context":"b","auto_install":true}`}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFarm(t)
+			done := wire.Job{ID: "job_2", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{Packages: []wire.InstalledOne{{Name: "six", Status: "installed"}}}}}
+			f.Routes["POST /v1/sandboxes/{id}/packages"] = f.gives(http.StatusOK, done)
+			f.Routes["GET /v1/jobs/job_2"] = f.gives(http.StatusOK, done)
+			f.Routes["GET /v1/jobs/job_2/events"] = func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("id: 1-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"))
+			}
+			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "import numpy"}}})
+			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--no-save", "-p", "six", "--package", "numpy>=2", "--auto-install"}, test.args...)...)
+			if got != (outputs{0, "", "note: numpy 2.3.5 installed for import numpy\n"}) {
+				t.Errorf("%+v", got)
+			}
+			started := slices.DeleteFunc(f.asked(), func(r string) bool { return !strings.HasPrefix(r, "POST") })
+			if diff := cmp.Diff(test.want, started); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestRunEndsWhereAPackageCannotBeInstalled(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start
+	f.Script = installs(wire.InstalledOne{Name: "nope", Status: "failed", Message: "there is no such package"})
+	got := f.sandfarm(t.Context(), "1", "run", "-", "--sandbox", "sbx_1", "--package", "nope")
+	if got.code != 1 || got.out != "" || !strings.HasSuffix(got.stderr, "sandfarm: install packages: nope failed: there is no such package\n") {
+		t.Errorf("%+v", got)
+	}
+	if slices.ContainsFunc(f.asked(), func(r string) bool { return strings.Contains(r, "/execute") }) {
+		t.Error("the code ran without what it needs")
+	}
+}
+
+func TestCreateWithPackages(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
+		Packages: []wire.InstalledOne{{Name: "nope", Status: "failed", Message: "there is no such package"}},
+	}}}}
+	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
+	got := f.sandfarm(t.Context(), "", "sandbox", "create", "--package", "nope", "-p", "six")
+	if got != (outputs{0, "sbx_9\n", "note: nope failed: there is no such package\n"}) || f.asked()[0] != `POST /v1/sandboxes?wait=60 {"packages":["nope","six"]}` {
+		t.Errorf("%+v asked %q", got, f.asked())
+	}
+}
+
+func TestJobShowsWhatWasInstalled(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Routes["GET /v1/jobs/job_1"] = f.gives(200, wire.Job{ID: "job_1", Kind: "install", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
+		Packages: []wire.InstalledOne{{Name: "six", Version: "1.17", Status: "installed"}}, Stderr: "warning: slow\n",
+	}}})
+	got := f.sandfarm(t.Context(), "", "job", "get", "job_1")
+	if got.code != 0 || !strings.Contains(got.out, "six 1.17 installed") || !strings.Contains(got.out, "warning: slow") {
+		t.Errorf("%+v", got)
+	}
+}
