@@ -115,15 +115,20 @@ func flag(c *gin.Context, name string) (bool, error) {
 
 // filePath is the path of a file as it was sent, behind …/files/: decoded here, once, since a name may hold anything.
 func filePath(c *gin.Context) (string, error) {
-	_, escaped, ok := strings.Cut(c.Request.URL.EscapedPath(), "/files/")
-	if !ok {
-		return "", farm.Invalidf("path is empty: name a file in the workspace")
+	path, ok, err := behind(c, "/files/")
+	if err == nil && !ok {
+		err = farm.Invalidf("path is empty: name a file in the workspace")
 	}
-	path, err := url.PathUnescape(escaped)
-	if err != nil {
-		return "", badf("the path is not well escaped")
+	return path, err
+}
+
+// behind gives what stands behind a part of the request's path, decoded. ok is false where nothing does.
+func behind(c *gin.Context, part string) (rest string, ok bool, err error) {
+	_, escaped, ok := strings.Cut(c.Request.URL.EscapedPath(), part)
+	if rest, err = url.PathUnescape(escaped); err != nil {
+		return "", ok, badf("the path is not well escaped")
 	}
-	return path, nil
+	return rest, ok, nil
 }
 
 // byteRange is the part of a file that a Range header asks for.

@@ -46,7 +46,7 @@ func (r route) needsKey() bool { return !r.open }
 
 // ginPath is the path in gin's form.
 func (r route) ginPath() string {
-	path := strings.ReplaceAll(r.path, "/{path}", "/*path")
+	path := strings.NewReplacer("/{path}", "/*path", "/packages/{name}", "/packages/*name").Replace(r.path) // npm's names hold slashes
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
@@ -94,7 +94,6 @@ func (s *Server) sandboxRoutes() []route {
 	list := []answer{{http.StatusOK, "a page of sandboxes, newest first", wire.List[wire.Sandbox]{}, ""}}
 	filters := append(paging(), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
 		query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
-	none := []answer{{http.StatusOK, "not enabled on this farm: the answer is 422 invalid", wire.Items[wire.InstalledOne]{}, ""}}
 	return []route{
 		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: created, wait: true, handler: s.createSandbox},
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
@@ -103,9 +102,11 @@ func (s *Server) sandboxRoutes() []route {
 		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels what runs and waits in it, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
 		{method: "POST", path: base + "/execute", tag: "Work", summary: "Run code in a sandbox", detail: "The kernel of the context keeps its variables between calls.", body: wire.ExecuteRequest{}, answers: jobAnswers(), wait: true, handler: s.execute},
 		{method: "POST", path: base + "/commands", tag: "Work", summary: "Run shell commands in a sandbox", body: wire.CommandRequest{}, answers: jobAnswers(), wait: true, handler: s.command},
-		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "Not enabled on this farm yet.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, handler: s.install},
-		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "Not enabled on this farm yet.", answers: none, handler: s.packages},
-		{method: "GET", path: base + "/packages/{name}", tag: "Packages", summary: "Look a package up", detail: "Not enabled on this farm yet.", answers: none, handler: s.packages},
+		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "A job: poll it, or each package by its name. What cannot be had is told one by one, the rest is installed, and a kernel that runs can import it.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, handler: s.install},
+		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "What the image brought, what was installed, what is being installed, and what could not be.", answers: []answer{{http.StatusOK, "the packages, by name", wire.Items[wire.Package]{}, ""}}, handler: s.listPackages},
+		{method: "GET", path: base + "/packages/{name}", tag: "Packages", summary: "Look a package up", detail: "Names are compared by PEP 503.", query: []parameter{
+			query("manager", "whose package it is", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
+		}, answers: []answer{{http.StatusOK, "how it stands with the package", wire.Package{}, ""}}, handler: s.readPackage},
 		{method: "POST", path: base + "/interrupt", tag: "Work", summary: "Interrupt what runs", body: wire.ControlRequest{}, lax: true, answers: jobAnswers(), wait: true, handler: s.control(farm.KindInterrupt)},
 		{method: "POST", path: base + "/restart", tag: "Work", summary: "Start the kernels anew", detail: "Variables are gone, files stay.", body: wire.ControlRequest{}, lax: true, answers: jobAnswers(), wait: true, handler: s.control(farm.KindRestart)},
 		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Freeze a sandbox to disk", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, lax: true, answers: jobAnswers(), wait: true, handler: s.frozen},

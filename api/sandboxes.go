@@ -137,8 +137,24 @@ func (s *Server) install(c *gin.Context) error {
 	})
 }
 
-func (s *Server) packages(c *gin.Context) error {
-	return s.service.Packages(c.Request.Context(), tenant(c), c.Param("id"), c.Param("name"))
+func (s *Server) listPackages(c *gin.Context) error {
+	list, err := s.service.PackageList(c.Request.Context(), tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return reply(c, http.StatusOK, list)
+}
+
+func (s *Server) readPackage(c *gin.Context) error {
+	name, _, err := behind(c, "/packages/")
+	if err != nil {
+		return err
+	}
+	p, err := s.service.Package(c.Request.Context(), tenant(c), c.Param("id"), c.Query("manager"), name)
+	if err != nil {
+		return err
+	}
+	return reply(c, http.StatusOK, p)
 }
 
 // control makes the handler of interrupt and restart.

@@ -163,7 +163,8 @@ type fakeWorker struct {
 	tasks chan farm.Ref
 	files *workspace
 	blobs *memory
-	gate  chan struct{} // code "block" waits for it
+	gate  chan struct{} // code "block" and packages named "slow" wait for it
+	have  installed
 }
 
 func startWorker(t *testing.T, b *bundle) *fakeWorker {
@@ -220,9 +221,16 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	case farm.KindCreate, farm.KindRun:
 		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1"})
 		_, _ = w.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxReady, Container: "c1"})
+		if claim.Request.Install != nil {
+			end.Result = w.install(ctx, claim)
+		}
 		if claim.Request.Execute != nil {
 			w.execute(ctx, ref, claim, &end)
 		}
+	case farm.KindInstall:
+		end.Result = w.install(ctx, claim)
+	case farm.KindPackages:
+		end.Result = &farm.Result{Packages: w.have.all()}
 	case farm.KindExecute:
 		w.execute(ctx, ref, claim, &end)
 	case farm.KindCommand:

@@ -86,6 +86,8 @@ func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {
 		return &wire.Result{Execute: s.executeResult(ctx, r)}
 	case r.Command != nil:
 		return &wire.Result{Command: s.commandResult(ctx, r)}
+	case r.Install != nil:
+		return &wire.Result{Install: installResult(r)}
 	case r.File != nil:
 		return &wire.Result{File: &wire.FileResult{Entries: entriesOf(r.File.Entries), Notes: some(r.Notes)}}
 	default:
@@ -99,7 +101,7 @@ func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.Execu
 		Stdout: e.Stdout, Stderr: e.Stderr, ExitCode: e.ExitCode, ExecutionCount: e.ExecutionCount,
 		Truncated: wire.Truncated(e.Truncated), KernelRestarted: e.Restarted, FreshProcess: e.FreshProcess,
 		Results: make([]wire.Rich, len(e.Rich)), Artifacts: s.artifacts(ctx, r.Artifacts),
-		ArtifactsSkipped: r.ArtifactsSkipped, Installed: []wire.InstalledOne{}, Notes: some(r.Notes),
+		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(e.Installed), Notes: some(r.Notes),
 	}
 	if e.Error != nil {
 		out.Error = &wire.CodeError{Name: e.Error.Name, Value: e.Error.Value, Traceback: some(e.Error.Traceback)}
@@ -120,6 +122,21 @@ func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.Comma
 			Command: c.Command, ExitCode: c.ExitCode, Stdout: c.Stdout, Stderr: c.Stderr,
 			Truncated: wire.Truncated(c.Truncated), DurationMS: c.DurationMS,
 		}
+	}
+	return out
+}
+
+func installResult(r *farm.Result) *wire.InstallResult {
+	return &wire.InstallResult{
+		Packages: outcomesOf(r.Install.Packages), Stdout: r.Install.Stdout, Stderr: r.Install.Stderr,
+		Truncated: wire.Truncated(r.Install.Truncated), Notes: some(r.Notes),
+	}
+}
+
+func outcomesOf(list []farm.PackageOutcome) []wire.InstalledOne {
+	out := make([]wire.InstalledOne, len(list))
+	for i, p := range list {
+		out[i] = wire.InstalledOne{Name: p.Name, Requested: p.Requested, Version: p.Version, Status: string(p.Status), Message: p.Message, Why: p.Why}
 	}
 	return out
 }

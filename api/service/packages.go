@@ -2,83 +2,273 @@ package service
 
 import (
 	"context"
-	"regexp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// maxPackages and maxPackageBytes bound a list of packages.
-const (
-	maxPackages     = 256
-	maxPackageBytes = 256
-)
+// lookupWait is how long a look into a sandbox may take: it passes the line by and costs some milliseconds.
+const lookupWait = 20 * time.Second
 
-// Forms of package names. They are compiled once and never change.
-var (
-	// pipName is the part of PEP 508 that names a distribution and its versions: no address, no option, no marker.
-	pipName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` +
-		`(?: *\[ *[A-Za-z0-9._-]+(?: *, *[A-Za-z0-9._-]+)* *\])?` +
-		`(?: *(?:===|==|~=|!=|<=|>=|<|>) *[A-Za-z0-9.*+!_-]+(?: *, *(?:===|==|~=|!=|<=|>=|<|>) *[A-Za-z0-9.*+!_-]+)*)?$`)
-	npmName  = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*(?:@[A-Za-z0-9^~<>=.*+_-]+)?$`)
-	bareName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-)
+// npmMark stands before the names of npm packages where both managers' names are kept together.
+const npmMark = farm.ManagerNpm + ":"
 
-// errNoPackages is what every request for packages gets until the farm can install them.
-func errNoPackages() error {
-	return farm.Invalidf("package installs are not enabled on this farm")
+// Install asks for packages. What cannot be had is told for each package in the job's result.
+func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.PackagesRequest) (Outcome, error) {
+	idem, err := c.idempotency()
+	if err != nil {
+		return Outcome{}, err
+	}
+	if len(r.Packages) == 0 {
+		return Outcome{}, farm.Invalidf("packages is empty: name at least one, such as numpy or pandas>=2")
+	}
+	request := &farm.InstallRequest{Manager: orElse(r.Manager, farm.ManagerPip), Packages: r.Packages}
+	names, err := s.checkPackages(request)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+		return Outcome{}, err
+	}
+	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
+		return Outcome{}, noSandbox(sandboxID)
+	}
+	job := s.record(c, farm.KindInstall, sandboxID)
+	job.CallbackURL = r.CallbackURL
+	if job.TimeoutSeconds, err = s.timeout(r.TimeoutSeconds); err != nil {
+		return Outcome{}, err
+	}
+	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Install: request}, Packages: names, Idempotency: idem})
 }
 
-// checkPackages checks a list of requirements; an empty list is fine.
-func checkPackages(packages []string, manager string) error {
-	form := pipName
-	switch manager {
-	case "pip":
-	case "npm":
-		form = npmName
-	default:
-		return farm.Invalidf("manager %q is not known: it is pip or npm", short(manager))
+// checkPackages checks requirements and gives the names under which their jobs are kept.
+func (s *Service) checkPackages(r *farm.InstallRequest) ([]string, error) {
+	if r.Manager != farm.ManagerPip && r.Manager != farm.ManagerNpm {
+		return nil, farm.Invalidf("manager %q is not known: it is pip or npm", short(r.Manager))
 	}
-	if len(packages) > maxPackages {
-		return farm.Invalidf("there are %d packages; at most %d are allowed", len(packages), maxPackages)
+	if len(r.Packages) > s.limits.MaxPackages {
+		return nil, farm.Invalidf("there are %d packages; at most %d are allowed in one request", len(r.Packages), s.limits.MaxPackages)
 	}
-	for i, p := range packages {
-		if len(p) > maxPackageBytes || !form.MatchString(p) {
-			return farm.Invalidf("packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2", i, short(p))
+	names := make([]string, 0, len(r.Packages))
+	for i, p := range r.Packages {
+		if len(p) > s.limits.MaxPackageBytes {
+			return nil, farm.Invalidf("packages[%d] has %d bytes; at most %d are allowed", i, len(p), s.limits.MaxPackageBytes)
+		}
+		name, ok := farm.RequirementName(r.Manager, p)
+		if !ok {
+			return nil, farm.Invalidf("packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, short(p))
+		}
+		names = append(names, packageKey(r.Manager, name))
+	}
+	return names, nil
+}
+
+// packageKey is the name of a package among those of both managers.
+func packageKey(manager, name string) string {
+	if manager == farm.ManagerNpm {
+		return npmMark + name
+	}
+	return name
+}
+
+// wanted are the packages of a create or a run; nil when there are none.
+func (s *Service) wanted(packages []string) (*farm.InstallRequest, []string, error) {
+	if len(packages) == 0 {
+		return nil, nil, nil
+	}
+	r := &farm.InstallRequest{Manager: farm.ManagerPip, Packages: packages}
+	names, err := s.checkPackages(r)
+	return r, names, err
+}
+
+// Package says how it stands with one package of a sandbox. What a job is installing comes from the record, and so does
+// what failed; everything else is looked up in the sandbox, so what the image brought and what a command installed is
+// there too. manager "" means pip, unless the name can only be npm's.
+func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name string) (wire.Package, error) {
+	manager, name, err := s.packageName(manager, name)
+	if err != nil {
+		return wire.Package{}, err
+	}
+	box, err := s.sandbox(ctx, tenant, sandboxID)
+	if err != nil {
+		return wire.Package{}, err
+	}
+	key := packageKey(manager, name)
+	jobs, err := s.Store.PackageJobs(ctx, farm.Ref{Tenant: tenant, ID: box.ID}, key)
+	if err != nil {
+		return wire.Package{}, err
+	}
+	out := wire.Package{Name: name, Status: string(farm.PackageNotFound), Manager: manager}
+	if id := jobs[key]; id != "" {
+		if out, err = s.recorded(ctx, tenant, id, out); err != nil {
+			return out, err
+		}
+		if out.Status == string(farm.PackageInstalling) || out.Status == string(farm.PackageFailed) {
+			return out, nil
 		}
 	}
-	return nil
+	found, known, err := s.look(ctx, tenant, box)
+	if err != nil || !known {
+		return out, err
+	}
+	i := slices.IndexFunc(found, func(p farm.Package) bool { return p.Manager == manager && p.Name == name })
+	if i < 0 {
+		return wire.Package{
+			Name: name, Status: string(farm.PackageNotFound), Manager: manager,
+			Message: "It is not in the sandbox. Install it with POST /v1/sandboxes/" + box.ID + "/packages.",
+		}, nil
+	}
+	out.Status, out.Version = string(farm.PackageInstalled), found[i].Version
+	return out, nil
 }
 
-// refusePackages checks the packages of a create or a run and refuses them where there are any.
-func refusePackages(packages []string) error {
-	if err := checkPackages(packages, "pip"); err != nil || len(packages) == 0 {
-		return err
+// packageName checks the name of a lookup.
+func (s *Service) packageName(manager, name string) (string, string, error) {
+	if manager == "" {
+		manager = farm.ManagerPip
+		if len(name) > 0 && name[0] == '@' {
+			manager = farm.ManagerNpm
+		}
 	}
-	return errNoPackages()
+	if manager != farm.ManagerPip && manager != farm.ManagerNpm {
+		return "", "", farm.Invalidf("manager %q is not known: it is pip or npm", short(manager))
+	}
+	if len(name) > s.limits.MaxPackageBytes {
+		return "", "", farm.Invalidf("the name of the package has %d bytes; at most %d are allowed", len(name), s.limits.MaxPackageBytes)
+	}
+	normal, ok := farm.RequirementName(manager, name)
+	if !ok || normal != farm.NormalPackage(manager, name) {
+		return "", "", farm.Invalidf("%q is no name of a package: give the name alone, such as numpy", short(name))
+	}
+	return manager, normal, nil
 }
 
-// Install checks a request for packages and refuses it: installs are not enabled yet.
-func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.PackagesRequest) (Outcome, error) {
-	if len(r.Packages) == 0 {
-		return Outcome{}, farm.Invalidf("packages is empty")
+// recorded fills in what a package's last job says of it.
+func (s *Service) recorded(ctx context.Context, tenant, jobID string, p wire.Package) (wire.Package, error) {
+	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: jobID})
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return p, nil // forgotten: the sandbox knows
 	}
-	if err := checkPackages(r.Packages, orElse(r.Manager, "pip")); err != nil {
-		return Outcome{}, err
+	if err != nil {
+		return p, err
 	}
-	if _, err := s.sandbox(ctx, c.Tenant, sandboxID); err != nil {
-		return Outcome{}, err
+	p.JobID = job.ID
+	if outcome, ok := outcomeOf(job, p.Name); ok {
+		p.Status, p.Version, p.Message = string(outcome.Status), outcome.Version, outcome.Message
+		return p, nil
 	}
-	return Outcome{}, errNoPackages()
+	if !job.State.Final() {
+		p.Status = string(farm.PackageInstalling)
+		p.Message = "The job " + job.ID + " is " + string(job.State) + ". Ask again in a second, or wait for the job."
+		return p, nil
+	}
+	p.Status = string(farm.PackageFailed)
+	p.Message = p.Name + " was not installed: the job " + job.ID + " ended as " + string(job.State) + "."
+	if job.Error != nil {
+		p.Message += " " + job.Error.Message
+	}
+	return p, nil
 }
 
-// Packages would tell which packages a sandbox has; name "" means all of them. It is not enabled yet.
-func (s *Service) Packages(ctx context.Context, tenant, sandboxID, name string) error {
-	if name != "" && (len(name) > maxPackageBytes || !bareName.MatchString(name)) {
-		return farm.Invalidf("%q is no name of a package", short(name))
+// outcomeOf finds a package in a job's result.
+func outcomeOf(job *farm.Job, name string) (farm.PackageOutcome, bool) {
+	if job.Result == nil {
+		return farm.PackageOutcome{}, false
 	}
-	if _, err := s.sandbox(ctx, tenant, sandboxID); err != nil {
-		return err
+	var list []farm.PackageOutcome
+	if job.Result.Install != nil {
+		list = job.Result.Install.Packages
 	}
-	return errNoPackages()
+	if job.Result.Execute != nil {
+		list = job.Result.Execute.Installed
+	}
+	for _, outcome := range list {
+		if outcome.Name == name {
+			return outcome, true
+		}
+	}
+	return farm.PackageOutcome{}, false
+}
+
+// look asks the sandbox what is in it. known is false where it cannot be asked: it is not ready yet, or over.
+func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (found []farm.Package, known bool, err error) {
+	if box.State != farm.SandboxReady && box.State != farm.SandboxBusy {
+		return nil, false, nil
+	}
+	call := Call{Tenant: tenant, Wait: lookupWait}
+	job := s.record(call, farm.KindPackages, box.ID)
+	job.Inline, job.Hidden = true, true
+	out, err := s.submit(ctx, call, store.Accept{Job: job, Request: &farm.Request{}})
+	switch {
+	case farm.CodeOf(err) == farm.CodeConflict: // it closed meanwhile
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case !out.Done():
+		s.giveUp(ctx, job.Ref())
+		return nil, false, farm.Errorf(farm.CodeUnavailable, "The sandbox did not answer within %g seconds. Try again.", lookupWait.Seconds())
+	case out.record.Error != nil && out.record.Error.Code == farm.CodeConflict:
+		return nil, false, nil
+	case out.record.Error != nil:
+		return nil, false, farm.Errorf(out.record.Error.Code, "%s", out.record.Error.Message)
+	case out.record.Result == nil:
+		return nil, false, nil
+	}
+	return out.record.Result.Packages, true, nil
+}
+
+// PackageList lists the packages of a sandbox: what is in it, what is being installed, and what could not be.
+func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wire.Items[wire.Package], error) {
+	list := wire.Items[wire.Package]{Items: []wire.Package{}}
+	box, err := s.sandbox(ctx, tenant, sandboxID)
+	if err != nil {
+		return list, err
+	}
+	jobs, err := s.Store.PackageJobs(ctx, farm.Ref{Tenant: tenant, ID: box.ID})
+	if err != nil {
+		return list, err
+	}
+	found, known, err := s.look(ctx, tenant, box)
+	if err != nil {
+		return list, err
+	}
+	byKey := make(map[string]wire.Package, len(found)+len(jobs))
+	for _, p := range found {
+		byKey[packageKey(p.Manager, p.Name)] = wire.Package{Name: p.Name, Status: string(farm.PackageInstalled), Version: p.Version, Manager: p.Manager}
+	}
+	for key, id := range jobs {
+		p, there := byKey[key]
+		if !there {
+			p = wire.Package{Status: string(farm.PackageNotFound)}
+			p.Manager, p.Name = splitKey(key)
+		}
+		told, err := s.recorded(ctx, tenant, id, p)
+		if err != nil {
+			return list, err
+		}
+		if there && told.Status == string(farm.PackageInstalled) {
+			told.Version = p.Version // a later install may have changed it
+		}
+		if known && !there && told.Status == string(farm.PackageInstalled) || told.Status == string(farm.PackageNotFound) {
+			continue // it has been removed since
+		}
+		byKey[key] = told
+	}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		list.Items = append(list.Items, byKey[key])
+	}
+	return list, nil
+}
+
+// splitKey takes packageKey back.
+func splitKey(key string) (manager, name string) {
+	if name, ok := strings.CutPrefix(key, npmMark); ok {
+		return farm.ManagerNpm, name
+	}
+	return farm.ManagerPip, key
 }

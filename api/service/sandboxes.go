@@ -18,7 +18,6 @@ func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxS
 		func() error { return s.checkEnv(r.Env) },
 		func() error { return s.checkLabels(r.Labels) },
 		func() error { return checkGPU(r.GPU) },
-		func() error { return refusePackages(r.Packages) },
 		func() (err error) { out.Network, err = s.network(r.Network, r.AllowHosts); return err },
 		func() (err error) { out.Resources, err = s.resources(r.Resources); return err },
 		func() (err error) { out.TTLSeconds, err = s.ttl(r.TTLSeconds); return err },
@@ -53,10 +52,14 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	if err != nil {
 		return Outcome{}, err
 	}
+	install, names, err := s.wanted(r.Packages)
+	if err != nil {
+		return Outcome{}, err
+	}
 	box := s.newSandbox(c.Tenant, spec)
 	job := s.record(c, farm.KindCreate, box.ID)
 	job.Queue, job.CallbackURL = farm.QueueCPU, r.CallbackURL
-	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec}, Sandbox: box, Idempotency: idem})
+	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Packages: names, Idempotency: idem})
 }
 
 // sandbox reads a sandbox's record; what is not an id of a sandbox is not found.

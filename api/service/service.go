@@ -46,6 +46,11 @@ type Artifacts interface {
 	Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) ([]*farm.Artifact, string, error)
 }
 
+// Packages say who installs what.
+type Packages interface {
+	PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error)
+}
+
 // Fleet says who works for the farm and with which images.
 type Fleet interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
@@ -58,6 +63,7 @@ type Store interface {
 	Jobs
 	Sandboxes
 	Artifacts
+	Packages
 	Fleet
 }
 

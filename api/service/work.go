@@ -141,9 +141,12 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 		return Outcome{}, err
 	}
 	spec, err := s.spec(ctx, wire.CreateRequest{
-		Image: r.Image, GPU: r.GPU, Resources: r.Resources, Network: r.Network, Env: r.Env, Packages: r.Packages,
-		Labels: r.Labels, CallbackURL: r.CallbackURL,
+		Image: r.Image, GPU: r.GPU, Resources: r.Resources, Network: r.Network, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
 	})
+	if err != nil {
+		return Outcome{}, err
+	}
+	install, names, err := s.wanted(r.Packages)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -168,7 +171,8 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 		}
 	}
 	return staged.submit(ctx, c, store.Accept{
-		Job: job, Request: &farm.Request{Sandbox: &spec, Execute: execute, Files: files}, Sandbox: box, Idempotency: idem,
+		Job: job, Request: &farm.Request{Sandbox: &spec, Execute: execute, Install: install, Files: files},
+		Sandbox: box, Packages: names, Idempotency: idem,
 	})
 }
 

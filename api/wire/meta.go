@@ -73,15 +73,17 @@ type Limits struct {
 	PIDs   IntRange   `json:"pids" doc:"processes and threads of a sandbox"`
 	Disk   IntRange   `json:"disk_mb" doc:"workspace of a sandbox"`
 
-	MaxEnv        int `json:"max_env" doc:"variables of one request"`
-	MaxEnvBytes   int `json:"max_env_bytes" doc:"names and values of them, together"`
-	MaxLabels     int `json:"max_labels" doc:"labels of a sandbox"`
-	MaxLabelBytes int `json:"max_label_bytes" doc:"key or value of a label"`
-	MaxNameBytes  int `json:"max_name_bytes" doc:"name of a sandbox"`
-	MaxCommands   int `json:"max_commands" doc:"commands of one job"`
-	MaxBatch      int `json:"max_batch" doc:"jobs of one batch"`
-	MaxContexts   int `json:"max_contexts" doc:"kernels of a sandbox"`
-	MaxWaiting    int `json:"max_waiting" doc:"jobs that wait in one sandbox's line"`
+	MaxEnv          int `json:"max_env" doc:"variables of one request"`
+	MaxEnvBytes     int `json:"max_env_bytes" doc:"names and values of them, together"`
+	MaxLabels       int `json:"max_labels" doc:"labels of a sandbox"`
+	MaxLabelBytes   int `json:"max_label_bytes" doc:"key or value of a label"`
+	MaxNameBytes    int `json:"max_name_bytes" doc:"name of a sandbox"`
+	MaxCommands     int `json:"max_commands" doc:"commands of one job"`
+	MaxPackages     int `json:"max_packages" doc:"packages of one request"`
+	MaxPackageBytes int `json:"max_package_bytes" doc:"bytes of one package's name and versions"`
+	MaxBatch        int `json:"max_batch" doc:"jobs of one batch"`
+	MaxContexts     int `json:"max_contexts" doc:"kernels of a sandbox"`
+	MaxWaiting      int `json:"max_waiting" doc:"jobs that wait in one sandbox's line"`
 
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" doc:"output of a stream sent as events"`

@@ -9,7 +9,7 @@ type CreateRequest struct {
 	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
-	Packages    []string          `json:"packages,omitempty" doc:"packages to install (not enabled yet)"`
+	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
 	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no such limit"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels to find it by"`
@@ -38,7 +38,7 @@ type ExecuteRequest struct {
 	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
 	Context        *string           `json:"context,omitempty" doc:"name of the kernel; each keeps its own variables" default:"default"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
-	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install packages that the code imports (not enabled yet)"`
+	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution alone"`
 	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
@@ -59,8 +59,8 @@ type CommandRequest struct {
 type RunRequest struct {
 	Code           string            `json:"code" doc:"the code" required:"true"`
 	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
-	Packages       []string          `json:"packages,omitempty" doc:"packages to install (not enabled yet)"`
-	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install packages that the code imports (not enabled yet)"`
+	Packages       []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
+	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
@@ -81,9 +81,10 @@ type InputFile struct {
 
 // PackagesRequest is the body of POST /v1/sandboxes/{id}/packages.
 type PackagesRequest struct {
-	Packages    []string `json:"packages" doc:"names, with a version if wanted: numpy, pandas>=2" required:"true"`
-	Manager     *string  `json:"manager,omitempty" doc:"the installer" enum:"pip,npm" default:"pip"`
-	CallbackURL string   `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+	Packages       []string `json:"packages" doc:"names, with a version if wanted: numpy, pandas>=2" required:"true"`
+	Manager        *string  `json:"manager,omitempty" doc:"the installer" enum:"pip,npm" default:"pip"`
+	TimeoutSeconds *int     `json:"timeout_seconds,omitempty" doc:"seconds that the install may take" default:"300"`
+	CallbackURL    string   `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
 // MoveRequest is the body of POST /v1/sandboxes/{id}/files/move.

@@ -80,9 +80,11 @@ type FileResult struct {
 
 // InstallResult is the outcome of an install.
 type InstallResult struct {
-	Packages []InstalledOne `json:"packages" doc:"one entry for each package that was asked for"`
-	Stdout   string         `json:"stdout" doc:"what the installer printed"`
-	Stderr   string         `json:"stderr" doc:"what the installer wrote to standard error"`
+	Packages  []InstalledOne `json:"packages" doc:"one entry for each package that was asked for"`
+	Stdout    string         `json:"stdout" doc:"what the installer printed"`
+	Stderr    string         `json:"stderr" doc:"what the installer wrote to standard error"`
+	Truncated Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	Notes     []string       `json:"notes" doc:"what the caller should know, a sentence each"`
 }
 
 // InstalledOne is the outcome for one package.

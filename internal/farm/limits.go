@@ -29,15 +29,17 @@ type Limits struct {
 	PIDs   IntLimits `json:"pids" toml:"pids" doc:"Processes and threads of a sandbox."`
 	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB."`
 
-	MaxEnv        int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
-	MaxEnvBytes   int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`
-	MaxLabels     int `json:"max_labels" toml:"max_labels" min:"1" doc:"Labels of a sandbox."`
-	MaxLabelBytes int `json:"max_label_bytes" toml:"max_label_bytes" min:"1" doc:"Bytes of the key or the value of a label."`
-	MaxNameBytes  int `json:"max_name_bytes" toml:"max_name_bytes" min:"1" doc:"Bytes of the name of a sandbox."`
-	MaxCommands   int `json:"max_commands" toml:"max_commands" min:"1" doc:"Commands of one job."`
-	MaxBatch      int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
-	MaxContexts   int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
-	MaxWaiting    int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the line of one sandbox."`
+	MaxEnv          int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
+	MaxEnvBytes     int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`
+	MaxLabels       int `json:"max_labels" toml:"max_labels" min:"1" doc:"Labels of a sandbox."`
+	MaxLabelBytes   int `json:"max_label_bytes" toml:"max_label_bytes" min:"1" doc:"Bytes of the key or the value of a label."`
+	MaxNameBytes    int `json:"max_name_bytes" toml:"max_name_bytes" min:"1" doc:"Bytes of the name of a sandbox."`
+	MaxCommands     int `json:"max_commands" toml:"max_commands" min:"1" doc:"Commands of one job."`
+	MaxPackages     int `json:"max_packages" toml:"max_packages" min:"1" doc:"Packages of one request."`
+	MaxPackageBytes int `json:"max_package_bytes" toml:"max_package_bytes" min:"1" doc:"Bytes of one package's name and versions."`
+	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
+	MaxContexts     int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
+	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the line of one sandbox."`
 
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result: head and tail. The whole of a longer one is an artifact."`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of an output stream sent as events."`
@@ -79,7 +81,7 @@ func DefaultLimits() Limits {
 		PIDs:   IntLimits{Default: 256, Min: 16, Max: 4096},
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
-		MaxCommands: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
+		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
 		MaxStreamInline: 1 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,

@@ -53,6 +53,29 @@ type Package struct {
 	Manager string `json:"manager"`
 }
 
+// Forms of requirements. They are compiled once and never change.
+var (
+	// pipForm is the part of PEP 508 that names a distribution, its extras and its versions: no address, no option, no marker.
+	pipForm = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
+		`(?: *\[ *[A-Za-z0-9._-]+(?: *, *[A-Za-z0-9._-]+)* *\])?` +
+		`(?: *(?:===|==|~=|!=|<=|>=|<|>) *[A-Za-z0-9.*+!_-]+(?: *, *(?:===|==|~=|!=|<=|>=|<|>) *[A-Za-z0-9.*+!_-]+)*)?$`)
+	npmForm = regexp.MustCompile(`^((?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*)(?:@[A-Za-z0-9^~<>=.*+_-]+)?$`)
+)
+
+// RequirementName reads a requirement, such as "pandas>=2" or "@types/node@20", and gives the normalised name in it. It is
+// false for anything that an installer could take for more than a name and versions.
+func RequirementName(manager, requirement string) (name string, ok bool) {
+	form := pipForm
+	if manager == ManagerNpm {
+		form = npmForm
+	}
+	m := form.FindStringSubmatch(requirement)
+	if m == nil {
+		return "", false
+	}
+	return NormalPackage(manager, m[1]), true
+}
+
 // separators are the runs of characters that PEP 503 takes for one.
 var separators = regexp.MustCompile(`[-_.]+`)
 

@@ -1,0 +1,190 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// installed are the packages of the one sandbox of a test.
+type installed struct {
+	mu   sync.Mutex
+	list []farm.Package
+}
+
+func (i *installed) set(list ...farm.Package) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.list = list
+}
+
+func (i *installed) all() []farm.Package {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.list
+}
+
+// install plays an installer: "slow" waits for the gate, "missing" is not in the index.
+func (w *fakeWorker) install(ctx context.Context, claim *store.Claim) *farm.Result {
+	result := &farm.InstallResult{}
+	for _, p := range claim.Request.Install.Packages {
+		name, _ := farm.RequirementName(claim.Request.Install.Manager, p)
+		outcome := farm.PackageOutcome{Name: name, Requested: p, Version: "1.0", Status: farm.PackageInstalled}
+		switch name {
+		case "slow":
+			select {
+			case <-w.gate:
+			case <-ctx.Done():
+			}
+		case "missing":
+			outcome = farm.PackageOutcome{Name: name, Requested: p, Status: farm.PackageFailed, Message: "missing is not in the package index."}
+		}
+		result.Packages = append(result.Packages, outcome)
+	}
+	return &farm.Result{Install: result}
+}
+
+func TestInstallThenPoll(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox() + "/packages"
+	b.worker.have.set(farm.Package{Name: "numpy", Version: "2.3", Manager: "pip"})
+
+	job := get[wire.Job](b, http.StatusAccepted, "POST", box, `{"packages":["Slow","missing"]}`)
+	if job.Kind != "install" {
+		t.Errorf("kind is %s", job.Kind)
+	}
+	for _, spelling := range []string{"slow", "SLOW"} {
+		p := get[wire.Package](b, http.StatusOK, "GET", box+"/"+spelling, nil)
+		if p.Status != "installing" || p.JobID != job.ID || p.Name != "slow" || p.Message == "" {
+			t.Errorf("right after 202: %+v", p)
+		}
+	}
+	close(b.worker.gate)
+	done := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+job.ID+"?wait=20", nil)
+	want := []wire.InstalledOne{
+		{Name: "slow", Requested: "Slow", Version: "1.0", Status: "installed"},
+		{Name: "missing", Requested: "missing", Status: "failed", Message: "missing is not in the package index."},
+	}
+	if diff := cmp.Diff(want, done.Result.Install.Packages); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	b.worker.have.set(farm.Package{Name: "numpy", Version: "2.3", Manager: "pip"}, farm.Package{Name: "slow", Version: "1.1", Manager: "pip"})
+	for name, want := range map[string]wire.Package{
+		"slow":    {Name: "slow", Status: "installed", Version: "1.1", JobID: job.ID, Manager: "pip"},
+		"missing": {Name: "missing", Status: "failed", JobID: job.ID, Message: "missing is not in the package index.", Manager: "pip"},
+		"numpy":   {Name: "numpy", Status: "installed", Version: "2.3", Manager: "pip"},
+	} {
+		if diff := cmp.Diff(want, get[wire.Package](b, http.StatusOK, "GET", box+"/"+name, nil)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/nobody-asked", nil); p.Status != "not_found" || p.Message == "" {
+		t.Errorf("never asked for: %+v", p)
+	}
+	var listed []string
+	for _, p := range get[wire.Items[wire.Package]](b, http.StatusOK, "GET", box, nil).Items {
+		listed = append(listed, p.Name+" "+p.Status+" "+p.Version)
+	}
+	if diff := cmp.Diff([]string{"missing failed ", "numpy installed 2.3", "slow installed 1.1"}, listed); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+
+	b.worker.have.set() // removed by a command
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/slow", nil); p.Status != "not_found" {
+		t.Errorf("removed: %+v", p)
+	}
+}
+
+func TestPackagesOfNpm(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox() + "/packages"
+	get[wire.Job](b, http.StatusOK, "POST", box+"?wait=20", `{"packages":["@types/node@20","six"],"manager":"npm"}`)
+	b.worker.have.set(farm.Package{Name: "@types/node", Version: "20.1.0", Manager: "npm"}, farm.Package{Name: "six", Version: "1", Manager: "npm"})
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/@types%2Fnode", nil); p.Status != "installed" || p.Version != "20.1.0" {
+		t.Errorf("%+v", p)
+	}
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/six", nil); p.Status != "not_found" {
+		t.Errorf("pip's six: %+v", p)
+	}
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/six?manager=npm", nil); p.Status != "installed" {
+		t.Errorf("npm's six: %+v", p)
+	}
+}
+
+func TestPackagesOfCreateAndRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", `{"packages":["six","missing"]}`)
+	if made.Job.Result.Install == nil || len(made.Job.Result.Install.Packages) != 2 {
+		t.Fatalf("result of create: %+v", made.Job.Result)
+	}
+	if p := get[wire.Package](b, http.StatusOK, "GET", "/v1/sandboxes/"+made.Sandbox.ID+"/packages/missing", nil); p.Status != "failed" || p.JobID != made.Job.ID {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestAnInstallThatEndsOtherwise(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox()
+	get[wire.Job](b, http.StatusAccepted, "POST", box+"/execute", `{"code":"block"}`)
+	job := get[wire.Job](b, http.StatusAccepted, "POST", box+"/packages", `{"packages":["six"]}`)
+	get[wire.Job](b, http.StatusOK, "DELETE", "/v1/jobs/"+job.ID+"?wait=5", nil)
+	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/packages/six", nil); p.Status != "failed" || !strings.Contains(p.Message, "canceled") {
+		t.Errorf("%+v", p)
+	}
+	close(b.worker.gate)
+}
+
+func TestPackageLimits(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox() + "/packages"
+	for n, status := range map[int]int{limits.MaxPackages - 1: 202, limits.MaxPackages: 202, limits.MaxPackages + 1: 422, 10_000: 422} {
+		body := map[string]any{"packages": names(n)}
+		if answer, text := b.do("POST", box, body, "Content-Type", "application/json"); answer.StatusCode != status {
+			t.Errorf("%d packages: %d %.200s", n, answer.StatusCode, text)
+		}
+	}
+	for n, status := range map[int]int{limits.MaxPackageBytes - 1: 202, limits.MaxPackageBytes: 202, limits.MaxPackageBytes + 1: 422, 1 << 20: 422} {
+		body := map[string]any{"packages": []string{strings.Repeat("x", n)}}
+		answer, text := b.do("POST", box, body, "Content-Type", "application/json")
+		if answer.StatusCode != status || len(text) > 2000 {
+			t.Errorf("a name of %d bytes: %d %.200s", n, answer.StatusCode, text)
+		}
+	}
+}
+
+func names(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("p%d", i)
+	}
+	return list
+}
+
+func TestBadNamesOfPackages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	mine := "/v1/sandboxes/" + b.sandbox("X-API-Key", key) + "/packages"
+	for _, name := range []string{"--index-url=x", "six==1", "a%20b", "..%2Fx", "%00", strings.Repeat("x", 300), ""} {
+		b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", mine+"/"+name, nil, "X-API-Key", key)
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", mine+"/six?manager=apt", nil, "X-API-Key", key)
+	for _, target := range []string{mine, mine + "/six"} {
+		b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", target, nil, "X-API-Key", otherKey)
+	}
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "POST", mine, `{"packages":["six"]}`, "X-API-Key", otherKey, "Content-Type", "application/json")
+}
