@@ -1,0 +1,203 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// Methods that the transport itself looks at.
+const (
+	methodCancelled = "notifications/cancelled"
+	methodListen    = "subscriptions/listen"
+)
+
+// discardBytes is how much of a refused body is read, so that the caller, who is still sending, gets to see the answer.
+const discardBytes = 256 << 20
+
+// transport is mcp-go's streamable HTTP with what it lacks around it.
+type transport struct {
+	HTTP
+	next http.Handler
+}
+
+// NewHandler serves an MCP server over streamable HTTP, for clients of all revisions on one address, without sessions:
+// nothing that one caller does is seen by another. It refuses pages of foreign origins, bodies over the limit and
+// methods other than POST, drops cancellations by request id, which anyone could send for another's request, and loses
+// no notification that went through Notify. A nil logger logs nothing.
+func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	m.Use(delivered)
+	t := &transport{HTTP: o.withDefaults()}
+	t.next = t.counted(server.NewStreamableHTTPServer(m,
+		server.WithStateLess(true), server.WithDisableStreaming(true),
+		server.WithDisableLocalhostProtection(true), // the transport's own check knows the trusted names
+		server.WithStreamableHTTPLogger(logger),
+	))
+	for _, extension := range slices.Backward(t.Extensions) {
+		t.next = extension(m, t.next)
+	}
+	return t
+}
+
+// head is what the transport reads of a message.
+type head struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+}
+
+// ServeHTTP answers one message.
+func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !t.AnyHost && overLoopback(r) && !t.trustedHost(r.Host):
+		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "This server does not answer under the name in the Host header. Use http://127.0.0.1 or http://localhost.")
+		return
+	case !t.trustedOrigin(r):
+		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "Pages of this origin may not call this server.")
+		return
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", http.MethodPost)
+		refuse(w, http.StatusMethodNotAllowed, mcp.INVALID_REQUEST, "Send messages by POST: this server has no sessions and no stream to GET.")
+		return
+	}
+	body, err := t.read(r)
+	if err != nil {
+		status := http.StatusBadRequest
+		code := mcp.PARSE_ERROR
+		if errors.Is(err, errTooLarge) {
+			status, code = http.StatusRequestEntityTooLarge, mcp.INVALID_REQUEST
+		}
+		refuse(w, status, code, err.Error())
+		return
+	}
+	var message head
+	_ = json.Unmarshal(body, &message) // what cannot be read is answered by mcp-go
+	if message.Method == methodCancelled {
+		w.WriteHeader(http.StatusAccepted) // a caller that hangs up is enough
+		return
+	}
+	ctx := r.Context()
+	if message.Method == methodListen && t.Closing != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			select {
+			case <-t.Closing:
+				cancel()
+			case <-done:
+			}
+		}()
+	}
+	r = r.WithContext(context.WithValue(ctx, headKey{}, message))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Del(server.HeaderKeySessionID) // there are no sessions to name
+	w.Header().Set("X-Accel-Buffering", "no")
+	t.next.ServeHTTP(w, r)
+}
+
+type headKey struct{}
+
+// counted is the innermost part, around mcp-go's handler alone.
+func (t *transport) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d := newDelivery()
+		message, _ := r.Context().Value(headKey{}).(head)
+		out := &writer{w: w, control: http.NewResponseController(w), delivery: d, id: message.ID, patience: t.WriteTimeout}
+		next.ServeHTTP(out, r.WithContext(withDelivery(r.Context(), d)))
+	})
+}
+
+var errTooLarge = errors.New("the body is too large")
+
+// read takes in the body as a whole, at most the limit.
+func (t *transport) read(r *http.Request) ([]byte, error) {
+	if r.ContentLength <= t.MaxBodyBytes {
+		body, err := io.ReadAll(io.LimitReader(r.Body, t.MaxBodyBytes+1))
+		if err != nil {
+			return nil, errors.New("the body ended before it was complete")
+		}
+		if int64(len(body)) <= t.MaxBodyBytes {
+			return body, nil
+		}
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
+	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, t.MaxBodyBytes)
+}
+
+// refuse answers with an error of JSON-RPC that belongs to no request.
+func refuse(w http.ResponseWriter, status, code int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(failure(nil, mcp.JSONRPCErrorDetails{Code: code, Message: text})) // who takes nothing has gone
+}
+
+// failure is an error of JSON-RPC; without an id it belongs to no request.
+func failure(id json.RawMessage, details mcp.JSONRPCErrorDetails) any {
+	if len(id) == 0 {
+		id = json.RawMessage("null")
+	}
+	return struct {
+		JSONRPC string                  `json:"jsonrpc"`
+		ID      json.RawMessage         `json:"id"`
+		Error   mcp.JSONRPCErrorDetails `json:"error"`
+	}{mcp.JSONRPC_VERSION, id, details}
+}
+
+func overLoopback(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && loopback(hostOf(local.String()))
+}
+
+func (t *transport) trustedHost(host string) bool {
+	name := hostOf(host)
+	return loopback(name) || slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
+}
+
+// trustedOrigin tells pages that may call from those that may not. Callers that are no pages name no origin.
+func (t *transport) trustedOrigin(r *http.Request) bool {
+	values := r.Header.Values("Origin")
+	if len(values) == 0 {
+		return r.Header.Get("Sec-Fetch-Site") != "cross-site"
+	}
+	for _, value := range values {
+		origin, err := url.Parse(value)
+		ok := err == nil && (origin.Scheme == "http" || origin.Scheme == "https") && loopback(origin.Hostname())
+		if !ok && !slices.ContainsFunc(t.Origins, func(o string) bool { return strings.EqualFold(strings.TrimRight(o, "/"), value) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return strings.Trim(address, "[]")
+}
+
+func loopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

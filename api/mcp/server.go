@@ -1,0 +1,66 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// listFor is how long clients may keep the lists of tools and templates, in milliseconds.
+const listFor = 60_000
+
+// Server is the farm's tools. It keeps nothing between requests and is safe for concurrent use.
+type Server struct {
+	Options
+	mcp     *server.MCPServer
+	handler http.Handler
+}
+
+// New makes a server. It talks to nobody.
+func New(o Options) (*Server, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{Options: o.withDefaults()}
+	options := append([]server.ServerOption{
+		server.WithTitle("Sandfarm"),
+		server.WithDescription("Sandboxes that run code: Python, shell commands, packages and files."),
+		server.WithInstructions(instructions),
+		server.WithToolCapabilities(false),
+		server.WithResourceCapabilities(false, false),
+		server.WithMethodCacheHints(mcp.MethodToolsList, listFor, mcp.CacheScopePublic),
+		server.WithRecovery(),
+		server.WithResourceRecovery(),
+		server.WithLogger(s.Logger),
+	}, s.Server...)
+	s.mcp = server.NewMCPServer("sandfarm", s.Version, options...)
+	s.addTools()
+	s.addResources()
+	s.handler = NewHandler(s.mcp, s.HTTP, s.Logger)
+	return s, nil
+}
+
+// Handler serves the tools over streamable HTTP: stateless, for clients of all revisions on one address. Who the caller
+// is must have been found out before.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// MCP is the server of mcp-go that holds the tools.
+func (s *Server) MCP() *server.MCPServer { return s.mcp }
+
+// ServeStdio serves one client over a pair of streams until in ends or ctx does. A process can do this once.
+func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	d := newDelivery()
+	stdio := server.NewStdioServer(s.mcp)
+	server.WithErrorLogger(log.New(slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug).Writer(), "", 0))(stdio)
+	server.WithStdioContextFunc(func(ctx context.Context) context.Context { return withDelivery(ctx, d) })(stdio)
+	if err := stdio.Listen(ctx, in, &countedLines{w: out, delivery: d}); err != nil {
+		return fmt.Errorf("serve stdio: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,4 @@
+package mcp
+
+// addTools registers every tool.
+func (s *Server) addTools() {}

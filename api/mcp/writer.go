@@ -1,0 +1,85 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// writer counts the messages of a stream that are written, gives up on a caller who takes nothing, and puts the
+// delivery's refusal in the place of the response.
+type writer struct {
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	delivery *delivery
+	id       json.RawMessage
+	patience time.Duration
+	replaced bool
+}
+
+// Header gives the headers of the answer.
+func (w *writer) Header() http.Header { return w.w.Header() }
+
+// Unwrap gives the writer behind this one.
+func (w *writer) Unwrap() http.ResponseWriter { return w.w }
+
+// WriteHeader begins the answer.
+func (w *writer) WriteHeader(status int) {
+	if w.delivery.refused() != nil && !w.streams() {
+		status = http.StatusBadRequest
+	}
+	w.w.WriteHeader(status)
+}
+
+func (w *writer) streams() bool {
+	return strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
+}
+
+// Write writes one message: mcp-go hands each over in one piece.
+func (w *writer) Write(p []byte) (int, error) {
+	if refusal := w.delivery.refused(); refusal != nil {
+		return w.replace(p, *refusal)
+	}
+	n, err := w.send(p)
+	if w.streams() {
+		w.delivery.wrote()
+	}
+	return n, err
+}
+
+// replace writes the refusal once, whatever was to be written.
+func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error) {
+	if w.replaced {
+		return len(p), nil
+	}
+	w.replaced = true
+	text, err := json.Marshal(failure(w.id, refusal))
+	if err != nil {
+		return 0, err //nolint:wrapcheck // of our own types, which always encode
+	}
+	if w.streams() {
+		text = bytes.Join([][]byte{[]byte("event: message\ndata: "), text, []byte("\n\n")}, nil)
+	}
+	if _, err := w.send(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// send writes with a deadline, where the connection takes one.
+func (w *writer) send(p []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience + time.Duration(len(p)>>20)*time.Second))
+	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
+	return w.w.Write(p) //nolint:wrapcheck // passed on as it is
+}
+
+// Flush sends what is buffered.
+func (w *writer) Flush() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience))
+	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
+	_ = w.control.Flush() // who takes nothing has gone
+}
