@@ -18,6 +18,7 @@ FLAGS ?=
 # The binaries are static, and a machine without a C compiler builds them.
 export CGO_ENABLED = 0
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
+export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir)
 
 # Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
 ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \

@@ -13,11 +13,19 @@
 #   XDG_CACHE_HOME          tools that are built here go to its folder sandfarm/bin (default ~/.cache)
 #   DOCKER_HOST             an engine elsewhere: it must answer, none is installed or started here
 #   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
+#   SANDFARM_TEST_MCP       a folder of your own with what the MCP tests run (node, node_modules, venv)
+#   SANDFARM_NPM_REGISTRY, npm_config_registry
+#                           where that is taken from (default https://registry.npmjs.org); pip takes its own settings
 #   SANDFARM_DOCKERD_FLAGS  flags for a dockerd that is started here
 set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 lint_version=v2.5.0
+node_version=22.23.3
+node_sum_x64=00b5c43d88958dbbf45339c4d5e9a76289c7e25876fd08270b379e485e151fc5
+node_sum_arm64=894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035
+npm_version=10.9.9
+npm_sum=c80bd097147cce32e31010b791bab8c71a26a5e10668210ec9d2e7f4c7cea2a1
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/sandfarm
@@ -245,6 +253,7 @@ missing_packages() {
     have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
     if [ "$mode" = test ]; then
         have python3 || printf 'python3 '
+        have curl || [ -d "$(mcp_dir)" ] || printf 'curl ca-certificates '
         venv_works || printf 'python3-venv '
     fi
 }
@@ -292,6 +301,74 @@ setup_minio() {
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
 }
 
+# --- MCP ------------------------------------------------------------------------------------------------------------
+
+# mcp_pins prints what the folder with the MCP tools depends on.
+mcp_pins() {
+    printf '%s\n' "$node_version" "$npm_version" "$(uname -m)"
+    cat "$here/deploy/mcp/package-lock.json" "$here/deploy/mcp/requirements.txt"
+}
+
+# mcp_dir prints where those tools are: one folder for each set of versions.
+mcp_dir() { printf '%s/mcp-%s' "$cache" "$(mcp_pins | sha256sum | cut -c 1-12)"; }
+
+# npm_tarball takes a package apart that the registry has, after checking its sum.
+npm_tarball() { # name, version, sum, directory
+    curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o "$4.tgz" "$registry/$1/-/$1-$2.tgz" ||
+        die "$1 $2 could not be fetched from $registry: the MCP tests need it (SANDFARM_NPM_REGISTRY names another registry)"
+    printf '%s  %s\n' "$3" "$4.tgz" | sha256sum -c - >/dev/null || die "$1 $2 from $registry is not the file that is pinned here"
+    mkdir -p "$4"
+    tar -xzf "$4.tgz" -C "$4" --strip-components=1
+    rm "$4.tgz"
+}
+
+# setup_mcp brings Node and, from their lock files, the official MCP clients and the conformance runner. Node and npm come
+# as packages of the npm registry, so that neither has to be here.
+setup_mcp() {
+    if [ -n "${SANDFARM_TEST_MCP:-}" ] && [ "$SANDFARM_TEST_MCP" != "$(mcp_dir)" ]; then
+        [ -x "$SANDFARM_TEST_MCP/node/bin/node" ] || die "SANDFARM_TEST_MCP=$SANDFARM_TEST_MCP has no node/bin/node"
+        return 0
+    fi
+    [ ! -d "$(mcp_dir)" ] || return 0
+    case $(uname -m) in
+    x86_64) node_arch=x64 node_sum=$node_sum_x64 ;;
+    aarch64 | arm64) node_arch=arm64 node_sum=$node_sum_arm64 ;;
+    *) die "the MCP tests need Node $node_version, and there is none for $(uname -m) here" ;;
+    esac
+    have curl || die "curl is missing, which fetches Node for the MCP tests: install it, and start again"
+    registry=${SANDFARM_NPM_REGISTRY:-${npm_config_registry:-https://registry.npmjs.org}}
+    registry=${registry%/}
+    say "fetching Node $node_version, the MCP conformance runner and the MCP SDKs (once; about a minute)"
+    mkdir -p "$cache" "$log"
+    # Made aside and moved: a run that is cut leaves nothing half done.
+    work=$(mktemp -d "$cache/.mcp.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    npm_tarball "node-linux-$node_arch" "$node_version" "$node_sum" "$work/node"
+    npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
+    cp "$here/deploy/mcp/package.json" "$here/deploy/mcp/package-lock.json" "$work/"
+    # Scripts of packages are not run. The system's certificates count, for registries behind a company's own authority.
+    if ! (cd "$work" && PATH="$work/node/bin:$PATH" HOME="$work" npm_config_registry="$registry" \
+        node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm") >"$log/mcp.log" 2>&1; then
+        tail_of "$log/mcp.log"
+        die "the packages of deploy/mcp/package-lock.json could not be installed from $registry: see above"
+    fi
+    # A venv knows its own path, so it is made anew where it will stay.
+    rm -rf "$work/.npm" "$work/npm"
+    dir=$(mcp_dir)
+    if ! { python3 -m venv "$dir.venv" &&
+        "$dir.venv/bin/python" -m pip install -q --disable-pip-version-check -r "$here/deploy/mcp/requirements.txt"; } >>"$log/mcp.log" 2>&1; then
+        rm -rf "$dir.venv"
+        tail_of "$log/mcp.log"
+        die "the Python MCP SDK of deploy/mcp/requirements.txt could not be installed: see above"
+    fi
+    ln -s "../${dir##*/}.venv" "$work/venv"
+    chmod 755 "$work"
+    mv "$work" "$dir"
+    trap - EXIT INT TERM
+}
+
 mode=${1:-}
 case $mode in
 engine) setup_engine ;;
@@ -305,7 +382,9 @@ test)
     setup_engine
     setup_packages
     setup_minio
+    setup_mcp
     ;;
+mcp-dir) mcp_dir ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
