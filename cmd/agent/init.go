@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 )
 
@@ -28,6 +29,7 @@ const (
 type initOptions struct {
 	workspace, run, home, tmp, socket string
 	uid                               int
+	index                             bool
 }
 
 // runInit is PID 1. It never ends by itself, and no signal of user code ends it.
@@ -47,9 +49,13 @@ func runInit(ctx context.Context, o initOptions) error {
 	debug.SetMemoryLimit(memoryGoal)
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
 	warmThreads()
-	srv, err := server.New(server.Config{
+	cfg := server.Config{
 		Version: version, Workspace: o.workspace, RunDir: o.run, HomeDir: o.home, TmpDir: o.tmp, ReapAll: true,
-	})
+	}
+	if o.index {
+		cfg.Index = agent.IndexAddr
+	}
+	srv, err := server.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		flags.StringVar(&o.tmp, "tmp", "", "temporary directory of user code")
 		flags.StringVar(&o.socket, "socket", agent.SocketPath, "socket to listen on")
 		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user that may dial, beside root")
+		flags.BoolVar(&o.index, "index", false, "carry installers' connections to the worker's package indexes")
 		if err := flags.Parse(args[1:]); err != nil {
 			return fmt.Errorf("parse flags: %w", err)
 		}

@@ -29,6 +29,11 @@ const (
 // Options tune a client. The zero value is good.
 type Options struct {
 	Logger *slog.Logger // nil: silent
+
+	// Index answers the connections that the agent opens, each a request for a package index. Requests come without a body
+	// and with the remote address "sandbox"; everything else in them is the sandbox's to choose. Nil: a stream that the agent
+	// opens ends the session.
+	Index http.Handler
 }
 
 // Client speaks to the agent of one sandbox. It is safe for concurrent use.
@@ -40,22 +45,18 @@ type Client struct {
 }
 
 // New makes a client of a stream to the agent. The client owns the stream from here on: Close closes it.
-func New(conn io.ReadWriteCloser, _ Options) (*Client, error) {
+func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	config := yamux.DefaultConfig()
 	config.MaxStreamWindowSize = streamWindow
 	config.ConnectionWriteTimeout = writeTimeout
+	config.AcceptBacklog = acceptBacklog
 	config.LogOutput = io.Discard
 	session, err := yamux.Client(conn, config)
 	if err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	c := &Client{session: session}
-	go func() { // no agent of ours opens a stream; what it sent on one would lie in memory unread
-		if stream, err := session.AcceptStream(); err == nil {
-			_ = stream.Close()
-			_ = session.Close()
-		}
-	}()
+	go serveIndex(session, o.Index)
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true,

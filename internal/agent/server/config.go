@@ -19,6 +19,8 @@ type Config struct {
 	Env       []string     // the sandbox's environment; nil means the process's own
 	ReapAll   bool         // reap every child, not only those started here: for PID 1
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
+	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: not at all
+	UV        string       // the installer of Python packages; default agent.UVPath. Where there is none, pip is used
 	Logger    *slog.Logger // default: silent
 }
 
@@ -36,6 +38,7 @@ func (c Config) withDefaults() Config {
 	set(&c.HomeDir, agent.HomeDir)
 	set(&c.TmpDir, agent.TmpDir)
 	set(&c.Version, "dev")
+	set(&c.UV, agent.UVPath)
 	if c.Env == nil {
 		c.Env = os.Environ() //nolint:forbidigo // it is what the code of the sandbox gets, not settings
 	}

@@ -54,6 +54,10 @@ func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, erro
 		if _, err := s.slot(p); err != nil {
 			return nil, err
 		}
+	case farm.KindInstall:
+		if err := checkInstall(spec.Install); err != nil {
+			return nil, err
+		}
 	default:
 		return nil, farm.Invalidf("kind %q cannot be executed", spec.Kind)
 	}

@@ -16,8 +16,12 @@ func (s *Server) run(e *execution) {
 			e.finish(agent.Outcome{ExitCode: 1, Error: &farm.CodeError{Name: "AgentError", Value: fmt.Sprint(r)}})
 		}
 	}()
-	if e.spec.Kind == farm.KindExecute {
+	switch e.spec.Kind {
+	case farm.KindExecute:
 		s.runCode(e)
+		return
+	case farm.KindInstall:
+		s.runInstall(e)
 		return
 	}
 	e.begin()

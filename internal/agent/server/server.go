@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -34,6 +35,9 @@ type Server struct {
 	buffers *sync.Pool
 	seed    maphash.Seed
 
+	sessions   sessions
+	index      *egress // nil: none
+	installs   line    // one at a time
 	executions *registry
 	kernels    kernels
 	kernelsUp  sync.WaitGroup
@@ -68,6 +72,15 @@ func New(cfg Config) (*Server, error) {
 	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	_ = root.RemoveAll(stagingDir)
 	s.handler = s.routes()
+	// Python never again asks for a directory that it has once found missing.
+	if err := os.MkdirAll(s.packageDir(), 0o755); err != nil { //nolint:gosec // user code's own
+		return nil, errors.Join(fmt.Errorf("make package directory: %w", err), s.Close())
+	}
+	if cfg.Index != "" {
+		if s.index, err = s.openEgress(cfg.Index); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
 	return s, nil
 }
 
@@ -83,6 +96,7 @@ func (s *Server) ServeConn(ctx context.Context, conn io.ReadWriteCloser) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = session.Close() })
 	defer stop()
+	defer s.sessions.add(session)()
 	srv := &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTimeout}
 	err = srv.Serve(session)
 	_ = srv.Close()
@@ -99,6 +113,9 @@ func (s *Server) Close() error {
 		s.executions.close()
 		s.endAll()
 		s.closeKernels()
+		if s.index != nil {
+			s.index.close()
+		}
 		s.reaper.close()
 		err = s.root.Close()
 	})

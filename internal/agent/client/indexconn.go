@@ -1,0 +1,129 @@
+package client
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// indexConn is a stream that the agent opened. It is read all the time into a buffer with a bound, also when nobody reads here:
+// yamux would keep whole windows of whatever comes. What goes over the bound ends the session.
+type indexConn struct {
+	*yamux.Stream
+	session *yamux.Session
+
+	mu       sync.Mutex
+	wake     *sync.Cond
+	buf      []byte
+	err      error // why no more will come
+	closed   bool
+	late     bool // the deadline for reading has passed
+	deadline *time.Timer
+	round    int // which deadline is meant
+}
+
+var _ net.Conn = (*indexConn)(nil)
+
+// pump reads until the agent ends the stream. What comes after Close is thrown away, and counts.
+func (c *indexConn) pump() {
+	part := make([]byte, 4<<10)
+	unread := 0
+	for {
+		n, err := c.Stream.Read(part)
+		c.mu.Lock()
+		if c.closed {
+			c.buf = nil
+			unread += n
+		} else {
+			c.buf = append(c.buf, part[:n]...)
+			unread = len(c.buf)
+		}
+		if err != nil {
+			c.err = err
+		}
+		c.wake.Broadcast()
+		c.mu.Unlock()
+		if unread > maxIndexUnread {
+			_ = c.session.Close()
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read gives what has come.
+func (c *indexConn) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case c.closed:
+			return 0, net.ErrClosed
+		case len(c.buf) > 0:
+			n := copy(p, c.buf)
+			if c.buf = c.buf[n:]; len(c.buf) == 0 {
+				c.buf = nil
+			}
+			return n, nil
+		case c.err != nil:
+			return 0, io.EOF
+		case c.late:
+			return 0, os.ErrDeadlineExceeded
+		}
+		c.wake.Wait()
+	}
+}
+
+// Write sends. An agent that takes nothing for long breaks the connection.
+func (c *indexConn) Write(p []byte) (int, error) {
+	if err := c.Stream.SetWriteDeadline(time.Now().Add(indexIdle)); err != nil {
+		return 0, err
+	}
+	return c.Stream.Write(p)
+}
+
+// Close ends our direction; the agent is to end its own.
+func (c *indexConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.round++
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	return c.Stream.Close()
+}
+
+// SetReadDeadline bounds Read.
+func (c *indexConn) SetReadDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.deadline != nil {
+		c.deadline.Stop()
+	}
+	c.round++
+	round := c.round
+	c.late = !at.IsZero() && !at.After(time.Now())
+	if !at.IsZero() && !c.late {
+		c.deadline = time.AfterFunc(time.Until(at), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.round == round {
+				c.late = true
+				c.wake.Broadcast()
+			}
+		})
+	}
+	c.wake.Broadcast()
+	return nil
+}
+
+// SetDeadline bounds Read; Write has its own.
+func (c *indexConn) SetDeadline(at time.Time) error { return c.SetReadDeadline(at) }
+
+// RemoteAddr tells handlers who asks.
+func (c *indexConn) RemoteAddr() net.Addr { return sandboxAddr{} }
