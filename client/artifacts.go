@@ -40,6 +40,13 @@ func (c *Client) Artifacts(ctx context.Context, filter ArtifactFilter) iter.Seq2
 	return pages[wire.Artifact](ctx, c, []string{"v1", "artifacts"}, query)
 }
 
+// Artifact reads an artifact, with a fresh link.
+func (c *Client) Artifact(ctx context.Context, id string) (wire.Artifact, error) {
+	var got wire.Artifact
+	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "artifacts", id}}, &got)
+	return got, err
+}
+
 // Link makes a fresh link to an artifact. Anybody may download with it until it expires.
 func (c *Client) Link(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxAttempts*answerTimeout, errSlow)

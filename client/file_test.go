@@ -98,3 +98,19 @@ func TestLinkOfAFile(t *testing.T) {
 		t.Errorf("%q, %v, followed %t", link, err, followed)
 	}
 }
+
+func TestArtifactReadsTheBodyOfTheRedirect(t *testing.T) {
+	t.Parallel()
+	want := wire.Artifact{ID: "art_1", Path: "plots/a.png", Size: 7, ContentType: "image/png", URL: "http://store.invalid/x?signature=1"}
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", want.URL)
+		reply(t, w, http.StatusFound, want)
+	}))
+	got, err := c.Artifact(t.Context(), "art_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"net/url"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -23,6 +24,11 @@ func WithIdempotencyKey(key string) CallOption { return func(in *call) { in.key 
 // WithKernel makes [Client.Interrupt] and [Client.Restart] touch one kernel, named by its context, instead of all.
 func WithKernel(name string) CallOption {
 	return func(in *call) { in.body = wire.ControlRequest{Context: name} }
+}
+
+// WithManager tells [Client.Package] whose package a name is: "pip" or "npm".
+func WithManager(name string) CallOption {
+	return func(in *call) { in.query = url.Values{"manager": {name}} }
 }
 
 func (in call) with(opts []CallOption) call {

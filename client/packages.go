@@ -19,9 +19,10 @@ func (c *Client) Packages(ctx context.Context, id string) ([]wire.Package, error
 }
 
 // Package says how it stands with one package of a sandbox. Names of Python packages are compared by PEP 503, and those
-// of npm may hold a slash. A package that is not there has the status not_found, which is no error.
-func (c *Client) Package(ctx context.Context, id, name string) (wire.Package, error) {
+// of npm may hold a slash. A package that is not there has the status not_found, which is no error. Whose package a name
+// is says WithManager; without it the farm tells by the name's form.
+func (c *Client) Package(ctx context.Context, id, name string, opts ...CallOption) (wire.Package, error) {
 	var got wire.Package
-	err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id, "packages", name)}, &got)
+	err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id, "packages", name)}.with(opts), &got)
 	return got, err
 }

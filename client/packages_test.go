@@ -91,3 +91,15 @@ func TestPackageOfAnUnknownSandboxIsNotFound(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestPackageOfAManager(t *testing.T) {
+	t.Parallel()
+	var uri string
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		uri = r.RequestURI
+		reply(t, w, http.StatusOK, wire.Package{Name: "left-pad", Status: "installed"})
+	}))
+	if _, err := c.Package(t.Context(), "sbx_1", "left-pad", client.WithManager("npm")); err != nil || uri != "/v1/sandboxes/sbx_1/packages/left-pad?manager=npm" {
+		t.Errorf("%v, asked %q", err, uri)
+	}
+}

@@ -58,9 +58,11 @@ With --no-wait the job's id is printed at once; "packages status" and "job event
 	})
 	c.Flags().StringVar(&manager, "manager", "", "which installer: pip or npm (default pip)")
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until they are installed")
-	a.complete(c, "manager", func(context.Context, *client.Client) []cobra.Completion { return []cobra.Completion{"pip", "npm"} })
+	a.complete(c, "manager", managers)
 	return c
 }
+
+func managers(context.Context, *client.Client) []cobra.Completion { return []cobra.Completion{"pip", "npm"} }
 
 // install installs packages and tells on stderr what the installer says meanwhile. The job is final.
 func (a *app) install(ctx context.Context, c *client.Client, sandbox string, request wire.PackagesRequest) (wire.Job, error) {
@@ -139,6 +141,7 @@ func (a *app) showPackages(found []wire.Package) error {
 
 func (a *app) packagesStatus() *cobra.Command {
 	var wait bool
+	var manager string
 	c := a.verb(&cobra.Command{
 		Use: "status SANDBOX NAME", Short: "Tell whether a package is installed",
 		Long: `Tell how it stands with a package: installed, installing, failed or not_found. The exit code is 1 for the last two.`,
@@ -146,13 +149,17 @@ func (a *app) packagesStatus() *cobra.Command {
   sandfarm packages status sbx_… torch --wait && sandfarm run train.py --sandbox sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, 2, "the sandbox's ID or the name of a package"), func(ctx context.Context, c *client.Client, args []string) error {
-		found, err := c.Package(ctx, args[0], args[1])
+		var opts []client.CallOption
+		if manager != "" {
+			opts = append(opts, client.WithManager(manager))
+		}
+		found, err := c.Package(ctx, args[0], args[1], opts...)
 		for err == nil && wait && found.Status == "installing" {
 			if found.JobID == "" {
 				return fmt.Errorf("%s is being installed, and the farm does not say by which job: try again in a while", found.Name)
 			}
 			if _, err = c.Wait(ctx, found.JobID); err == nil {
-				found, err = c.Package(ctx, args[0], args[1])
+				found, err = c.Package(ctx, args[0], args[1], opts...)
 			}
 		}
 		if err != nil {
@@ -168,7 +175,9 @@ func (a *app) packagesStatus() *cobra.Command {
 		}
 		return err
 	})
+	c.Flags().StringVar(&manager, "manager", "", "whose package it is: pip or npm (default: npm for @…, else pip)")
 	c.Flags().BoolVar(&wait, "wait", false, "wait while it is being installed")
+	a.complete(c, "manager", managers)
 	return c
 }
 
