@@ -1,0 +1,276 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// The methods of the extension.
+const (
+	methodTaskGet    = "tasks/get"
+	methodTaskUpdate = "tasks/update"
+	methodTaskCancel = "tasks/cancel"
+)
+
+// taskAnswerTimeout is how long a caller may take to receive a result, which may hold some pictures.
+const taskAnswerTimeout = time.Minute
+
+// AdvertiseTasks makes an MCP server say that it has the extension, which Tasks serves.
+func AdvertiseTasks() server.ServerOption {
+	return server.WithExtensions(map[string]any{TasksExtension: map[string]any{}})
+}
+
+// Tasks serves the extension: calls of tools with support that become tasks are answered with the task, and the methods
+// that look after tasks. It does so for requests that declare the extension, of protocol revision 2026-07-28 or later;
+// those of older ones pass by. A nil logger logs nothing.
+func Tasks(source TaskSource, info mcp.Implementation, logger *slog.Logger) Extension {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return func(_ *server.MCPServer, next http.Handler) http.Handler {
+		return &tasks{source: source, info: info, logger: logger, next: next}
+	}
+}
+
+type tasks struct {
+	source TaskSource
+	info   mcp.Implementation
+	logger *slog.Logger
+	next   http.Handler
+}
+
+// taskMessage is what the extension reads of a message.
+type taskMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	params struct {
+		Meta    *mcp.Meta                  `json:"_meta"`
+		Name    string                     `json:"name"`
+		TaskID  *string                    `json:"taskId"`
+		Answers map[string]json.RawMessage `json:"inputResponses"`
+	}
+	malformed error // why params could not be read
+}
+
+// ServeHTTP answers what is the extension's.
+func (x *tasks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var m taskMessage
+	if err != nil || json.Unmarshal(body, &m) != nil || len(m.ID) == 0 {
+		x.next.ServeHTTP(w, r)
+		return
+	}
+	ours := m.Method == methodTaskGet || m.Method == methodTaskUpdate || m.Method == methodTaskCancel
+	if !ours && m.Method != string(mcp.MethodToolsCall) {
+		x.next.ServeHTTP(w, r)
+		return
+	}
+	m.malformed = json.Unmarshal(m.Params, &m.params)
+	if !mcp.IsModernProtocol(m.params.Meta.ProtocolVersion()) && !mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion)) {
+		x.next.ServeHTTP(w, r)
+		return
+	}
+	if ours {
+		x.serve(w, r, &m)
+		return
+	}
+	x.call(w, r, &m)
+}
+
+// call lets a tool run, and answers with the task that the call has become.
+func (x *tasks) call(w http.ResponseWriter, r *http.Request, m *taskMessage) {
+	support := x.source.Support(m.params.Name)
+	declared := declaresTasks(m.params.Meta)
+	switch {
+	case support == TaskRequired && !declared:
+		refuseTask(w, m.ID, missingTasks())
+		return
+	case support == TaskNever || !declared:
+		x.next.ServeHTTP(w, r)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	call := &taskCall{end: cancel}
+	held := &heldAnswer{header: w.Header().Clone(), status: http.StatusOK}
+	x.next.ServeHTTP(held, r.WithContext(context.WithValue(ctx, taskKey{}, call)))
+	task := call.made()
+	if task == nil {
+		held.release(w)
+		return
+	}
+	created := *task
+	created.Result, created.Error, created.Input = nil, nil, nil // those are for tasks/get
+	x.reply(w, m.ID, struct {
+		taskResult
+		Task
+	}{x.resultOf("task"), created})
+}
+
+// serve answers a method of the extension.
+func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
+	if refusal := check2026(r, m); refusal != nil {
+		refuseTask(w, m.ID, *refusal)
+		return
+	}
+	id := *m.params.TaskID
+	var answer any = x.resultOf("complete")
+	var err error
+	switch m.Method {
+	case methodTaskGet:
+		var t Task
+		if t, err = x.source.Task(r.Context(), id); err == nil {
+			answer = struct {
+				taskResult
+				Task
+			}{x.resultOf("complete"), t}
+		}
+	case methodTaskUpdate:
+		err = x.source.Answer(r.Context(), id, m.params.Answers)
+	case methodTaskCancel:
+		err = x.source.Cancel(r.Context(), id)
+	}
+	switch {
+	case errors.Is(err, ErrNoTask):
+		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as an answer told it; tasks are forgotten some time after they ended.", short(id))})
+	case err != nil:
+		x.logger.ErrorContext(r.Context(), "mcp task method failed", slog.String("method", m.Method), slog.Any("error", err))
+		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: "The farm could not be asked about the task. Try again in a few seconds."})
+	default:
+		x.reply(w, m.ID, answer)
+	}
+}
+
+// check2026 finds what is wrong with a request by the rules for all requests of revision 2026-07-28.
+func check2026(r *http.Request, m *taskMessage) *mcp.JSONRPCErrorDetails {
+	version := m.params.Meta.ProtocolVersion()
+	switch header := r.Header.Get(mcp.HeaderProtocolVersion); {
+	case m.malformed != nil:
+		return &mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: "params cannot be read: " + m.malformed.Error()}
+	case version == "":
+		return &mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: "missing or invalid _meta field " + mcp.MetaKeyProtocolVersion}
+	case header != version:
+		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: fmt.Sprintf("the %s header %q does not match the version %q in _meta", mcp.HeaderProtocolVersion, header, version)}
+	case !mcp.IsValidProtocolVersion(version):
+		details := mcp.UnsupportedProtocolVersionError{Version: version, Supported: slices.Clone(mcp.ValidProtocolVersions)}.JSONRPCError().Error
+		return &details
+	case m.params.Meta.ClientCapabilities() == nil:
+		return &mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: "missing or invalid _meta field " + mcp.MetaKeyClientCapabilities}
+	}
+	if err := mcp.ValidateStandardHeaders(r.Header.Get, version, mcp.MCPMethod(m.Method), m.Params); err != nil {
+		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
+	}
+	if !declaresTasks(m.params.Meta) {
+		details := missingTasks()
+		return &details
+	}
+	if m.params.TaskID == nil {
+		return &mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: "taskId is missing"}
+	}
+	// A router between caller and server may have chosen by this header.
+	name, ok := mcp.DecodeHeaderValue(r.Header.Get(mcp.HeaderName))
+	if !ok || name != *m.params.TaskID {
+		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: fmt.Sprintf("the %s header %q does not match params.taskId %q", mcp.HeaderName, short(name), short(*m.params.TaskID))}
+	}
+	return nil
+}
+
+func declaresTasks(meta *mcp.Meta) bool {
+	declared := meta.ClientCapabilities()
+	if declared == nil {
+		return false
+	}
+	_, ok := declared.Extensions[TasksExtension]
+	return ok
+}
+
+func missingTasks() mcp.JSONRPCErrorDetails {
+	return mcp.JSONRPCErrorDetails{
+		Code:    mcp.MISSING_REQUIRED_CLIENT_CAPABILITY,
+		Message: "this needs the extension " + TasksExtension + ", which the request does not declare",
+		Data: map[string]any{
+			"capability":           TasksExtension,
+			"requiredCapabilities": map[string]any{"extensions": map[string]any{TasksExtension: map[string]any{}}},
+		},
+	}
+}
+
+// taskResult is what every result of revision 2026-07-28 begins with.
+type taskResult struct {
+	ResultType string         `json:"resultType"`
+	Meta       map[string]any `json:"_meta"`
+}
+
+func (x *tasks) resultOf(kind string) taskResult {
+	return taskResult{ResultType: kind, Meta: map[string]any{mcp.MetaKeyServerInfo: x.info}}
+}
+
+// reply answers a request with a result.
+func (x *tasks) reply(w http.ResponseWriter, id json.RawMessage, result any) {
+	// A caller who takes nothing of the answer does not keep the connection.
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(taskAnswerTimeout)) // not every writer has deadlines
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	err := json.NewEncoder(w).Encode(struct {
+		JSONRPC string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  any             `json:"result"`
+	}{mcp.JSONRPC_VERSION, id, result})
+	if err != nil {
+		x.logger.Debug("mcp task answer not taken", slog.Any("error", err))
+	}
+}
+
+// refuseTask answers a request with an error of the protocol.
+func refuseTask(w http.ResponseWriter, id json.RawMessage, details mcp.JSONRPCErrorDetails) {
+	status := http.StatusBadRequest
+	if details.Code == mcp.INTERNAL_ERROR {
+		status = http.StatusOK
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(failure(id, details)) // who takes nothing has gone
+}
+
+// heldAnswer keeps the answer to a call until it is known whether the call has become a task.
+type heldAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header gives the headers of the answer.
+func (h *heldAnswer) Header() http.Header { return h.header }
+
+// WriteHeader keeps the status.
+func (h *heldAnswer) WriteHeader(status int) { h.status = status }
+
+// Write keeps a piece of the body.
+func (h *heldAnswer) Write(p []byte) (int, error) { return h.body.Write(p) }
+
+// Flush does nothing: nothing leaves before the end.
+func (h *heldAnswer) Flush() {}
+
+// release gives the answer to the caller.
+func (h *heldAnswer) release(w http.ResponseWriter) {
+	for name, values := range h.header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(h.status)
+	_, _ = h.body.WriteTo(w) // who takes nothing has gone
+}
