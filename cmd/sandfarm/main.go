@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
@@ -44,7 +45,10 @@ files both ways, and a download link for every file that a run leaves behind.
 A farm is started with "sandfarm up"; the other commands speak to it over its REST API.`,
 		Version: versionText(),
 	}
-	verbs.Add(root, streams)
+	connect := verbs.Add(root, streams)
+	tools := bridge.Command(streams, connect, versionText())
+	tools.GroupID = verbs.GroupRun
+	root.AddCommand(tools)
 	addServer(root, streams)
 	return root
 }

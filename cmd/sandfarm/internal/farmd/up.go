@@ -144,11 +144,13 @@ func (c *console) welcome(url string) {
   docs        %[1]s/docs
   health      %[1]s/readyz
   metrics     %[1]s/metrics
+  MCP         %[1]s/mcp
 
 Try it in another terminal:
 
   bin/sandfarm run examples/plot.py
   curl -s '%[1]s/v1/run?wait=30' -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'
+  bin/sandfarm mcp config --client claude-code   (or claude-desktop, cursor, vscode: what to paste there)
 
 `, url)
 }

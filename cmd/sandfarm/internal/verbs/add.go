@@ -31,12 +31,13 @@ type app struct {
 
 // Names of the command groups in the help.
 const (
-	groupRun  = "run"
+	GroupRun  = "run"
 	groupLook = "look"
 )
 
-// Add puts the verbs and the flags that they share on the root command.
-func Add(root *cobra.Command, streams Streams) {
+// Add puts the verbs and the flags that they share on the root command. It gives what makes the client that flags and
+// environment ask for, once the flags are read: for commands of others.
+func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	a := &app{Streams: streams}
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(streams.In)
@@ -47,16 +48,17 @@ func Add(root *cobra.Command, streams Streams) {
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key ($SANDFARM_API_KEY, which other users of this machine cannot see)")
 	flags.BoolVar(&a.json, "json", false, "print the farm's own JSON instead of text")
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"})
+	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"})
 	asGroup(root)
 	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.files(), a.packages()} {
-		c.GroupID = groupRun
+		c.GroupID = GroupRun
 		root.AddCommand(c)
 	}
 	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.images(), a.workers(), a.queues()} {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}
+	return a.client
 }
 
 // client makes the client that the flags and the environment ask for.

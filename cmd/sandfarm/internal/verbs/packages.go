@@ -62,7 +62,9 @@ With --no-wait the job's id is printed at once; "packages status" and "job event
 	return c
 }
 
-func managers(context.Context, *client.Client) []cobra.Completion { return []cobra.Completion{"pip", "npm"} }
+func managers(context.Context, *client.Client) []cobra.Completion {
+	return []cobra.Completion{"pip", "npm"}
+}
 
 // install installs packages and tells on stderr what the installer says meanwhile. The job is final.
 func (a *app) install(ctx context.Context, c *client.Client, sandbox string, request wire.PackagesRequest) (wire.Job, error) {

@@ -1,0 +1,100 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+// Connect makes the client that flags and environment ask for.
+type Connect func() (*client.Client, error)
+
+// Toolset is the name of the farm's own tools.
+const Toolset = "sandfarm"
+
+// Command is the verb mcp.
+func Command(streams verbs.Streams, connect Connect, version string) *cobra.Command {
+	var roots []string
+	toolset := Toolset
+	c := &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve the farm's tools to an MCP client over stdio",
+		Long: `Serve the farm's tools (create_sandbox, execute_python_code, install_packages_in_sandbox and so on) over stdio, for MCP
+clients that start their servers themselves, such as Claude Desktop. "sandfarm mcp config" prints what to paste into a
+client's configuration. Clients that speak HTTP can use the farm's /mcp directly.
+
+The tools upload_file_to_sandbox and download_file can use files of this machine here, below the directories of --root
+(default: the current directory, unless that is / or holds your home). A model chooses the names, so nothing outside is
+read or written, hidden files are left alone, and no file that is there is overwritten.
+
+Only the protocol is written on stdout; what there is to say otherwise goes to stderr. It ends when stdin ends.`,
+		Example: `  sandfarm mcp config --client claude-desktop
+  sandfarm mcp --root ~/project --root ~/data
+  SANDFARM_URL=https://farm.example.com SANDFARM_API_KEY=… sandfarm mcp`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &verbs.UsageError{Err: fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), Command: cmd.CommandPath()}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := known(toolset); err != nil {
+				return &verbs.UsageError{Err: err, Command: cmd.CommandPath()}
+			}
+			farm, err := connect()
+			if err != nil {
+				return err
+			}
+			files, err := OpenRoots(roots, streams.Getenv("HOME"))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = files.Close() }()
+			return Serve(cmd.Context(), streams, farm, files, version)
+		},
+	}
+	c.Flags().StringArrayVar(&roots, "root", nil, "directory of this machine whose files the tools may use (repeatable; default: the current one)")
+	c.Flags().StringVar(&toolset, "toolset", toolset, "which tools: "+strings.Join(toolsets(), ", "))
+	_ = c.MarkFlagDirname("root")
+	_ = c.RegisterFlagCompletionFunc("toolset", cobra.FixedCompletions(toolsets(), cobra.ShellCompDirectiveNoFileComp))
+	c.AddCommand(configCommand(streams, connect))
+	return c
+}
+
+func toolsets() []string { return []string{Toolset} }
+
+func known(toolset string) error {
+	if slices.Contains(toolsets(), toolset) {
+		return nil
+	}
+	return fmt.Errorf("there is no toolset %q; there is: %s", toolset, strings.Join(toolsets(), ", "))
+}
+
+// Serve serves one client until its end of the streams is closed or ctx ends. A process can do this once.
+func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, version string) error {
+	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	remote := NewFarm(c)
+	server, err := mcp.New(mcp.Options{
+		Farm:    func(context.Context) mcp.Farm { return remote },
+		Version: version,
+		Logger:  log,
+		Local:   files,
+	})
+	if err != nil {
+		return fmt.Errorf("make the tools: %w", err)
+	}
+	log.InfoContext(ctx, "serving tools over stdio", slog.String("farm", c.URL()), slog.Any("roots", files.Names()))
+	stdio := newLinger(ctx, streams.In, streams.Out)
+	if err := server.ServeStdio(ctx, stdio, stdio); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve tools: %w", err)
+	}
+	return nil // a signal is how clients end their servers
+}

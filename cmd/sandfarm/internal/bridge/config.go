@@ -1,0 +1,209 @@
+package bridge
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+// The ways to reach the tools.
+const (
+	overHTTP  = "http"
+	overStdio = "stdio"
+)
+
+// Target is what a configuration leads to.
+type Target struct {
+	URL     string // of the farm, without a slash at its end
+	Program string // this program, for stdio
+	Dir     string // whose files the tools may use over stdio
+}
+
+// snippet is one thing to paste.
+type snippet struct {
+	over  string // http or stdio
+	where string // where it goes, in a sentence
+	text  string
+}
+
+// object is JSON whose keys keep their order.
+type object []member
+
+type member struct {
+	key   string
+	value any
+}
+
+// MarshalJSON writes the members as they stand.
+func (o object) MarshalJSON() ([]byte, error) {
+	var out bytes.Buffer
+	for i, m := range o {
+		out.WriteByte("{,"[min(i, 1)])
+		key, err := json.Marshal(m.key)
+		if err != nil {
+			return nil, fmt.Errorf("encode key: %w", err)
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", m.key, err)
+		}
+		out.Write(key)
+		out.WriteByte(':')
+		out.Write(value)
+	}
+	if len(o) == 0 {
+		out.WriteByte('{')
+	}
+	out.WriteByte('}')
+	return out.Bytes(), nil
+}
+
+// Clients gives the names of the clients that Snippets knows.
+func Clients() []string { return []string{"claude-desktop", "claude-code", "cursor", "vscode"} }
+
+// keyPlace stands where a client cannot take the key from the environment.
+const keyPlace = "YOUR_KEY"
+
+// snippets are the configurations of one client.
+func snippets(name string, t Target) []snippet {
+	switch name {
+	case "claude-desktop":
+		return []snippet{
+			{overStdio, "claude_desktop_config.json (Settings > Developer > Edit Config), then restart it:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, keyPlace)}}}})},
+			{overHTTP, "the same file; npx mcp-remote speaks to the farm over HTTP (the app's own connectors need a farm on the internet, with OAuth):", pretty(object{{"mcpServers", object{{Toolset, object{
+				{"command", "npx"},
+				{"args", []string{"-y", "mcp-remote", t.URL + "/mcp", "--allow-http", "--transport", "http-only", "--header", "Authorization:${AUTH}"}},
+				{"env", object{{"AUTH", "Bearer " + keyPlace}}},
+			}}}}})},
+		}
+	case "claude-code":
+		return []snippet{
+			{overHTTP, "a shell:", fmt.Sprintf("claude mcp add --transport http %s %s/mcp --header \"Authorization: Bearer $SANDFARM_API_KEY\"\n", Toolset, t.URL)},
+			{overHTTP, "or .mcp.json of a project:", pretty(object{{"mcpServers", object{{Toolset, web(t, "${SANDFARM_API_KEY:-}")}}}})},
+			{overStdio, ".mcp.json of a project, for files of this machine:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, "${SANDFARM_API_KEY:-}")}}}})},
+		}
+	case "cursor":
+		return []snippet{
+			{overHTTP, ".cursor/mcp.json of a project, or ~/.cursor/mcp.json:", pretty(object{{"mcpServers", object{{Toolset, object{
+				{"url", t.URL + "/mcp"}, {"headers", object{{"Authorization", "Bearer ${env:SANDFARM_API_KEY}"}}},
+			}}}}})},
+			{overStdio, "the same file, for files of this machine:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, "${env:SANDFARM_API_KEY}")}}}})},
+		}
+	case "vscode":
+		key := object{{"type", "promptString"}, {"id", "sandfarm-key"}, {"description", "API key of the Sandfarm (anything where it has none)"}, {"password", true}}
+		return []snippet{
+			{overHTTP, ".vscode/mcp.json of a project (or MCP: Open User Configuration):", pretty(object{{"servers", object{{Toolset, web(t, "${input:sandfarm-key}")}}}, {"inputs", []object{key}}})},
+			{overStdio, "the same file, for files of this machine:", pretty(object{{"servers", object{{Toolset, append(object{{"type", "stdio"}}, stdio(t, "${input:sandfarm-key}")...)}}}, {"inputs", []object{key}}})},
+		}
+	}
+	return nil
+}
+
+func web(t Target, key string) object {
+	return object{{"type", "http"}, {"url", t.URL + "/mcp"}, {"headers", object{{"Authorization", "Bearer " + key}}}}
+}
+
+func stdio(t Target, key string) object {
+	return object{
+		{"command", t.Program}, {"args", []string{"mcp", "--root", t.Dir}},
+		{"env", object{{"SANDFARM_URL", t.URL}, {"SANDFARM_API_KEY", key}}},
+	}
+}
+
+func pretty(v any) string {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		panic(err) // strings always encode
+	}
+	return out.String()
+}
+
+func configCommand(streams verbs.Streams, connect Connect) *cobra.Command {
+	var name, over, dir string
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Print what to paste into an MCP client's configuration",
+		Long: `Print what to paste into the configuration of an MCP client, with this farm's address and a place for the key. A farm
+that was started without keys takes any.
+
+Over HTTP a client speaks to the farm's /mcp itself. Over stdio it starts "sandfarm mcp" on your machine, whose tools can
+use files there, below --root. With --over only that configuration is printed on stdout, to be written to a file.`,
+		Example: `  sandfarm mcp config --client claude-code
+  sandfarm mcp config --client cursor --over http > .cursor/mcp.json
+  sandfarm mcp config --client claude-desktop --over stdio --root ~/Documents/work --url https://farm.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(Clients(), name) {
+				return &verbs.UsageError{Err: fmt.Errorf("--client %q is not known: it is one of %s", name, strings.Join(Clients(), ", ")), Command: cmd.CommandPath()}
+			}
+			if over != "" && over != overHTTP && over != overStdio {
+				return &verbs.UsageError{Err: fmt.Errorf("--over %q is not known: it is http or stdio", over), Command: cmd.CommandPath()}
+			}
+			t, err := target(connect, dir)
+			if err != nil {
+				return err
+			}
+			return show(streams, snippets(name, t), over)
+		},
+	}
+	c.Flags().StringVar(&name, "client", "", "which client: "+strings.Join(Clients(), ", "))
+	c.Flags().StringVar(&over, "over", "", "only the configuration for http or stdio")
+	c.Flags().StringVar(&dir, "root", "", "directory of this machine whose files the tools may use over stdio (default: the current one)")
+	_ = c.MarkFlagRequired("client")
+	_ = c.MarkFlagDirname("root")
+	_ = c.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(Clients(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("over", cobra.FixedCompletions([]string{overHTTP, overStdio}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func target(connect Connect, dir string) (Target, error) {
+	farm, err := connect()
+	if err != nil {
+		return Target{}, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return Target{}, fmt.Errorf("find this program: %w", err)
+	}
+	one, err := openRoot(cmp.Or(dir, "."))
+	if err != nil {
+		return Target{}, err
+	}
+	return Target{URL: farm.URL(), Program: program, Dir: one.name}, one.open.Close()
+}
+
+// show prints snippets: all of them with what they are, or the last one of a kind alone, which is the one for a file.
+func show(streams verbs.Streams, all []snippet, over string) error {
+	if over == "" {
+		for i, s := range all {
+			if i > 0 {
+				fmt.Fprintln(streams.Out)
+			}
+			if _, err := fmt.Fprintf(streams.Out, "# over %s: %s\n\n%s", s.over, s.where, s.text); err != nil {
+				return fmt.Errorf("print configuration: %w", err)
+			}
+		}
+		return nil
+	}
+	for _, s := range slices.Backward(all) {
+		if s.over == over {
+			fmt.Fprintf(streams.Err, "sandfarm: this goes into %s\n", strings.TrimSuffix(s.where, ":"))
+			if _, err := fmt.Fprint(streams.Out, s.text); err != nil {
+				return fmt.Errorf("print configuration: %w", err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no configuration for %s", over)
+}

@@ -1,0 +1,250 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Roots are the directories of this machine that the tools may use. A model says which files they read and write, so
+// nothing outside is touched, by no path and through no link; hidden files and directories below a root (.git, .env) are
+// left alone, and no file that is there is overwritten.
+type Roots struct {
+	roots []root
+	why   string // where there are none: what to do about it
+}
+
+type root struct {
+	open *os.Root
+	name string   // absolute
+	also []string // other spellings of it: with its links resolved
+}
+
+var _ mcp.LocalFiles = (*Roots)(nil)
+
+// OpenRoots opens directories as roots. Without any, the current directory is the one root, unless it is the root of the
+// file system, or home or something around it: desktop programs start their servers there, and nobody meant to give
+// all of that to a model. Then there is none, and every use of a local file says so.
+func OpenRoots(dirs []string, home string) (*Roots, error) {
+	r := &Roots{}
+	if len(dirs) == 0 {
+		here, err := os.Getwd()
+		if err != nil {
+			return nil, fmt.Errorf("find the current directory: %w", err)
+		}
+		if wide(here, home) {
+			r.why = fmt.Sprintf("No files of this machine may be used: the server runs in %s, and it was not told which directory to use. Ask the user to start it with --root DIR, or send the file's content instead.", here)
+			return r, nil
+		}
+		dirs = []string{here}
+	}
+	for _, dir := range dirs {
+		one, err := openRoot(dir)
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		r.roots = append(r.roots, one)
+	}
+	return r, nil
+}
+
+// wide reports whether a directory holds the user's home, or is a root of the file system.
+func wide(dir, home string) bool {
+	if filepath.Dir(dir) == dir {
+		return true
+	}
+	if home == "" {
+		return false
+	}
+	for _, home := range []string{home, resolved(home)} {
+		if _, inside := below(home, resolved(dir)); inside {
+			return true
+		}
+	}
+	return false
+}
+
+func openRoot(dir string) (root, error) {
+	name, err := filepath.Abs(dir)
+	if err != nil {
+		return root{}, fmt.Errorf("open root: %w", err)
+	}
+	open, err := os.OpenRoot(name)
+	if err != nil {
+		return root{}, fmt.Errorf("open root: %w", err)
+	}
+	return root{open: open, name: name, also: []string{resolved(name)}}, nil
+}
+
+// resolved is a path without links in it; the path itself where that cannot be told.
+func resolved(path string) string {
+	if plain, err := filepath.EvalSymlinks(path); err == nil {
+		return plain
+	}
+	return path
+}
+
+// Close closes the roots.
+func (r *Roots) Close() error {
+	var errs []error
+	for _, one := range r.roots {
+		errs = append(errs, one.open.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Names gives the roots' paths.
+func (r *Roots) Names() []string {
+	names := make([]string, len(r.roots))
+	for i, one := range r.roots {
+		names[i] = one.name
+	}
+	return names
+}
+
+// Open opens a regular file below a root and gives its size. Relative paths start at the first root.
+func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
+	in, name, err := r.find(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	file, err := in.open.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would hold us up
+	if err != nil {
+		return nil, 0, r.explain("read", path, err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = farm.Invalidf("%q on this machine is no regular file: name a file. A directory is sent file by file.", path)
+	}
+	if err != nil {
+		file.Close()
+		return nil, 0, r.explain("read", path, err)
+	}
+	return file, info.Size(), nil
+}
+
+// Create makes a new file below a root, and the directories above it. The file is there once it is closed without an
+// error; what was written of a file that could not be finished is removed.
+func (r *Roots) Create(path string) (io.WriteCloser, error) {
+	in, name, err := r.find(path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := in.open.Stat(name); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
+		return nil, farm.Invalidf("%q on this machine is a directory: name the file in it", path)
+	}
+	if err := in.open.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+		return nil, r.explain("make the directory of", path, err)
+	}
+	file, err := in.open.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return nil, r.explain("write", path, err)
+	}
+	return &created{File: file, in: in.open, name: name}, nil
+}
+
+// find says in which root a path lies, and its name there.
+func (r *Roots) find(path string) (root, string, error) {
+	switch {
+	case len(r.roots) == 0:
+		return root{}, "", farm.Invalidf("%s", r.why)
+	case path == "" || strings.ContainsRune(path, 0):
+		return root{}, "", farm.Invalidf("the path on this machine is empty or holds a NUL byte: name a file")
+	}
+	for _, in := range r.roots {
+		for _, base := range append([]string{in.name}, in.also...) {
+			whole := path
+			if !filepath.IsAbs(path) {
+				whole = filepath.Join(base, path)
+			}
+			name, inside := below(whole, base)
+			if !inside {
+				continue
+			}
+			for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
+				if strings.HasPrefix(element, ".") && element != "." {
+					return root{}, "", farm.Invalidf("%q is hidden, and hidden files of this machine are left alone: ask the user to copy it, or to name its directory with --root", path)
+				}
+			}
+			return in, name, nil
+		}
+		if !filepath.IsAbs(path) {
+			break
+		}
+	}
+	return root{}, "", r.outside(path)
+}
+
+// below gives the name of a path relative to a directory that it lies in.
+func below(path, dir string) (string, bool) {
+	name, err := filepath.Rel(dir, filepath.Clean(path))
+	return name, err == nil && filepath.IsLocal(name)
+}
+
+func (r *Roots) outside(path string) error {
+	return farm.Invalidf("%q lies outside the directories of this machine that may be used: %s. Name a file there, or ask the user to start the server with --root for its directory.", path, strings.Join(r.Names(), ", "))
+}
+
+// explain says of an error of the file system what a model can do about it.
+func (r *Roots) explain(do, path string, err error) error {
+	if _, ours := errors.AsType[*farm.Error](err); ours {
+		return err
+	}
+	cause := err
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		cause = e.Err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return farm.Wrap(err, farm.CodeInvalid, "There is no file %q on this machine. Relative paths start at %s.", path, r.roots[0].name)
+	case errors.Is(err, fs.ErrExist):
+		return farm.Wrap(err, farm.CodeInvalid, "%q is there already on this machine, and no file is overwritten: give another name", path)
+	case cause.Error() == "path escapes from parent": // os has no name for this error
+		return r.outside(path)
+	default:
+		return farm.Wrap(err, farm.CodeInvalid, "could not %s %q on this machine: %s", do, path, cause)
+	}
+}
+
+// created is a new file, which goes again when it could not be written whole.
+type created struct {
+	*os.File
+	in     *os.Root
+	name   string
+	failed error
+}
+
+// Write remembers that it failed.
+func (c *created) Write(p []byte) (int, error) {
+	n, err := c.File.Write(p)
+	if err != nil {
+		c.failed = err
+	}
+	return n, err //nolint:wrapcheck // passed on as it is
+}
+
+// ReadFrom hides the file's own, which would go past Write.
+func (c *created) ReadFrom(r io.Reader) (int64, error) {
+	n, err := io.Copy(struct{ io.Writer }{c}, r)
+	if err != nil {
+		c.failed = err
+	}
+	return n, err //nolint:wrapcheck // passed on as it is
+}
+
+// Close ends the file, or removes it where it is not whole.
+func (c *created) Close() error {
+	err := c.File.Close()
+	if c.failed == nil && err == nil {
+		return nil
+	}
+	return errors.Join(err, c.in.Remove(c.name))
+}

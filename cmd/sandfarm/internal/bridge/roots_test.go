@@ -1,0 +1,247 @@
+package bridge_test
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// roots opens a root with a file a.txt in it, beside a directory with a file secret.txt.
+func roots(t *testing.T) (r *bridge.Roots, dir, outside string) {
+	t.Helper()
+	dir, outside = t.TempDir(), t.TempDir()
+	write(t, filepath.Join(dir, "a.txt"), "inside")
+	write(t, filepath.Join(dir, "deep", "b.txt"), "deeper")
+	write(t, filepath.Join(outside, "secret.txt"), "secret")
+	return open(t, dir), dir, outside
+}
+
+func open(t *testing.T, dirs ...string) *bridge.Roots {
+	t.Helper()
+	r, err := bridge.OpenRoots(dirs, "/nonexistent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func write(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(r *bridge.Roots, path string) (string, int64, error) {
+	file, size, err := r.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(file)
+	return string(content), size, err
+}
+
+func create(r *bridge.Roots, path, content string) error {
+	file, err := r.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(file, content); err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func TestOpenBelowARoot(t *testing.T) {
+	t.Parallel()
+	r, dir, _ := roots(t)
+	for path, want := range map[string]string{
+		"a.txt": "inside", "./a.txt": "inside", "deep/../a.txt": "inside", "deep/b.txt": "deeper",
+		filepath.Join(dir, "a.txt"): "inside", dir + "//deep/./b.txt": "deeper",
+	} {
+		got, size, err := read(r, path)
+		if err != nil || got != want || size != int64(len(want)) {
+			t.Errorf("%s: %q, %d, %v", path, got, size, err)
+		}
+	}
+}
+
+func TestNothingOutsideIsTouched(t *testing.T) {
+	t.Parallel()
+	r, dir, outside := roots(t)
+	for link, to := range map[string]string{
+		"link.txt": filepath.Join(outside, "secret.txt"), "linkdir": outside,
+		"relative": filepath.Join("..", filepath.Base(outside), "secret.txt"), "dangling": filepath.Join(outside, "new.txt"),
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{
+		"/etc/passwd", "../" + filepath.Base(outside) + "/secret.txt", filepath.Join(outside, "secret.txt"), dir + "/../" + filepath.Base(outside) + "/secret.txt",
+		"deep/../../" + filepath.Base(outside) + "/secret.txt", "link.txt", "linkdir/secret.txt", "relative", dir + "x/secret.txt", "dangling", "linkdir/new.txt",
+	} {
+		got, _, err := read(r, path)
+		if err == nil || got != "" {
+			t.Errorf("%s was read: %q", path, got)
+		}
+		if err != nil && (farm.CodeOf(err) != farm.CodeInvalid || strings.Contains(farm.MessageOf(err), "secret\"")) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err := create(r, path, "overwritten"); err == nil {
+			t.Errorf("%s was written", path)
+		}
+	}
+	content, err := os.ReadFile(filepath.Join(outside, "secret.txt"))
+	entries, _ := os.ReadDir(outside)
+	if err != nil || string(content) != "secret" || len(entries) != 1 {
+		t.Errorf("outside there is %q, %v and %v", content, err, entries)
+	}
+}
+
+func TestRefusalSaysWhatMayBeUsed(t *testing.T) {
+	t.Parallel()
+	r, dir, _ := roots(t)
+	_, _, err := r.Open("/etc/passwd")
+	want := `"/etc/passwd" lies outside the directories of this machine that may be used: ` + dir
+	if err == nil || !strings.HasPrefix(farm.MessageOf(err), want) || !strings.Contains(farm.MessageOf(err), "--root") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHiddenFilesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	r, dir, _ := roots(t)
+	write(t, filepath.Join(dir, ".env"), "KEY=1")
+	write(t, filepath.Join(dir, ".git", "config"), "x")
+	for _, path := range []string{".env", ".git/config", filepath.Join(dir, ".env"), "deep/../.env", ".git/hooks/pre-commit", "deep/.new"} {
+		if got, _, err := read(r, path); err == nil || !strings.Contains(farm.MessageOf(err), "hidden") {
+			t.Errorf("read %s: %q, %v", path, got, err)
+		}
+		if err := create(r, path, "x"); err == nil || !strings.Contains(farm.MessageOf(err), "hidden") {
+			t.Errorf("write %s: %v", path, err)
+		}
+	}
+	if got, _, err := read(open(t, filepath.Join(dir, ".git")), "config"); err != nil || got != "x" {
+		t.Errorf("a root that is hidden itself was named by the user: %q, %v", got, err)
+	}
+}
+
+func TestCreateMakesNewFilesOnly(t *testing.T) {
+	t.Parallel()
+	r, dir, _ := roots(t)
+	if err := create(r, "new/plot.png", "image"); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(filepath.Join(dir, "new", "plot.png")); err != nil || string(content) != "image" {
+		t.Errorf("%q, %v", content, err)
+	}
+	if err := create(r, "a.txt", "overwritten"); err == nil || !strings.Contains(farm.MessageOf(err), "another name") {
+		t.Errorf("%v", err)
+	}
+	if got, _, _ := read(r, "a.txt"); got != "inside" {
+		t.Errorf("a.txt holds %q", got)
+	}
+	for _, path := range []string{"", "deep", "deep/", "x/", "a\x00b", "a.txt/b"} {
+		if err := create(r, path, "x"); err == nil || farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	t.Parallel()
+	r, dir, _ := roots(t)
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"pipe", "deep", ".", "missing.txt", ""} {
+		if _, _, err := read(r, path); err == nil || farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func TestSeveralRoots(t *testing.T) {
+	t.Parallel()
+	_, first, second := roots(t)
+	r := open(t, first, second)
+	if got, _, err := read(r, filepath.Join(second, "secret.txt")); err != nil || got != "secret" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, _, err := read(r, "secret.txt"); err == nil || !strings.Contains(farm.MessageOf(err), "start at "+first) {
+		t.Errorf("relative paths start at the first root: %v", err)
+	}
+}
+
+func TestARootBehindALinkHasTwoNames(t *testing.T) {
+	t.Parallel()
+	_, dir, _ := roots(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	r := open(t, link)
+	for _, path := range []string{filepath.Join(link, "a.txt"), filepath.Join(dir, "a.txt"), "a.txt"} {
+		if got, _, err := read(r, path); err != nil || got != "inside" {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+}
+
+func TestARootMustBeThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "")
+	for _, name := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "file")} {
+		if _, err := bridge.OpenRoots([]string{dir, name}, ""); err == nil {
+			t.Errorf("%s is a root", name)
+		}
+	}
+}
+
+func TestWithoutRootsTheCurrentDirectoryIsOne(t *testing.T) { //nolint:paralleltest // it changes the current directory
+	here := t.TempDir()
+	write(t, filepath.Join(here, "sub", "a.txt"), "inside")
+	tests := map[string]struct {
+		cwd, home string
+		ok        bool
+	}{
+		"AProject":       {filepath.Join(here, "sub"), here, true},
+		"NoHomeKnown":    {here, "", true},
+		"Home":           {here, here, false},
+		"AroundHome":     {here, filepath.Join(here, "sub"), false},
+		"TheFileSystems": {"/", "/nonexistent", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(test.cwd)
+			r, err := bridge.OpenRoots(nil, test.home)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if got := len(r.Names()) == 1; got != test.ok {
+				t.Errorf("roots %v", r.Names())
+			}
+			if _, _, err := r.Open("sub/a.txt"); !test.ok && (err == nil || !strings.Contains(farm.MessageOf(err), "--root")) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
