@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -19,6 +20,10 @@ type Config struct {
 	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
 	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
 
+	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
+	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
+	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never brings."`
+
 	Adopt   bool        `toml:"-"` // Redis keeps nothing: sandboxes without a record are taken back from the engine at the start
 	Limits  farm.Limits `toml:"-"`
 	Version string      `toml:"-"`
@@ -33,6 +38,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ReconcileEvery, 30*time.Second)
 	setDefault(&c.UploadRetry, 2*time.Minute)
 	setDefault(&c.UploadParallel, 8)
+	setDefault(&c.InstallTimeout, 5*time.Minute)
+	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
 	}
@@ -59,12 +66,27 @@ func (c Config) validate() error {
 		{"stop_grace", c.StopGrace},
 		{"reconcile_every", c.ReconcileEvery},
 		{"upload_retry", c.UploadRetry},
+		{"install_timeout", c.InstallTimeout},
 	} {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))
 		}
 	}
+	for _, name := range slices.Concat(c.AutoInstallAllow, c.AutoInstallDeny) {
+		if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok {
+			errs = append(errs, fmt.Errorf("worker.auto_install_allow and auto_install_deny hold names of packages; %q is none", name))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// normal gives names as they are compared.
+func normal(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = farm.NormalPackage(farm.ManagerPip, name)
+	}
+	return out
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -20,40 +20,55 @@ const (
 	uidRange = 40_000
 )
 
-// create makes a sandbox ready.
+// create makes a sandbox ready, with the packages that it is to have.
 func (w *Worker) create(ctx context.Context, r *run) (verdict, error) {
-	if _, err := w.ready(ctx, r); err != nil {
+	sandbox, installed, err := w.ready(ctx, r)
+	if err != nil {
 		return verdict{}, w.abandon(ctx, r, err)
 	}
-	return verdict{state: farm.JobCompleted}, nil
+	v := verdict{state: farm.JobCompleted, result: installed.result()}
+	if installed != nil {
+		v.after = func(ctx context.Context) { w.forgetInstalls(ctx, r.Job.ID, sandbox) }
+	}
+	return v, nil
 }
 
 // ready brings the job's sandbox from queued to ready. Every step may be done again by a worker that takes over.
-func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, error) {
-	sandbox := r.Sandbox
-	if sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy {
-		return sandbox, nil // the worker before came this far
-	}
-	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
-	defer done()
+func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, *installed, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() { // ends with ctx
-		select {
-		case <-r.cancel:
-			stop(errCanceled)
-		case <-ctx.Done():
+	defer afterCancel(ctx, r, func() { stop(errCanceled) })()
+	sandbox := r.Sandbox
+	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // the worker before came this far
+	if !done {
+		var err error
+		if sandbox, err = w.boot(ctx, sandbox); err != nil {
+			return nil, nil, err
 		}
-	}()
+	}
+	installed, err := w.installAsked(ctx, r, sandbox)
+	if err != nil || done {
+		return sandbox, installed, causeOr(ctx, err)
+	}
+	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxReady, Node: w.node, Container: sandbox.Container, Touch: true})
+	if err != nil {
+		return nil, nil, causeOr(ctx, err)
+	}
+	w.log.InfoContext(ctx, "sandbox ready", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "image", sandbox.Spec.Image, "job_id", r.Job.ID)
+	return moved, installed, nil
+}
+
+// boot starts a sandbox's container and its first kernel.
+func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
+	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
+	defer done()
 	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxStarting, Node: w.node})
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
-	container, err := w.startPatiently(ctx, moved)
-	if err != nil {
+	if moved.Container, err = w.startPatiently(ctx, moved); err != nil {
 		return nil, err
 	}
-	moved.Container = container
 	c, err := w.link(ctx, moved)
 	if err != nil {
 		return nil, causeOr(ctx, err)
@@ -61,11 +76,6 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, error) {
 	if err := c.StartKernel(ctx, "default", "python"); err != nil && farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeNotFound {
 		return nil, causeOr(ctx, fmt.Errorf("start kernel: %w", err))
 	}
-	moved, err = w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxReady, Node: w.node, Container: container, Touch: true})
-	if err != nil {
-		return nil, causeOr(ctx, err)
-	}
-	w.log.InfoContext(ctx, "sandbox ready", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "image", sandbox.Spec.Image, "job_id", r.Job.ID)
 	return moved, nil
 }
 
@@ -105,11 +115,14 @@ func (w *Worker) start(ctx context.Context, s *farm.Sandbox) (string, error) {
 func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(s.ID))
-	env := maps.Clone(s.Spec.Env)
+	command := []string{agent.BinaryPath, "init"}
+	if w.indexFor(s) != nil {
+		command = append(command, "--index")
+	}
 	return engine.Spec{
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: w.node,
-		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: []string{agent.BinaryPath, "init"},
-		UID: firstUID + int(hash.Sum32()%uidRange), Env: env,
+		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: command,
+		UID: firstUID + int(hash.Sum32()%uidRange), Env: maps.Clone(s.Spec.Env),
 		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: recordLabel(s),
 	}
 }
@@ -162,7 +175,7 @@ func ref(s *farm.Sandbox) farm.Ref { return farm.Ref{Tenant: s.Tenant, ID: s.ID}
 
 // causeOr gives the reason why a context ended, or else the error.
 func causeOr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err

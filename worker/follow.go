@@ -224,6 +224,10 @@ func (w *Worker) spec(e *execution) agent.Spec {
 	if r := e.request.Execute; r != nil {
 		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
 	}
+	if r := e.request.Install; r != nil && e.job.Kind == farm.KindInstall {
+		s.Kind = farm.KindInstall
+		s.Install = &agent.Install{Manager: r.Manager, Packages: r.Packages}
+	}
 	if r := e.request.Command; r != nil {
 		s.Kind = farm.KindCommand
 		s.Commands, s.Cwd, s.Env = r.Commands, r.Cwd, r.Env

@@ -94,8 +94,10 @@ func (w *Worker) perform(ctx context.Context, r *run) (v verdict, err error) {
 		return w.create(ctx, r)
 	case farm.KindRun:
 		return w.oneShot(ctx, r)
-	case farm.KindExecute, farm.KindCommand:
+	case farm.KindExecute, farm.KindCommand, farm.KindInstall:
 		return w.runIn(ctx, r, r.Sandbox)
+	case farm.KindPackages:
+		return w.packages(ctx, r)
 	case farm.KindFile:
 		return w.file(ctx, r)
 	case farm.KindInterrupt, farm.KindRestart:

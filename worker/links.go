@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -62,12 +63,20 @@ func (w *Worker) dial(ctx context.Context, sandbox *farm.Sandbox) (*client.Clien
 	if err != nil {
 		return nil, fmt.Errorf("dial agent: %w", err)
 	}
-	c, err := client.New(conn, client.Options{})
+	c, err := client.New(conn, client.Options{Index: w.indexFor(sandbox)})
 	if err != nil {
 		_ = conn.Close()
 		return nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")
 	}
 	return c, nil
+}
+
+// indexFor answers the connections that a sandbox's agent opens: its network is the package indexes, or nothing.
+func (w *Worker) indexFor(sandbox *farm.Sandbox) http.Handler {
+	if sandbox.Spec.Network != farm.NetworkPackages {
+		return nil
+	}
+	return w.deps.Index
 }
 
 // get gives the link to a sandbox; where there is none that lives, dial makes it.

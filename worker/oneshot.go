@@ -16,13 +16,15 @@ import (
 // oneShot runs code in a fresh sandbox and closes it afterwards, behind the answer.
 func (w *Worker) oneShot(ctx context.Context, r *run) (verdict, error) {
 	sandbox := r.Sandbox
+	var asked *installed
 	if sandbox.State != farm.SandboxClosing {
 		var err error
-		if sandbox, err = w.ready(ctx, r); err != nil {
+		if sandbox, asked, err = w.ready(ctx, r); err != nil {
 			return verdict{}, w.abandon(ctx, r, err)
 		}
 	}
 	v, err := w.oneShotIn(ctx, r, sandbox)
+	asked.addTo(v.result)
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) || errors.Is(err, errStopping) || errors.Is(context.Cause(ctx), errStopping) {
 			return v, err // another worker goes on in the sandbox

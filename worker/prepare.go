@@ -3,11 +3,15 @@ package worker
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 // imageCache remembers what the engine offers, for the registration.
@@ -54,16 +58,37 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ask the engine: %w", err)
 	}
-	binary, version, err := w.deps.Agent(arch)
-	if err != nil {
-		return fmt.Errorf("find the agent: %w", err)
-	}
-	w.volume, err = w.engine.EnsureAgent(ctx, version, binary, images[0].Ref)
-	if err != nil {
+	if w.volume, err = w.bringAgent(ctx, arch, images[0].Ref); err != nil {
 		return fmt.Errorf("bring the agent to the engine: %w", err)
 	}
 	return nil
 }
+
+// bringAgent puts the agent into a volume of the engine, and the installer with it. An installer that cannot be fetched
+// does not stop the farm: images that have pip install with that.
+func (w *Worker) bringAgent(ctx context.Context, arch, image string) (string, error) {
+	binary, version, err := w.deps.Agent(arch)
+	if err != nil {
+		return "", err
+	}
+	programs := []engine.Program{{Name: path.Base(agent.BinaryPath), Data: binary}}
+	if w.deps.UV != nil {
+		volume, err := w.engine.EnsureAgent(ctx, version+"-uv-"+uv.Version, func(ctx context.Context) ([]engine.Program, error) {
+			ctx, done := context.WithTimeout(ctx, uvTimeout)
+			defer done()
+			program, err := w.deps.UV(ctx, arch)
+			return append(programs, engine.Program{Name: path.Base(agent.UVPath), Data: program}), err
+		}, image)
+		if err == nil {
+			return volume, nil
+		}
+		w.log.WarnContext(ctx, "the installer uv could not be brought; until the worker starts again only images with pip can install", "error", err)
+	}
+	return w.engine.EnsureAgent(ctx, version, func(context.Context) ([]engine.Program, error) { return programs, nil }, image)
+}
+
+// uvTimeout is how long the start waits for the installer: some 25 MiB from the package index, once for each engine.
+const uvTimeout = 3 * time.Minute
 
 // offered lists the engine's sandbox images.
 func (w *Worker) offered(ctx context.Context, fresh bool) ([]farm.Image, error) {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -12,9 +13,12 @@ func (c *collector) result() *farm.Result {
 	if c.outcome != nil {
 		r.ArtifactsSkipped = max(c.outcome.Skipped, 0)
 	}
-	if c.request.Command != nil {
+	switch {
+	case c.request.Command != nil:
 		r.Command = c.commandResult()
-	} else {
+	case c.job.Kind == farm.KindInstall:
+		r.Install = c.installResult()
+	default:
 		r.Execute = c.executeResult()
 	}
 	r.Notes = c.notes // last: the results may have added some
@@ -37,6 +41,19 @@ func (c *collector) executeResult() *farm.ExecuteResult {
 		}
 	}
 	return e
+}
+
+func (c *collector) installResult() *farm.InstallResult {
+	out := c.outputs[0]
+	r := &farm.InstallResult{
+		Stdout: out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
+	}
+	if c.outcome != nil {
+		r.Packages = reportAsked(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
+		c.notes = append(c.notes, clipNotes(c.outcome.Notes)...)
+	}
+	return r
 }
 
 func (c *collector) commandResult() *farm.CommandResult {

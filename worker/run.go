@@ -16,6 +16,10 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	if background(r.Request) {
 		e.started = func(ctx context.Context) { w.leave(ctx, r) }
 	}
+	needed, err := w.installNeeded(ctx, r, sandbox)
+	if err != nil {
+		return verdict{}, explain(ctx, err)
+	}
 	began := time.Now()
 	if err := w.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
@@ -41,7 +45,13 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	v.upload = time.Since(began)
 	v.result = e.collect.result()
 	v.result.Artifacts = artifacts
-	v.after = func(ctx context.Context) { w.forget(ctx, e) }
+	needed.addTo(v.result)
+	v.after = func(ctx context.Context) {
+		w.forget(ctx, e)
+		if needed != nil && !sandbox.OneShot {
+			w.forgetInstalls(ctx, r.Job.ID, sandbox)
+		}
+	}
 	return v, nil
 }
 

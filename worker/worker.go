@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -33,6 +34,10 @@ type Deps struct {
 	Listen func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (Server, error)
 	// Agent is the agent's binary for the engine, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
+	// UV is the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
+	UV func(ctx context.Context, arch string) ([]byte, error)
+	// Index answers installers in sandboxes whose network is "packages"; nil: they cannot install.
+	Index http.Handler
 	// BuildImage makes a sandbox image by its name.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Callback delivers the finished job to its callback URL; nil: none are delivered here.

@@ -17,7 +17,6 @@ import (
 
 const (
 	fillMount = "/sandfarm"
-	agentFile = "agent"
 
 	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second;
 	// one that is overtaken while it still lives fails cleanly and starts again.
@@ -28,10 +27,16 @@ const (
 // errFillBusy says that another process fills the volume, or took a fill over.
 var errFillBusy = errors.New("another fill is under way")
 
-// EnsureAgent gives the name of the volume that holds this version of the agent as the file "agent" in its root, filling
-// it when that has not been done. Image is any image that the engine has: a container is made of it and never started.
-// Processes that call at the same time fill it once, and a fill that was cut short is done again.
-func (e *Engine) EnsureAgent(ctx context.Context, version string, binary []byte, image string) (string, error) {
+// Program is an executable for the root of the agent's volume.
+type Program struct {
+	Name string
+	Data []byte
+}
+
+// EnsureAgent gives the name of the volume that holds this version of the agent and what comes with it, filling it with
+// what programs gives when that has not been done. Image is any image that the engine has: a container is made of it and
+// never started. Processes that call at the same time fill it once, and a fill that was cut short is done again.
+func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(context.Context) ([]Program, error), image string) (string, error) {
 	e.fill.Lock()
 	defer e.fill.Unlock()
 	name := e.namespace + "-agent-" + version
@@ -40,14 +45,20 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, binary []byte,
 		return "", fmt.Errorf("ensure agent volume: %w", err)
 	}
 	mark := labels[LabelFill]
-	var held string // the other fill that we wait for
+	var files []Program // asked for when they are needed: they may have to be fetched
+	var held string     // the other fill that we wait for
 	var since time.Time
 	for {
 		complete, err := e.filled(ctx, name, mark)
 		if err != nil || complete {
 			return name, err
 		}
-		switch err := e.fillAgent(ctx, name, mark, binary, image); {
+		if files == nil {
+			if files, err = programs(ctx); err != nil {
+				return "", fmt.Errorf("find what belongs into the agent volume: %w", err)
+			}
+		}
+		switch err := e.fillAgent(ctx, name, mark, files, image); {
 		case err == nil:
 			continue
 		case !errors.Is(err, errFillBusy):
@@ -93,7 +104,7 @@ func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
 }
 
 // fillAgent copies the agent into the volume and notes it; errFillBusy when another fill is under way.
-func (e *Engine) fillAgent(ctx context.Context, name, mark string, binary []byte, image string) (err error) {
+func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, image string) (err error) {
 	id, err := e.helper(ctx, fillName(name), &container.Config{Image: image, Cmd: []string{"/never-started"}}, &container.HostConfig{
 		NetworkMode: "none",
 		Mounts: []mount.Mount{{
@@ -107,7 +118,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, binary []byte
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
-	archive, err := agentTar(binary)
+	archive, err := agentTar(files)
 	if err != nil {
 		return err
 	}
@@ -139,19 +150,21 @@ func (e *Engine) helper(ctx context.Context, name string, config *container.Conf
 	return made.ID, err
 }
 
-// agentTar packs the agent as the engine wants it: an uncompressed tar.
-func agentTar(binary []byte) (*bytes.Buffer, error) {
-	archive := bytes.NewBuffer(make([]byte, 0, len(binary)+4096))
-	w := tar.NewWriter(archive)
-	header := &tar.Header{Name: agentFile, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(binary))}
-	if err := w.WriteHeader(header); err != nil {
-		return nil, fmt.Errorf("pack agent: %w", err)
-	}
-	if _, err := w.Write(binary); err != nil {
-		return nil, fmt.Errorf("pack agent: %w", err)
+// agentTar packs programs as the engine wants them: an uncompressed tar.
+func agentTar(files []Program) (*bytes.Buffer, error) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, f := range files {
+		header := &tar.Header{Name: f.Name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(f.Data))}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.Name, err)
+		}
+		if _, err := w.Write(f.Data); err != nil {
+			return nil, fmt.Errorf("pack %s: %w", f.Name, err)
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("pack agent: %w", err)
 	}
-	return archive, nil
+	return &archive, nil
 }

@@ -197,7 +197,7 @@ func TestEnsureAgent(t *testing.T) {
 				return
 			}
 			defer e.Close()
-			if volume, err := e.EnsureAgent(t.Context(), "v1", b.probe, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
+			if volume, err := e.EnsureAgent(t.Context(), "v1", b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
 				t.Errorf("volume %q, error %v", volume, err)
 			}
 		})
@@ -207,6 +207,13 @@ func TestEnsureAgent(t *testing.T) {
 	if got := string(b.output(t, id, "forks")); got == "" {
 		t.Error("the agent of the volume does not run")
 	}
+	never := func(context.Context) ([]engine.Program, error) { return nil, errors.New("asked for what is there") }
+	if _, err := b.EnsureAgent(t.Context(), "v1", never, b.image); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.EnsureAgent(t.Context(), "v3", never, b.image); err == nil {
+		t.Error("a volume was filled with nothing")
+	}
 	if err := b.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +221,7 @@ func TestEnsureAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.facts(t, b.start(t, b.spec(t, "wait")))
-	_, err := b.EnsureAgent(t.Context(), "v2", b.probe, b.cfg.Namespace+"/none:1")
+	_, err := b.EnsureAgent(t.Context(), "v2", b.programs, b.cfg.Namespace+"/none:1")
 	wantCode(t, "fill without image", err, farm.CodeNotFound)
 }
 

@@ -29,6 +29,11 @@ type bundle struct {
 	probe []byte
 }
 
+// programs is what goes into the agent's volume.
+func (b *bundle) programs(context.Context) ([]engine.Program, error) {
+	return []engine.Program{{Name: "agent", Data: b.probe}, {Name: "second", Data: []byte("#!/bin/sh")}}, nil
+}
+
 // probeBinary builds the probe once for all tests.
 var probeBinary = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "sandfarm-probe-")
@@ -75,7 +80,7 @@ func setup(t testing.TB) *bundle {
 // spec is a sandbox with the probe as PID 1.
 func (b *bundle) spec(t testing.TB, command ...string) engine.Spec {
 	t.Helper()
-	volume, err := b.EnsureAgent(t.Context(), "v1", b.probe, b.image)
+	volume, err := b.EnsureAgent(t.Context(), "v1", b.programs, b.image)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,9 +21,9 @@ const (
 
 // Config holds the settings of an Index. The zero value is the public indexes without a cache.
 type Config struct {
-	PyPIURL   string        `toml:"pypi_url" default:"https://pypi.org/simple/" doc:"Python package index that sandboxes and image builds install from: its simple index."`
+	PyPIURL   string        `toml:"pypi_url" env:"SANDFARM_PYPI_INDEX_URL" default:"https://pypi.org/simple/" doc:"Python package index that sandboxes and image builds install from: its simple index."`
 	FilesURL  string        `toml:"files_url" default:"https://files.pythonhosted.org/" doc:"Where the index's links may lead beside its own host. Several addresses are separated by commas."`
-	NpmURL    string        `toml:"npm_url" default:"https://registry.npmjs.org/" doc:"npm registry that sandboxes and image builds install from."`
+	NpmURL    string        `toml:"npm_url" env:"SANDFARM_NPM_REGISTRY" default:"https://registry.npmjs.org/" doc:"npm registry that sandboxes and image builds install from."`
 	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Room for packages in the object store, in MiB. The oldest go first."`
 	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is believed before the index is asked again."`
 	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may stand still in an answer."`

@@ -1,0 +1,265 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// installOutput is how much of an installer's output is kept that runs before the job's own work.
+	installOutput = 64 << 10
+	// installAck is how much of it may lie in the agent: more would hold the installer back.
+	installAck = 1 << 20
+	// progressEvery keeps an installer from filling the job's events.
+	progressEvery = 250 * time.Millisecond
+)
+
+// Executions that come before the job's own in its sandbox.
+const (
+	asAsked = "-packages"
+	asNeeds = "-imports"
+)
+
+// installed is what came of the packages that a job needs before its own work.
+type installed struct {
+	packages       []farm.PackageOutcome
+	notes          []string
+	stdout, stderr *stream
+}
+
+// result makes the record of it.
+func (i *installed) result() *farm.Result {
+	if i == nil {
+		return nil
+	}
+	return &farm.Result{
+		Install: &farm.InstallResult{
+			Packages: i.packages, Stdout: i.stdout.text("of the job"), Stderr: i.stderr.text("of the job"),
+			Truncated: farm.Truncated{Stdout: i.stdout.truncated(), Stderr: i.stderr.truncated()},
+		},
+		Notes: i.notes,
+	}
+}
+
+// addTo tells of it in the result of code, before what the result has already.
+func (i *installed) addTo(r *farm.Result) {
+	if i == nil || r == nil || r.Execute == nil {
+		return
+	}
+	r.Execute.Installed = append(slices.Clone(i.packages), r.Execute.Installed...)
+	r.Notes = append(slices.Clone(i.notes), r.Notes...)
+}
+
+// installAsked installs the packages that came with a create or a run; nil when there are none. A worker that takes over
+// finds what the one before has begun.
+func (w *Worker) installAsked(ctx context.Context, r *run, sandbox *farm.Sandbox) (*installed, error) {
+	asked := r.Request.Install
+	if asked == nil || len(asked.Packages) == 0 {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	w.progress(ctx, r, "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
+	f := w.installer(r, sandbox, asAsked, agent.Install{Manager: asked.Manager, Packages: asked.Packages})
+	if err := f.follow(ctx); err != nil {
+		return nil, err
+	}
+	return f.installed(reportAsked(asked, f.outcome, w.cfg.InstallTimeout)), nil
+}
+
+// installNeeded installs what a job's code imports; nil when that is not wanted.
+func (w *Worker) installNeeded(ctx context.Context, r *run, sandbox *farm.Sandbox) (*installed, error) {
+	e := r.Request.Execute
+	if e == nil || !e.AutoInstall || e.Language != "python" {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	f := w.installer(r, sandbox, asNeeds, agent.Install{
+		Manager: farm.ManagerPip, Auto: true, Code: e.Code, Only: w.cfg.AutoInstallAllow, Deny: w.cfg.AutoInstallDeny,
+	})
+	if err := f.follow(ctx); err != nil {
+		return nil, err
+	}
+	return f.installed(reportNeeded(f.outcome)), nil
+}
+
+// progress tells those who follow a job. It is a courtesy: what cannot be told does not stop the job.
+func (w *Worker) progress(ctx context.Context, r *run, message string) {
+	event := farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: message}}
+	if err := w.store.AppendEvents(ctx, r.Job.Ref(), []farm.Event{event}); err != nil {
+		w.log.DebugContext(ctx, "progress was not told", "job_id", r.Job.ID, "error", err)
+	}
+}
+
+// installer follows one install that comes before a job's own work.
+type installer struct {
+	w       *Worker
+	run     *run
+	sandbox *farm.Sandbox
+	id      string // of the execution in the agent
+	spec    agent.Spec
+
+	next           uint64 // frame to read; 0: the first that the agent has
+	unacked        int
+	stdout, stderr *stream
+	told           time.Time
+	outcome        *agent.Outcome
+}
+
+func (w *Worker) installer(r *run, sandbox *farm.Sandbox, as string, install agent.Install) *installer {
+	return &installer{
+		w: w, run: r, sandbox: sandbox, id: r.Job.ID + as,
+		spec:   agent.Spec{Kind: farm.KindInstall, Install: &install, Timeout: w.cfg.InstallTimeout, Grace: w.cfg.Grace},
+		stdout: newStream(installOutput), stderr: newStream(installOutput),
+	}
+}
+
+func (f *installer) installed(packages []farm.PackageOutcome) *installed {
+	return &installed{packages: packages, notes: clipNotes(f.outcome.Notes), stdout: f.stdout, stderr: f.stderr}
+}
+
+// follow starts the install, or attaches to it, and follows it to its end over streams that break.
+func (f *installer) follow(ctx context.Context) error {
+	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
+	defer done()
+	var trouble time.Time
+	for {
+		before := f.next
+		err := f.attach(ctx)
+		switch {
+		case err == nil && f.outcome.Canceled:
+			return errCanceled
+		case err == nil, errors.Is(err, errHostile):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if gone, ok := f.w.gone(ctx, f.sandbox); ok {
+			return gone
+		}
+		if trouble.IsZero() || f.next > before {
+			trouble = time.Now()
+		}
+		if code := farm.CodeOf(err); code != farm.CodeUnavailable && code != farm.CodeInternal || time.Since(trouble) > attachFor {
+			return err
+		}
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// attach speaks to the agent until the install's end, or until the stream breaks.
+func (f *installer) attach(ctx context.Context) error {
+	c, err := f.w.link(ctx, f.sandbox)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx, f.id, f.spec); err != nil {
+		return fmt.Errorf("start install: %w", err)
+	}
+	if f.next == 0 && f.run.Job.Attempt > 1 {
+		if f.next, err = first(ctx, c, f.id); err != nil {
+			return err
+		}
+	}
+	frames, err := c.Frames(ctx, f.id, max(f.next, 1))
+	if err != nil {
+		return fmt.Errorf("read install: %w", err)
+	}
+	defer func() { _ = frames.Close() }()
+	defer afterCancel(ctx, f.run, func() { _ = c.Stop(ctx, f.id, agent.StopCancel) })()
+	for {
+		frame, err := frames.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: an install without an end", errHostile)
+		}
+		if err != nil {
+			return fmt.Errorf("read install: %w", err)
+		}
+		f.next = frame.Seq + 1
+		if err := f.take(ctx, c, frame); err != nil || f.outcome != nil {
+			return err
+		}
+	}
+}
+
+// first is the first frame that the agent still has of an execution.
+func first(ctx context.Context, c *client.Client, id string) (uint64, error) {
+	list, err := c.Executions(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("list executions: %w", err)
+	}
+	for _, e := range list {
+		if e.ID == id {
+			return e.FirstSeq, nil
+		}
+	}
+	return 0, nil
+}
+
+func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Frame) error {
+	switch frame.Type {
+	case agent.FrameStdout:
+		f.stdout.write(frame.Payload)
+	case agent.FrameStderr:
+		f.stderr.write(frame.Payload)
+		if line := lastLine(frame.Payload); line != "" && time.Since(f.told) > progressEvery {
+			f.told = time.Now()
+			f.w.progress(ctx, f.run, shorten(line, 200))
+		}
+	case agent.FrameFinal:
+		outcome, err := readOutcome(frame.Payload)
+		f.outcome = outcome
+		return err
+	default: // a newer agent may say more
+	}
+	if f.unacked += len(frame.Payload); f.unacked > installAck {
+		f.unacked = 0
+		return c.Ack(ctx, f.id, frame.Seq)
+	}
+	return nil
+}
+
+// forgetInstalls lets the agent drop what only a takeover would have needed.
+func (w *Worker) forgetInstalls(ctx context.Context, job string, sandbox *farm.Sandbox) {
+	ctx, done := context.WithTimeout(ctx, commitTimeout)
+	defer done()
+	c, err := w.link(ctx, sandbox)
+	if err != nil {
+		return // the agent drops old ones by itself as well
+	}
+	for _, as := range []string{asAsked, asNeeds} {
+		_ = c.Forget(ctx, job+as)
+	}
+}
+
+// lastLine is the last line of an installer's output that says something, without its drawing.
+func lastLine(p []byte) string {
+	lines := strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := len(lines) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f || r == 0xfffd {
+				return -1
+			}
+			return r
+		}, strings.ToValidUTF8(lines[i], "")))
+		if line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

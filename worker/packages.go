@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Bounds on what an install may report: the agent speaks from hostile ground.
+const (
+	maxReported     = 500 // packages that code may turn out to need
+	maxPackageText  = 256
+	maxPackageNote  = 4 << 10
+	maxInstallNotes = 100
+	maxPackages     = 20_000 // packages of a sandbox
+)
+
+func readOutcome(payload []byte) (*agent.Outcome, error) {
+	var outcome agent.Outcome
+	if err := json.Unmarshal(payload, &outcome); err != nil {
+		return nil, fmt.Errorf("%w: %w", errHostile, err)
+	}
+	return &outcome, nil
+}
+
+// reportAsked gives each package that was asked for its outcome, in that order, whatever the agent left out or made up.
+func reportAsked(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {
+	list := make([]farm.PackageOutcome, 0, len(asked.Packages))
+	for _, requested := range asked.Packages {
+		name, _ := farm.RequirementName(asked.Manager, requested)
+		outcome := farm.PackageOutcome{Name: name, Requested: requested, Status: farm.PackageFailed, Message: unreported(name, o, timeout)}
+		i := slices.IndexFunc(o.Install, func(p farm.PackageOutcome) bool { return p.Requested == requested })
+		if i >= 0 {
+			outcome = checked(o.Install[i])
+			outcome.Name, outcome.Requested = name, requested
+		}
+		list = append(list, outcome)
+	}
+	return list
+}
+
+// unreported says why nothing is known of a package.
+func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
+	switch {
+	case o.TimedOut:
+		return fmt.Sprintf("%s was not installed: the time was up after %g seconds.", name, timeout.Seconds())
+	case o.Canceled:
+		return name + " was not installed: the job was cancelled."
+	case o.OutOfMemory:
+		return name + " was not installed: the sandbox's memory limit was reached. Create a sandbox with more memory_mb."
+	default:
+		return name + " was not installed: the installer ended without a report."
+	}
+}
+
+// reportNeeded gives what was installed for code.
+func reportNeeded(o *agent.Outcome) []farm.PackageOutcome {
+	list := make([]farm.PackageOutcome, 0, min(len(o.Install), maxReported))
+	for _, outcome := range o.Install[:min(len(o.Install), maxReported)] {
+		outcome = checked(outcome)
+		if name, ok := farm.RequirementName(farm.ManagerPip, outcome.Name); ok {
+			outcome.Name = name
+			list = append(list, outcome)
+		}
+	}
+	return list
+}
+
+// checked bounds what the agent says of a package.
+func checked(p farm.PackageOutcome) farm.PackageOutcome {
+	if p.Status != farm.PackageInstalled {
+		p.Status = farm.PackageFailed
+	}
+	p.Name, p.Requested, p.Version = clip(p.Name, maxPackageText), clip(p.Requested, maxPackageText), clip(p.Version, maxPackageText)
+	p.Message, p.Why = clip(p.Message, maxPackageNote), clip(p.Why, maxPackageText)
+	return p
+}
+
+func clipNotes(notes []string) []string {
+	out := make([]string, 0, min(len(notes), maxInstallNotes))
+	for _, note := range notes[:min(len(notes), maxInstallNotes)] {
+		out = append(out, clip(note, maxPackageNote))
+	}
+	return out
+}
+
+// packages looks up what is installed in a sandbox. It does not wait in the sandbox's line.
+func (w *Worker) packages(ctx context.Context, r *run) (verdict, error) {
+	c, err := w.link(ctx, r.Sandbox)
+	if err == nil {
+		var found []farm.Package
+		if found, err = c.Packages(ctx); err == nil {
+			return verdict{state: farm.JobCompleted, result: &farm.Result{Packages: known(found)}}, nil
+		}
+	}
+	if gone, ok := w.gone(ctx, r.Sandbox); ok {
+		return verdict{}, gone
+	}
+	return verdict{}, fmt.Errorf("look packages up: %w", err)
+}
+
+// known keeps the packages whose names and versions can be true.
+func known(found []farm.Package) []farm.Package {
+	found = found[:min(len(found), maxPackages)]
+	return slices.DeleteFunc(found, func(p farm.Package) bool {
+		name, ok := farm.RequirementName(p.Manager, p.Name)
+		return !ok || name != p.Name || len(p.Name) > maxPackageText || len(p.Version) > maxPackageText
+	})
+}
