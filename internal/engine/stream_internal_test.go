@@ -91,7 +91,7 @@ func TestFollowerBoundsLines(t *testing.T) {
 
 func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	t.Parallel()
-	archive, err := agentTar([]byte("binary"))
+	archive, err := agentTar([]Program{{Name: "agent", Data: []byte("binary")}})
 	if err != nil {
 		t.Fatal(err)
 	}
