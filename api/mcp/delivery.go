@@ -22,6 +22,7 @@ type delivery struct {
 	written int
 	rose    chan struct{} // closed and replaced whenever written rises
 
+	one     bool                     // it belongs to one request, not to a whole connection
 	refusal *mcp.JSONRPCErrorDetails // replaces the response, see refuse
 }
 
@@ -63,8 +64,12 @@ func (d *delivery) flush(ctx context.Context) {
 	d.mu.Unlock()
 }
 
-// refuse makes an error of the protocol the response: handlers of mcp-go cannot choose its code.
+// refuse makes an error of the protocol the response: handlers of mcp-go cannot choose its code. Where the delivery is
+// that of a connection, the handler's own error is what the caller gets.
 func (d *delivery) refuse(e mcp.JSONRPCErrorDetails) {
+	if !d.one {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refusal = &e

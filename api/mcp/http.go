@@ -119,6 +119,7 @@ type headKey struct{}
 func (t *transport) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := newDelivery()
+		d.one = true
 		message, _ := r.Context().Value(headKey{}).(head)
 		out := &writer{w: w, control: http.NewResponseController(w), delivery: d, id: message.ID, patience: t.WriteTimeout}
 		next.ServeHTTP(out, r.WithContext(withDelivery(r.Context(), d)))

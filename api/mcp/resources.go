@@ -1,3 +1,105 @@
 package mcp
 
-func (s *Server) addResources() {}
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// addResources registers what resources/read can read: the addresses of the resource links in answers.
+func (s *Server) addResources() {
+	s.mcp.AddResourceTemplate(
+		mcp.NewResourceTemplate("sandfarm://artifacts/{id}", "artifact",
+			mcp.WithTemplateTitle("Artifact"), mcp.WithTemplateDescription("A file that a run made; it outlives its sandbox. Ids stand in the answers of runs.")),
+		s.reader("id", func(ctx context.Context, args map[string]any) (found, error) {
+			a, err := s.Farm(ctx).Artifact(ctx, variable(args, "id"), max(s.Limits.ResourceBlob, s.Limits.ResourceText))
+			return found{content: a.Content, size: a.Size, mime: a.ContentType, link: a.URL}, err
+		}))
+	s.mcp.AddResourceTemplate(
+		mcp.NewResourceTemplate("sandfarm://sandboxes/{sandbox_id}/files/{+path}", "sandbox_file",
+			mcp.WithTemplateTitle("File of a sandbox"), mcp.WithTemplateDescription("A file in the workspace of an open sandbox, as it is now.")),
+		s.reader("path", func(ctx context.Context, args map[string]any) (found, error) {
+			box, name := variable(args, "sandbox_id"), variable(args, "path")
+			f, err := s.Farm(ctx).ReadFile(ctx, box, name, max(s.Limits.ResourceBlob, s.Limits.ResourceText))
+			if err != nil || f.Content != nil {
+				return found{content: f.Content, size: f.Entry.Size, mime: contentType(f.Entry.Path, f.Content)}, err
+			}
+			url, err := s.Farm(ctx).LinkFile(ctx, box, name)
+			return found{size: f.Entry.Size, link: url}, err
+		}))
+}
+
+// found is what a resource holds; content is nil where it is too large.
+type found struct {
+	content []byte
+	size    int64
+	mime    string
+	link    string
+}
+
+// reader makes the handler of a template.
+func (s *Server) reader(param string, read func(context.Context, map[string]any) (found, error)) server.ResourceTemplateHandlerFunc {
+	about := &tool{name: "resources/read", pathParam: param}
+	return func(ctx context.Context, r mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+		f, err := read(ctx, r.Params.Arguments)
+		if err == nil {
+			limit := s.Limits.ResourceBlob
+			if f.content != nil && plain(f.content) {
+				limit = s.Limits.ResourceText
+			}
+			if f.content == nil || int64(len(f.content)) > limit {
+				err = farm.Errorf(farm.CodeTooLarge, "The resource has %d bytes; at most %d are read. Download it instead: %s", f.size, limit, orLink(f.link))
+			}
+		}
+		if err != nil {
+			return nil, s.unreadable(ctx, about, err)
+		}
+		if plain(f.content) {
+			return []mcp.ResourceContents{mcp.TextResourceContents{URI: r.Params.URI, MIMEType: f.mime, Text: string(f.content)}}, nil
+		}
+		return []mcp.ResourceContents{mcp.BlobResourceContents{URI: r.Params.URI, MIMEType: f.mime, Blob: base64.StdEncoding.EncodeToString(f.content)}}, nil
+	}
+}
+
+func orLink(url string) string {
+	if url == "" {
+		return "download_file gives a link."
+	}
+	return url
+}
+
+// unreadable tells why a resource cannot be read, under a code that clients understand where the transport lets us
+// choose one.
+func (s *Server) unreadable(ctx context.Context, about *tool, err error) error {
+	details := mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: s.explain(ctx, about, err)}
+	switch farm.CodeOf(err) {
+	case farm.CodeNotFound:
+		if !server.IsModernRequest(ctx) {
+			details.Code = mcp.RESOURCE_NOT_FOUND
+		}
+	case farm.CodeInternal, farm.CodeUnavailable:
+		details.Code = mcp.INTERNAL_ERROR
+	}
+	if d := deliveryOf(ctx); d != nil {
+		d.refuse(details)
+	}
+	return fmt.Errorf("%s", details.Message) //nolint:err113 // the text is all that leaves the protocol's library
+}
+
+// variable is the value that a template matched.
+func variable(args map[string]any, name string) string {
+	switch v := args[name].(type) {
+	case string:
+		return v
+	case []string:
+		return strings.Join(v, "/")
+	default:
+		return ""
+	}
+}

@@ -40,7 +40,9 @@ func New(o Options) (*Server, error) {
 		server.WithLogger(s.Logger),
 	}, s.Server...)
 	s.mcp = server.NewMCPServer("sandfarm", s.Version, options...)
-	s.addTools()
+	if err := s.addTools(); err != nil {
+		return nil, err
+	}
 	s.addResources()
 	s.handler = NewHandler(s.mcp, s.HTTP, s.Logger)
 	return s, nil

@@ -1,4 +1,24 @@
 package mcp
 
-// addTools registers every tool.
-func (s *Server) addTools() {}
+import "fmt"
+
+// Hints that several tools share. Code in a sandbox can destroy what is there, and reaches nothing outside but package
+// indexes.
+func reads() hints  { return hints{readOnly: true, idempotent: true} }
+func runs() hints   { return hints{destructive: true} }
+func brings() hints { return hints{openWorld: true} }
+
+// addTools registers every tool. Descriptions say what a tool does, when to use it, its limits, and what to call next.
+func (s *Server) addTools() error {
+	for _, t := range []*tool{
+		createSandbox(), listSandboxes(), closeSandbox(),
+		executePython(), executeCommand(), getJobResult(),
+		installPackages(), checkPackage(), checkPackages(),
+		s.uploadFile(), listFiles(), s.downloadFile(),
+	} {
+		if err := s.add(t); err != nil {
+			return fmt.Errorf("add tool %s: %w", t.name, err)
+		}
+	}
+	return nil
+}

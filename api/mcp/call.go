@@ -1,0 +1,115 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// tool is one tool: what a model is told of it, and what it does.
+type tool struct {
+	name, title, about string
+	params             []param
+	output             string // schema of the structured content
+	hints              hints
+	pathParam          string // the parameter that holds a path of the workspace
+	run                func(*call) (*answer, error)
+}
+
+// hints are the annotations of a tool.
+type hints struct{ readOnly, destructive, idempotent, openWorld bool }
+
+// call is one call of a tool.
+type call struct {
+	*Server
+	arguments
+	ctx      context.Context //nolint:containedctx // a call lives as long as its request
+	farm     Farm
+	tool     *tool
+	progress *progress
+}
+
+// answer is what a tool gives: the text that tells everything, further blocks, and the structured content.
+type answer struct {
+	text       string
+	blocks     []mcp.Content
+	structured map[string]any
+}
+
+// add registers a tool.
+func (s *Server) add(t *tool) error {
+	input, err := inputSchema(t.params)
+	if err != nil {
+		return err
+	}
+	s.mcp.AddTool(mcp.Tool{
+		Name: t.name, Title: t.title, Description: t.about, RawInputSchema: input, RawOutputSchema: json.RawMessage(t.output),
+		Annotations: mcp.ToolAnnotation{
+			Title: t.title, ReadOnlyHint: &t.hints.readOnly, DestructiveHint: &t.hints.destructive,
+			IdempotentHint: &t.hints.idempotent, OpenWorldHint: &t.hints.openWorld,
+		},
+	}, s.handle(t))
+	return nil
+}
+
+// handle makes the handler of a tool. It never gives an error of Go's: what a model can put right is a result.
+func (s *Server) handle(t *tool) server.ToolHandlerFunc {
+	return func(ctx context.Context, r mcp.CallToolRequest) (result *mcp.CallToolResult, _ error) {
+		defer func() {
+			if v := recover(); v != nil {
+				s.Logger.ErrorContext(ctx, "tool panicked", slog.String("tool", t.name), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+				result = s.failed(ctx, t, fmt.Errorf("tool panicked: %v", v))
+			}
+		}()
+		args, err := check(t.params, r.Params.Arguments)
+		if err != nil {
+			return s.failed(ctx, t, err), nil
+		}
+		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}
+		if r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil {
+			c.progress = newProgress(ctx, r.Params.Meta.ProgressToken)
+		}
+		out, err := t.run(c)
+		if err != nil {
+			return s.failed(ctx, t, err), nil
+		}
+		content := append([]mcp.Content{mcp.NewTextContent(out.text)}, out.blocks...)
+		return &mcp.CallToolResult{Content: content, StructuredContent: out.structured}, nil
+	}
+}
+
+// waitParam is the parameter of calls that may wait.
+func waitParam(standard time.Duration, what string) param {
+	return param{
+		name: "wait_seconds", kind: number, low: 0, top: waitMax.Seconds(), standard: standard.Seconds(),
+		doc: fmt.Sprintf("Seconds to wait %s before answering with what there is, 0 to %g.", what, waitMax.Seconds()),
+	}
+}
+
+func (c *call) wait(standard time.Duration) time.Duration {
+	return time.Duration(c.number("wait_seconds", standard.Seconds()) * float64(time.Second))
+}
+
+// Common parameters.
+func sandboxParam() param {
+	return param{name: "sandbox_id", kind: text, required: true, doc: "Id of the sandbox, sbx_…, as create_sandbox or list_sandboxes gave it."}
+}
+
+func timeoutParam() param {
+	return param{name: "timeout_seconds", kind: whole, doc: "Seconds that the work may run before it is stopped; the farm's default is 300. It may be longer than a call waits."}
+}
+
+// logged gives an error an id under which the log tells more.
+func (s *Server) logged(ctx context.Context, what string, err error) string {
+	id := farm.NewID(farm.RequestPrefix)
+	s.Logger.ErrorContext(ctx, "mcp call failed", slog.String("request_id", id), slog.String("tool", what), slog.Any("error", err))
+	return id
+}

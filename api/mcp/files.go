@@ -1,0 +1,256 @@
+package mcp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"mime"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func (s *Server) uploadFile() *tool {
+	local := "A file on the machine of the caller. It can be read only when this server runs there (sandfarm mcp); here, give content or content_base64 instead."
+	if s.Local != nil {
+		local = "Path of a file on this machine to upload, instead of content; any size."
+	}
+	return &tool{
+		name: "upload_file_to_sandbox", title: "Upload a file",
+		about: "Write a file into a sandbox's /workspace: text as content, or any bytes as content_base64; give one of the two. An existing file is replaced and directories are made. " +
+			"Use it for data and scripts that you have; for files that code can make itself use execute_python_code. It takes up to about 10 MiB in a call. Next: use the file in execute_python_code or execute_terminal_command by its path.",
+		params: []param{
+			sandboxParam(),
+			{name: "dest_path", kind: text, doc: "The file's path in the workspace, such as data/in.csv. A path that ends in / is a directory, and the file keeps its name there."},
+			{name: "content", kind: text, doc: "Text of the file."},
+			{name: "content_base64", kind: text, doc: "Bytes of the file in base64, for anything that is not text."},
+			{name: "local_file_path", kind: text, doc: local},
+		},
+		output: uploadSchema, hints: hints{destructive: true, idempotent: true}, pathParam: "dest_path", run: (*call).uploadFile,
+	}
+}
+
+func (c *call) uploadFile() (*answer, error) {
+	content, size, err := c.given()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = content.Close() }() // it is read to its end, or its error is told
+	dest, err := c.destination()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	count := &counter{}
+	entry, err := c.farm.WriteFile(c.ctx, c.text("sandbox_id"), dest, io.TeeReader(content, io.MultiWriter(sum, count)), size)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	hash := hex.EncodeToString(sum.Sum(nil))
+	return &answer{
+		text:       fmt.Sprintf("Wrote %s (%d bytes, sha256 %s) in sandbox %s. Code finds it there, relative to /workspace.", entry.Path, count.n, hash, c.text("sandbox_id")),
+		structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "path": entry.Path, "size": count.n, "sha256": hash},
+	}, nil
+}
+
+type counter struct{ n int64 }
+
+// Write counts.
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+// given is the content of an upload, and its size, -1 when that is not known.
+func (c *call) given() (io.ReadCloser, int64, error) {
+	hasText, hasBytes, hasLocal := c.has("content"), c.has("content_base64"), c.has("local_file_path")
+	switch {
+	case hasText && hasBytes:
+		return nil, 0, farm.Invalidf("Give content or content_base64, not both.")
+	case hasText:
+		s := c.text("content")
+		return io.NopCloser(strings.NewReader(s)), int64(len(s)), nil
+	case hasBytes:
+		content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(c.text("content_base64")), ""))
+		if err != nil {
+			return nil, 0, farm.Invalidf("content_base64 is not base64.")
+		}
+		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
+	case hasLocal && c.Local == nil:
+		return nil, 0, farm.Invalidf("local_file_path %q is on your machine, which this server cannot read: give the file's text as content, or its bytes as content_base64. Files of any size go by the stdio bridge, sandfarm mcp.", short(c.text("local_file_path")))
+	case hasLocal:
+		content, size, err := c.Local.Open(c.text("local_file_path"))
+		if err != nil {
+			return nil, 0, localError("local_file_path", c.text("local_file_path"), err)
+		}
+		return content, size, nil
+	default:
+		return nil, 0, farm.Invalidf("content is missing: give the file's text as content, or its bytes as content_base64.")
+	}
+}
+
+// localError tells of a file on the caller's own machine, who may know why it cannot be had.
+func localError(param, name string, err error) error {
+	return farm.Invalidf("%s %q cannot be used: %v.", param, short(name), err)
+}
+
+// destination is where an upload goes.
+func (c *call) destination() (string, error) {
+	dest, name := c.text("dest_path"), ""
+	if local := c.text("local_file_path"); local != "" {
+		name = filepath.Base(strings.ReplaceAll(local, "\\", "/"))
+	}
+	switch {
+	case dest != "" && !strings.HasSuffix(dest, "/"):
+		return dest, nil
+	case name != "":
+		return dest + name, nil
+	case dest == "":
+		return "", farm.Invalidf("dest_path is missing: give the file's path in the workspace, such as data/in.csv.")
+	default:
+		return "", farm.Invalidf("dest_path %q names a directory: add the name of the file.", short(dest))
+	}
+}
+
+func listFiles() *tool {
+	return &tool{
+		name: "list_files", title: "List files",
+		about: "List files and directories of a sandbox's /workspace with size and time. Use it to see what code has made or where an upload went. Next: download_file for a file's content and link.",
+		params: []param{
+			sandboxParam(),
+			{name: "path", kind: text, doc: "Directory in the workspace; the default is the workspace itself."},
+			{name: "recursive", kind: flag, standard: false, doc: "List the whole tree under it."},
+		},
+		output: filesSchema, hints: reads(), pathParam: "path", run: (*call).listFiles,
+	}
+}
+
+func (c *call) listFiles() (*answer, error) {
+	entries, err := c.farm.Files(c.ctx, c.text("sandbox_id"), c.text("path"), c.flag("recursive"))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	all := len(entries)
+	entries = entries[:min(all, c.Limits.ListedFiles)]
+	list := make([]map[string]any, len(entries))
+	var b strings.Builder
+	for i, e := range entries {
+		list[i] = map[string]any{"path": e.Path, "size": e.Size, "mode": e.Mode, "modified_at": stamp(e.ModifiedAt), "type": e.Type}
+		if e.Type == "dir" {
+			fmt.Fprintf(&b, "%s/\n", e.Path)
+		} else {
+			fmt.Fprintf(&b, "%s (%d bytes)\n", e.Path, e.Size)
+		}
+	}
+	switch {
+	case all == 0:
+		b.WriteString("There are no files.")
+	case all > len(entries):
+		fmt.Fprintf(&b, "and %d more: list a subdirectory with path.", all-len(entries))
+	}
+	return &answer{text: b.String(), structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "files": list, "truncated": all > len(entries)}}, nil
+}
+
+func (s *Server) downloadFile() *tool {
+	t := &tool{
+		name: "download_file", title: "Download a file",
+		about: "Get a file of a sandbox's /workspace: text up to 64 KiB stands in the answer, a picture up to 1 MiB comes as an image, and any file has a link that downloads it without credentials for about an hour. " +
+			"Use it to look into a file or to hand it to the user. Files that a run made have links in its own answer already.",
+		params: []param{
+			sandboxParam(),
+			{name: "file_path", kind: text, required: true, doc: "Path of the file in the workspace, as list_files or an artifact tells it."},
+		},
+		output: downloadSchema, hints: reads(), pathParam: "file_path", run: (*call).downloadFile,
+	}
+	if s.Local != nil {
+		t.params = append(t.params, param{name: "local_dest_path", kind: text, doc: "Where to put the file on this machine; a path that ends in / is a directory. Up to 64 MiB."})
+		t.hints = hints{readOnly: true}
+	}
+	return t
+}
+
+func (c *call) downloadFile() (*answer, error) {
+	id, name, local := c.text("sandbox_id"), c.text("file_path"), c.text("local_dest_path")
+	limit := max(c.Limits.InlineText, c.Limits.ImageBytes)
+	if local != "" {
+		limit = max(limit, c.Limits.LocalFileBytes)
+	}
+	f, err := c.farm.ReadFile(c.ctx, id, name, limit)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	url, err := c.farm.LinkFile(c.ctx, id, name)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	kind := contentType(f.Entry.Path, f.Content)
+	out := &answer{structured: map[string]any{"sandbox_id": id, "path": f.Entry.Path, "size": f.Entry.Size, "content_type": kind, "url": url}}
+	var b strings.Builder
+	fmt.Fprintf(&b, "File %s of sandbox %s (%s, %d bytes): %s\n", f.Entry.Path, id, kind, f.Entry.Size, url)
+	if local != "" {
+		put, err := c.save(local, f)
+		if err != nil {
+			return nil, err
+		}
+		out.structured["local_path"] = put
+		fmt.Fprintf(&b, "It was saved on this machine as %s.\n", put)
+	}
+	size := int64(len(f.Content))
+	switch {
+	case f.Content == nil:
+		b.WriteString("It is too large to stand here: use the link.\n")
+	case isPicture(kind) && size <= c.Limits.ImageBytes:
+		out.blocks = append(out.blocks, mcp.NewImageContent(base64.StdEncoding.EncodeToString(f.Content), kind))
+	case plain(f.Content) && size <= c.Limits.InlineText:
+		fmt.Fprintf(&b, "content:\n%s", f.Content)
+	default:
+		b.WriteString("Its content does not stand here: use the link, or read it with execute_python_code.\n")
+	}
+	out.text = b.String()
+	out.blocks = append(out.blocks, link(fileURI(id, f.Entry.Path), path.Base(f.Entry.Path), "File of sandbox "+id, kind, f.Entry.Size))
+	return out, nil
+}
+
+// save writes a file on the caller's machine.
+func (c *call) save(dest string, f File) (_ string, err error) {
+	if f.Content == nil {
+		return "", farm.Errorf(farm.CodeTooLarge, "local_dest_path takes files of at most %d bytes; this one has %d: use the link of download_file without it.", c.Limits.LocalFileBytes, f.Entry.Size)
+	}
+	if strings.HasSuffix(dest, "/") {
+		dest += path.Base(f.Entry.Path)
+	}
+	w, err := c.Local.Create(dest)
+	if err != nil {
+		return "", localError("local_dest_path", dest, err)
+	}
+	if _, err = w.Write(f.Content); err != nil {
+		_ = w.Close() // the first error counts
+		return "", localError("local_dest_path", dest, err)
+	}
+	if err := w.Close(); err != nil {
+		return "", localError("local_dest_path", dest, err)
+	}
+	return dest, nil
+}
+
+// plain reports whether bytes are text.
+func plain(b []byte) bool { return utf8.Valid(b) && !bytes.ContainsRune(b, 0) }
+
+// contentType names a file's media type by its name, and by its content where the name tells nothing.
+func contentType(name string, content []byte) string {
+	if kind, _, err := mime.ParseMediaType(mime.TypeByExtension(strings.ToLower(path.Ext(name)))); err == nil {
+		return kind
+	}
+	if content != nil && plain(content) {
+		return "text/plain"
+	}
+	return "application/octet-stream"
+}

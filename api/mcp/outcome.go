@@ -1,0 +1,178 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// runOutcome is what the two execute tools have in common, whatever ran.
+type runOutcome struct {
+	stdout, stderr string
+	truncated      wire.Truncated
+	exitCode       int
+	err            *wire.CodeError
+	rich           []wire.Rich
+	artifacts      []wire.Artifact
+	skipped        int
+	restarted      bool
+	installed      []wire.InstalledOne
+	notes          []string
+}
+
+// outcomeOf reads a job's result; nil when it has none.
+func outcomeOf(j *wire.Job) *runOutcome {
+	switch r := j.Result; {
+	case r == nil:
+		return nil
+	case r.Execute != nil:
+		e := r.Execute
+		return &runOutcome{
+			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, exitCode: e.ExitCode, err: e.Error, rich: e.Results,
+			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: e.Notes,
+		}
+	case r.Command != nil:
+		out := &runOutcome{artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, notes: r.Command.Notes}
+		for _, c := range r.Command.Results { // the tool sends one; jobs of other callers may hold several
+			out.stdout += c.Stdout
+			out.stderr += c.Stderr
+			out.exitCode = c.ExitCode
+			out.truncated.Stdout = out.truncated.Stdout || c.Truncated.Stdout
+			out.truncated.Stderr = out.truncated.Stderr || c.Truncated.Stderr
+		}
+		return out
+	default:
+		return nil
+	}
+}
+
+// jobAnswer is the answer to a run, or to a look at one.
+func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
+	structured := map[string]any{"job_id": j.ID, "sandbox_id": j.SandboxID, "state": j.State}
+	if !j.Final() {
+		return &answer{text: unfinished(j), structured: structured}, nil
+	}
+	if j.State == string(farm.JobFailed) || j.State == string(farm.JobLost) {
+		return nil, ended(j)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", headline(j))
+	out := outcomeOf(j)
+	if out == nil {
+		out = &runOutcome{}
+		if j.State != string(farm.JobCompleted) {
+			structured["message"] = endOf(j)
+			return &answer{text: b.String(), structured: structured}, nil
+		}
+	}
+	pictures := c.pictures(out)
+	c.tell(&b, j, out, pictures)
+	structured["stdout"], structured["stderr"], structured["exit_code"] = out.stdout, out.stderr, out.exitCode
+	structured["error"] = errorOf(out.err)
+	structured["artifacts"] = artifactsOf(out.artifacts)
+	structured["truncated"] = map[string]any{"stdout": out.truncated.Stdout, "stderr": out.truncated.Stderr}
+	structured["kernel_restarted"] = out.restarted
+	if message := strings.TrimSpace(endOf(j) + " " + strings.Join(out.notes, " ")); message != "" {
+		structured["message"] = message
+	}
+	if len(out.installed) > 0 {
+		structured["installed"] = outcomesOf(out.installed)
+	}
+	if j.Kind != string(farm.KindCommand) {
+		structured["results"] = resultsOf(out.rich, pictures.shown)
+	}
+	return &answer{text: b.String(), blocks: append(pictures.blocks, c.links(out.artifacts)...), structured: structured}, nil
+}
+
+// ended is the error of a job that came to an end for a reason of the farm's.
+func ended(j *wire.Job) error {
+	if j.Error == nil {
+		return jobFailed(j.ID, j.State, "", "")
+	}
+	return jobFailed(j.ID, j.State, j.Error.Code, j.Error.Message)
+}
+
+// unfinished tells of a job that goes on.
+func unfinished(j *wire.Job) string {
+	where := ""
+	if j.Position > 0 {
+		where = fmt.Sprintf(" (place %d in the line of its sandbox)", j.Position)
+	}
+	return fmt.Sprintf("Job %s in sandbox %s is %s%s and goes on.\nNext: call get_job_result with job_id %q and wait_seconds up to %g until its state is final. Do not start the work again.",
+		j.ID, j.SandboxID, j.State, where, j.ID, waitMax.Seconds())
+}
+
+func headline(j *wire.Job) string {
+	s := fmt.Sprintf("Job %s in sandbox %s: %s.", j.ID, j.SandboxID, strings.ReplaceAll(j.State, "_", " "))
+	if end := endOf(j); end != "" {
+		s += " " + end
+	}
+	return s
+}
+
+// endOf says why a job did not complete.
+func endOf(j *wire.Job) string {
+	if j.Error == nil {
+		return ""
+	}
+	return j.Error.Message
+}
+
+// tell writes what ran into the text block.
+func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures) {
+	if j.State == string(farm.JobCompleted) {
+		fmt.Fprintf(b, "exit code: %d\n", out.exitCode)
+	}
+	c.stream(b, "stdout", out.stdout)
+	c.stream(b, "stderr", out.stderr)
+	for _, r := range out.rich {
+		if r.Data != "" && isText(r.Mime) && (r.Mime != "text/html" || !hasMime(out.rich, "text/plain")) {
+			c.stream(b, "result ("+r.Mime+")", r.Data)
+		}
+	}
+	if out.err != nil {
+		fmt.Fprintf(b, "error: %s: %s\n", out.err.Name, out.err.Value)
+		c.stream(b, "traceback", strings.Join(out.err.Traceback, "\n"))
+	}
+	for _, one := range out.installed {
+		fmt.Fprintf(b, "package %s %s: %s %s\n", one.Name, one.Version, one.Status, one.Message)
+	}
+	if out.restarted {
+		b.WriteString("The kernel was started anew: variables and imports of earlier calls are gone, files are still there.\n")
+	}
+	for _, note := range append(p.notes, out.notes...) {
+		fmt.Fprintf(b, "note: %s\n", note)
+	}
+	for i, a := range out.artifacts {
+		if i == c.Limits.Links {
+			fmt.Fprintf(b, "and %d more files: call list_files\n", len(out.artifacts)-i)
+			break
+		}
+		fmt.Fprintf(b, "file %s (%s, %d bytes): %s\n", a.Path, a.ContentType, a.Size, a.URL)
+	}
+	if out.skipped > 0 {
+		fmt.Fprintf(b, "note: %d more files were not stored; they are still in the workspace.\n", out.skipped)
+	}
+}
+
+// stream writes one stream, its middle left out where it is long.
+func (c *call) stream(b *strings.Builder, name, s string) {
+	if s == "" {
+		return
+	}
+	fmt.Fprintf(b, "%s:\n%s", name, middleCut(s, c.Limits.TextBytes))
+	if !strings.HasSuffix(s, "\n") {
+		b.WriteByte('\n')
+	}
+}
+
+// middleCut keeps the head and the tail of a long text.
+func middleCut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	head, tail := strings.ToValidUTF8(s[:most/2], ""), strings.ToValidUTF8(s[len(s)-most/2:], "")
+	return fmt.Sprintf("%s\n[… %d bytes left out; print less, or write to a file and download it …]\n%s", head, len(s)-len(head)-len(tail), tail)
+}

@@ -1,0 +1,182 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// maxLookups is how many packages one call looks up.
+const maxLookups = 100
+
+func installPackages() *tool {
+	return &tool{
+		name: "install_packages_in_sandbox", title: "Install packages",
+		about: "Start to install Python packages (or npm packages, with manager) in a sandbox, and get a job_id at once. Use it when an import fails or before code that needs more than the image has; do not use pip in execute_terminal_command, which has no network. " +
+			"Packages can be imported at once after the install, without a restart of the kernel. Next: poll check_package_status for each package every second or two, or wait there with wait_seconds, until it is installed or failed. " +
+			"Packages that cannot be had are told one by one; the others are installed all the same.",
+		params: []param{
+			sandboxParam(),
+			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted: [\"numpy\", \"pandas>=2,<3\", \"fastapi[all]\"]. At most 100; no options, paths or addresses."},
+			waitParam(0, "for the install to end"),
+			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip for Python packages, npm for those of Node."},
+		},
+		output: installSchema, hints: hints{idempotent: true, openWorld: true}, run: (*call).installPackages,
+	}
+}
+
+func (c *call) installPackages() (*answer, error) {
+	r := wire.PackagesRequest{Packages: c.texts("package_names"), Manager: c.optional("manager")}
+	job, err := c.await(c.wait(0), func(wait time.Duration) (wire.Job, error) {
+		return c.farm.Install(c.ctx, c.text("sandbox_id"), r, wait)
+	})
+	if err != nil {
+		return nil, err
+	}
+	manager := c.text("manager")
+	if manager == "" {
+		manager = farm.ManagerPip
+	}
+	asked := make([]wire.InstalledOne, len(r.Packages))
+	for i, p := range r.Packages {
+		name, _ := farm.RequirementName(manager, p)
+		asked[i] = wire.InstalledOne{Name: name, Requested: p, Status: string(farm.PackageInstalling)}
+	}
+	return c.installAnswer(&job, asked)
+}
+
+// installAnswer tells of an install; asked is what is known of it before it has ended.
+func (c *call) installAnswer(j *wire.Job, asked []wire.InstalledOne) (*answer, error) {
+	structured := map[string]any{"job_id": j.ID, "sandbox_id": j.SandboxID, "state": j.State}
+	var b strings.Builder
+	switch {
+	case j.State == string(farm.JobFailed) || j.State == string(farm.JobLost):
+		return nil, ended(j)
+	case !j.Final():
+		structured["packages"] = outcomesOf(asked)
+		fmt.Fprintf(&b, "Job %s installs in sandbox %s (%s).\n", j.ID, j.SandboxID, j.State)
+		for _, p := range asked {
+			fmt.Fprintf(&b, "%s: installing\n", p.Requested)
+		}
+		fmt.Fprintf(&b, "Next: call check_package_status with sandbox_id %q and each package_name until its status is installed or failed; wait_seconds saves calls. Code that is sent now waits for the install.", j.SandboxID)
+		return &answer{text: b.String(), structured: structured}, nil
+	}
+	list := []wire.InstalledOne{}
+	if j.Result != nil && j.Result.Install != nil {
+		list = j.Result.Install.Packages
+	}
+	structured["packages"] = outcomesOf(list)
+	fmt.Fprintf(&b, "%s\n", headline(j))
+	if end := endOf(j); end != "" {
+		structured["message"] = end
+	}
+	tellPackages(&b, list)
+	return &answer{text: b.String(), structured: structured}, nil
+}
+
+func tellPackages(b *strings.Builder, list []wire.InstalledOne) {
+	for _, p := range list {
+		fmt.Fprintf(b, "%s: %s", p.Requested, p.Status)
+		if p.Version != "" {
+			fmt.Fprintf(b, " (%s %s)", p.Name, p.Version)
+		}
+		if p.Message != "" {
+			fmt.Fprintf(b, ": %s", p.Message)
+		}
+		b.WriteByte('\n')
+	}
+}
+
+func checkPackage() *tool {
+	return &tool{
+		name: "check_package_status", title: "Check a package",
+		about: "Tell how it stands with one package of a sandbox: installing, installed (with its version), failed (with the reason) or not_found. Poll it after install_packages_in_sandbox every second or two, or with wait_seconds, until it is no longer installing; " +
+			"or call it alone to see whether the image already has a package. Next: when installed, execute_python_code; when not_found, install_packages_in_sandbox.",
+		params: []param{
+			sandboxParam(),
+			{name: "package_name", kind: text, required: true, doc: "Name of the package alone, without a version, such as numpy; upper and lower case, - and _ are the same. That of a Python package is what is installed, not what is imported."},
+			waitParam(0, "for an install of it to end"),
+		},
+		output: statusSchema, hints: reads(), run: (*call).checkPackage,
+	}
+}
+
+func (c *call) checkPackage() (*answer, error) {
+	id := c.text("sandbox_id")
+	p, err := c.lookUp(c.text("package_name"), time.Now().Add(c.wait(0)))
+	if err != nil {
+		return nil, err
+	}
+	structured := statusOf(p)
+	structured["sandbox_id"] = id
+	return &answer{text: sentenceOf(p), structured: structured}, nil
+}
+
+// lookUp looks at a package, and while it is being installed waits for that at most until the time given.
+func (c *call) lookUp(name string, until time.Time) (wire.Package, error) {
+	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), name)
+	if err != nil || p.Status != string(farm.PackageInstalling) || p.JobID == "" || time.Until(until) <= 0 {
+		return p, err //nolint:wrapcheck // an error of the farm
+	}
+	if _, err := c.await(time.Until(until), func(wait time.Duration) (wire.Job, error) {
+		return c.farm.Job(c.ctx, p.JobID, wait)
+	}); err != nil {
+		return p, err
+	}
+	return c.farm.Package(c.ctx, c.text("sandbox_id"), name) //nolint:wrapcheck // an error of the farm
+}
+
+func statusOf(p wire.Package) map[string]any {
+	return map[string]any{"name": p.Name, "status": p.Status, "version": p.Version, "job_id": p.JobID, "message": p.Message}
+}
+
+func sentenceOf(p wire.Package) string {
+	switch farm.PackageStatus(p.Status) {
+	case farm.PackageInstalled:
+		return strings.TrimSpace(fmt.Sprintf("%s %s is installed. %s", p.Name, p.Version, p.Message))
+	case farm.PackageInstalling:
+		return fmt.Sprintf("%s is being installed by job %s. Next: call check_package_status again, with wait_seconds up to %g.", p.Name, p.JobID, waitMax.Seconds())
+	case farm.PackageFailed:
+		return fmt.Sprintf("The install of %s failed: %s", p.Name, p.Message)
+	default:
+		return fmt.Sprintf("%s is not in the sandbox. Next: install_packages_in_sandbox.", p.Name)
+	}
+}
+
+// checkPackages is the name that an older system has for the same thing, with several packages.
+func checkPackages() *tool {
+	return &tool{
+		name: "check_packages_installation_status", title: "Check several packages",
+		about: "Tell how it stands with several packages of a sandbox at once; the same as check_package_status for each of them. Poll it after install_packages_in_sandbox until none is installing. Prefer check_package_status for a single package.",
+		params: []param{
+			sandboxParam(),
+			{name: "package_names", kind: texts, required: true, doc: "Names of the packages alone, without versions; at most 100."},
+			waitParam(0, "for their installs to end"),
+		},
+		output: statusesSchema, hints: reads(), run: (*call).checkPackages,
+	}
+}
+
+func (c *call) checkPackages() (*answer, error) {
+	names := c.texts("package_names")
+	if len(names) == 0 || len(names) > maxLookups {
+		return nil, farm.Invalidf("package_names has %d names; it takes 1 to %d.", len(names), maxLookups)
+	}
+	until := time.Now().Add(c.wait(0))
+	list := make([]map[string]any, len(names))
+	lines := make([]string, len(names))
+	for i, name := range names {
+		p, err := c.lookUp(name, until)
+		if err != nil {
+			return nil, err
+		}
+		list[i], lines[i] = statusOf(p), sentenceOf(p)
+	}
+	return &answer{
+		text:       strings.Join(lines, "\n"),
+		structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "packages": list},
+	}, nil
+}

@@ -1,0 +1,233 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// kind is what a parameter takes.
+type kind string
+
+const (
+	text   kind = "string"
+	whole  kind = "integer"
+	number kind = "number"
+	flag   kind = "boolean"
+	texts  kind = "array" // of strings
+)
+
+// param is one parameter of a tool. Its schema and its check are made from the same words.
+type param struct {
+	name     string
+	kind     kind
+	doc      string
+	required bool
+	standard any      // default that the schema tells; nil: none
+	low, top float64  // of numbers; the bounds hold where top is not zero
+	enum     []string // the texts that are taken; nil: any
+}
+
+func (p param) schema() map[string]any {
+	out := map[string]any{"type": p.kind, "description": p.doc}
+	if p.kind == texts {
+		out["items"] = map[string]any{"type": text}
+	}
+	if p.standard != nil {
+		out["default"] = p.standard
+	}
+	if p.top != 0 {
+		out["minimum"], out["maximum"] = p.low, p.top
+	}
+	if p.enum != nil {
+		out["enum"] = p.enum
+	}
+	return out
+}
+
+// inputSchema is the schema of a tool's arguments.
+func inputSchema(params []param) (json.RawMessage, error) {
+	properties := make(map[string]any, len(params))
+	required := []string{}
+	for _, p := range params {
+		properties[p.name] = p.schema()
+		if p.required {
+			required = append(required, p.name)
+		}
+	}
+	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	encoded, err := json.Marshal(schema)
+	if err != nil {
+		return nil, fmt.Errorf("encode schema: %w", err)
+	}
+	return encoded, nil
+}
+
+// arguments are what a caller gave, checked against the parameters. What was left out or null is not in it.
+type arguments map[string]any
+
+// check takes the arguments of a call. Its errors name the parameter.
+func check(params []param, given any) (arguments, error) {
+	if given == nil {
+		given = map[string]any{}
+	}
+	values, ok := given.(map[string]any)
+	if !ok {
+		return nil, farm.Invalidf("The arguments must be an object with the parameters as its members; they are %s.", describe(given))
+	}
+	for name := range values {
+		if !slices.ContainsFunc(params, func(p param) bool { return p.name == name }) {
+			return nil, farm.Invalidf("There is no parameter %q here. The parameters are %s.", short(name), namesOf(params))
+		}
+	}
+	args := make(arguments, len(values))
+	for _, p := range params {
+		value := values[p.name]
+		if value == nil {
+			if p.required {
+				return nil, farm.Invalidf("%s is missing: %s", p.name, p.doc)
+			}
+			continue
+		}
+		taken, err := p.take(value)
+		if err != nil {
+			return nil, err
+		}
+		args[p.name] = taken
+	}
+	return args, nil
+}
+
+func namesOf(params []param) string {
+	if len(params) == 0 {
+		return "none"
+	}
+	names := make([]string, len(params))
+	for i, p := range params {
+		names[i] = p.name
+		if p.required {
+			names[i] += " (required)"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// take checks one value and gives it as a string, an int, a float64, a bool or a []string.
+func (p param) take(value any) (any, error) {
+	switch p.kind {
+	case text:
+		s, ok := value.(string)
+		switch {
+		case !ok:
+			return nil, farm.Invalidf("%s must be a text, not %s.", p.name, describe(value))
+		case p.enum != nil && !slices.Contains(p.enum, s):
+			return nil, farm.Invalidf("%s is %q; it must be one of %s.", p.name, short(s), strings.Join(p.enum, ", "))
+		}
+		return s, nil
+	case flag:
+		b, ok := value.(bool)
+		if !ok {
+			return nil, farm.Invalidf("%s must be true or false, not %s.", p.name, describe(value))
+		}
+		return b, nil
+	case texts:
+		return p.takeTexts(value)
+	default:
+		return p.takeNumber(value)
+	}
+}
+
+func (p param) takeTexts(value any) (any, error) {
+	list, ok := value.([]any)
+	if !ok {
+		return nil, farm.Invalidf("%s must be an array of texts, not %s.", p.name, describe(value))
+	}
+	out := make([]string, len(list))
+	for i, element := range list {
+		if out[i], ok = element.(string); !ok {
+			return nil, farm.Invalidf("%s[%d] must be a text, not %s.", p.name, i, describe(element))
+		}
+	}
+	return out, nil
+}
+
+func (p param) takeNumber(value any) (any, error) {
+	f, ok := value.(float64)
+	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, farm.Invalidf("%s must be a number, not %s.", p.name, describe(value))
+	}
+	if p.kind == whole && (f != math.Trunc(f) || math.Abs(f) > 1<<31) {
+		return nil, farm.Invalidf("%s is %g; it must be a whole number.", p.name, f)
+	}
+	if p.top != 0 && (f < p.low || f > p.top) {
+		return nil, farm.Invalidf("%s is %g; it must be from %g to %g.", p.name, f, p.low, p.top)
+	}
+	if p.kind == whole {
+		return int(f), nil
+	}
+	return f, nil
+}
+
+// describe names a value of JSON in words.
+func describe(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "null"
+	case string:
+		return fmt.Sprintf("the text %q", short(v))
+	case float64:
+		return fmt.Sprintf("the number %g", v)
+	case bool:
+		return fmt.Sprintf("%t", v)
+	case []any:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// short keeps a caller's text from filling an answer.
+func short(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+func (a arguments) has(name string) bool { _, ok := a[name]; return ok }
+
+func (a arguments) text(name string) string { s, _ := a[name].(string); return s }
+
+// optional is the text when one was given.
+func (a arguments) optional(name string) *string {
+	if s, ok := a[name].(string); ok {
+		return &s
+	}
+	return nil
+}
+
+func (a arguments) whole(name string) *int {
+	if n, ok := a[name].(int); ok {
+		return &n
+	}
+	return nil
+}
+
+func (a arguments) number(name string, standard float64) float64 {
+	if f, ok := a[name].(float64); ok {
+		return f
+	}
+	return standard
+}
+
+func (a arguments) flag(name string) bool { b, _ := a[name].(bool); return b }
+
+func (a arguments) texts(name string) []string { list, _ := a[name].([]string); return list }

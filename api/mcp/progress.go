@@ -1,0 +1,184 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// tailBytes is how much of the latest output one message of progress holds.
+const tailBytes = 4 << 10
+
+// progress tells the caller of a running call how it goes. Nil tells nobody.
+type progress struct {
+	ctx   context.Context //nolint:containedctx // it lives as long as its call
+	token any
+	begun time.Time
+	last  float64
+}
+
+func newProgress(ctx context.Context, token any) *progress {
+	return &progress{ctx: ctx, token: token, begun: time.Now()}
+}
+
+// tell sends one message. Its value is the seconds since the call began, and always rises.
+func (p *progress) tell(message string) {
+	if p == nil {
+		return
+	}
+	value := float64(time.Since(p.begun).Milliseconds()) / 1000
+	if value <= p.last {
+		value = p.last + 0.001
+	}
+	p.last = value
+	// A caller that cannot be told has gone, which the call notices by its context.
+	_ = Notify(p.ctx, "notifications/progress", map[string]any{"progressToken": p.token, "progress": value, "message": message})
+}
+
+// work is a job that a call has started or waits for.
+type work func(wait time.Duration) (wire.Job, error)
+
+// await starts a job, or looks at one, and waits for its end. A caller who wants progress gets the job's output live.
+func (c *call) await(wait time.Duration, begin work) (wire.Job, error) {
+	if c.progress == nil || wait <= 0 {
+		return begin(wait)
+	}
+	until := time.Now().Add(wait)
+	job, err := begin(0)
+	if err != nil || job.Final() {
+		return job, err
+	}
+	c.follow(job.ID, until)
+	for {
+		asked := time.Now()
+		patience := max(0, min(time.Until(until), progressQuiet))
+		job, err = c.farm.Job(c.ctx, job.ID, patience)
+		if err != nil || job.Final() || patience < progressQuiet || time.Since(asked) < patience/2 {
+			return job, err //nolint:wrapcheck // an error of the farm
+		}
+		c.progress.tell("still running")
+	}
+}
+
+// follow tells of a job's events until it ends, the time is up, or the events cannot be read.
+func (c *call) follow(jobID string, until time.Time) {
+	ctx, cancel := context.WithDeadline(c.ctx, until)
+	events := make(chan wire.Event)
+	go func() {
+		defer close(events)
+		for event, err := range c.farm.Events(ctx, jobID) {
+			if err != nil {
+				return
+			}
+			select {
+			case events <- event:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range events { //nolint:revive // the reader ends before the call does
+		}
+	}()
+	live := &live{progress: c.progress}
+	pause, quiet := time.NewTicker(progressPause), time.NewTimer(progressQuiet)
+	defer pause.Stop()
+	defer quiet.Stop()
+	for {
+		select {
+		case event, ok := <-events:
+			if !ok || live.take(event) {
+				live.flush()
+				return
+			}
+		case <-pause.C:
+			if live.flush() {
+				quiet.Reset(progressQuiet)
+			}
+		case <-quiet.C:
+			c.progress.tell("still running")
+			quiet.Reset(progressQuiet)
+		case <-ctx.Done():
+			live.flush()
+			return
+		}
+	}
+}
+
+// live gathers what is new in a job between two messages.
+type live struct {
+	progress *progress
+	pending  strings.Builder
+	cut      bool
+}
+
+// take adds an event, and reports whether it is the last one.
+func (l *live) take(e wire.Event) bool {
+	switch e.Name {
+	case "stdout", "stderr":
+		var data wire.TextData
+		if json.Unmarshal(e.Data, &data) == nil {
+			l.add(data.Text)
+		}
+	case "progress":
+		var data wire.ProgressData
+		if json.Unmarshal(e.Data, &data) == nil && data.Message != "" {
+			l.add(data.Message + "\n")
+		}
+	case "display":
+		var data wire.DisplayData
+		if json.Unmarshal(e.Data, &data) == nil && strings.HasPrefix(data.Mime, "image/") {
+			l.add("[a picture, " + data.Mime + "]\n")
+		}
+	case "artifact":
+		var data wire.Artifact
+		if json.Unmarshal(e.Data, &data) == nil {
+			l.add("[saved " + data.Path + "]\n")
+		}
+	case "state":
+		var data wire.StateData
+		if json.Unmarshal(e.Data, &data) == nil {
+			return (&wire.Job{State: data.State}).Final()
+		}
+	}
+	return false
+}
+
+// add keeps the latest of what is new.
+func (l *live) add(s string) {
+	l.pending.WriteString(s)
+	if l.pending.Len() > 2*tailBytes {
+		kept := tailOf(l.pending.String(), tailBytes)
+		l.pending.Reset()
+		l.pending.WriteString(kept)
+		l.cut = true
+	}
+}
+
+// flush tells what is new, and reports whether there was anything.
+func (l *live) flush() bool {
+	if l.pending.Len() == 0 {
+		return false
+	}
+	message := tailOf(l.pending.String(), tailBytes)
+	if l.cut || len(message) < l.pending.Len() {
+		message = "…" + message
+	}
+	l.pending.Reset()
+	l.cut = false
+	l.progress.tell(message)
+	return true
+}
+
+// tailOf is the end of a text, at most n bytes, beginning with a whole character.
+func tailOf(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[len(s)-n:], "")
+}

@@ -1,0 +1,131 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func createSandbox() *tool {
+	return &tool{
+		name: "create_sandbox", title: "Create a sandbox",
+		about: "Create an isolated sandbox in which code, shell commands and files live together, and get its sandbox_id. Call this first, once for a task, and use the id for everything else; " +
+			"an open one from list_sandboxes will do as well. It waits up to 45 s until the sandbox is ready; work may be sent even before. With packages it also installs them, which can take longer: " +
+			"then the answer has a job_id for get_job_result. The sandbox has no network. Next: execute_python_code or execute_terminal_command; at the end close_sandbox.",
+		params: []param{
+			{name: "name", kind: text, doc: "A name to find it by in list_sandboxes; need not be unique."},
+			{name: "image", kind: text, standard: "python", doc: "Name of the image that the farm offers; \"python\" has Python with the usual data packages."},
+			{name: "packages", kind: texts, doc: "Python packages to install first, such as [\"requests\", \"pandas>=2\"]."},
+			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist", "full"}, doc: "What the sandbox can reach: none, or packages (package indexes only, for installs). allowlist and full must be enabled by the operator."},
+			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed by itself, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
+		},
+		output: createSchema, hints: brings(), run: (*call).createSandbox,
+	}
+}
+
+func (c *call) createSandbox() (*answer, error) {
+	r := wire.CreateRequest{
+		Name: c.text("name"), Image: c.optional("image"), Packages: c.texts("packages"),
+		Network: c.optional("network"), TTLSeconds: c.whole("ttl_seconds"),
+	}
+	var made wire.Created
+	job, err := c.await(createWait, func(wait time.Duration) (wire.Job, error) {
+		var err error
+		made, err = c.farm.CreateSandbox(c.ctx, r, wait)
+		return made.Job, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	box := made.Sandbox
+	switch {
+	case job.State == string(farm.JobCompleted):
+		box.State = string(farm.SandboxReady) // the record was read before the job's end where progress was told
+	case job.Final():
+		return nil, ended(&job)
+	}
+	out := &answer{structured: map[string]any{
+		"sandbox_id": box.ID, "name": box.Name, "state": box.State, "image": box.Image,
+		"expires_at": stamp(box.ExpiresAt), "job_id": job.ID,
+	}}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Sandbox %s is %s (image %s, ends %s).\n", box.ID, box.State, box.Image, stamp(box.ExpiresAt))
+	if job.Result != nil && job.Result.Install != nil {
+		out.structured["packages"] = outcomesOf(job.Result.Install.Packages)
+		tellPackages(&b, job.Result.Install.Packages)
+	}
+	if job.Final() {
+		b.WriteString("Next: execute_python_code or execute_terminal_command with this sandbox_id; close_sandbox when done.")
+	} else {
+		fmt.Fprintf(&b, "It is still being made. Work that is sent to it now waits until it is ready; get_job_result with job_id %q tells when that is.", job.ID)
+	}
+	out.text = b.String()
+	return out, nil
+}
+
+func listSandboxes() *tool {
+	return &tool{
+		name: "list_sandboxes", title: "List sandboxes",
+		about: "List your open sandboxes, newest first, with id, name, state and end. Use it to find a sandbox again whose sandbox_id is not at hand, or before creating another one. " +
+			"Looking does not keep a sandbox alive. Next: use a sandbox_id with the other tools.",
+		output: listSchema, hints: reads(), run: (*call).listSandboxes,
+	}
+}
+
+func (c *call) listSandboxes() (*answer, error) {
+	boxes, err := c.farm.Sandboxes(c.ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	list := make([]map[string]any, len(boxes))
+	var b strings.Builder
+	for i, box := range boxes {
+		list[i] = map[string]any{
+			"sandbox_id": box.ID, "name": box.Name, "state": box.State, "image": box.Image,
+			"created_at": stamp(box.CreatedAt), "expires_at": stamp(box.ExpiresAt),
+		}
+		name := ""
+		if box.Name != "" {
+			name = fmt.Sprintf(" %q", box.Name)
+		}
+		fmt.Fprintf(&b, "%s%s: %s, image %s, ends %s\n", box.ID, name, box.State, box.Image, stamp(box.ExpiresAt))
+	}
+	if len(boxes) == 0 {
+		b.WriteString("There is no open sandbox. Next: create_sandbox.")
+	}
+	return &answer{text: b.String(), structured: map[string]any{"sandboxes": list}}, nil
+}
+
+func closeSandbox() *tool {
+	return &tool{
+		name: "close_sandbox", title: "Close a sandbox",
+		about: "Close a sandbox for good: what runs in it is stopped, and its variables, packages and files are deleted. Call it when a task is done, after downloading what is still needed; " +
+			"links of artifacts go on working. Closing a closed sandbox again is fine.",
+		params: []param{sandboxParam()},
+		output: closeSchema, hints: hints{destructive: true, idempotent: true}, run: (*call).closeSandbox,
+	}
+}
+
+func (c *call) closeSandbox() (*answer, error) {
+	id := c.text("sandbox_id")
+	job, err := c.farm.CloseSandbox(c.ctx, id, closeWait)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	state := string(farm.SandboxClosing)
+	switch {
+	case job.State == string(farm.JobCompleted):
+		state = string(farm.SandboxClosed)
+	case job.Final():
+		return nil, ended(&job)
+	}
+	return &answer{
+		text:       fmt.Sprintf("Sandbox %s is %s.", id, state),
+		structured: map[string]any{"sandbox_id": id, "state": state},
+	}, nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

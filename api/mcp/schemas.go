@@ -1,0 +1,135 @@
+package mcp
+
+// Schemas of structured content. They are written by hand: an object each, every field described, and no list of types,
+// which some clients refuse. What a field's schema allows is what the tools give, which the tests hold.
+
+const artifactSchema = `{"type":"object","description":"a file that the run made or changed","properties":{
+	"id":{"type":"string","description":"id of the artifact, art_…"},
+	"name":{"type":"string","description":"last element of the path"},
+	"path":{"type":"string","description":"path in the workspace"},
+	"size":{"type":"integer","description":"bytes"},
+	"content_type":{"type":"string","description":"media type"},
+	"sha256":{"type":"string","description":"SHA-256 of the bytes, in hex"},
+	"url":{"type":"string","description":"link that downloads the file without credentials; it expires"}
+},"required":["id","name","path","size","content_type","sha256","url"]}`
+
+const errorSchema = `{"description":"the exception that ended the code; null: none","anyOf":[{"type":"null"},{"type":"object","properties":{
+	"name":{"type":"string","description":"class of the exception; KernelDied or OutOfMemory when the kernel ended"},
+	"value":{"type":"string","description":"text of the exception"},
+	"traceback":{"type":"array","items":{"type":"string"},"description":"lines of the traceback"}
+},"required":["name","value","traceback"]}]}`
+
+const outcomeSchema = `{"type":"object","description":"how it stands with one package","properties":{
+	"name":{"type":"string","description":"normalised name"},
+	"requested":{"type":"string","description":"what was asked for"},
+	"status":{"type":"string","description":"how it stands","enum":["installing","installed","failed","not_found"]},
+	"version":{"type":"string","description":"the version that is there; empty: none, or not known yet"},
+	"message":{"type":"string","description":"why it failed, or what to know about it"}
+},"required":["name","requested","status","version","message"]}`
+
+// runFields are the fields of a run beside job_id, sandbox_id and state. They are there when the work has ended.
+const runFields = `
+	"stdout":{"type":"string","description":"what was printed; over 1 MiB head and tail"},
+	"stderr":{"type":"string","description":"what was written to standard error; over 1 MiB head and tail"},
+	"exit_code":{"type":"integer","description":"0; 1 for an exception; N after exit(N); 128+signal for a kill"},
+	"error":` + errorSchema + `,
+	"artifacts":{"type":"array","description":"every file of the workspace that is new or changed","items":` + artifactSchema + `},
+	"truncated":{"type":"object","description":"which streams were cut; the whole is an artifact then","properties":{
+		"stdout":{"type":"boolean","description":"stdout was cut"},"stderr":{"type":"boolean","description":"stderr was cut"}},"required":["stdout","stderr"]},
+	"kernel_restarted":{"type":"boolean","description":"the kernel is a new one: variables are gone"},
+	"message":{"type":"string","description":"what to know about the outcome: why it did not complete, notes"},
+	"installed":{"type":"array","description":"packages that were installed for the code","items":` + outcomeSchema + `}`
+
+const resultsField = `
+	"results":{"type":"array","description":"displayed values other than the pictures that stand in the answer as images","items":{"type":"object","properties":{
+		"mime":{"type":"string","description":"MIME type"},
+		"data":{"type":"string","description":"the value: text as it is, anything else base64"},
+		"url":{"type":"string","description":"link to a large value"}},"required":["mime"]}}`
+
+const jobFields = `
+	"job_id":{"type":"string","description":"id of the job, job_…, for get_job_result"},
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"state":{"type":"string","description":"where the job stands; code that raised is completed","enum":["queued","running","completed","failed","timed_out","canceled","lost"]}`
+
+const packagesField = `
+	"packages":{"type":"array","description":"one entry for each package that was asked for","items":` + outcomeSchema + `}`
+
+const runSchema = `{"type":"object","properties":{` + jobFields + `,` + runFields + `,` + resultsField + `},"required":["job_id","sandbox_id","state"]}`
+
+const commandSchema = `{"type":"object","properties":{` + jobFields + `,` + runFields + `},"required":["job_id","sandbox_id","state"]}`
+
+const installSchema = `{"type":"object","properties":{` + jobFields + `,` + packagesField + `,
+	"message":{"type":"string","description":"what to know about the outcome"}},"required":["job_id","sandbox_id","state","packages"]}`
+
+const jobSchema = `{"type":"object","properties":{` + jobFields + `,
+	"kind":{"type":"string","description":"what the job does: create, execute, command, install, file, run, close, interrupt or restart"},` +
+	runFields + `,` + resultsField + `,` + packagesField + `},"required":["job_id","sandbox_id","kind","state"]}`
+
+const sandboxState = `{"type":"string","description":"where the sandbox stands; ready and busy take work at once, queued and starting soon","enum":["queued","starting","ready","busy","hibernated","closing","closed","expired","failed","lost"]}`
+
+const createSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the new sandbox, sbx_…, for all other tools"},
+	"name":{"type":"string","description":"name that was given; empty: none"},
+	"state":` + sandboxState + `,
+	"image":{"type":"string","description":"name of its image"},
+	"expires_at":{"type":"string","description":"when it ends at the latest, RFC 3339"},
+	"job_id":{"type":"string","description":"id of the job that makes it"},` + packagesField + `
+},"required":["sandbox_id","name","state","image","expires_at","job_id"]}`
+
+const listSchema = `{"type":"object","properties":{"sandboxes":{"type":"array","description":"the open sandboxes, newest first","items":{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox, sbx_…"},
+	"name":{"type":"string","description":"name that was given; empty: none"},
+	"state":` + sandboxState + `,
+	"image":{"type":"string","description":"name of its image"},
+	"created_at":{"type":"string","description":"when it was asked for, RFC 3339"},
+	"expires_at":{"type":"string","description":"when it ends at the latest, RFC 3339"}
+},"required":["sandbox_id","name","state","image","created_at","expires_at"]}}},"required":["sandboxes"]}`
+
+const statusFields = `
+	"name":{"type":"string","description":"normalised name of the package"},
+	"status":{"type":"string","description":"installing: a job is at it; installed: it can be imported; failed: message says why; not_found: it is not there and nobody asked for it","enum":["installing","installed","failed","not_found"]},
+	"version":{"type":"string","description":"the version that is there; empty: none"},
+	"job_id":{"type":"string","description":"the job that installs it, or was the last to; empty: none"},
+	"message":{"type":"string","description":"why it failed, or what to know; empty: nothing"}`
+
+const statusSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},` + statusFields + `
+},"required":["sandbox_id","name","status","version","job_id","message"]}`
+
+const statusesSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"packages":{"type":"array","description":"one entry for each name, in order","items":{"type":"object","properties":{` + statusFields + `},"required":["name","status","version","job_id","message"]}}
+},"required":["sandbox_id","packages"]}`
+
+const uploadSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"path":{"type":"string","description":"path of the file in the workspace"},
+	"size":{"type":"integer","description":"bytes that were written"},
+	"sha256":{"type":"string","description":"SHA-256 of the bytes, in hex"}
+},"required":["sandbox_id","path","size","sha256"]}`
+
+const filesSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"files":{"type":"array","description":"files and directories, sorted by path","items":{"type":"object","properties":{
+		"path":{"type":"string","description":"path in the workspace"},
+		"size":{"type":"integer","description":"bytes"},
+		"mode":{"type":"string","description":"permissions, four octal digits"},
+		"modified_at":{"type":"string","description":"last change, RFC 3339"},
+		"type":{"type":"string","description":"what it is","enum":["file","dir","symlink","other"]}
+	},"required":["path","size","mode","modified_at","type"]}},
+	"truncated":{"type":"boolean","description":"there are more than the answer holds: list a subdirectory"}
+},"required":["sandbox_id","files","truncated"]}`
+
+const downloadSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"path":{"type":"string","description":"path of the file in the workspace"},
+	"size":{"type":"integer","description":"bytes"},
+	"content_type":{"type":"string","description":"media type"},
+	"url":{"type":"string","description":"link that downloads the file without credentials; it expires"},
+	"local_path":{"type":"string","description":"where the file was put on the caller's own machine, when that was asked for"}
+},"required":["sandbox_id","path","size","content_type","url"]}`
+
+const closeSchema = `{"type":"object","properties":{
+	"sandbox_id":{"type":"string","description":"id of the sandbox"},
+	"state":{"type":"string","description":"closed, or closing when it is on its way","enum":["closing","closed"]}
+},"required":["sandbox_id","state"]}`
