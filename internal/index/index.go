@@ -2,17 +2,58 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Index serves packages. It may be used at the same time.
+const (
+	pagesMemory  = 32 << 20 // pages in memory, in bytes
+	absentKept   = 4096     // projects that upstream does not have
+	knownKept    = 1 << 16  // files known to be in the cache
+	pagesAtOnce  = 32       // pages that are read from upstream at once: each may need some dozen MiB
+	filesAtOnce  = 64       // files that are read from upstream at once
+	absentFor    = time.Minute
+	closeTimeout = 10 * time.Second // for files that have arrived and are being put into the cache
+)
+
+// errClosed is the cause of requests that end because the index does.
+var errClosed = errors.New("the package index is closed")
+
+// Index serves packages. Its methods may be called at the same time.
 type Index struct {
-	cfg   Config
-	count counters
+	cfg       Config
+	log       *slog.Logger
+	count     counters
+	pypi, npm *upstream
+	cache     *guard
+
+	pages     *lru[*page]
+	absent    *lru[time.Time] // until when a project is not asked for again
+	held      *lru[time.Time] // until when an old page is served without asking again
+	known     *lru[int64]     // sizes of files in the cache
+	refused   *lru[refusal]
+	lookups   singleflight.Group // pages in the cache
+	refreshes singleflight.Group // pages upstream
+	pageSlots *semaphore.Weighted
+	fileSlots *semaphore.Weighted
+	trimming  sync.Mutex
+
+	mu      sync.Mutex
+	flights map[string]*flight
+	parked  []*parked
+	grown   int64 // bytes put into the cache since the last trim
+	closed  bool
+	running map[*context.CancelCauseFunc]struct{}
+	wg      sync.WaitGroup
 }
 
 var _ http.Handler = (*Index)(nil)
@@ -23,23 +64,62 @@ func New(cfg Config) (*Index, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure package index: %w", err)
 	}
-	return &Index{cfg: cfg}, nil
+	x := &Index{
+		cfg: cfg, log: cfg.Logger,
+		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), held: newLRU[time.Time](absentKept),
+		known: newLRU[int64](knownKept), refused: newLRU[refusal](absentKept),
+		pageSlots: semaphore.NewWeighted(pagesAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
+		flights: map[string]*flight{}, running: map[*context.CancelCauseFunc]struct{}{},
+	}
+	x.cache = &guard{cache: cfg.Cache, timeout: cfg.Timeout, log: cfg.Logger, count: &x.count}
+	var err error
+	if x.pypi, err = newUpstream("package index", cfg.PyPIURL, cfg, &x.count); err != nil {
+		return nil, fmt.Errorf("configure package index: %w", err)
+	}
+	if x.npm, err = newUpstream("npm registry", cfg.NpmURL, cfg, &x.count); err != nil {
+		return nil, fmt.Errorf("configure package index: %w", err)
+	}
+	return x, nil
 }
 
-// ServeHTTP serves pages and files below /pypi/ and /npm/.
-func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	http.NotFound(w, r)
+// begin gives work that outlives its request a context that Close ends, and has Close wait until end is called.
+func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return nil, nil, farm.Wrap(errClosed, farm.CodeUnavailable, "The package index is being closed.")
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	key := &cancel
+	x.running[key] = struct{}{}
+	x.wg.Add(1)
+	return ctx, func() {
+		cancel(context.Canceled)
+		x.mu.Lock()
+		delete(x.running, key)
+		x.mu.Unlock()
+		x.wg.Done()
+	}, nil
 }
 
-// Fetch opens a file that the Python index lists, through the cache. sha256 pins it, in hexadecimal; "" takes what the
-// index lists. The caller closes the reader; one that ends with io.EOF gave the file whole and right. CodeNotFound when
-// the index does not list it, CodeConflict when it lists another hash, CodeUnavailable when upstream does not answer.
-func (x *Index) Fetch(ctx context.Context, project, filename, sha256 string) (io.ReadCloser, int64, error) {
-	return nil, 0, farm.NotFoundf("There is no file %s of project %s.", filename, project)
+// Close ends what is being fetched and waits for it. Files that have arrived are still put into the cache. Requests that
+// come later are refused.
+func (x *Index) Close() error {
+	x.mu.Lock()
+	x.closed = true
+	for cancel := range x.running {
+		(*cancel)(errClosed)
+	}
+	x.mu.Unlock()
+	x.wg.Wait()
+	x.mu.Lock()
+	for len(x.parked) > 0 {
+		x.unpark(x.parked[0])
+	}
+	x.mu.Unlock()
+	if x.cfg.Client == nil {
+		x.pypi.client.CloseIdleConnections()
+		x.npm.client.CloseIdleConnections()
+	}
+	return nil
 }
-
-// Trim brings the cache under CacheMB: what was put first goes first.
-func (x *Index) Trim(ctx context.Context) error { return nil }
-
-// Close ends what is being fetched and waits for it. Requests that come later are refused.
-func (x *Index) Close() error { return nil }

@@ -1,0 +1,220 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// content reads one file, wherever it is: in the cache, on its way, or upstream. It reads on where the cache breaks off.
+type content struct {
+	x    *Index
+	ctx  context.Context //nolint:containedctx // io.ReadSeeker has no other way to learn of its caller's context
+	want wanted
+	size int64
+	err  error // what reading ended with, when it went wrong
+
+	off    int64
+	jumped bool          // off was set by Seek and nothing was read since
+	body   io.ReadCloser // of the cache or of upstream, at off; nil: none is open
+	flight *flight       // nil: the file is in the cache
+}
+
+// open gives a file once it is known where it comes from. The caller closes it.
+func (x *Index) open(ctx context.Context, want wanted) (*content, error) {
+	c := &content{x: x, ctx: ctx, want: want}
+	if size, ok := x.known.get(want.key); ok && want.key != "" && x.cache.use() {
+		x.count.hits.Add(1)
+		c.size = size
+		return c, nil
+	}
+	return c, c.board(false)
+}
+
+// board takes the file's flight. anew skips the cache, which was seen to be wrong.
+func (c *content) board(anew bool) error {
+	f, err := c.x.join(c.ctx, c.want, anew)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-f.ready:
+	case <-c.ctx.Done():
+		return errors.Join(context.Cause(c.ctx), c.x.leave(f))
+	}
+	f.mu.Lock()
+	err = f.err
+	f.mu.Unlock()
+	switch {
+	case f.cached:
+		c.x.count.hits.Add(1)
+	case err != nil:
+		return errors.Join(err, c.x.leave(f))
+	}
+	if c.size > 0 && f.size != c.size {
+		return errors.Join(fmt.Errorf("read on in %s: its size was %d and is %d", c.want.name, c.size, f.size), c.x.leave(f))
+	}
+	c.size = f.size
+	if f.cached {
+		return c.x.leave(f)
+	}
+	c.flight = f
+	return nil
+}
+
+// Read reads on.
+func (c *content) Read(p []byte) (int, error) {
+	if c.off >= c.size {
+		return 0, io.EOF
+	}
+	n, err := c.read(p)
+	c.off += int64(n)
+	c.jumped = false
+	if err == nil || errors.Is(err, io.EOF) && c.off >= c.size {
+		return n, err
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	c.err = err
+	return n, err
+}
+
+func (c *content) read(p []byte) (int, error) {
+	if c.flight == nil {
+		if n, ok := c.readCache(p); ok {
+			return n, nil
+		}
+		if err := c.board(true); err != nil {
+			return 0, err
+		}
+		if c.flight == nil {
+			return 0, io.ErrUnexpectedEOF
+		}
+	}
+	if c.body != nil {
+		return c.body.Read(p)
+	}
+	if !c.jumped || c.off == 0 {
+		return c.flight.readAt(c.ctx, p, c.off)
+	}
+	// A part from the middle of a file that is on its way: installers give up when it takes too long.
+	ctx, cancel := context.WithTimeoutCause(c.ctx, max(c.x.cfg.Timeout/3, time.Millisecond), errStalled)
+	defer cancel()
+	n, err := c.flight.readAt(ctx, p, c.off)
+	if n > 0 || c.ctx.Err() != nil || !errors.Is(err, errStalled) || errors.Is(context.Cause(c.ctx), errStalled) {
+		return n, err
+	}
+	if c.direct() {
+		return c.body.Read(p)
+	}
+	return c.flight.readAt(c.ctx, p, c.off)
+}
+
+// readCache reads from the cache; false when that does not work any more.
+func (c *content) readCache(p []byte) (int, bool) {
+	if c.body == nil {
+		body, size, ok := c.x.cache.get(c.ctx, c.want.key, c.off, 0)
+		if ok && size != c.size {
+			body.Close()
+			ok = false
+		}
+		if !ok {
+			c.x.known.remove(c.want.key)
+			return 0, false
+		}
+		c.body = body
+	}
+	n, err := c.body.Read(p)
+	if n > 0 || err == nil {
+		return n, true
+	}
+	if !errors.Is(err, io.EOF) {
+		c.x.cache.failed(c.ctx, "read file", err)
+	}
+	c.x.known.remove(c.want.key)
+	c.shut()
+	return 0, false
+}
+
+// direct asks upstream for the part that is waited for. Its bytes are of the file as a whole unchecked, as any part is.
+func (c *content) direct() bool {
+	resp, err := c.want.from.get(c.ctx, c.want.target, fileHeader(c.off))
+	if err != nil {
+		return false
+	}
+	if !continues(resp, c.off) || !strings.HasSuffix(resp.Header.Get("Content-Range"), "/"+strconv.FormatInt(c.size, 10)) {
+		resp.Body.Close()
+		return false
+	}
+	c.body = resp.Body
+	return true
+}
+
+// Seek sets where Read goes on.
+func (c *content) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += c.off
+	case io.SeekEnd:
+		offset += c.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek in package: before its beginning")
+	}
+	if offset != c.off {
+		c.shut()
+	}
+	c.off, c.jumped = offset, true
+	return offset, nil
+}
+
+func (c *content) shut() {
+	if c.body != nil {
+		c.body.Close()
+		c.body = nil
+	}
+}
+
+// Close ends reading.
+func (c *content) Close() error {
+	c.shut()
+	if c.flight == nil {
+		return nil
+	}
+	f := c.flight
+	c.flight = nil
+	return c.x.leave(f)
+}
+
+// serveFile serves a file or a part of it.
+func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
+	c := &content{x: x, ctx: r.Context(), want: want, size: want.size}
+	if r.Method != http.MethodHead || want.size == 0 {
+		var err error
+		if c, err = x.open(r.Context(), want); err != nil {
+			x.fail(w, r, err)
+			return
+		}
+	}
+	defer c.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+	if want.hash != "" {
+		h.Set("ETag", `"`+want.algorithm+"-"+want.hash+`"`)
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	http.ServeContent(w, r, "", time.Time{}, c)
+	if c.err != nil {
+		if r.Context().Err() == nil {
+			x.log.WarnContext(r.Context(), "package was cut off", "file", want.name, "error", c.err)
+		}
+		panic(http.ErrAbortHandler) // the reader must see that the file is not whole
+	}
+}

@@ -1,0 +1,100 @@
+package index
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	cacheOpenTimeout = 5 * time.Second  // an object store on the same network answers within some milliseconds
+	cachePutTimeout  = 30 * time.Minute // some GiB over a slow line
+	cacheRest        = 5 * time.Second  // how long a cache that failed is left alone: waiting for it would slow every request
+	cacheWarnEvery   = time.Minute
+)
+
+// guard keeps a cache that is down from harming: it is left alone for a while, and one warning a minute says so.
+type guard struct {
+	cache   Cache // nil: there is none
+	timeout time.Duration
+	log     *slog.Logger
+	count   *counters
+
+	mu     sync.Mutex
+	rest   time.Time // until when it is left alone
+	warned time.Time
+}
+
+// use tells whether the cache is worth a call.
+func (g *guard) use() bool {
+	if g.cache == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().After(g.rest)
+}
+
+// failed notes an error of the cache, unless the caller has gone or there is just no such value.
+func (g *guard) failed(ctx context.Context, doing string, err error) {
+	if err == nil || ctx.Err() != nil || farm.CodeOf(err) == farm.CodeNotFound {
+		return
+	}
+	g.count.cacheErrors.Add(1)
+	g.mu.Lock()
+	now := time.Now()
+	g.rest = now.Add(cacheRest)
+	warn := now.Sub(g.warned) >= cacheWarnEvery
+	if warn {
+		g.warned = now
+	}
+	g.mu.Unlock()
+	if warn {
+		g.log.WarnContext(ctx, "cache of packages does not work; they come from upstream", "doing", doing, "error", err)
+	}
+}
+
+// get opens a value; false when there is none, or no cache.
+func (g *guard) get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, int64, bool) {
+	if !g.use() {
+		return nil, 0, false
+	}
+	callCtx, watch := newStall(ctx, min(cacheOpenTimeout, g.timeout))
+	r, size, err := g.cache.Get(callCtx, key, offset, length)
+	if err != nil {
+		watch.end()
+		g.failed(ctx, "get", err)
+		return nil, 0, false
+	}
+	watch.pause()
+	watch.every = g.timeout
+	return &watched{ReadCloser: r, ctx: callCtx, watch: watch, count: func(int) {}}, size, true
+}
+
+// size looks a value up; 0 when there is none.
+func (g *guard) size(ctx context.Context, key string) int64 {
+	r, size, ok := g.get(ctx, key, 0, 1)
+	if !ok {
+		return 0
+	}
+	r.Close()
+	return size
+}
+
+// put keeps a value and tells whether it did.
+func (g *guard) put(ctx context.Context, key string, r io.Reader, size int64) bool {
+	if !g.use() {
+		return false
+	}
+	callCtx, cancel := context.WithTimeout(ctx, cachePutTimeout)
+	defer cancel()
+	if err := g.cache.Put(callCtx, key, r, size); err != nil {
+		g.failed(ctx, "put", err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package index
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// pageMax is the largest page that is read, unpacked: the largest of the public indexes have 10 to 40 MiB.
+const pageMax = 64 << 20
+
+// filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
+const filesMax = 1 << 20
+
+// errPageSize is the error for a page of more than pageMax bytes.
+var errPageSize = fmt.Errorf("it has more than %d MiB", pageMax>>20)
+
+// file is one file of a project, as its page lists it.
+type file struct {
+	Name           string            `json:"n"`
+	URL            string            `json:"u"`           // absolute, on upstream
+	Hashes         map[string]string `json:"h,omitempty"` // hexadecimal, by algorithm
+	Size           int64             `json:"s,omitempty"` // 0: not known
+	RequiresPython string            `json:"p,omitempty"`
+	UploadTime     string            `json:"t,omitempty"`
+	Yanked         *string           `json:"y,omitempty"` // why, possibly ""; nil: it is not
+	Metadata       map[string]string `json:"m,omitempty"` // hashes of the metadata beside it; empty: its hash is not known; nil: there is none
+}
+
+// page is what is known of a project. It does not change once made.
+type page struct {
+	Name     string    `json:"name"`
+	Versions []string  `json:"versions,omitempty"`
+	Files    []file    `json:"files"` // by name
+	ETag     string    `json:"etag,omitempty"`
+	Modified string    `json:"modified,omitempty"`
+	Fetched  time.Time `json:"fetched"` // when upstream last said so
+
+	doc  []byte // npm: the packument, with a zero byte where the address of the registry belongs
+	body []byte // PyPI: the page as JSON
+	sum  string // of doc or body, for validators
+}
+
+// find gives a file of the page; nil when it lists none of that name.
+func (p *page) find(name string) *file {
+	at, ok := slices.BinarySearchFunc(p.Files, name, func(f file, name string) int { return strings.Compare(f.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &p.Files[at]
+}
+
+// arrange brings the files in order and removes those that are listed twice.
+func (p *page) arrange() {
+	slices.SortStableFunc(p.Files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
+	p.Files = slices.CompactFunc(p.Files, func(a, b file) bool { return a.Name == b.Name })
+}
+
+// cost is about how many bytes of memory it takes.
+func (p *page) cost() int64 {
+	n := int64(1024 + len(p.doc) + len(p.body))
+	for _, f := range p.Files {
+		n += int64(160 + len(f.Name) + len(f.URL) + len(f.RequiresPython) + len(f.UploadTime))
+		n += int64(200 * (len(f.Hashes) + len(f.Metadata)))
+	}
+	return n
+}
+
+// encode writes it for the cache.
+func (p *page) encode() ([]byte, error) {
+	head, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encode page: %w", err)
+	}
+	return slices.Concat(head, []byte("\n"), p.doc), nil
+}
+
+// decode reads what encode wrote.
+func decode(r io.Reader) (*page, error) {
+	buffered := bufio.NewReader(io.LimitReader(r, 4*pageMax))
+	head, err := buffered.ReadBytes('\n')
+	if err != nil {
+		return nil, fmt.Errorf("read page: %w", err)
+	}
+	p := &page{}
+	if err := json.Unmarshal(head, p); err != nil {
+		return nil, fmt.Errorf("decode page: %w", err)
+	}
+	if p.doc, err = io.ReadAll(buffered); err != nil {
+		return nil, fmt.Errorf("read page: %w", err)
+	}
+	if len(p.doc) == 0 {
+		p.doc = nil
+	}
+	return p, nil
+}
+
+// capped reads up to pageMax bytes and fails at more.
+type capped struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errPageSize
+	}
+	if int64(len(p)) > c.left {
+		p = p[:c.left]
+	}
+	n, err := c.r.Read(p)
+	c.left -= int64(n)
+	return n, err
+}
+
+// newCapped caps a page. One byte more than allowed is read: the end of a page of just pageMax bytes must be seen.
+func newCapped(r io.Reader) io.Reader { return &capped{r: r, left: pageMax + 1} }
+
+// goodName tells whether a file's name can be a part of a path, here and in the cache.
+func goodName(name string) bool {
+	return name != "" && len(name) <= 255 && name[0] != '.' && !strings.ContainsFunc(name, func(r rune) bool {
+		return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd
+	})
+}
+
+// goodHashes keeps the hashes that can be checked, in lower case.
+func goodHashes(hashes map[string]string) map[string]string {
+	good := make(map[string]string, 1)
+	for algorithm, value := range hashes {
+		algorithm, value = strings.ToLower(algorithm), strings.ToLower(value)
+		if h := newHash(algorithm); h != nil && len(value) == 2*h.Size() && strings.Trim(value, "0123456789abcdef") == "" {
+			good[algorithm] = value
+		}
+	}
+	return good
+}
+
+// absolute resolves a link of a page. Only http addresses are links to files.
+func absolute(page *url.URL, link string) (*url.URL, error) {
+	target, err := page.Parse(strings.TrimSpace(link))
+	if err != nil {
+		return nil, err
+	}
+	if target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || target.Opaque != "" {
+		return nil, errors.New("it is no http address")
+	}
+	target.User = nil
+	return target, nil
+}
+
+// sumOf gives a short hash of a text.
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// compact gives JSON without a newline at its end.
+func compact(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

@@ -1,0 +1,243 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	staleWait   = 5 * time.Second  // how long a request waits for a new page when an old one is at hand
+	staleHold   = 15 * time.Second // how long the old page is then served at once
+	pageTimeout = 5 * time.Minute  // a page of some dozen MiB over a slow line
+)
+
+// source is where a page comes from and how it is read.
+type source struct {
+	key    string // in the cache
+	what   string // as in sentences: "project six"
+	from   *upstream
+	target *url.URL
+	accept []string // tried in this order while upstream says 406
+	parse  func(body io.Reader, contentType string, at *url.URL) (*page, error)
+	finish func(*page) error // makes what is not kept in the cache
+}
+
+// page gives a project's page: from memory, from the cache, or from upstream; an old one when upstream does not answer.
+func (x *Index) page(ctx context.Context, s source) (*page, error) {
+	if until, ok := x.absent.get(s.key); ok && x.cfg.Now().Before(until) {
+		return nil, farm.NotFoundf("The %s has no %s.", s.from.name, s.what)
+	}
+	old, ok := x.pages.get(s.key)
+	if ok && x.fresh(old) {
+		x.count.hits.Add(1)
+		return old, nil
+	}
+	if !ok {
+		var err error
+		if old, err = x.lookup(ctx, s); err != nil {
+			return nil, err
+		}
+		if old != nil && x.fresh(old) {
+			x.count.hits.Add(1)
+			return old, nil
+		}
+	}
+	if until, ok := x.held.get(s.key); old != nil && ok && x.cfg.Now().Before(until) {
+		x.count.hits.Add(1)
+		return old, nil
+	}
+	return x.refresh(ctx, s, old)
+}
+
+func (x *Index) fresh(p *page) bool {
+	age := x.cfg.Now().Sub(p.Fetched)
+	return age >= 0 && age < x.cfg.PageAge
+}
+
+// lookup reads a page from the cache; nil when it is not there.
+func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
+	if !x.cache.use() {
+		return nil, nil
+	}
+	result := x.lookups.DoChan(s.key, func() (any, error) {
+		ctx, end, err := x.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+		defer cancel()
+		if p, ok := x.pages.get(s.key); ok {
+			return p, nil
+		}
+		r, _, ok := x.cache.get(ctx, s.key, 0, 0)
+		if !ok {
+			return (*page)(nil), nil
+		}
+		defer r.Close()
+		p, err := decode(r)
+		if err == nil {
+			err = s.finish(p)
+		}
+		if err != nil {
+			x.cache.failed(ctx, "read page", err)
+			return (*page)(nil), nil
+		}
+		x.pages.put(s.key, p, p.cost())
+		return p, nil
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*page), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// refresh asks upstream. With an old page at hand it waits only so long, and the answer comes for later requests.
+func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error) {
+	led := false
+	result := x.refreshes.DoChan(s.key, func() (any, error) {
+		led = true
+		ctx, end, err := x.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		if p, ok := x.pages.get(s.key); ok && x.fresh(p) {
+			return p, nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+		defer cancel()
+		return x.fetchPage(ctx, s, old)
+	})
+	var late <-chan time.Time
+	if old != nil {
+		timer := time.NewTimer(min(staleWait, x.cfg.Timeout))
+		defer timer.Stop()
+		late = timer.C
+	}
+	var err error
+	select {
+	case r := <-result:
+		if r.Shared && !led {
+			x.count.coalesced.Add(1)
+		}
+		if err = r.Err; err == nil {
+			return r.Val.(*page), nil
+		}
+	case <-late:
+		err = farm.Errorf(farm.CodeUnavailable, "The %s is slow.", s.from.name)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if old == nil || farm.CodeOf(err) == farm.CodeNotFound {
+		return nil, err
+	}
+	x.held.put(s.key, x.cfg.Now().Add(staleHold), 1)
+	x.log.WarnContext(ctx, "package index does not answer; an old page is served", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
+	return old, nil
+}
+
+// fetchPage asks upstream for a page, with the validators of the old one, and keeps the answer.
+func (x *Index) fetchPage(ctx context.Context, s source, old *page) (*page, error) {
+	if err := x.pageSlots.Acquire(ctx, 1); err != nil {
+		return nil, s.from.unreachable(err, context.Cause(ctx))
+	}
+	defer x.pageSlots.Release(1)
+	p, err := x.ask(ctx, s, old)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		x.absent.put(s.key, x.cfg.Now().Add(absentFor), 1)
+		x.pages.remove(s.key)
+		return nil, farm.NotFoundf("The %s has no %s.", s.from.name, s.what)
+	}
+	if err != nil {
+		return nil, err
+	}
+	x.pages.put(s.key, p, p.cost())
+	x.keepPage(ctx, s, p)
+	return p, nil
+}
+
+// keepPage puts a page into the cache while its first readers have it already.
+func (x *Index) keepPage(ctx context.Context, s source, p *page) {
+	if !x.cache.use() {
+		return
+	}
+	ctx, end, err := x.begin(ctx)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer end()
+		// A page that is there is kept when the index closes: the next one begins with it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		text, err := p.encode()
+		if err != nil {
+			x.log.ErrorContext(ctx, "page of the package index cannot be kept", "page", s.key, "error", err)
+			return
+		}
+		if x.cache.put(ctx, s.key, bytes.NewReader(text), int64(len(text))) {
+			x.added(ctx, int64(len(text)))
+		}
+	}()
+}
+
+// ask makes the request, and a second one where upstream does not have the first form.
+func (x *Index) ask(ctx context.Context, s source, old *page) (*page, error) {
+	var err error
+	for _, accept := range s.accept {
+		header := http.Header{"Accept": {accept}}
+		if old != nil && old.ETag != "" {
+			header.Set("If-None-Match", old.ETag)
+		}
+		if old != nil && old.Modified != "" {
+			header.Set("If-Modified-Since", old.Modified)
+		}
+		var resp *http.Response
+		if resp, err = s.from.get(ctx, s.target, header); err != nil {
+			if errors.Is(err, statusError(http.StatusNotAcceptable)) {
+				continue
+			}
+			return nil, err
+		}
+		return x.read(s, old, resp)
+	}
+	return nil, err
+}
+
+// read makes a page of an answer.
+func (x *Index) read(s source, old *page, resp *http.Response) (_ *page, err error) {
+	defer resp.Body.Close()
+	now := x.cfg.Now()
+	if resp.StatusCode == http.StatusNotModified && old != nil {
+		p := *old
+		p.Fetched = now
+		return &p, nil
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, s.from.refused(resp.StatusCode)
+	}
+	p, err := s.parse(newCapped(resp.Body), resp.Header.Get("Content-Type"), resp.Request.URL)
+	if err == nil {
+		p.ETag, p.Modified, p.Fetched = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"), now
+		p.arrange()
+		err = s.finish(p)
+	}
+	if err != nil {
+		return nil, s.from.broken(fmt.Errorf("read page: %w", err), "a page of %s that cannot be read", s.what)
+	}
+	return p, nil
+}

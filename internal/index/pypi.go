@@ -1,0 +1,105 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// projectMax is the longest name of a project; PyPI's longest have about 100 characters.
+const projectMax = 200
+
+// goodProject is what a name of a project looks like, normalised or not.
+var goodProject = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+// servePyPI serves simple/PROJECT/ and files/PROJECT/FILE.
+func (x *Index) servePyPI(w http.ResponseWriter, r *http.Request, parts []string) {
+	if len(parts) < 2 || len(parts[1]) > projectMax || !goodProject.MatchString(parts[1]) {
+		x.fail(w, r, nothing())
+		return
+	}
+	project := farm.NormalPackage(farm.ManagerPip, parts[1])
+	switch {
+	case parts[0] == "simple" && (len(parts) == 2 || len(parts) == 3 && parts[2] == ""):
+		if project != parts[1] || len(parts) == 2 {
+			w.Header().Set("Location", "/pypi/simple/"+project+"/")
+			w.WriteHeader(http.StatusMovedPermanently)
+			return
+		}
+		x.servePage(w, r, project)
+	case parts[0] == "files" && len(parts) == 3 && goodName(parts[2]):
+		want, err := x.pypiFile(r.Context(), project, parts[2])
+		if err != nil {
+			x.fail(w, r, err)
+			return
+		}
+		x.serveFile(w, r, want)
+	default:
+		x.fail(w, r, nothing())
+	}
+}
+
+// pypiPage gives a project's page; its name is normalised.
+func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
+	return x.page(ctx, source{
+		key: "index/page/pypi/" + project, what: "project " + project, from: x.pypi,
+		target: x.pypi.root.ResolveReference(&url.URL{Path: project + "/"}),
+		accept: []string{typeJSON + ", " + typeHTML + ";q=0.2, text/html;q=0.1", "text/html"},
+		parse:  parsePyPI,
+		finish: func(p *page) (err error) {
+			p.Name = project
+			p.body, err = renderJSON(p)
+			p.sum = sumOf(p.body)
+			return err
+		},
+	})
+}
+
+// servePage serves a project's page in the form that is asked for.
+func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string) {
+	p, err := x.pypiPage(r.Context(), project)
+	if err != nil {
+		x.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	if wantsJSON(strings.Join(r.Header.Values("Accept"), ",")) {
+		serveText(w, r, typeJSON, p.sum, p.body)
+		return
+	}
+	serveText(w, r, "text/html; charset=utf-8", p.sum+"-html", renderHTML(p))
+}
+
+// serveText serves a page. Callers may keep it, and ask each time whether it is still the same.
+func serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []byte) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", `"`+sum+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+}
+
+// pypiFile looks a file up in its project's page; with ".metadata" behind its name that of the file.
+func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, error) {
+	p, err := x.pypiPage(ctx, project)
+	if err != nil {
+		return wanted{}, err
+	}
+	if f := p.find(name); f != nil {
+		return x.pypi.want(f.Name, f.URL, f.Hashes, f.Size)
+	}
+	of, ok := strings.CutSuffix(name, ".metadata")
+	if f := p.find(of); ok && f != nil && f.Metadata != nil {
+		want, err := x.pypi.want(name, f.URL+".metadata", f.Metadata, 0)
+		if algorithm, value := bestHash(f.Hashes); want.key == "" && value != "" {
+			want.key = "index/metadata/" + algorithm + "/" + value // it belongs to that file and never changes
+		}
+		return want, err
+	}
+	return wanted{}, farm.NotFoundf("The %s lists no file %s of project %s.", x.pypi.name, name, project)
+}

@@ -1,0 +1,209 @@
+package index
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+)
+
+const (
+	typeJSON = "application/vnd.pypi.simple.v1+json"
+	typeHTML = "application/vnd.pypi.simple.v1+html"
+)
+
+// parsePyPI reads a page of a simple index in either form.
+func parsePyPI(body io.Reader, contentType string, at *url.URL) (*page, error) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return nil, fmt.Errorf("its type %q is none", contentType)
+	}
+	var p *page
+	switch kind {
+	case typeJSON, "application/json":
+		p, err = parseJSON(body, at)
+	case typeHTML, "text/html", "application/xhtml+xml":
+		p, err = parseHTML(body, at)
+	default:
+		return nil, fmt.Errorf("its type is %q, neither HTML nor JSON of a package index", kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// jsonFile is a file as PEP 691 and its successors write it.
+type jsonFile struct {
+	Filename       string            `json:"filename"`
+	URL            string            `json:"url"`
+	Hashes         map[string]string `json:"hashes"`
+	RequiresPython *string           `json:"requires-python,omitempty"`
+	Size           *int64            `json:"size,omitempty"`
+	UploadTime     string            `json:"upload-time,omitempty"`
+	Yanked         any               `json:"yanked,omitempty"`                  // false, true, or why
+	CoreMetadata   any               `json:"core-metadata,omitempty"`           // false, true, or hashes
+	DistInfo       any               `json:"data-dist-info-metadata,omitempty"` // its old name
+}
+
+// parseJSON reads a page in its JSON form, one file at a time.
+func parseJSON(body io.Reader, at *url.URL) (*page, error) {
+	p := &page{}
+	var meta struct {
+		Version string `json:"api-version"`
+	}
+	listed := false
+	dec := json.NewDecoder(body)
+	err := object(dec, func(key string) error {
+		switch key {
+		case "meta":
+			return dec.Decode(&meta)
+		case "name":
+			return dec.Decode(&p.Name)
+		case "versions":
+			return dec.Decode(&p.Versions)
+		case "files":
+			listed = true
+			return array(dec, func() error {
+				var f jsonFile
+				if err := dec.Decode(&f); err != nil {
+					return err
+				}
+				return p.add(f, at)
+			})
+		default:
+			var skipped json.RawMessage
+			return dec.Decode(&skipped)
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !strings.HasPrefix(meta.Version, "1."):
+		return nil, fmt.Errorf("its version is %q", meta.Version)
+	case !listed:
+		return nil, errors.New("it lists no files")
+	}
+	return p, ended(dec)
+}
+
+// object reads an object: field must read the value that follows.
+func object(dec *json.Decoder, field func(key string) error) error {
+	if err := delim(dec, '{'); err != nil {
+		return err
+	}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		key, ok := token.(string)
+		if !ok {
+			return errors.New("a key is no text")
+		}
+		if err := field(key); err != nil {
+			return err
+		}
+	}
+	return delim(dec, '}')
+}
+
+// array reads an array: element must read the next value.
+func array(dec *json.Decoder, element func() error) error {
+	if err := delim(dec, '['); err != nil {
+		return err
+	}
+	for dec.More() {
+		if err := element(); err != nil {
+			return err
+		}
+	}
+	return delim(dec, ']')
+}
+
+func delim(dec *json.Decoder, want json.Delim) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("there is %v where %v should be", token, want)
+	}
+	return nil
+}
+
+// ended checks that nothing follows.
+func ended(dec *json.Decoder) error {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		if err == nil {
+			err = errors.New("something follows its end")
+		}
+		return err
+	}
+	return nil
+}
+
+// add takes a file as a page lists it. One that cannot be served is left out.
+func (p *page) add(from jsonFile, at *url.URL) error {
+	if len(p.Files) >= filesMax {
+		return fmt.Errorf("it lists more than %d files", filesMax)
+	}
+	target, err := absolute(at, from.URL)
+	if err != nil {
+		return nil //nolint:nilerr // such a link leads nowhere
+	}
+	target.Fragment, target.RawFragment = "", ""
+	f := file{Name: from.Filename, URL: target.String(), Hashes: goodHashes(from.Hashes)}
+	if !goodName(f.Name) {
+		return nil
+	}
+	if from.RequiresPython != nil {
+		f.RequiresPython = *from.RequiresPython
+	}
+	if from.Size != nil && *from.Size > 0 {
+		f.Size = *from.Size
+	}
+	if _, err := time.Parse(time.RFC3339, from.UploadTime); err == nil {
+		f.UploadTime = from.UploadTime
+	}
+	switch yanked := from.Yanked.(type) {
+	case string:
+		f.Yanked = &yanked
+	case bool:
+		if yanked {
+			f.Yanked = new(string)
+		}
+	}
+	if f.Metadata = metadata(from.CoreMetadata); f.Metadata == nil {
+		f.Metadata = metadata(from.DistInfo)
+	}
+	p.Files = append(p.Files, f)
+	return nil
+}
+
+// metadata reads what a page says of a file's metadata.
+func metadata(said any) map[string]string {
+	switch said := said.(type) {
+	case bool:
+		if said {
+			return map[string]string{}
+		}
+	case map[string]any:
+		hashes := map[string]string{}
+		for algorithm, value := range said {
+			if text, ok := value.(string); ok {
+				hashes[algorithm] = text
+			}
+		}
+		return goodHashes(hashes)
+	}
+	return nil
+}
+
+// lastPart is the name of the file that an address leads to.
+func lastPart(target *url.URL) string { return path.Base(target.Path) }

@@ -1,0 +1,113 @@
+package index
+
+import (
+	"bytes"
+	"html"
+	"net/url"
+	"strings"
+)
+
+// simple is the page that callers get, in JSON.
+type simple struct {
+	Meta struct {
+		Version string `json:"api-version"`
+	} `json:"meta"`
+	Name     string     `json:"name"`
+	Versions []string   `json:"versions,omitempty"`
+	Files    []jsonFile `json:"files"`
+}
+
+// fileURL is where this index serves a file of a project.
+func fileURL(project, name string) string {
+	return "/pypi/files/" + project + "/" + url.PathEscape(name)
+}
+
+// renderJSON writes a page as PEP 691 has it. Version 1.1 needs every size, which a page that came as HTML lacks.
+func renderJSON(p *page) ([]byte, error) {
+	out := simple{Name: p.Name, Versions: p.Versions, Files: make([]jsonFile, 0, len(p.Files))}
+	out.Meta.Version = "1.1"
+	if len(p.Versions) == 0 {
+		out.Meta.Version = "1.0"
+	}
+	for i := range p.Files {
+		f := &p.Files[i]
+		j := jsonFile{Filename: f.Name, URL: fileURL(p.Name, f.Name), Hashes: f.Hashes, UploadTime: f.UploadTime}
+		if j.Hashes == nil {
+			j.Hashes = map[string]string{}
+		}
+		if f.RequiresPython != "" {
+			j.RequiresPython = &f.RequiresPython
+		}
+		if f.Size > 0 {
+			j.Size = &f.Size
+		} else {
+			out.Meta.Version = "1.0"
+		}
+		if f.Yanked != nil {
+			j.Yanked = any(*f.Yanked)
+			if *f.Yanked == "" {
+				j.Yanked = true
+			}
+		}
+		if f.Metadata != nil {
+			j.CoreMetadata = any(f.Metadata)
+			if len(f.Metadata) == 0 {
+				j.CoreMetadata = true
+			}
+			j.DistInfo = j.CoreMetadata
+		}
+		out.Files = append(out.Files, j)
+	}
+	return compact(out)
+}
+
+// renderHTML writes a page as PEP 503 has it.
+func renderHTML(p *page) []byte {
+	var b bytes.Buffer
+	b.WriteString("<!DOCTYPE html>\n<html><head><meta name=\"pypi:repository-version\" content=\"1.1\"><title>Links for ")
+	b.WriteString(p.Name + "</title></head><body>\n<h1>Links for " + p.Name + "</h1>\n")
+	for i := range p.Files {
+		f := &p.Files[i]
+		b.WriteString(`<a href="` + html.EscapeString(fileURL(p.Name, f.Name)))
+		if algorithm, value := bestHash(f.Hashes); value != "" {
+			b.WriteString("#" + algorithm + "=" + value)
+		}
+		b.WriteByte('"')
+		write := func(name, value string) { b.WriteString(" " + name + `="` + html.EscapeString(value) + `"`) }
+		if f.RequiresPython != "" {
+			write("data-requires-python", f.RequiresPython)
+		}
+		if f.UploadTime != "" {
+			write("data-upload-time", f.UploadTime)
+		}
+		if f.Yanked != nil {
+			write("data-yanked", *f.Yanked)
+		}
+		if f.Metadata != nil {
+			value := "true"
+			if algorithm, hash := bestHash(f.Metadata); hash != "" {
+				value = algorithm + "=" + hash
+			}
+			write("data-core-metadata", value)
+			write("data-dist-info-metadata", value)
+		}
+		b.WriteString(">" + html.EscapeString(f.Name) + "</a><br/>\n")
+	}
+	b.WriteString("</body></html>\n")
+	return b.Bytes()
+}
+
+// wantsJSON reads an Accept header: JSON is what callers must ask for by name.
+func wantsJSON(accept string) bool {
+	json, page := 0.0, 0.0
+	for part := range strings.SplitSeq(accept, ",") {
+		kind, q := preference(part)
+		switch kind {
+		case typeJSON, "application/vnd.pypi.simple.latest+json":
+			json = max(json, q)
+		case typeHTML, "text/html", "application/vnd.pypi.simple.latest+html":
+			page = max(page, q)
+		}
+	}
+	return json > 0 && json >= page
+}

@@ -1,0 +1,46 @@
+package index
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// preference reads one part of an Accept header.
+func preference(part string) (kind string, q float64) {
+	kind, params, err := mime.ParseMediaType(part)
+	if err != nil {
+		return "", 0
+	}
+	q = 1
+	if text, ok := params["q"]; ok {
+		if q, err = strconv.ParseFloat(text, 64); err != nil || q < 0 || q > 1 {
+			return "", 0
+		}
+	}
+	return kind, q
+}
+
+// fail answers with the sentence of an error.
+func (x *Index) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // nobody waits for the answer
+	}
+	status := http.StatusInternalServerError
+	switch farm.CodeOf(err) {
+	case farm.CodeNotFound:
+		status = http.StatusNotFound
+	case farm.CodeInvalid:
+		status = http.StatusBadRequest
+	case farm.CodeUnavailable, farm.CodeTooLarge:
+		status = http.StatusBadGateway
+	}
+	if status >= http.StatusInternalServerError {
+		x.log.WarnContext(context.WithoutCancel(r.Context()), "package index cannot answer", "path", r.URL.Path, "error", err)
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.Error(w, farm.MessageOf(err), status)
+}

@@ -1,0 +1,113 @@
+package index
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"time"
+)
+
+// trimTimeout bounds one trim; listing a million values takes minutes.
+const trimTimeout = 30 * time.Minute
+
+// deleteAtOnce is how many values one call removes.
+const deleteAtOnce = 500
+
+// kept is a value in the cache.
+type kept struct {
+	key      string
+	size     int64
+	modified time.Time
+}
+
+// oldest is a heap of values with the newest on top.
+type oldest []kept
+
+func (o oldest) Len() int { return len(o) }
+func (o oldest) Less(i, j int) bool {
+	return cmp.Or(o[i].modified.Compare(o[j].modified), cmp.Compare(o[i].key, o[j].key)) > 0
+}
+func (o oldest) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
+
+// Push and Pop are for package heap.
+func (o *oldest) Push(v any) { *o = append(*o, v.(kept)) }
+
+// Pop takes the last one.
+func (o *oldest) Pop() any {
+	last := (*o)[len(*o)-1]
+	*o = (*o)[:len(*o)-1]
+	return last
+}
+
+// Trim brings the cache under CacheMB: what was put first goes first. The index does it by itself after every so many
+// bytes. Memory is needed for what is removed, not for what stays.
+func (x *Index) Trim(ctx context.Context) error {
+	if x.cfg.Cache == nil {
+		return nil
+	}
+	x.trimming.Lock()
+	defer x.trimming.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
+	defer cancel()
+	excess := -int64(x.cfg.CacheMB) << 20
+	err := x.cfg.Cache.List(ctx, "index/", func(_ string, size int64, _ time.Time) error {
+		excess += size
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list cache of packages: %w", err)
+	}
+	if excess <= 0 {
+		return nil
+	}
+	var going oldest
+	var bytes int64
+	err = x.cfg.Cache.List(ctx, "index/", func(key string, size int64, modified time.Time) error {
+		heap.Push(&going, kept{key, size, modified})
+		for bytes += size; bytes-going[0].size >= excess; {
+			bytes -= heap.Pop(&going).(kept).size
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list cache of packages: %w", err)
+	}
+	keys := make([]string, len(going))
+	for i, k := range going {
+		keys[i] = k.key
+		x.known.remove(k.key)
+	}
+	for at := 0; at < len(keys); at += deleteAtOnce {
+		if err := x.cfg.Cache.Delete(ctx, keys[at:min(at+deleteAtOnce, len(keys))]...); err != nil {
+			return fmt.Errorf("trim cache of packages: %w", err)
+		}
+	}
+	x.count.trimmed.Add(int64(len(keys)))
+	x.log.InfoContext(ctx, "cache of packages was trimmed", "values", len(keys), "bytes", bytes)
+	return nil
+}
+
+// added notes that the cache has grown, and trims it now and then: each time by a twentieth, but not for some MiB.
+func (x *Index) added(ctx context.Context, bytes int64) {
+	x.mu.Lock()
+	x.grown += bytes
+	due := x.grown >= max(int64(x.cfg.CacheMB)<<20/20, min(64<<20, int64(x.cfg.CacheMB)<<20))
+	if due {
+		x.grown = 0
+	}
+	x.mu.Unlock()
+	if !due {
+		return
+	}
+	trimCtx, end, err := x.begin(ctx)
+	if err != nil {
+		return // closing
+	}
+	go func() {
+		defer end()
+		if err := x.Trim(trimCtx); err != nil {
+			x.cache.failed(trimCtx, "trim", err)
+		}
+	}()
+}

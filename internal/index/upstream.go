@@ -1,0 +1,133 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// redirectsMax is how many redirects are followed; indexes need one or two.
+const redirectsMax = 5
+
+// upstream is a registry that is read through.
+type upstream struct {
+	name    string // as in sentences: "The package index does not answer."
+	root    *url.URL
+	hosts   []*url.URL // where links and redirects may lead
+	client  *http.Client
+	timeout time.Duration
+	count   *counters
+}
+
+func newUpstream(name, address string, cfg Config, count *counters) (*upstream, error) {
+	root, err := base(address)
+	if err != nil {
+		return nil, err
+	}
+	beside, err := bases(cfg.FilesURL)
+	if err != nil {
+		return nil, err
+	}
+	u := &upstream{name: name, root: root, hosts: append(beside, root), timeout: cfg.Timeout, count: count}
+	client := http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+	if cfg.Client != nil {
+		client = *cfg.Client
+	}
+	client.CheckRedirect = u.redirect
+	u.client = &client
+	return u, nil
+}
+
+// redirect is asked before each redirect is followed.
+func (u *upstream) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > redirectsMax {
+		return farm.Errorf(farm.CodeUnavailable, "The %s redirects in a circle.", u.name)
+	}
+	return u.allowed(req.URL)
+}
+
+// allowed refuses addresses on hosts that were not configured.
+func (u *upstream) allowed(target *url.URL) error {
+	for _, h := range u.hosts {
+		if target.Scheme == h.Scheme && strings.EqualFold(target.Host, h.Host) {
+			return nil
+		}
+	}
+	return farm.Errorf(farm.CodeUnavailable, "The %s leads to %s://%s, which is not one of the hosts that this farm fetches packages from.",
+		u.name, target.Scheme, target.Host)
+}
+
+// get asks for an address. The answer has one of the statuses 200, 206, 304 and 416; others become errors. Its body
+// fails when upstream stands still. The caller closes it.
+func (u *upstream) get(ctx context.Context, target *url.URL, header http.Header) (*http.Response, error) {
+	if err := u.allowed(target); err != nil {
+		return nil, err
+	}
+	if target.User == nil && strings.EqualFold(target.Host, u.root.Host) {
+		withUser := *target
+		withUser.User = u.root.User // files of an index that wants a password want it, too
+		target = &withUser
+	}
+	ctx, watch := newStall(ctx, u.timeout)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		watch.end()
+		return nil, farm.Wrap(err, farm.CodeUnavailable, "The %s gives an address that is none.", u.name)
+	}
+	req.Header = header.Clone()
+	req.Header.Set("User-Agent", "sandfarm-index/1")
+	u.count.upstreamRequests.Add(1)
+	resp, err := u.client.Do(req)
+	if err != nil {
+		cause := context.Cause(ctx)
+		watch.end()
+		return nil, u.unreachable(err, cause)
+	}
+	watch.pause()
+	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, watch: watch, count: func(n int) { u.count.upstreamBytes.Add(int64(n)) }}
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusPartialContent, http.StatusNotModified, http.StatusRequestedRangeNotSatisfiable:
+		return resp, nil
+	}
+	resp.Body.Close()
+	return nil, u.refused(resp.StatusCode)
+}
+
+// unreachable is the error for a request without an answer.
+func (u *upstream) unreachable(err, cause error) error {
+	if own, ok := errors.AsType[*farm.Error](err); ok { // a redirect that was refused
+		return own
+	}
+	if errors.Is(cause, errStalled) {
+		return farm.Wrap(cause, farm.CodeUnavailable, "The %s did not answer within %s.", u.name, u.timeout)
+	}
+	if cause != nil {
+		return cause
+	}
+	return farm.Wrap(err, farm.CodeUnavailable, "The %s does not answer.", u.name)
+}
+
+// refused is the error for an answer that is none.
+func (u *upstream) refused(status int) error {
+	if status == http.StatusNotFound || status == http.StatusGone {
+		return farm.NotFoundf("The %s has no such thing.", u.name)
+	}
+	return farm.Wrap(statusError(status), farm.CodeUnavailable, "The %s answers %d (%s).", u.name, status, http.StatusText(status))
+}
+
+// statusError is the cause of an error that is an answer of upstream.
+type statusError int
+
+// Error gives the status.
+func (s statusError) Error() string { return fmt.Sprintf("status %d", int(s)) }
+
+// broken is the error for an answer that cannot be used.
+func (u *upstream) broken(err error, format string, args ...any) error {
+	return farm.Wrap(err, farm.CodeUnavailable, "The %s gave %s.", u.name, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,48 @@
+package index
+
+import (
+	"net/url"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// wanted is a file that a page lists.
+type wanted struct {
+	name   string
+	from   *upstream
+	target *url.URL
+	id     string // the same for requests that one download serves
+	key    string // in the cache; empty: it is not kept, since nothing says what it is
+	size   int64  // 0: not known
+
+	algorithm, hash string // what is checked; empty: nothing
+}
+
+// want takes a file from a page.
+func (u *upstream) want(name, address string, hashes map[string]string, size int64) (wanted, error) {
+	target, err := url.Parse(address)
+	if err != nil {
+		return wanted{}, u.broken(err, "an address of %s that is none", name)
+	}
+	if err := u.allowed(target); err != nil {
+		return wanted{}, err
+	}
+	w := wanted{name: name, from: u, target: target, id: address, size: size}
+	if w.algorithm, w.hash = bestHash(hashes); w.hash != "" {
+		w.key = "index/file/" + w.algorithm + "/" + w.hash
+		w.id = w.key + " " + address
+	}
+	return w, nil
+}
+
+// refusal is a file that is not asked for again for a while.
+type refusal struct {
+	err   error
+	until int64 // Unix nanoseconds
+}
+
+// mismatch is the error for a file that is not the one listed.
+func (w wanted) mismatch(got string) error {
+	return farm.Wrap(errMismatch, farm.CodeUnavailable, "The %s gave a file %s whose %s is %s and not %s, as listed: it is refused.",
+		w.from.name, w.name, w.algorithm, got, w.hash)
+}
