@@ -1,0 +1,142 @@
+package bridge_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+// served runs the bridge against a farm and gives the ends of its streams. It ends with the test.
+type served struct {
+	t   *testing.T
+	in  *io.PipeWriter
+	out *bufio.Scanner
+	log *strings.Builder
+	end chan error
+}
+
+// TestStdio is one test, with one bridge: a process can serve stdio once.
+func TestStdio(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	farm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("%s %s came with %q", r.Method, r.URL, r.Header.Get("Authorization"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/v1/sandboxes":
+			_ = json.NewEncoder(w).Encode(wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_1", Name: "mine", State: "ready"}}})
+		case "/v1/jobs/job_1":
+			<-release
+			_ = json.NewEncoder(w).Encode(wire.Job{ID: "job_1", SandboxID: "sbx_1", Kind: "execute", State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{Stdout: "late\n"}}})
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(wire.Problem{Code: "not_found", Detail: "There is no such thing."})
+		}
+	}))
+	t.Cleanup(farm.Close)
+	s := serve(t, farm.URL)
+
+	s.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	if got := s.answer("1"); !strings.Contains(got, `"sandfarm"`) || !strings.Contains(got, `"1.2.3"`) {
+		t.Errorf("initialize: %s", got)
+	}
+	s.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	s.send(`{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`)
+	if got := s.answer(`"two"`); !strings.Contains(got, "sbx_1") || strings.Contains(got, `"isError":true`) {
+		t.Errorf("list_sandboxes: %s", got)
+	}
+	s.send(`not JSON`)
+	if got := s.answer("null"); !strings.Contains(got, "-32700") {
+		t.Errorf("not JSON: %s", got)
+	}
+	s.send(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"upload_file_to_sandbox","arguments":{"sandbox_id":"sbx_1","local_file_path":"/etc/passwd"}}}`)
+	if got := s.answer("3"); !strings.Contains(got, `"isError":true`) || !strings.Contains(got, "outside") {
+		t.Errorf("upload from outside: %s", got)
+	}
+
+	// The client closes its end while a call is under way: the answer comes, then the end.
+	s.send(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"get_job_result","arguments":{"job_id":"job_1"}}}`)
+	if err := s.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-s.end:
+		t.Fatalf("it ended before the answer: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	if got := s.answer("4"); !strings.Contains(got, "late") {
+		t.Errorf("the last call: %s", got)
+	}
+	if err := <-s.end; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(s.log.String(), farm.URL) || strings.Contains(s.log.String(), "secret") {
+		t.Errorf("the log says %s", s.log)
+	}
+}
+
+func serve(t *testing.T, url string) *served {
+	t.Helper()
+	c, err := client.New(url, client.WithKey("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := bridge.OpenRoots([]string{t.TempDir()}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	s := &served{t: t, in: toServer, out: bufio.NewScanner(fromServer), log: &strings.Builder{}, end: make(chan error, 1)}
+	s.out.Buffer(nil, 1<<20)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.end <- bridge.Serve(ctx, verbs.Streams{In: in, Out: out, Err: s.log}, c, files, "1.2.3")
+		_ = out.Close()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = toServer.Close()
+		_ = fromServer.Close()
+		<-ended
+	})
+	return s
+}
+
+func (s *served) send(line string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.in, line+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// answer reads the next message, which must be the answer with this id.
+func (s *served) answer(id string) string {
+	s.t.Helper()
+	if !s.out.Scan() {
+		s.t.Fatalf("no answer to %s: %v", id, s.out.Err())
+	}
+	var head struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if err := json.Unmarshal(s.out.Bytes(), &head); err != nil || string(head.ID) != id {
+		s.t.Errorf("%v: the message is no answer to %s: %s", err, id, s.out.Text())
+	}
+	return s.out.Text()
+}
