@@ -80,6 +80,7 @@ func (s *Server) routes() []route {
 	all := s.sandboxRoutes()
 	all = append(all, s.fileRoutes()...)
 	all = append(all, s.jobRoutes()...)
+	all = append(all, s.mcpRoutes()...)
 	return append(all, s.metaRoutes()...)
 }
 

@@ -45,6 +45,7 @@ type Server struct {
 	log     *slog.Logger
 	version string
 	service *service.Service
+	mcp     http.Handler
 	tenants map[[32]byte]string // by the SHA-256 of the key
 	metrics *metrics
 	spec    []byte // /openapi.json
@@ -83,6 +84,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks})
+	if s.mcp, err = s.newMCP(); err != nil {
+		return nil, err
+	}
 	if s.spec, err = s.document(); err != nil {
 		return nil, err
 	}

@@ -41,13 +41,14 @@ func prompt(texts ...string) server.PromptHandlerFunc {
 }
 
 func (f *fixture) addPrompts() {
-	f.AddPrompt(mcp.NewPrompt("test_simple_prompt"), prompt("This is a simple prompt for testing."))
-	f.AddPrompt(mcp.NewPrompt("test_prompt_with_arguments", mcp.WithArgument("arg1", mcp.RequiredArgument()), mcp.WithArgument("arg2", mcp.RequiredArgument())),
+	about := mcp.WithPromptDescription("Fixture of the conformance runner.")
+	f.AddPrompt(mcp.NewPrompt("test_simple_prompt", about), prompt("This is a simple prompt for testing."))
+	f.AddPrompt(mcp.NewPrompt("test_prompt_with_arguments", about, mcp.WithArgument("arg1", mcp.RequiredArgument()), mcp.WithArgument("arg2", mcp.RequiredArgument())),
 		func(ctx context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			args := r.Params.Arguments
 			return prompt(fmt.Sprintf("Prompt with arguments: arg1='%s', arg2='%s'", args["arg1"], args["arg2"]))(ctx, r)
 		})
-	f.AddPrompt(mcp.NewPrompt("test_prompt_with_embedded_resource", mcp.WithArgument("resourceUri", mcp.RequiredArgument())),
+	f.AddPrompt(mcp.NewPrompt("test_prompt_with_embedded_resource", about, mcp.WithArgument("resourceUri", mcp.RequiredArgument())),
 		func(_ context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			return &mcp.GetPromptResult{Messages: []mcp.PromptMessage{
 				mcp.NewPromptMessage(mcp.RoleUser, mcp.NewEmbeddedResource(mcp.TextResourceContents{
@@ -56,13 +57,13 @@ func (f *fixture) addPrompts() {
 				mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent("Please process the embedded resource above.")),
 			}}, nil
 		})
-	f.AddPrompt(mcp.NewPrompt("test_prompt_with_image"), func(context.Context, mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+	f.AddPrompt(mcp.NewPrompt("test_prompt_with_image", about), func(context.Context, mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return &mcp.GetPromptResult{Messages: []mcp.PromptMessage{
 			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewImageContent(pixel, "image/png")),
 			mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent("Please analyze the image above.")),
 		}}, nil
 	})
-	f.AddPrompt(mcp.NewPrompt("test_input_required_result_prompt"), func(ctx context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+	f.AddPrompt(mcp.NewPrompt("test_input_required_result_prompt", about), func(ctx context.Context, r mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		answer := server.ElicitationResponse(r.Params.InputResponses, "user_context")
 		if answer == nil {
 			return server.NewInputRequestBuilder("").Elicit("user_context", ask("What context should the prompt use?", "context", "string")).PromptResult(), nil

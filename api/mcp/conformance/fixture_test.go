@@ -121,7 +121,7 @@ func (f *fixture) addTools() {
 		return mcp.NewToolResultText("changed"), nil
 	})
 	f.add("test_trigger_prompt_change", "", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		f.AddPrompt(mcp.NewPrompt("test_appeared"), prompt("here"))
+		f.AddPrompt(mcp.NewPrompt("test_appeared", mcp.WithPromptDescription("Appeared later.")), prompt("here"))
 		return mcp.NewToolResultText("changed"), nil
 	})
 }

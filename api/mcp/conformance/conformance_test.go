@@ -1,0 +1,43 @@
+//go:build integration
+
+package conformance_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// extensions are scenarios beyond what revision 2026-07-28 requires that the runner runs all the same and does not score.
+// Of the others, tasks-status-notifications is a stub that skips itself, and sep-2640-skills is an extension that is not
+// served here.
+func extensions() []string {
+	return []string{
+		"tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal", "tasks-mrtr-input",
+		"tasks-request-headers", "tasks-dispatch-and-envelope", "tasks-required-task-error", "tasks-mrtr-composition",
+		"json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation",
+	}
+}
+
+func TestScenariosOfARevision(t *testing.T) {
+	t.Parallel()
+	for revision, beyond := range map[string][]string{"2025-11-25": nil, "2026-07-28": extensions()} {
+		t.Run(revision, func(t *testing.T) {
+			t.Parallel()
+			required := listed(t, filepath.Join(toolbox(t), conformance, "requirements", revision+".yaml"))
+			baseline := filepath.Join("..", "testdata", "conformance-"+revision+".yaml")
+			cannot := listed(t, baseline)
+			for _, name := range cannot {
+				if !slices.Contains(required, name) {
+					t.Errorf("the baseline lists %s, which the revision does not require", name)
+				}
+			}
+			// The runner itself fails when a scenario of the baseline passes.
+			scenarios, output, code := runScenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
+			if code != 0 {
+				t.Errorf("exit code %d\n%s", code, output)
+			}
+			judge(t, scenarios, append(without(required, cannot), beyond...))
+		})
+	}
+}

@@ -1,0 +1,175 @@
+// Package farmtest holds the tools to doing the same over every Farm: the one inside the server and the one behind the REST
+// API. It plays a script of calls through a door to a real farm and gives a transcript in which nothing is left of ids,
+// times and links, so that the transcripts of two doors can be compared.
+package farmtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// Caller calls a tool.
+type Caller func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error)
+
+// Step is what a call gave.
+type Step struct {
+	Call       string
+	IsError    bool
+	Structured string   // as JSON
+	Blocks     []string // the content, each with its kind
+}
+
+// step is one call of the script. Ids are written as $sandbox and $job.
+type step struct {
+	name, tool string
+	args       map[string]any
+	wrong      bool   // an error is expected
+	want       string // that the text holds
+	keep       map[string]string
+}
+
+// plot shows a figure and saves a file.
+const plot = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPath('out').mkdir(exist_ok=True)\nPath('out/a.csv').write_text('x,y\\n1,2\\n')\nplt.plot([1, 2])\nplt.show()\nprint('plotted')"
+
+// script is what is played. It needs a farm whose images have Python with matplotlib.
+func script() []step {
+	in := func(more map[string]any) map[string]any {
+		args := map[string]any{"sandbox_id": "$sandbox"}
+		for name, value := range more {
+			args[name] = value
+		}
+		return args
+	}
+	missing := "sbx_" + strings.Repeat("0", 26)
+	return []step{
+		{name: "Create", tool: "create_sandbox", args: map[string]any{"name": "farmtest", "ttl_seconds": 600}, want: "$sandbox", keep: map[string]string{"sandbox": "sandbox_id"}},
+		{name: "Print", tool: "execute_python_code", args: in(map[string]any{"code": "x = 20\nprint('hello', x)\nx + 22"}), want: "hello 20"},
+		{name: "VariablesStay", tool: "execute_python_code", args: in(map[string]any{"code": "print(x + 1)"}), want: "21"},
+		{name: "Raise", tool: "execute_python_code", args: in(map[string]any{"code": "raise ValueError('no')"}), want: "ValueError"},
+		{name: "Plot", tool: "execute_python_code", args: in(map[string]any{"code": plot}), want: "plotted"},
+		{name: "TimeOut", tool: "execute_python_code", args: in(map[string]any{"code": "while True: pass", "timeout_seconds": 1}), want: "timed_out"},
+		{name: "Handle", tool: "execute_python_code", args: in(map[string]any{"code": "import time; time.sleep(2); print('late')", "wait_seconds": 0}), want: "get_job_result", keep: map[string]string{"job": "job_id"}},
+		{name: "Fetch", tool: "get_job_result", args: map[string]any{"job_id": "$job", "wait_seconds": 45}, want: "late"},
+		{name: "Command", tool: "execute_terminal_command", args: in(map[string]any{"command": "cat out/a.csv; exit 3"}), want: "1,2"},
+		{name: "Upload", tool: "upload_file_to_sandbox", args: in(map[string]any{"dest_path": "data/b.txt", "content": "größer\n"}), want: "data/b.txt"},
+		{name: "UploadBytes", tool: "upload_file_to_sandbox", args: in(map[string]any{"dest_path": "data/c.bin", "content_base64": "AP8="}), want: "data/c.bin"},
+		{name: "UploadOutside", tool: "upload_file_to_sandbox", args: in(map[string]any{"dest_path": "../b.txt", "content": "x"}), wrong: true},
+		{name: "List", tool: "list_files", args: in(map[string]any{"path": "data"}), want: "b.txt"},
+		{name: "ListMissing", tool: "list_files", args: in(map[string]any{"path": "nowhere"}), wrong: true},
+		{name: "Download", tool: "download_file", args: in(map[string]any{"file_path": "data/b.txt"}), want: "größer"},
+		{name: "DownloadBytes", tool: "download_file", args: in(map[string]any{"file_path": "/workspace/data/c.bin"}), want: "c.bin"},
+		{name: "DownloadMissing", tool: "download_file", args: in(map[string]any{"file_path": "nowhere.txt"}), wrong: true},
+		{name: "DownloadDirectory", tool: "download_file", args: in(map[string]any{"file_path": "data"}), wrong: true},
+		{name: "DownloadOutside", tool: "download_file", args: in(map[string]any{"file_path": "/etc/passwd"}), wrong: true},
+		{name: "PackageOfTheImage", tool: "check_package_status", args: in(map[string]any{"package_name": "NumPy"}), want: "installed"},
+		{name: "PackageThatIsNotThere", tool: "check_package_status", args: in(map[string]any{"package_name": "there-is-none"}), want: "not_found"},
+		{name: "PackageWithABadName", tool: "install_packages_in_sandbox", args: in(map[string]any{"package_names": []string{"--index-url=x"}}), wrong: true},
+		{name: "NoCode", tool: "execute_python_code", args: in(nil), wrong: true, want: "code"},
+		{name: "UnknownSandbox", tool: "execute_python_code", args: map[string]any{"sandbox_id": missing, "code": "1"}, wrong: true},
+		{name: "UnknownJob", tool: "get_job_result", args: map[string]any{"job_id": "job_" + strings.Repeat("0", 26)}, wrong: true},
+		{name: "UnknownImage", tool: "create_sandbox", args: map[string]any{"image": "nothing"}, wrong: true},
+		{name: "Close", tool: "close_sandbox", args: in(nil), want: "$sandbox"},
+		{name: "WorkAfterTheEnd", tool: "execute_python_code", args: in(map[string]any{"code": "1"}), wrong: true},
+	}
+}
+
+// Play plays the script through a door and gives what came of it. It fails the test where a call does not do what every
+// door must.
+func Play(t *testing.T, call Caller) []Step {
+	t.Helper()
+	ids := map[string]string{}
+	var steps []Step
+	for _, s := range script() {
+		result, err := call(t.Context(), s.tool, filled(s.args, ids))
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		structured, err := json.Marshal(result.StructuredContent)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		var fields map[string]any
+		_ = json.Unmarshal(structured, &fields)
+		for name, field := range s.keep {
+			ids[name], _ = fields[field].(string)
+			if ids[name] == "" {
+				t.Fatalf("%s: there is no %s in %s %s", s.name, field, structured, text(result))
+			}
+		}
+		want := s.want
+		for name, id := range ids {
+			want = strings.ReplaceAll(want, "$"+name, id)
+		}
+		if result.IsError != s.wrong || !strings.Contains(text(result), want) {
+			t.Errorf("%s: isError is %t, want %t and %q in:\n%s", s.name, result.IsError, s.wrong, want, text(result))
+		}
+		if s.wrong && result.StructuredContent != nil {
+			t.Errorf("%s: an error has structured content: %s", s.name, structured)
+		}
+		steps = append(steps, Step{Call: s.name, IsError: result.IsError, Structured: plain(string(structured)), Blocks: blocks(result)})
+	}
+	return steps
+}
+
+// filled puts ids into arguments.
+func filled(args map[string]any, ids map[string]string) map[string]any {
+	out := make(map[string]any, len(args))
+	for name, value := range args {
+		if s, ok := value.(string); ok && strings.HasPrefix(s, "$") {
+			value = ids[strings.TrimPrefix(s, "$")]
+		}
+		out[name] = value
+	}
+	return out
+}
+
+func text(r *mcp.CallToolResult) string {
+	var all strings.Builder
+	for _, c := range r.Content {
+		if one, ok := c.(mcp.TextContent); ok {
+			all.WriteString(one.Text + "\n")
+		}
+	}
+	return all.String()
+}
+
+// blocks tells each block of the content. Of an image its kind has to do: two runs of one plot need not give the same bytes.
+func blocks(r *mcp.CallToolResult) []string {
+	var all []string
+	for _, c := range r.Content {
+		switch c := c.(type) {
+		case mcp.TextContent:
+			all = append(all, "text "+plain(c.Text))
+		case mcp.ImageContent:
+			all = append(all, "image "+c.MIMEType)
+		case mcp.ResourceLink:
+			all = append(all, fmt.Sprintf("link %s %s %s", plain(c.URI), c.Name, c.MIMEType))
+		default:
+			all = append(all, fmt.Sprintf("%T", c))
+		}
+	}
+	return all
+}
+
+// plain takes out what differs from run to run.
+func plain(s string) string {
+	for _, r := range []struct{ form, to string }{
+		{`https?://[^\s"')>]+`, "<url>"},
+		{`\b(sbx|job|art|req)_[0-9A-Za-z]+`, "<$1>"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "<time>"},
+		{`("(queue|run|upload|duration)_ms":)[0-9.]+`, "$1 0"},
+		{`\b[0-9.]+ ?(ms|s|seconds)\b`, "<span>"},
+		{`"sha256":"[0-9a-f]{64}"`, `"sha256":"<sum>"`},
+		{`"size":\d+`, `"size":0`},
+		{`\b[0-9.,]+ (bytes|B|[kKM]i?B)\b`, "<size>"},
+	} {
+		s = regexp.MustCompile(r.form).ReplaceAllString(s, r.to)
+	}
+	return s
+}

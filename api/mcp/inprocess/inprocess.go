@@ -1,0 +1,211 @@
+// Package inprocess is the farm of the MCP tools in the server's own process: the verbs of api/service for one tenant.
+// It adds nothing to them but the waits of a tool call.
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const (
+	// fileWait bounds one operation on files: a tool call answers within a minute.
+	fileWait = 25 * time.Second
+	// eventPatience is how long a reader of events waits before it looks whether anybody still listens.
+	eventPatience = 5 * time.Second
+	// pageSize and maxListed bound a list of sandboxes.
+	pageSize  = 200
+	maxListed = 1000
+)
+
+// caller is the farm as one tenant sees it.
+type caller struct {
+	s      *service.Service
+	tenant string
+}
+
+var _ mcp.Farm = caller{}
+
+// New gives the farm as a tenant sees it.
+func New(s *service.Service, tenant string) mcp.Farm { return caller{s: s, tenant: tenant} }
+
+func (f caller) call(wait time.Duration) service.Call {
+	return service.Call{Tenant: f.tenant, Wait: wait}
+}
+
+func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
+	out, err := f.s.CreateSandbox(ctx, f.call(wait), r)
+	if err != nil {
+		return wire.Created{}, err //nolint:wrapcheck // an error of the domain
+	}
+	if out.Sandbox == nil {
+		return wire.Created{}, fmt.Errorf("create sandbox: job %s has none", out.Job.ID)
+	}
+	return wire.Created{Sandbox: *out.Sandbox, Job: out.Job}, nil
+}
+
+// Sandboxes lists the sandboxes that are not over.
+func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) {
+	q := service.SandboxQuery{Page: store.Page{Limit: pageSize}}
+	for _, state := range farm.SandboxStates() {
+		if !state.Final() {
+			q.States = append(q.States, string(state))
+		}
+	}
+	found := []wire.Sandbox{}
+	for {
+		page, err := f.s.Sandboxes(ctx, f.tenant, q)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // an error of the domain
+		}
+		found = append(found, page.Items...)
+		if page.NextCursor == "" || len(found) >= maxListed {
+			return found, nil
+		}
+		q.Page.Cursor = string(page.NextCursor)
+	}
+}
+
+func (f caller) CloseSandbox(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
+	return job(f.s.CloseSandbox(ctx, f.call(wait), id))
+}
+
+func (f caller) Execute(ctx context.Context, id string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
+	return job(f.s.Execute(ctx, f.call(wait), id, r))
+}
+
+func (f caller) Command(ctx context.Context, id string, r wire.CommandRequest, wait time.Duration) (wire.Job, error) {
+	return job(f.s.Command(ctx, f.call(wait), id, r))
+}
+
+func (f caller) Install(ctx context.Context, id string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error) {
+	return job(f.s.Install(ctx, f.call(wait), id, r))
+}
+
+func (f caller) Restart(ctx context.Context, id, kernel string, wait time.Duration) (wire.Job, error) {
+	return job(f.s.Control(ctx, f.call(wait), farm.KindRestart, id, wire.ControlRequest{Context: kernel}))
+}
+
+func (f caller) Package(ctx context.Context, id, name string) (wire.Package, error) {
+	return f.s.Package(ctx, f.tenant, id, "", name) //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
+	return job(f.s.Job(ctx, f.tenant, id, wait))
+}
+
+func (f caller) Cancel(ctx context.Context, id string) (wire.Job, error) {
+	return job(f.s.Cancel(ctx, f.tenant, id, 0))
+}
+
+func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err }
+
+// Events gives a job's events from the first one until its end, or until ctx ends.
+func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		reader, err := f.s.Events(ctx, f.tenant, jobID, "")
+		if err != nil {
+			yield(wire.Event{}, err)
+			return
+		}
+		defer reader.Close()
+		for ctx.Err() == nil {
+			events, err := reader.Next(ctx, eventPatience)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(wire.Event{}, err)
+				return
+			}
+			for _, event := range events {
+				if !yield(event, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (f caller) Files(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error) {
+	found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive)
+	return found.Entries, err //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error) {
+	out, err := f.s.WriteFile(ctx, f.call(fileWait), id, path, content, size)
+	switch {
+	case err != nil:
+		return wire.FileEntry{}, err //nolint:wrapcheck // an error of the domain
+	case !out.Done():
+		return wire.FileEntry{}, farm.Errorf(farm.CodeUnavailable, "The file waits for other work in the sandbox and is written after it: job %s.", out.Job.ID)
+	case len(out.Entries) == 0:
+		return wire.FileEntry{}, fmt.Errorf("write file: job %s has no entry", out.Job.ID)
+	}
+	return out.Entries[0], nil
+}
+
+// ReadFile looks at the file first, so that nothing large is moved for an answer that cannot hold it.
+func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp.File, error) {
+	entry, err := f.s.StatFile(ctx, f.call(fileWait), id, path)
+	switch {
+	case err != nil:
+		return mcp.File{}, err //nolint:wrapcheck // an error of the domain
+	case entry.Type != "file":
+		return mcp.File{}, farm.Invalidf("path %q is no file but a %s.", entry.Path, entry.Type)
+	case entry.Size > limit:
+		return mcp.File{Entry: entry}, nil
+	}
+	read, err := f.s.ReadFile(ctx, f.call(fileWait), id, path, service.Range{})
+	if err != nil {
+		return mcp.File{}, err //nolint:wrapcheck // an error of the domain
+	}
+	content, err := upTo(read.Content, limit)
+	if err != nil {
+		return mcp.File{}, fmt.Errorf("read file: %w", err)
+	}
+	if content != nil {
+		entry.Size = int64(len(content)) // it may have changed since
+	}
+	return mcp.File{Entry: entry, Content: content}, nil
+}
+
+func (f caller) LinkFile(ctx context.Context, id, path string) (string, error) {
+	return f.s.LinkFile(ctx, f.call(fileWait), id, path) //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artifact, error) {
+	shown, content, err := f.s.OpenArtifact(ctx, f.tenant, id, limit)
+	if err != nil || content == nil {
+		return mcp.Artifact{Artifact: shown}, err //nolint:wrapcheck // an error of the domain
+	}
+	got, err := upTo(content, limit)
+	if err != nil {
+		return mcp.Artifact{}, fmt.Errorf("read artifact: %w", err)
+	}
+	return mcp.Artifact{Artifact: shown, Content: got}, nil
+}
+
+// upTo reads all of a content and closes it; nil when it is longer than the limit.
+func upTo(content io.ReadCloser, limit int64) ([]byte, error) {
+	defer func() { _ = content.Close() }() // it was read to its end, or its error is told
+	got, err := io.ReadAll(io.LimitReader(content, limit+1))
+	switch {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // the caller names what was read
+	case int64(len(got)) > limit:
+		return nil, nil
+	case got == nil:
+		return []byte{}, nil
+	}
+	return got, nil
+}

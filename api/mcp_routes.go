@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+)
+
+// mcpPath is where the farm's tools are served by the Model Context Protocol.
+const mcpPath = "/mcp"
+
+// tenantContext is the key under which the tools find their caller's tenant.
+type tenantContext struct{}
+
+// newMCP makes the handler of the tools. The bound of a JSON body holds for them as well; who may call is settled before,
+// so with keys the name in the Host header says nothing, while pages of other origins are refused in any case.
+func (s *Server) newMCP() (http.Handler, error) {
+	tools, err := mcp.New(mcp.Options{
+		Farm: func(ctx context.Context) mcp.Farm {
+			tenant, _ := ctx.Value(tenantContext{}).(string)
+			return inprocess.New(s.service, tenant)
+		},
+		Version: s.version, Logger: s.log,
+		HTTP: mcp.HTTP{
+			MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
+			AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout, Closing: s.service.Draining(),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make mcp tools: %w", err)
+	}
+	return tools.Handler(), nil
+}
+
+func (s *Server) mcpRoutes() []route {
+	return []route{{
+		method: http.MethodPost, path: mcpPath, tag: "MCP", summary: "The farm's tools by the Model Context Protocol",
+		detail: "Streamable HTTP without sessions, for clients of all protocol revisions: one JSON-RPC message in a request, its response as JSON or, with progress, as a stream of events.",
+		raw:    []string{"application/json"},
+		answers: []answer{
+			{http.StatusOK, "the response", nil, "application/json"},
+			{http.StatusAccepted, "the notification was taken", nil, ""},
+		},
+		handler: s.serveMCP,
+	}}
+}
+
+func (s *Server) serveMCP(c *gin.Context) error {
+	r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, tenant(c)))
+	r.Body = io.NopCloser(s.body(c))
+	s.mcp.ServeHTTP(c.Writer, r)
+	return nil
+}
