@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,11 +21,28 @@ import (
 type Agent struct {
 	*client.Client
 	Workspace string
+	Home      string
 	Server    *server.Server
 }
 
 // Start starts an agent whose environment has this PATH. change, when not nil, may change its config.
 func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
+	tb.Helper()
+	return start(tb, path, nil, change)
+}
+
+// StartIndexed is Start with a way to the package indexes, which index serves.
+func StartIndexed(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
+	tb.Helper()
+	return start(tb, path, index, func(c *server.Config) {
+		c.Index = "127.0.0.1:0"
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+func start(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "agent") // short: socket names are bounded
 	if err != nil {
@@ -48,11 +66,17 @@ func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = srv.Close() })
-	return &Agent{Client: Connect(tb, srv), Workspace: cfg.Workspace, Server: srv}
+	return &Agent{Client: ConnectIndexed(tb, srv, index), Workspace: cfg.Workspace, Home: cfg.HomeDir, Server: srv}
 }
 
 // Connect opens one more session to an agent.
 func Connect(tb testing.TB, srv *server.Server) *client.Client {
+	tb.Helper()
+	return ConnectIndexed(tb, srv, nil)
+}
+
+// ConnectIndexed opens one more session, on which index serves the package indexes.
+func ConnectIndexed(tb testing.TB, srv *server.Server, index http.Handler) *client.Client {
 	tb.Helper()
 	ours, theirs := net.Pipe()
 	served := make(chan struct{})
@@ -60,7 +84,7 @@ func Connect(tb testing.TB, srv *server.Server) *client.Client {
 		defer close(served)
 		_ = srv.ServeConn(context.Background(), theirs)
 	}()
-	c, err := client.New(ours, client.Options{})
+	c, err := client.New(ours, client.Options{Index: index})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (s *Server) runCommand(e *execution, command string) int {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return complain(exitMissing, "cannot change to directory %s: no such directory", dir)
 	}
-	shell := lookPath(s.env, "bash", "sh")
+	shell := lookPath(s.image, "bash", "sh")
 	if shell == "" {
 		return complain(exitNoShell, "this image has no shell")
 	}

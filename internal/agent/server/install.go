@@ -1,16 +1,48 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+const (
+	// noIndex is what is said where the sandbox has no way to an index.
+	noIndex = `This sandbox has network "none": create one with network "packages" to install.`
+	// stoppedInstall is what is said of what a stopped install has not done.
+	stoppedInstall = "The installation was stopped before this was done."
+	// workPrefix begins the names of the directories in which installs are made ready.
+	workPrefix = ".install-"
+)
+
 // checkInstall refuses what no installer could do.
 func checkInstall(in *agent.Install) error {
-	if in == nil {
+	switch {
+	case in == nil:
 		return farm.Invalidf("there is nothing to install")
+	case in.Manager != farm.ManagerPip && in.Manager != farm.ManagerNpm:
+		return farm.Invalidf("manager %q is neither %s nor %s", cut(in.Manager, 64), farm.ManagerPip, farm.ManagerNpm)
+	case !in.Auto && len(in.Packages) == 0:
+		return farm.Invalidf("there is no package to install")
+	case len(in.Packages) > maxRequirements:
+		return farm.Invalidf("%d packages are too many; at most %d are allowed", len(in.Packages), maxRequirements)
 	}
 	return nil
+}
+
+// install is one execution that installs.
+type install struct {
+	*execution
+	s       *Server
+	work    string // a directory of its own, in the file system of what is installed
+	began   time.Time
+	timeout time.Duration
+	tail    stderrTail // of the step that runs
+	notes   []string
 }
 
 // runInstall installs, one execution after the other.
@@ -21,5 +53,126 @@ func (s *Server) runInstall(e *execution) {
 	}
 	defer s.installs.release()
 	e.begin()
-	e.finish(agent.Outcome{})
+	in := &install{execution: e, s: s, began: time.Now(), timeout: e.spec.Timeout}
+	defer in.clean()
+	out := in.run()
+	out.RunMS = milliseconds(time.Since(in.began))
+	e.finish(out)
+}
+
+// run does what was asked for. The workspace is not looked at: installs leave it alone.
+func (in *install) run() agent.Outcome {
+	spec := in.spec.Install
+	var wanted []*requirement
+	for _, text := range spec.Packages {
+		wanted = append(wanted, parseRequirement(spec.Manager, text))
+	}
+	if spec.Auto {
+		wanted = append(wanted, in.findWanted()...)
+	}
+	var versions map[string]string
+	if spec.Manager == farm.ManagerNpm {
+		versions = in.installNode(wanted)
+	} else {
+		versions = in.installPython(wanted)
+	}
+	out := agent.Outcome{Notes: in.notes}
+	for _, r := range wanted {
+		if r.problem == "" && versions[r.name] == "" {
+			r.problem = r.name + " is not there after the installation."
+			if in.isStopped() {
+				r.problem = stoppedInstall
+			}
+		}
+		if r.problem != "" {
+			out.ExitCode = 1
+		}
+		out.Install = append(out.Install, r.outcome(versions[r.name]))
+	}
+	return out
+}
+
+// open lists what can still be installed.
+func open(wanted []*requirement) []*requirement {
+	var list []*requirement
+	for _, r := range wanted {
+		if r.problem == "" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// fail gives all that have no problem yet this one.
+func fail(list []*requirement, text string) {
+	for _, r := range open(list) {
+		r.problem = text
+	}
+}
+
+// ready makes the working directory, in the home: user code's /tmp runs no programs, and what is ready is moved by renaming.
+func (in *install) ready() error {
+	if in.work != "" {
+		return nil
+	}
+	in.s.sweepWork()
+	work := filepath.Join(in.s.cfg.HomeDir, workPrefix+randomHex())
+	for _, dir := range []string{work, filepath.Join(work, "tmp")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	in.work = work
+	return nil
+}
+
+// sweepWork removes what earlier installs have left.
+func (s *Server) sweepWork() {
+	for _, name := range readNames(s.cfg.HomeDir) {
+		if strings.HasPrefix(name, workPrefix) {
+			_ = os.RemoveAll(filepath.Join(s.cfg.HomeDir, name))
+		}
+	}
+}
+
+// clean removes the working directory, and so gives its memory back.
+func (in *install) clean() {
+	if in.work != "" {
+		_ = os.RemoveAll(in.work)
+	}
+}
+
+// step runs one program of the installation; its output is the execution's. The time is for all steps together.
+func (in *install) step(argv, env []string) *trouble {
+	if in.isStopped() {
+		return &trouble{text: stoppedInstall, fatal: true}
+	}
+	if in.timeout > 0 {
+		in.spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
+	}
+	_, limit, kills := memoryInfo()
+	in.tail = stderrTail{}
+	p, err := in.s.spawn(in.execution, argv, env, in.work, in.tail.add)
+	if err != nil {
+		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
+	}
+	in.s.wait(in.execution, p)
+	if in.isStopped() {
+		return &trouble{text: stoppedInstall, fatal: true}
+	}
+	if p.code() == 0 {
+		return nil
+	}
+	t := &trouble{output: in.tail.text()}
+	if _, _, now := memoryInfo(); now > kills {
+		t.text = memorySentence(limit)
+	}
+	return t
+}
+
+// text is what the stream ended with.
+func (t *stderrTail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return stripANSI(strings.ToValidUTF8(string(t.data), "\uFFFD"))
 }

@@ -71,7 +71,7 @@ func (l *languages) known(language string) bool {
 
 func (s *Server) findLanguages(l *languages) {
 	l.kernels, l.fresh = map[string]kernelSpec{}, map[string]string{}
-	python := lookPath(s.env, "python3", "python")
+	python := lookPath(s.image, "python3", "python")
 	for _, dir := range s.specDirs(python) {
 		for _, spec := range readSpecs(dir) {
 			if _, found := l.kernels[spec.language]; !found && spec.language != defaultLanguage {
@@ -87,7 +87,7 @@ func (s *Server) findLanguages(l *languages) {
 	} else if python != "" {
 		l.fresh[defaultLanguage] = python
 	}
-	if shell := lookPath(s.env, "bash", "sh"); shell != "" && l.kernels["bash"].language == "" {
+	if shell := lookPath(s.image, "bash", "sh"); shell != "" && l.kernels["bash"].language == "" {
 		l.fresh["bash"] = shell
 	}
 }

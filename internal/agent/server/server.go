@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -28,20 +29,24 @@ const (
 // Server is the agent. Make it with New and end it with Close.
 type Server struct {
 	cfg     Config
-	env     []string
+	image   []string // the environment without what installs add to it: where the agent finds the image's programs
+	env     []string // that of all user code
 	root    *os.Root
 	handler http.Handler
 	reaper  *reaper
 	buffers *sync.Pool
 	seed    maphash.Seed
 
-	sessions   sessions
-	index      *egress // nil: none
-	installs   line    // one at a time
-	executions *registry
-	kernels    kernels
-	kernelsUp  sync.WaitGroup
-	langs      languages
+	sessions    sessions
+	index       *egress // nil: none
+	installs    line    // one at a time
+	executions  *registry
+	kernels     kernels
+	kernelsUp   sync.WaitGroup
+	langs       languages
+	interpreter python
+	installed   atomic.Int64 // how often something was installed: kernels look anew then
+	listed      requirementsSeen
 
 	life   context.Context //nolint:containedctx // the life of what outlasts a request
 	endAll context.CancelFunc
@@ -66,7 +71,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, env: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
+		cfg: cfg, image: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
 		seed: maphash.MakeSeed(), executions: newRegistry(), kernels: kernels{slots: map[place]*slot{}},
 	}
 	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
@@ -81,6 +86,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
+	s.env = s.withPackages(s.image)
 	return s, nil
 }
 

@@ -1,0 +1,211 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// pin is one package of a solution.
+type pin struct {
+	version string
+	line    string // what the installer is told: name, version and hashes
+}
+
+// pyTool is an installer of Python packages.
+type pyTool interface {
+	// resolve finds a solution for all requirements together that keeps what is there where it can.
+	resolve(in *install, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble)
+	// fetch installs exactly these packages into a directory.
+	fetch(in *install, pins map[string]pin, target string) *trouble
+	// explain says in a sentence why a requirement cannot be had.
+	explain(in *install, t *trouble, r *requirement) string
+}
+
+// trouble is why a step went wrong.
+type trouble struct {
+	text   string // a sentence; empty: the output is to be explained
+	output string
+	fatal  bool // there is no use in trying other packages
+}
+
+// installPython installs what is not there and gives the versions that are there then. What one package fails of does not keep the
+// others from being installed.
+func (in *install) installPython(wanted []*requirement) map[string]string {
+	good := open(wanted)
+	if len(good) == 0 {
+		return nil
+	}
+	if in.s.python().path == "" {
+		fail(good, "This image has no Python.")
+		return nil
+	}
+	before := in.s.distributions()
+	missing := unmet(good, before)
+	if len(missing) > 0 {
+		if in.s.index == nil {
+			fail(missing, noIndex)
+		} else if err := in.ready(); err != nil {
+			fail(missing, in.fileTrouble(err))
+		} else {
+			in.bring(good, before)
+		}
+	}
+	after := before
+	if in.work != "" {
+		after = in.s.distributions()
+		in.noteLoaded(wanted, before, after)
+	}
+	versions := make(map[string]string, len(good))
+	for _, r := range good {
+		versions[r.name] = after[r.name].version
+	}
+	return versions
+}
+
+// unmet lists the requirements that what is there may not meet.
+func unmet(list []*requirement, there map[string]distribution) []*requirement {
+	return slices.DeleteFunc(slices.Clone(list), func(r *requirement) bool { return r.met(there) })
+}
+
+// bring resolves and installs: all together, and where that does not work one after the other.
+func (in *install) bring(good []*requirement, before map[string]distribution) {
+	tool := in.s.pyTool()
+	pins, accepted := in.solve(tool, good, before)
+	pending := unmet(accepted, before)
+	if len(pending) == 0 {
+		return
+	}
+	t := in.put(tool, pins, before)
+	switch {
+	case t == nil:
+	case t.fatal:
+		fail(pending, tool.explain(in, t, pending[0]))
+	case len(pending) == 1:
+		pending[0].problem = tool.explain(in, t, pending[0])
+	default:
+		in.bringEach(tool, accepted, pending)
+	}
+}
+
+// solve finds a solution for as many as can be had together, in the order of the request.
+func (in *install) solve(tool pyTool, good []*requirement, before map[string]distribution) (map[string]pin, []*requirement) {
+	pins, t := tool.resolve(in, good, before)
+	if t == nil {
+		return pins, good
+	}
+	missing := unmet(good, before)
+	if t.fatal || len(missing) == 1 {
+		fail(missing, tool.explain(in, t, missing[0]))
+		return nil, nil
+	}
+	accepted := slices.DeleteFunc(slices.Clone(good), func(r *requirement) bool { return !r.met(before) })
+	for i, r := range missing {
+		more, t := tool.resolve(in, append(slices.Clip(accepted), r), before)
+		if t != nil {
+			r.problem = tool.explain(in, t, r)
+			if t.fatal {
+				fail(missing[i:], r.problem)
+				return pins, accepted
+			}
+			continue
+		}
+		pins, accepted = more, append(accepted, r)
+	}
+	return pins, accepted
+}
+
+// bringEach installs one after the other, each with what it needs.
+func (in *install) bringEach(tool pyTool, accepted, pending []*requirement) {
+	done := slices.DeleteFunc(slices.Clone(accepted), func(r *requirement) bool { return slices.Contains(pending, r) })
+	for i, r := range pending {
+		there := in.s.distributions()
+		pins, t := tool.resolve(in, append(slices.Clip(done), r), there)
+		if t == nil {
+			t = in.put(tool, pins, there)
+		}
+		if t == nil {
+			done = append(done, r)
+			continue
+		}
+		r.problem = tool.explain(in, t, r)
+		if t.fatal {
+			fail(pending[i:], r.problem)
+			return
+		}
+	}
+}
+
+// put installs what of a solution is not there: beside, and then moved in, so that a stop leaves nothing half installed.
+func (in *install) put(tool pyTool, pins map[string]pin, there map[string]distribution) *trouble {
+	changes := map[string]pin{}
+	for name, p := range pins {
+		if there[name].version != p.version {
+			changes[name] = p
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	target := filepath.Join(in.work, "target")
+	_ = os.RemoveAll(target)
+	if t := tool.fetch(in, changes, target); t != nil {
+		return t
+	}
+	if err := in.s.moveIn(target); err != nil {
+		return &trouble{text: in.fileTrouble(err)}
+	}
+	in.s.installed.Add(1)
+	return nil
+}
+
+// pyTool chooses the installer: uv where the worker has brought it, the image's pip elsewhere.
+func (s *Server) pyTool() pyTool {
+	if info, err := os.Stat(s.cfg.UV); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		return uvTool{}
+	}
+	return pipTool{}
+}
+
+// writeLines writes a file of the working directory.
+func (in *install) writeLines(name string, lines []string) (string, error) {
+	path := filepath.Join(in.work, name)
+	return path, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+// pinLines are the lines of a solution, sorted.
+func pinLines(pins map[string]pin) []string {
+	lines := make([]string, 0, len(pins))
+	for _, p := range pins {
+		lines = append(lines, p.line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// requirementLines are the lines of requirements, each once.
+func requirementLines(wanted []*requirement) []string {
+	lines := make([]string, 0, len(wanted))
+	for _, r := range wanted {
+		if !slices.Contains(lines, r.line) {
+			lines = append(lines, r.line)
+		}
+	}
+	return lines
+}
+
+// parsePins reads a list of pinned requirements with hashes, which go over several lines.
+func parsePins(text string) map[string]pin {
+	pins := map[string]pin{}
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, version, ok := strings.Cut(first, "==")
+		if ok && name != "" && name[0] != '#' {
+			pins[farm.NormalPackage(farm.ManagerPip, name)] = pin{version: version, line: strings.Join(strings.Fields(line), " ")}
+		}
+	}
+	return pins
+}
