@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/pyindex"
+	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // Builder is what building needs of an engine.
@@ -26,12 +26,14 @@ type Options struct {
 	Base     string       // image to build on; empty: "sandfarm/base:latest". A change of it alone does not build again
 	IndexURL string       // Python package index; empty: PyPI
 	FilesURL string       // where the index's links lead, when not to its own host; empty: PyPI's
+	NpmURL   string       // npm registry; empty: npm's own
+	Cache    index.Cache  // what a build downloaded is kept here for the next; nil: nothing is kept
 	Logger   *slog.Logger // nil: nothing is logged
 }
 
 // Build makes sure that the engine has the image as it is defined now, and gives its name there. It also gets the tag
-// ":latest". An image that is there is not built again. Python packages come through an index on this host's loopback,
-// which the build reaches over the host's network: the engine must run on this host. Progress may be nil.
+// ":latest". An image that is there is not built again. Packages come through an index on this host's loopback, which the
+// build reaches over the host's network: the engine must run on this host. Progress may be nil.
 func Build(ctx context.Context, name string, b Builder, opts Options, progress func(farm.Progress)) (ref string, err error) {
 	d, err := Find(name)
 	if err != nil {
@@ -48,16 +50,20 @@ func Build(ctx context.Context, name string, b Builder, opts Options, progress f
 		}
 		return ref, nil
 	}
-	index, err := pyindex.Serve(ctx, pyindex.Config{IndexURL: opts.IndexURL, FilesURL: opts.FilesURL, Logger: opts.Logger})
+	packages, err := index.Serve(ctx, index.Config{
+		PyPIURL: opts.IndexURL, FilesURL: opts.FilesURL, NpmURL: opts.NpmURL, Cache: opts.Cache, Logger: opts.Logger,
+	})
 	if err != nil {
 		return "", fmt.Errorf("serve package index: %w", err)
 	}
-	defer func() { err = errors.Join(err, index.Close()) }()
+	defer func() { err = errors.Join(err, packages.Close()) }()
 	err = b.Build(ctx, engine.BuildSpec{
 		Context: d.Files,
 		Tags:    []string{ref, latest},
 		Args: map[string]string{
-			"BASE": cmp.Or(opts.Base, "sandfarm/base:latest"), "PIP_INDEX_URL": index.URL(), "PIP_TRUSTED_HOST": "127.0.0.1",
+			"BASE":          cmp.Or(opts.Base, "sandfarm/base:latest"),
+			"PIP_INDEX_URL": packages.URL(), "PIP_TRUSTED_HOST": "127.0.0.1",
+			"NPM_REGISTRY": packages.NpmURL(),
 		},
 		Labels:  map[string]string{engine.LabelHash: d.Hash},
 		Network: "host",

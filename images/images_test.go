@@ -21,7 +21,8 @@ type fakeEngine struct {
 	tags     map[string]bool
 	built    []engine.BuildSpec
 	buildErr error
-	index    int // status that the package index gave during the build
+	index    int                                                     // status that the package index gave during the build
+	during   func(ctx context.Context, args map[string]string) error // what else the build does; nil: nothing
 }
 
 func (f *fakeEngine) HasImage(_ context.Context, ref string) (bool, error) { return f.tags[ref], nil }
@@ -33,6 +34,11 @@ func (f *fakeEngine) Tag(_ context.Context, _, tag string) error {
 
 func (f *fakeEngine) Build(ctx context.Context, spec engine.BuildSpec, _ func(farm.Progress)) error {
 	f.built = append(f.built, spec)
+	if f.during != nil {
+		if err := f.during(ctx, spec.Args); err != nil {
+			return err
+		}
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, spec.Args["PIP_INDEX_URL"]+"not..a..name!/", nil)
 	if err != nil {
 		return err
