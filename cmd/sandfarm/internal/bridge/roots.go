@@ -41,7 +41,7 @@ func OpenRoots(dirs []string, home string) (*Roots, error) {
 			return nil, fmt.Errorf("find the current directory: %w", err)
 		}
 		if wide(here, home) {
-			r.why = fmt.Sprintf("No files of this machine may be used: the server runs in %s, and it was not told which directory to use. Ask the user to start it with --root DIR, or send the file's content instead.", here)
+			r.why = fmt.Sprintf("no files of this machine may be used, since the server runs in %s and was not told which directory to use: ask the user to start it with --root DIR, or send the content instead", here)
 			return r, nil
 		}
 		dirs = []string{here}
@@ -118,15 +118,15 @@ func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 	}
 	file, err := in.open.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would hold us up
 	if err != nil {
-		return nil, 0, r.explain("read", path, err)
+		return nil, 0, r.explain(err)
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = farm.Invalidf("%q on this machine is no regular file: name a file. A directory is sent file by file.", path)
+		err = farm.Invalidf("it is no regular file; the files of a directory are named one by one")
 	}
 	if err != nil {
 		file.Close()
-		return nil, 0, r.explain("read", path, err)
+		return nil, 0, r.explain(err)
 	}
 	return file, info.Size(), nil
 }
@@ -139,14 +139,14 @@ func (r *Roots) Create(path string) (io.WriteCloser, error) {
 		return nil, err
 	}
 	if info, err := in.open.Stat(name); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
-		return nil, farm.Invalidf("%q on this machine is a directory: name the file in it", path)
+		return nil, farm.Invalidf("it is a directory: name the file in it")
 	}
 	if err := in.open.MkdirAll(filepath.Dir(name), 0o750); err != nil {
-		return nil, r.explain("make the directory of", path, err)
+		return nil, r.explain(err)
 	}
 	file, err := in.open.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
-		return nil, r.explain("write", path, err)
+		return nil, r.explain(err)
 	}
 	return &created{File: file, in: in.open, name: name}, nil
 }
@@ -157,7 +157,7 @@ func (r *Roots) find(path string) (root, string, error) {
 	case len(r.roots) == 0:
 		return root{}, "", farm.Invalidf("%s", r.why)
 	case path == "" || strings.ContainsRune(path, 0):
-		return root{}, "", farm.Invalidf("the path on this machine is empty or holds a NUL byte: name a file")
+		return root{}, "", farm.Invalidf("it is empty or holds a NUL byte: name a file")
 	}
 	for _, in := range r.roots {
 		for _, base := range append([]string{in.name}, in.also...) {
@@ -171,7 +171,7 @@ func (r *Roots) find(path string) (root, string, error) {
 			}
 			for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
 				if strings.HasPrefix(element, ".") && element != "." {
-					return root{}, "", farm.Invalidf("%q is hidden, and hidden files of this machine are left alone: ask the user to copy it, or to name its directory with --root", path)
+					return root{}, "", farm.Invalidf("it is hidden, and hidden files of this machine are left alone: ask the user to copy it, or to start the server with --root for its directory")
 				}
 			}
 			return in, name, nil
@@ -180,7 +180,7 @@ func (r *Roots) find(path string) (root, string, error) {
 			break
 		}
 	}
-	return root{}, "", r.outside(path)
+	return root{}, "", r.outside()
 }
 
 // below gives the name of a path relative to a directory that it lies in.
@@ -189,28 +189,28 @@ func below(path, dir string) (string, bool) {
 	return name, err == nil && filepath.IsLocal(name)
 }
 
-func (r *Roots) outside(path string) error {
-	return farm.Invalidf("%q lies outside the directories of this machine that may be used: %s. Name a file there, or ask the user to start the server with --root for its directory.", path, strings.Join(r.Names(), ", "))
+func (r *Roots) outside() error {
+	return farm.Invalidf("it lies outside the directories of this machine that may be used (%s): name a file there, or ask the user to start the server with --root for its directory", strings.Join(r.Names(), ", "))
 }
 
-// explain says of an error of the file system what a model can do about it.
-func (r *Roots) explain(do, path string, err error) error {
+// explain says of an error of the file system what a model can do about it. Errors of this file are fragments: the tool
+// says before them which file it could not use.
+func (r *Roots) explain(err error) error {
 	if _, ours := errors.AsType[*farm.Error](err); ours {
 		return err
 	}
-	cause := err
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		cause = e.Err
+		err = e.Err
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return farm.Wrap(err, farm.CodeInvalid, "There is no file %q on this machine. Relative paths start at %s.", path, r.roots[0].name)
+		return farm.Invalidf("there is no such file; relative paths start at %s", r.roots[0].name)
 	case errors.Is(err, fs.ErrExist):
-		return farm.Wrap(err, farm.CodeInvalid, "%q is there already on this machine, and no file is overwritten: give another name", path)
-	case cause.Error() == "path escapes from parent": // os has no name for this error
-		return r.outside(path)
+		return farm.Invalidf("it is there already, and no file is overwritten: give another name")
+	case err.Error() == "path escapes from parent": // os has no name for this error
+		return r.outside()
 	default:
-		return farm.Wrap(err, farm.CodeInvalid, "could not %s %q on this machine: %s", do, path, cause)
+		return farm.Invalidf("%v", err)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestNothingOutsideIsTouched(t *testing.T) {
 		if err == nil || got != "" {
 			t.Errorf("%s was read: %q", path, got)
 		}
-		if err != nil && (farm.CodeOf(err) != farm.CodeInvalid || strings.Contains(farm.MessageOf(err), "secret\"")) {
+		if err != nil && (farm.CodeOf(err) != farm.CodeInvalid || strings.Contains(err.Error(), "openat")) {
 			t.Errorf("%s: %v", path, err)
 		}
 		if err := create(r, path, "overwritten"); err == nil {
@@ -118,7 +118,7 @@ func TestRefusalSaysWhatMayBeUsed(t *testing.T) {
 	t.Parallel()
 	r, dir, _ := roots(t)
 	_, _, err := r.Open("/etc/passwd")
-	want := `"/etc/passwd" lies outside the directories of this machine that may be used: ` + dir
+	want := "it lies outside the directories of this machine that may be used (" + dir + ")"
 	if err == nil || !strings.HasPrefix(farm.MessageOf(err), want) || !strings.Contains(farm.MessageOf(err), "--root") {
 		t.Errorf("%v", err)
 	}

@@ -1,0 +1,205 @@
+//go:build integration
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	mcpclient "github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/mcp/farmtest"
+)
+
+// stdio is an MCP client of a `sandfarm mcp` that it started.
+type stdio struct {
+	*mcpclient.Client
+	t *testing.T
+}
+
+// bridge starts `sandfarm mcp` for the farm at url, with these roots.
+func bridge(t *testing.T, url string, roots ...string) *stdio {
+	t.Helper()
+	args := []string{"mcp"}
+	for _, root := range roots {
+		args = append(args, "--root", root)
+	}
+	c, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + url, "SANDFARM_API_KEY="}, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	initialize(t, c)
+	return &stdio{c, t}
+}
+
+func initialize(t *testing.T, c *mcpclient.Client) {
+	t.Helper()
+	request := mcp.InitializeRequest{}
+	request.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
+	request.Params.ClientInfo = mcp.Implementation{Name: "e2e", Version: "1"}
+	if _, err := c.Initialize(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// caller calls tools through a client.
+func caller(c *mcpclient.Client) farmtest.Caller {
+	return func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		request := mcp.CallToolRequest{}
+		request.Params.Name, request.Params.Arguments = tool, args
+		return c.CallTool(ctx, request)
+	}
+}
+
+// tool calls a tool and gives its text and its structured content.
+func (s *stdio) tool(name string, args map[string]any) (text string, fields map[string]any, failed bool) {
+	s.t.Helper()
+	result, err := caller(s.Client)(s.t.Context(), name, args)
+	if err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	for _, c := range result.Content {
+		if one, ok := c.(mcp.TextContent); ok {
+			text += one.Text
+		}
+	}
+	encoded, err := json.Marshal(result.StructuredContent)
+	if err == nil {
+		err = json.Unmarshal(encoded, &fields)
+	}
+	if err != nil {
+		s.t.Fatalf("%s: %v", name, err)
+	}
+	return text, fields, result.IsError
+}
+
+func TestStdioBridge(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	dir, outside := t.TempDir(), t.TempDir()
+	for name, content := range map[string]string{
+		filepath.Join(dir, "sales.csv"): "month,eur\n1,20\n2,22\n", filepath.Join(outside, "secret.txt"): "secret",
+	} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := bridge(t, f.url, dir)
+	text, fields, failed := s.tool("create_sandbox", map[string]any{"ttl_seconds": 600})
+	box, _ := fields["sandbox_id"].(string)
+	if failed || box == "" || fields["state"] != "ready" {
+		t.Fatalf("create: %s %v", text, fields)
+	}
+
+	text, fields, failed = s.tool("upload_file_to_sandbox", map[string]any{"sandbox_id": box, "local_file_path": "sales.csv", "dest_path": "in/"})
+	if failed || fields["path"] != "in/sales.csv" || fields["size"] != 20.0 {
+		t.Fatalf("upload: %s %v", text, fields)
+	}
+	code := "import csv\nn = sum(int(r['eur']) for r in csv.DictReader(open('in/sales.csv')))\nopen('report.txt', 'w').write(f'sum {n}\\n')\nprint(n)"
+	text, fields, failed = s.tool("execute_python_code", map[string]any{"sandbox_id": box, "code": code})
+	if failed || fields["stdout"] != "42\n" || !strings.Contains(text, "report.txt") {
+		t.Fatalf("execute: %s %v", text, fields)
+	}
+	to := filepath.Join(dir, "results", "report.txt")
+	text, _, failed = s.tool("download_file", map[string]any{"sandbox_id": box, "file_path": "report.txt", "local_dest_path": to})
+	content, err := os.ReadFile(to)
+	if failed || err != nil || string(content) != "sum 42\n" {
+		t.Errorf("download: %s, %v, the file holds %q", text, err, content)
+	}
+
+	for _, path := range []string{filepath.Join(outside, "secret.txt"), "../" + filepath.Base(outside) + "/secret.txt", "/etc/passwd"} {
+		text, fields, failed := s.tool("upload_file_to_sandbox", map[string]any{"sandbox_id": box, "local_file_path": path, "dest_path": "stolen.txt"})
+		if !failed || fields != nil || !strings.Contains(text, "outside") || !strings.Contains(text, dir) {
+			t.Errorf("upload of %s: %s", path, text)
+		}
+	}
+	for _, path := range []string{filepath.Join(outside, "new.txt"), filepath.Join(dir, "sales.csv"), ".bashrc"} {
+		if text, _, failed := s.tool("download_file", map[string]any{"sandbox_id": box, "file_path": "report.txt", "local_dest_path": path}); !failed {
+			t.Errorf("download to %s: %s", path, text)
+		}
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 1 {
+		t.Errorf("outside there is %v, %v", entries, err)
+	}
+	if text, _, _ := s.tool("list_files", map[string]any{"sandbox_id": box}); strings.Contains(text, "stolen") {
+		t.Errorf("a file from outside is in the sandbox: %s", text)
+	}
+	if text, fields, failed := s.tool("close_sandbox", map[string]any{"sandbox_id": box}); failed || fields["sandbox_id"] != box {
+		t.Errorf("close: %s %v", text, fields)
+	}
+
+	t.Run("DoesTheSameAsHTTP", func(t *testing.T) {
+		web, err := mcpclient.NewStreamableHttpClient(f.url + "/mcp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = web.Close() })
+		if err := web.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		initialize(t, web)
+		if diff := cmp.Diff(farmtest.Play(t, caller(web)), farmtest.Play(t, caller(s.Client))); diff != "" {
+			t.Errorf("the door over HTTP (-) and the one over stdio (+) differ:\n%s", diff)
+		}
+	})
+}
+
+func TestStdioBridgeOfAFarmThatIsDown(t *testing.T) {
+	t.Parallel()
+	url := "http://" + freeAddress(t)
+	s := bridge(t, url, t.TempDir())
+	tools, err := s.ListTools(t.Context(), mcp.ListToolsRequest{})
+	if err != nil || len(tools.Tools) < 11 {
+		t.Fatalf("%v, %d tools", err, len(tools.Tools))
+	}
+	for range 2 { // it goes on
+		text, fields, failed := s.tool("create_sandbox", map[string]any{})
+		if !failed || fields != nil || !strings.Contains(text, url) || !strings.Contains(text, "sandfarm up") {
+			t.Errorf("%s %v", text, fields)
+		}
+	}
+}
+
+// TestStdioBridgeWritesTheProtocolAlone holds stdout to one message a line, and the process to ending with its input.
+func TestStdioBridgeWritesTheProtocolAlone(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, program, "mcp")
+	c.Env = append(os.Environ(), "SANDFARM_URL=http://"+freeAddress(t))
+	c.Dir = t.TempDir()
+	c.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"pipe","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_sandboxes","arguments":{}}}`) // no end of line
+	var out, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &out, &stderr
+	if err := c.Run(); err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	answered := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		var message struct {
+			Version string          `json:"jsonrpc"`
+			ID      json.RawMessage `json:"id"`
+		}
+		if err := json.Unmarshal([]byte(line), &message); err != nil || message.Version != "2.0" {
+			t.Errorf("%v: stdout holds %q", err, line)
+		}
+		answered[string(message.ID)] = true
+	}
+	if !answered["1"] || !answered["2"] || stderr.Len() == 0 {
+		t.Errorf("stdout: %s\nstderr: %s", out.String(), stderr.String())
+	}
+}
