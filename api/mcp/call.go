@@ -62,13 +62,7 @@ func (s *Server) add(t *tool) error {
 
 // handle makes the handler of a tool. It never gives an error of Go's: what a model can put right is a result.
 func (s *Server) handle(t *tool) server.ToolHandlerFunc {
-	return func(ctx context.Context, r mcp.CallToolRequest) (result *mcp.CallToolResult, _ error) {
-		defer func() {
-			if v := recover(); v != nil {
-				s.Logger.ErrorContext(ctx, "tool panicked", slog.String("tool", t.name), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-				result = s.failed(ctx, t, fmt.Errorf("tool panicked: %v", v))
-			}
-		}()
+	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		args, err := check(t.params, r.Params.Arguments)
 		if err != nil {
 			return s.failed(ctx, t, err), nil
@@ -77,13 +71,24 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 		if r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil {
 			c.progress = newProgress(ctx, r.Params.Meta.ProgressToken)
 		}
-		out, err := t.run(c)
-		if err != nil {
-			return s.failed(ctx, t, err), nil
-		}
-		content := append([]mcp.Content{mcp.NewTextContent(out.text)}, out.blocks...)
-		return &mcp.CallToolResult{Content: content, StructuredContent: out.structured}, nil
+		return c.result(), nil
 	}
+}
+
+// result runs the tool and gives what the caller gets to see.
+func (c *call) result() (result *mcp.CallToolResult) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.Logger.ErrorContext(c.ctx, "tool panicked", slog.String("tool", c.tool.name), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			result = c.failed(c.ctx, c.tool, fmt.Errorf("tool panicked: %v", v))
+		}
+	}()
+	out, err := c.tool.run(c)
+	if err != nil {
+		return c.failed(c.ctx, c.tool, err)
+	}
+	content := append([]mcp.Content{mcp.NewTextContent(out.text)}, out.blocks...)
+	return &mcp.CallToolResult{Content: content, StructuredContent: out.structured}
 }
 
 // waitParam is the parameter of calls that may wait.

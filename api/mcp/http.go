@@ -43,6 +43,7 @@ func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	m.Use(delivered)
+	nameMissing(m)
 	t := &transport{HTTP: o.withDefaults()}
 	t.next = t.counted(server.NewStreamableHTTPServer(m,
 		server.WithStateLess(true), server.WithDisableStreaming(true),

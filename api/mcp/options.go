@@ -22,6 +22,9 @@ type Options struct {
 	// tools that name such a file say what to do instead.
 	Local LocalFiles
 	HTTP  HTTP
+	// TaskTTL is how long a job can be looked at, counted from its creation. Callers over HTTP who declare the Tasks
+	// extension then get a task for work that may take long. Zero: there are no tasks.
+	TaskTTL time.Duration
 	// Server are further options of mcp-go's server, such as an extension that it is to advertise.
 	Server []server.ServerOption
 }

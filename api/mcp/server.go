@@ -7,6 +7,7 @@ import (
 	"log"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -39,6 +40,10 @@ func New(o Options) (*Server, error) {
 		server.WithResourceRecovery(),
 		server.WithLogger(s.Logger),
 	}, s.Server...)
+	if s.TaskTTL > 0 {
+		options = append(options, AdvertiseTasks())
+		s.HTTP.Extensions = append(slices.Clone(s.HTTP.Extensions), s.offerTasks())
+	}
 	s.mcp = server.NewMCPServer("sandfarm", s.Version, options...)
 	if err := s.addTools(); err != nil {
 		return nil, err
