@@ -9,6 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // BuildImage makes sure that the engine has a sandbox image, and the base that it is built on. One that is there is kept.
@@ -26,7 +27,11 @@ func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string,
 			return "", fmt.Errorf("make base image: %w", err)
 		}
 	}
-	return images.Build(ctx, name, e, images.Options{IndexURL: s.Images.IndexURL, Logger: log}, progress)
+	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
+	if dir := cacheDir("packages"); dir != "" { // of this host, as the engine's images are
+		options.Cache = index.NewDir(dir)
+	}
+	return images.Build(ctx, name, e, options, progress)
 }
 
 // OpenEngine opens the engine of the settings for commands that need nothing else: the image verbs and doctor.

@@ -23,8 +23,13 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	cfg := p.Settings.Worker
 	cfg.Version = version
 	cfg.Adopt = !p.Persistent
+	packages, err := p.openIndex()
+	if err != nil {
+		return nil, err
+	}
 	return worker.New(cfg, worker.Deps{
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
+		UV: installer(packages), Index: packages,
 		Listen: func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (worker.Server, error) {
 			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, queue.ServerConfig{
 				Queues: queues, Concurrency: slots, Handler: handle, Logger: p.Log, ShutdownTimeout: cfg.StopGrace + queueGrace,

@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/internal/config"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
 )
@@ -28,6 +29,7 @@ type Settings struct {
 	S3        S3Settings       `toml:"s3"`
 	Engine    EngineSettings   `toml:"engine"`
 	Images    ImageSettings    `toml:"images"`
+	Index     index.Config     `toml:"index"`
 	// CallbackSecret is the farm's, of which every tenant's signing key is made.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up keeps one of its own in the data directory; a worker alone then delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
@@ -64,8 +66,7 @@ type EngineSettings struct {
 
 // ImageSettings say where sandbox images come from.
 type ImageSettings struct {
-	Base     string `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. Where no registry answers, or with none, a Debian is made with debootstrap."`
-	IndexURL string `toml:"index_url" env:"SANDFARM_PYPI_INDEX_URL" doc:"Python package index of image builds. Empty: PyPI."`
+	Base string `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. Where no registry answers, or with none, a Debian is made with debootstrap."`
 }
 
 // defaultSettings are the settings of which the defaults are not in tags.
@@ -102,7 +103,7 @@ func (s *Settings) validate() error {
 			errs = append(errs, errBadRedisURL)
 		}
 	}
-	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate())
+	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate())
 	return errors.Join(errs...)
 }
 

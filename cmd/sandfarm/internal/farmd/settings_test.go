@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -67,7 +68,7 @@ func TestExampleLoads(t *testing.T) {
 	if diff := cmp.Diff(want.Limits, got.Limits); diff != "" {
 		t.Errorf("limits (-default +example):\n%s", diff)
 	}
-	if diff := cmp.Diff(want.Worker, got.Worker); diff != "" {
+	if diff := cmp.Diff(want.Worker, got.Worker, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("worker (-default +example):\n%s", diff)
 	}
 }
