@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -26,7 +27,7 @@ func (s *Server) newMCP() (http.Handler, error) {
 			tenant, _ := ctx.Value(tenantContext{}).(string)
 			return inprocess.New(s.service, tenant)
 		},
-		Version: s.version, Logger: s.log,
+		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
 		HTTP: mcp.HTTP{
 			MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
 			AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout, Closing: s.service.Draining(),
