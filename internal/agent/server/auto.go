@@ -1,6 +1,146 @@
 package server
 
-type requirementsSeen struct{}
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 
-func (in *install) findWanted() []*requirement                                              { return nil }
-func (in *install) noteLoaded(wanted []*requirement, before, after map[string]distribution) {}
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// requirementsFile is what of the workspace is honoured.
+	requirementsFile = "requirements.txt"
+	// maxRequirementsBytes bounds it.
+	maxRequirementsBytes = 256 << 10
+	// maxLeftOut bounds the lines of it that are named in notes.
+	maxLeftOut = 5
+	// maxImportBytes bounds the name of an import.
+	maxImportBytes = 200
+)
+
+// requirementsSeen is what of the workspace's requirements has been installed already.
+type requirementsSeen [sha256.Size]byte
+
+var (
+	importPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	commentPattern = regexp.MustCompile(`(^|\s)#.*$`)
+	lineHash       = regexp.MustCompile(`\s--hash=\S+`)
+)
+
+// findWanted lists what code imports that is not there, and what the workspace's requirements ask for that was not asked for before.
+func (in *install) findWanted() []*requirement {
+	spec := in.spec.Install
+	if spec.Manager != farm.ManagerPip {
+		return nil
+	}
+	wanted := in.listed()
+	if strings.Contains(spec.Code, "import") {
+		contextName := in.spec.Context
+		if contextName == "" {
+			contextName = defaultContext
+		}
+		for _, name := range in.s.missingImports(contextName, spec.Code) {
+			if len(name) > maxImportBytes || !importPattern.MatchString(name) {
+				continue
+			}
+			r := parseRequirement(farm.ManagerPip, distributionOf(name))
+			if slices.ContainsFunc(wanted, func(other *requirement) bool { return other.name == r.name }) {
+				continue
+			}
+			r.asked, r.why = name, "imported as "+name
+			wanted = append(wanted, r)
+		}
+	}
+	for _, r := range wanted {
+		if slices.Contains(spec.Deny, r.name) || len(spec.Only) > 0 && !slices.Contains(spec.Only, r.name) {
+			r.problem = fmt.Sprintf("The operator does not allow %s to be installed automatically.", r.name)
+		}
+	}
+	return wanted
+}
+
+// listed reads the requirements of the workspace, unless they are those of the last time.
+func (in *install) listed() []*requirement {
+	f, entry, err := in.s.open(requirementsFile)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	if entry.Size > maxRequirementsBytes {
+		in.notes = append(in.notes, fmt.Sprintf("%s was not read: it has more than %d KiB.", requirementsFile, maxRequirementsBytes>>10))
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxRequirementsBytes))
+	sum := requirementsSeen(sha256.Sum256(raw))
+	if err != nil || sum == in.s.listed {
+		return nil
+	}
+	in.seen = sum
+	var wanted []*requirement
+	leftOut := 0
+	for line := range strings.Lines(strings.ReplaceAll(strings.ReplaceAll(string(raw), "\r\n", "\n"), "\\\n", " ")) {
+		line = strings.TrimSpace(lineHash.ReplaceAllString(commentPattern.ReplaceAllString(strings.TrimSpace(line), ""), ""))
+		if line == "" {
+			continue
+		}
+		r := parseRequirement(farm.ManagerPip, line)
+		if r.problem != "" || len(wanted) >= maxRequirements {
+			if leftOut++; leftOut <= maxLeftOut {
+				in.notes = append(in.notes, fmt.Sprintf("%s: %q was left out; only names with versions are installed.", requirementsFile, cut(line, 100)))
+			}
+			continue
+		}
+		r.why = "in " + requirementsFile
+		wanted = append(wanted, r)
+	}
+	if leftOut > maxLeftOut {
+		in.notes = append(in.notes, fmt.Sprintf("%s: %d more lines were left out.", requirementsFile, leftOut-maxLeftOut))
+	}
+	return wanted
+}
+
+// noteLoaded says of which replaced packages a kernel still has the old version loaded.
+func (in *install) noteLoaded(wanted []*requirement, before, after map[string]distribution) {
+	changed, modules := map[string][]string{}, []string{}
+	for name, d := range after {
+		if old, ok := before[name]; ok && old.version != d.version {
+			changed[name] = topModules(d.info)
+			modules = append(modules, changed[name]...)
+		}
+	}
+	if len(modules) == 0 {
+		return
+	}
+	for _, at := range in.s.slotsOf(allContexts) {
+		answer, err := in.s.probe(at, probeQuestion{Modules: modules})
+		if err != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			i := slices.IndexFunc(changed[name], func(module string) bool { _, ok := answer.Loaded[module]; return ok })
+			if i < 0 {
+				continue
+			}
+			has := answer.Loaded[changed[name][i]]
+			if !plainName(has) || has == "" || len(has) > maxVersionBytes {
+				has = before[name].version
+			}
+			if has == after[name].version {
+				continue
+			}
+			note := fmt.Sprintf("%s %s is installed, but the kernel %q still has %s loaded: restart the kernel to use it (POST /v1/sandboxes/{id}/restart).",
+				name, after[name].version, at.context, has)
+			in.notes = append(in.notes, note)
+			for _, r := range wanted {
+				if r.name == name && r.fine == "" {
+					r.fine = note
+				}
+			}
+		}
+	}
+}

@@ -43,6 +43,8 @@ type install struct {
 	timeout time.Duration
 	tail    stderrTail // of the step that runs
 	notes   []string
+	seen    requirementsSeen // of the workspace's requirements, when they are new
+	before  map[string]distribution
 }
 
 // runInstall installs, one execution after the other.
@@ -76,8 +78,14 @@ func (in *install) run() agent.Outcome {
 	} else {
 		versions = in.installPython(wanted)
 	}
+	if in.seen != (requirementsSeen{}) && !in.isStopped() {
+		in.s.listed = in.seen
+	}
 	out := agent.Outcome{Notes: in.notes}
 	for _, r := range wanted {
+		if r.why != "" && r.problem == "" && in.before[r.name].version == versions[r.name] && versions[r.name] != "" {
+			continue // nobody asked for it, and it was there
+		}
 		if r.problem == "" && versions[r.name] == "" {
 			r.problem = r.name + " is not there after the installation."
 			if in.isStopped() {

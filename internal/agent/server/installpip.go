@@ -44,6 +44,7 @@ func (in *install) installPython(wanted []*requirement) map[string]string {
 		return nil
 	}
 	before := in.s.distributions()
+	in.before = before
 	missing := unmet(good, before)
 	if len(missing) > 0 {
 		if in.s.index == nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +42,8 @@ type kernel struct {
 
 	mu      sync.Mutex
 	current *kernelRun
-	meant   bool // it was ended on purpose
+	asked   map[string]chan<- json.RawMessage // probes that wait for their answers
+	meant   bool                              // it was ended on purpose
 }
 
 // mark is in the environment of everything that the kernel starts.

@@ -57,7 +57,7 @@ func (s *Server) execute(k *kernel, e *execution) agent.Outcome {
 		"code": e.spec.Code, "silent": false, "store_history": true, "user_expressions": map[string]any{},
 		"allow_stdin": false, "stop_on_error": false,
 	}
-	m, err := k.codec.request("execute_request", content, map[string]any{"sandfarm": map[string]any{"id": e.id, "env": e.spec.Env}})
+	m, err := k.codec.request("execute_request", content, map[string]any{"sandfarm": map[string]any{"id": e.id, "env": e.spec.Env, "installed": s.installed.Load()}})
 	if err != nil {
 		return failed("AgentError", err.Error())
 	}
@@ -166,6 +166,9 @@ func (k *kernel) followShell(r *reaper) {
 		if err != nil {
 			k.end(r)
 			return
+		}
+		if m.Header.Type == "sandfarm_probe_reply" {
+			k.answered(m)
 		}
 		if m.Header.Type != "execute_reply" {
 			continue

@@ -108,7 +108,7 @@ func (s *Server) hasKernel(python string) bool {
 		return false
 	}
 	<-p.done
-	return p.code() == 0 && putFile(s.launcherPath(), launcher) == nil
+	return p.code() == 0 && putFile(s.launcherPath(), launcher) == nil && putFile(s.probePath(), probeSource) == nil
 }
 
 // putFile makes a file in a directory that user code may write to: a new one, so never through a link and never into a pipe.

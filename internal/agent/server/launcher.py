@@ -7,6 +7,7 @@ code and of child processes is caught, a slow reader slows the code down, and no
 import array
 import builtins
 import contextvars
+import importlib
 import io
 import json
 import os
@@ -18,6 +19,8 @@ import sys
 import threading
 import time
 import types
+
+import sandfarm_probe as probe  # beside this file, which code cannot import from
 
 sys.path[0] = ""
 CONTROL = int(os.environ.pop("SANDFARM_CONTROL_FD"))
@@ -363,7 +366,13 @@ class Shell(ZMQInteractiveShell):
 
 class Kernel(IPythonKernel):
     shell_class = Type(Shell)
+    msg_types = [*IPythonKernel.msg_types, "sandfarm_probe"]
     _execute_sleep = 0
+    _installed = 0
+
+    async def sandfarm_probe(self, stream, ident, parent):
+        """Answers the agent's questions about code and modules, between executions."""
+        self.session.send(stream, "sandfarm_probe_reply", probe.answer(parent["content"]), parent, ident)
 
     async def do_execute(
         self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, *, cell_meta=None, cell_id=None
@@ -371,6 +380,9 @@ class Kernel(IPythonKernel):
         global running
         meta = (cell_meta or self.get_parent().get("metadata") or {}).get("sandfarm") or {}
         env = meta.get("env") or {}
+        if meta.get("installed", 0) != self._installed:  # what was not there may be now
+            self._installed = meta["installed"]
+            importlib.invalidate_caches()
         try:
             here = begin(meta.get("id", ""))
         except OSError as e:
