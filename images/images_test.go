@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,24 @@ func TestList(t *testing.T) {
 	}
 	if _, err := images.Find("no-such"); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "python") {
 		t.Errorf("find of none: %v", err)
+	}
+}
+
+// Node and npm are pinned by version and hash, and come from where packages come from.
+func TestNodeIsPinned(t *testing.T) {
+	t.Parallel()
+	d, err := images.Find("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := fs.ReadFile(d.Files, "Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`(?m)^ARG NODE_VERSION=22\.\d+\.\d+$`, `(?m)^ARG NPM_VERSION=11\.\d+\.\d+$`, `(?m)^ARG NODE_X64=[0-9a-f]{128}$`, `(?m)^ARG NODE_ARM64=[0-9a-f]{128}$`, `(?m)^ARG NPM_SHA512=[0-9a-f]{128}$`, `(?m)^ARG NPM_REGISTRY=`} {
+		if !regexp.MustCompile(want).Match(text) {
+			t.Errorf("no %s in the Dockerfile", want)
+		}
 	}
 }
 

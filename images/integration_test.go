@@ -86,7 +86,7 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	}
 	// The script comes by stdin: its end is told by a line, since closing would end stdout as well.
 	load := "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'smoke.py', 'exec'))"
-	s, err := e.Dial(t.Context(), id, []string{"python", "-c", load, strconv.Itoa(len(script))}, "")
+	s, err := e.Dial(t.Context(), id, []string{"python3", "-c", load, strconv.Itoa(len(script))}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

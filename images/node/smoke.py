@@ -1,0 +1,53 @@
+"""Proves the image inside a sandbox: no network, read-only root, any uid. Ends with 0 when all is well."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+
+def run(*argv, **more):
+    begun = time.perf_counter()
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, **more)
+    print(f"{' '.join(argv)[:60]}: {time.perf_counter() - begun:.2f} s: {done.stdout.strip()[:200]}")
+    assert done.returncode == 0, (argv, done.returncode, done.stdout)
+    return done.stdout.strip()
+
+
+assert os.getuid() != 0, "runs as root"
+print("python", sys.version.split()[0], sys.executable)
+assert run("node", "--version").startswith("v22.")
+assert run("npm", "--version").startswith("11.")
+assert run("npx", "--version").startswith("11.")
+assert os.path.realpath("/app/results") == "/workspace"
+
+os.chdir("/workspace")
+with open("probe.js", "w") as probe:
+    probe.write("const crypto = require('crypto'); console.log(crypto.createHash('sha256').update('x').digest('hex').length)")
+assert run("node", "probe.js") == "64"
+assert json.loads(run("node", "-p", "JSON.stringify({icu: '中文'.normalize('NFD').length})")) == {"icu": 2}
+
+# A package that lies where a sandbox installs is found from the workspace, in both ways, and npm puts it there.
+source = pathlib.Path("/tmp/hello")
+source.mkdir()
+(source / "package.json").write_text('{"name": "hello", "version": "1.2.3", "main": "index.js"}')
+(source / "index.js").write_text("module.exports = 'hello from a package'")
+tarball = run("npm", "pack", "--silent", "--pack-destination", "/tmp", str(source))
+run("npm", "install", "--prefix", "/home/sandbox/.node", "--offline", "--no-package-lock", "/tmp/" + tarball.split()[-1])
+with open("common.js", "w") as script:
+    script.write("console.log(require('hello'))")
+with open("module.mjs", "w") as script:
+    script.write("import hello from 'hello'; console.log(hello)")
+for script in ("common.js", "module.mjs"):
+    assert run("node", script) == "hello from a package", script
+
+try:
+    open("/opt/node/x", "w")
+except OSError:
+    pass
+else:
+    raise AssertionError("the root is writable")
+
+print("smoke: ok")
