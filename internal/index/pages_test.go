@@ -1,0 +1,238 @@
+package index_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clock is a time that a test sets.
+type clock struct{ nanoseconds atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.nanoseconds.Store(time.Now().UnixNano())
+	return c
+}
+
+func (c *clock) now() time.Time          { return time.Unix(0, c.nanoseconds.Load()) }
+func (c *clock) advance(d time.Duration) { c.nanoseconds.Add(int64(d)) }
+
+// A page is believed for PageAge, then asked for with what upstream said of its version.
+func TestPagesAreRevalidated(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	var mu sync.Mutex
+	var statuses []string
+	u.mux.HandleFunc("/simple/six/", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		w.Header().Set("ETag", `"v1"`)
+		w.Header().Set("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+		w.Header().Set("Content-Type", "text/html")
+		if r.Header.Get("If-None-Match") == `"v1"` && r.Header.Get("If-Modified-Since") != "" {
+			statuses = append(statuses, "not modified")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		statuses = append(statuses, "page")
+		_, _ = io.WriteString(w, `<a href="/six-1.0.zip">six</a>`)
+	})
+	c := newClock()
+	cfg := u.config()
+	cfg.Cache, cfg.Now, cfg.PageAge = newMemory(), c.now, time.Minute
+	x, root := serve(t, cfg)
+	first := get(t, root+"/pypi/simple/six/")
+	c.advance(time.Minute - 1)
+	get(t, root+"/pypi/simple/six/")
+	c.advance(1)
+	for range 2 {
+		if again := get(t, root+"/pypi/simple/six/"); again != first {
+			t.Errorf("the page changed: %q", again)
+		}
+	}
+	if err := x.Close(); err != nil { // the page is in the cache now
+		t.Fatal(err)
+	}
+	// Another worker with an empty memory has the page, and its validators, from the cache.
+	_, second := serve(t, cfg)
+	if again := get(t, second+"/pypi/simple/six/"); again != first {
+		t.Errorf("the page changed: %q", again)
+	}
+	c.advance(time.Minute)
+	get(t, second+"/pypi/simple/six/")
+	if diff := cmp.Diff([]string{"page", "not modified", "not modified"}, statuses); diff != "" {
+		t.Errorf("upstream (-want +got):\n%s", diff)
+	}
+}
+
+// Callers may ask whether the page that they have is still the one.
+func TestPagesHaveValidators(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.wheel("six", "six-1.0.zip", []byte("x"))
+	u.mux.HandleFunc("/registry/left", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"name":"left","versions":{}}`)
+	})
+	_, root := serve(t, u.config())
+	tags := map[string]bool{}
+	for _, c := range [][2]string{{"/pypi/simple/six/", "text/html"}, {"/pypi/simple/six/", pypiJSON}, {"/npm/left", "application/json"}} {
+		a := ask(t, "GET", root+c[0], "Accept", c[1])
+		tags[a.header.Get("ETag")] = true
+		b := ask(t, "GET", root+c[0], "Accept", c[1], "If-None-Match", a.header.Get("ETag"))
+		if a.status != http.StatusOK || b.status != http.StatusNotModified || b.body != "" || a.header.Get("Vary") != "Accept" {
+			t.Errorf("%v: status %d, then %d", c, a.status, b.status)
+		}
+		if head := ask(t, "HEAD", root+c[0], "Accept", c[1]); head.header.Get("Content-Length") != a.header.Get("Content-Length") || head.body != "" {
+			t.Errorf("%v: HEAD gives %v", c, head.header)
+		}
+	}
+	if len(tags) != 3 {
+		t.Errorf("validators %v", tags)
+	}
+}
+
+// With upstream down the old page is served, and upstream is not asked for a moment.
+func TestUpstreamDown(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	var down atomic.Bool
+	u.mux.HandleFunc("/simple/six/", func(w http.ResponseWriter, _ *http.Request) {
+		if down.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/six-1.0.zip">six</a>`)
+	})
+	c, log := newClock(), &logged{}
+	cfg := u.config()
+	cfg.Now, cfg.PageAge, cfg.Logger = c.now, time.Minute, log.logger()
+	_, root := serve(t, cfg)
+	down.Store(true)
+	if a := ask(t, "GET", root+"/pypi/simple/six/"); a.status != http.StatusBadGateway || a.body != "The package index answers 503 (Service Unavailable).\n" {
+		t.Errorf("status %d, %q", a.status, a.body)
+	}
+	down.Store(false)
+	page := get(t, root+"/pypi/simple/six/")
+	down.Store(true)
+	c.advance(time.Hour)
+	asked := u.all()
+	for range 3 {
+		if got := get(t, root+"/pypi/simple/six/"); got != page {
+			t.Errorf("page %q", got)
+		}
+	}
+	if u.all() != asked+1 || log.has("an old page is served") != 1 {
+		t.Errorf("upstream was asked %d times, %d warnings", u.all()-asked, log.has("an old page is served"))
+	}
+	down.Store(false)
+	c.advance(time.Minute)
+	get(t, root+"/pypi/simple/six/")
+	if u.all() != asked+2 {
+		t.Errorf("upstream was asked %d times", u.all()-asked)
+	}
+	u.Server.Close()
+	if a := ask(t, "GET", root+"/pypi/simple/other/"); a.status != http.StatusBadGateway || a.body != "The package index does not answer.\n" {
+		t.Errorf("status %d, %q", a.status, a.body)
+	}
+}
+
+// An upstream that stands still costs Timeout, and nothing where an old page is at hand and was asked for just now.
+func TestUpstreamSlow(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	var slow atomic.Bool
+	u.mux.HandleFunc("/simple/six/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/six-1.0.zip">six</a>`)
+		if slow.Load() {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	u.mux.HandleFunc("/simple/silent/", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	c := newClock()
+	cfg := u.config()
+	cfg.Now, cfg.PageAge, cfg.Timeout = c.now, time.Minute, 200*time.Millisecond
+	_, root := serve(t, cfg)
+	page := get(t, root+"/pypi/simple/six/")
+	slow.Store(true)
+	c.advance(time.Hour)
+	for range 2 {
+		if got := get(t, root+"/pypi/simple/six/"); got != page {
+			t.Errorf("page %q", got)
+		}
+	}
+	if u.times("/simple/six/") != 2 {
+		t.Errorf("upstream was asked %d times", u.times("/simple/six/"))
+	}
+	a := ask(t, "GET", root+"/pypi/simple/silent/")
+	if a.status != http.StatusBadGateway || a.body != "The package index did not answer within 200ms.\n" {
+		t.Errorf("status %d, %q", a.status, a.body)
+	}
+}
+
+// A project that upstream does not have is not asked for again for a minute.
+func TestAbsentProject(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	c := newClock()
+	cfg := u.config()
+	cache := newMemory()
+	cfg.Now, cfg.Cache = c.now, cache
+	_, root := serve(t, cfg)
+	for range 3 {
+		a := ask(t, "GET", root+"/pypi/simple/no-such/")
+		if a.status != http.StatusNotFound || a.body != "The package index has no project no-such.\n" {
+			t.Errorf("status %d, %q", a.status, a.body)
+		}
+	}
+	if u.all() != 1 {
+		t.Errorf("upstream was asked %d times in the first minute", u.all())
+	}
+	c.advance(time.Minute)
+	u.wheel("no-such", "x-1.0.zip", []byte("x"))
+	get(t, root+"/pypi/simple/no-such/")
+	if len(cache.puts) > 1 {
+		t.Errorf("kept %v", cache.puts)
+	}
+}
+
+// A page that is too large is refused before it fills the memory.
+func TestPageTooLarge(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.mux.HandleFunc("/simple/big/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<a href="/six-1.0.zip">six</a>`)
+		spaces := strings.Repeat("<br/>                           ", 1<<15)
+		for range 65 {
+			if _, err := io.WriteString(w, spaces); err != nil {
+				return
+			}
+		}
+	})
+	x, root := serve(t, u.config())
+	a := ask(t, "GET", root+"/pypi/simple/big/")
+	if a.status != http.StatusBadGateway || x.Stats().UpstreamBytes > 64<<20+1 {
+		t.Errorf("status %d after %d bytes", a.status, x.Stats().UpstreamBytes)
+	}
+}

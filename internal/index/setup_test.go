@@ -1,0 +1,282 @@
+package index_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// memory is a Cache in memory.
+type memory struct {
+	mu      sync.Mutex
+	values  map[string]value
+	puts    map[string]int
+	getFunc func(key string) error                     // what Get fails with; nil: it does not
+	putFunc func(key string) error                     // the same of Put
+	cutFunc func(key string, size int64) (int64, bool) // where reading of a value breaks off
+}
+
+type value struct {
+	text     []byte
+	modified time.Time
+}
+
+func newMemory() *memory { return &memory{values: map[string]value{}, puts: map[string]int{}} }
+
+func (m *memory) Get(_ context.Context, key string, offset, length int64) (io.ReadCloser, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.getFunc != nil {
+		if err := m.getFunc(key); err != nil {
+			return nil, 0, err
+		}
+	}
+	v, ok := m.values[key]
+	if !ok {
+		return nil, 0, farm.NotFoundf("there is no %s", key)
+	}
+	size := int64(len(v.text))
+	part := v.text[offset:]
+	if length > 0 {
+		part = part[:min(length, int64(len(part)))]
+	}
+	if m.cutFunc != nil {
+		if at, ok := m.cutFunc(key, size); ok && offset < at && offset+int64(len(part)) > at {
+			return io.NopCloser(io.MultiReader(bytes.NewReader(part[:at-offset]), broken{})), size, nil
+		}
+	}
+	return io.NopCloser(bytes.NewReader(part)), size, nil
+}
+
+// broken is a reader that fails.
+type broken struct{}
+
+var errBroken = errors.New("the disk is gone")
+
+func (broken) Read([]byte) (int, error) { return 0, errBroken }
+
+func (m *memory) Put(_ context.Context, key string, r io.Reader, size int64) error {
+	text, err := io.ReadAll(r)
+	if err != nil || int64(len(text)) != size {
+		return fmt.Errorf("%d of %d bytes: %w", len(text), size, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.putFunc != nil {
+		if err := m.putFunc(key); err != nil {
+			return err
+		}
+	}
+	m.values[key] = value{text, time.Now()}
+	m.puts[key]++
+	return nil
+}
+
+func (m *memory) Delete(_ context.Context, keys ...string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range keys {
+		delete(m.values, key)
+	}
+	return nil
+}
+
+func (m *memory) List(_ context.Context, prefix string, fn func(string, int64, time.Time) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, v := range m.values {
+		if strings.HasPrefix(key, prefix) {
+			if err := fn(key, int64(len(v.text)), v.modified); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keys gives the keys of what is there whose values are files.
+func (m *memory) files() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var keys []string
+	for key := range m.values {
+		if strings.HasPrefix(key, "index/file/") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// upstream is an index, a registry and their files, and what was asked of them.
+type upstream struct {
+	*httptest.Server
+	mux   *http.ServeMux
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+func newUpstream(t *testing.T) *upstream {
+	t.Helper()
+	u := &upstream{mux: http.NewServeMux(), asked: map[string]int{}}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u.mu.Lock()
+		u.asked[r.URL.EscapedPath()]++
+		u.mu.Unlock()
+		u.mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(u.Server.Close)
+	return u
+}
+
+func (u *upstream) times(path string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.asked[path]
+}
+
+func (u *upstream) all() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, times := range u.asked {
+		n += times
+	}
+	return n
+}
+
+// page serves a page of a project.
+func (u *upstream) page(project, kind, text string) {
+	u.mux.HandleFunc("/simple/"+project+"/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, text)
+	})
+}
+
+// wheel serves a file and a page in HTML that lists it.
+func (u *upstream) wheel(project, name string, content []byte) {
+	u.page(project, "text/html", `<a href="/packages/`+name+`#sha256=`+sha(content)+`">`+name+`</a>`)
+	u.mux.HandleFunc("/packages/"+name, func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	})
+}
+
+func sha(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// config points at an upstream.
+func (u *upstream) config() index.Config {
+	return index.Config{PyPIURL: u.URL + "/simple", FilesURL: u.URL, NpmURL: u.URL + "/registry"}
+}
+
+// logged is where a test's index logs to.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) has(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// serve starts an index and gives its address.
+func serve(t *testing.T, cfg index.Config) (*index.Index, string) {
+	t.Helper()
+	transport := &http.Transport{}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{Transport: transport}
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	x, err := index.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(x)
+	t.Cleanup(func() {
+		s.Close()
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+		transport.CloseIdleConnections()
+	})
+	return x, s.URL
+}
+
+// answer is what a caller got.
+type answer struct {
+	status int
+	body   string
+	header http.Header
+	err    error // of reading the body
+}
+
+// ask sends a request; pairs are names and values of headers.
+func ask(t *testing.T, method, address string, pairs ...string) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		req.Header.Set(pairs[i], pairs[i+1])
+	}
+	transport := &http.Transport{DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, string(body), resp.Header, err}
+}
+
+// get asks for something that must be there.
+func get(t *testing.T, address string, pairs ...string) string {
+	t.Helper()
+	a := ask(t, http.MethodGet, address, pairs...)
+	if a.err != nil || a.status != http.StatusOK && a.status != http.StatusPartialContent {
+		t.Fatalf("GET %s: status %d, error %v, %.200q", address, a.status, a.err, a.body)
+	}
+	return a.body
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !so() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for: %s", what)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
