@@ -30,7 +30,7 @@ func (s *Server) newMCP() (http.Handler, error) {
 		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
 		HTTP: mcp.HTTP{
 			MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
-			AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout, Closing: s.service.Draining(),
+			AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout,
 		},
 	})
 	if err != nil {

@@ -124,6 +124,18 @@ func delivered(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
+// acknowledged keeps the acknowledgement of a subscription from being lost: mcp-go sends it just before it answers, since
+// there is nothing of this server to subscribe to.
+func acknowledged() *server.Hooks {
+	hooks := &server.Hooks{}
+	hooks.AddOnSuccess(func(ctx context.Context, _ any, method mcp.MCPMethod, _, _ any) {
+		if d := deliveryOf(ctx); d != nil && d.one && method == methodListen {
+			d.flush(ctx)
+		}
+	})
+	return hooks
+}
+
 // countedLines counts the notifications among the lines that go to a client over stdio.
 type countedLines struct {
 	w        io.Writer

@@ -94,18 +94,18 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx := r.Context()
 	if message.Method == methodListen && t.Closing != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		done := make(chan struct{})
-		defer close(done)
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		watched := make(chan struct{})
 		go func() {
+			defer close(watched)
 			select {
 			case <-t.Closing:
-				cancel()
-			case <-done:
+				end()
+			case <-ctx.Done():
 			}
 		}()
+		defer func() { end(); <-watched }()
 	}
 	r = r.WithContext(context.WithValue(ctx, headKey{}, message))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
@@ -119,9 +119,12 @@ type headKey struct{}
 // counted is the innermost part, around mcp-go's handler alone.
 func (t *transport) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		message, _ := r.Context().Value(headKey{}).(head)
 		d := newDelivery()
 		d.one = true
-		message, _ := r.Context().Value(headKey{}).(head)
+		if message.Method == methodListen {
+			d.sent = 1 // the acknowledgement, see acknowledged
+		}
 		out := &writer{w: w, control: http.NewResponseController(w), delivery: d, id: message.ID, patience: t.WriteTimeout}
 		next.ServeHTTP(out, r.WithContext(withDelivery(r.Context(), d)))
 	})

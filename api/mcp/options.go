@@ -58,7 +58,7 @@ type HTTP struct {
 	AnyHost bool
 	// WriteTimeout ends a connection that takes nothing of an answer for so long; default 30 s.
 	WriteTimeout time.Duration
-	// Closing ends subscriptions, which know no other end, so that a server can stop.
+	// Closing ends subscriptions, which know no other end, so that a server that has any can stop.
 	Closing <-chan struct{}
 	// Extensions wrap mcp-go's handler inside the guards; the first one is the outermost.
 	Extensions []Extension

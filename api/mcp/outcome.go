@@ -105,7 +105,7 @@ func unfinished(j *wire.Job) string {
 }
 
 func headline(j *wire.Job) string {
-	s := fmt.Sprintf("Job %s in sandbox %s: %s.", j.ID, j.SandboxID, strings.ReplaceAll(j.State, "_", " "))
+	s := fmt.Sprintf("Job %s in sandbox %s: %s.", j.ID, j.SandboxID, j.State)
 	if end := endOf(j); end != "" {
 		s += " " + end
 	}

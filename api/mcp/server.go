@@ -36,6 +36,7 @@ func New(o Options) (*Server, error) {
 		server.WithToolCapabilities(false),
 		server.WithResourceCapabilities(false, false),
 		server.WithMethodCacheHints(mcp.MethodToolsList, listFor, mcp.CacheScopePublic),
+		server.WithHooks(acknowledged()),
 		server.WithRecovery(),
 		server.WithResourceRecovery(),
 		server.WithLogger(s.Logger),

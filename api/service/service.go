@@ -144,9 +144,6 @@ func New(deps Deps, o Options) *Service {
 // Drain ends every wait and every event stream at once, so that a server can stop. It may be called again.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
-// Draining is closed by Drain.
-func (s *Service) Draining() <-chan struct{} { return s.draining }
-
 // Limits are the bounds as callers see them.
 func (s *Service) Limits() wire.Limits { return s.wire }
 

@@ -1,0 +1,242 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	protocol "github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// talking makes a farm whose run prints lines, a while apart, and then ends.
+func talking(lines int, pause time.Duration) *fakeFarm {
+	final := func(id, box string) wire.Job {
+		return wire.Job{ID: id, Kind: "execute", SandboxID: box, State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{}}}
+	}
+	return &fakeFarm{
+		ExecuteFunc: func(_ context.Context, box string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
+			if wait > 0 {
+				return final("job_"+r.Code, box), nil
+			}
+			return wire.Job{ID: "job_" + r.Code, Kind: "execute", SandboxID: box, State: "running"}, nil
+		},
+		EventsFunc: func(ctx context.Context, id string) iter.Seq2[wire.Event, error] {
+			return func(yield func(wire.Event, error) bool) {
+				for i := range lines {
+					if i > 0 && pause > 0 {
+						select {
+						case <-time.After(pause):
+						case <-ctx.Done():
+							return
+						}
+					}
+					if !yield(event("stdout", wire.TextData{Text: fmt.Sprintf("%s line %d\n", id, i)}), nil) {
+						return
+					}
+				}
+				yield(event("state", wire.StateData{State: "completed"}), nil)
+			}
+		},
+		JobFunc: func(_ context.Context, id string, _ time.Duration) (wire.Job, error) { return final(id, "sbx_1"), nil },
+	}
+}
+
+// told is what came back on one call: its progress, in order, and the response behind it.
+type told struct {
+	messages []string
+	values   []float64
+	tokens   map[string]bool
+	last     string // method of the last message; empty for a response
+	response int
+}
+
+func (b *bundle) follow(t *testing.T, body string) told {
+	t.Helper()
+	answer, text := b.post(body)
+	out := told{tokens: map[string]bool{}}
+	if answer.StatusCode != 200 {
+		t.Fatalf("%d %s", answer.StatusCode, text)
+	}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	lines.Buffer(nil, 1<<22)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var message struct {
+			Method string
+			Params struct {
+				ProgressToken string
+				Progress      float64
+				Message       string
+			}
+			Result *struct{}
+		}
+		if err := json.Unmarshal([]byte(data), &message); err != nil {
+			t.Fatal(err)
+		}
+		out.last = message.Method
+		if message.Result != nil {
+			out.response++
+			continue
+		}
+		out.messages = append(out.messages, message.Params.Message)
+		out.values = append(out.values, message.Params.Progress)
+		out.tokens[message.Params.ProgressToken] = true
+	}
+	return out
+}
+
+// mcp-go hands notifications to a goroutine, which drops the last one when the handler returns too soon.
+func TestProgressIsNeverLostNorSeenByOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, talking(1, 0))
+	const calls, lanes = 1000, 8
+	var wg sync.WaitGroup
+	for lane := range lanes {
+		wg.Go(func() {
+			for i := lane; i < calls; i += lanes {
+				token := fmt.Sprintf("token-%d", i)
+				got := b.follow(t, toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": fmt.Sprint(i)}, token))
+				if len(got.messages) != 1 || got.messages[0] != fmt.Sprintf("job_%d line 0\n", i) || len(got.tokens) != 1 || !got.tokens[token] || got.last != "" || got.response != 1 {
+					t.Errorf("call %d: %+v", i, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A tool may send more notifications at once than mcp-go has room for.
+func TestNotifyDropsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{})
+	const many = 500
+	b.server.MCP().AddTool(protocol.NewTool("chatter"), func(ctx context.Context, r protocol.CallToolRequest) (*protocol.CallToolResult, error) {
+		for i := range many {
+			if err := mcp.Notify(ctx, "notifications/progress", map[string]any{"progressToken": "t", "progress": i + 1, "message": fmt.Sprint(i)}); err != nil {
+				return nil, err
+			}
+		}
+		return protocol.NewToolResultText("done"), nil
+	})
+	got := b.follow(t, toolCall(1, "chatter", nil, "t"))
+	if len(got.messages) != many || got.last != "" {
+		t.Fatalf("%d of %d came", len(got.messages), many)
+	}
+	for i, value := range got.values {
+		if value != float64(i+1) {
+			t.Fatalf("message %d has the value %g", i, value)
+		}
+	}
+}
+
+func TestLiveOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t, talking(40, 20*time.Millisecond))
+	begun := time.Now()
+	got := b.follow(t, toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, "t"))
+	took := time.Since(begun)
+	var want strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&want, "job_1 line %d\n", i)
+	}
+	if all := strings.Join(got.messages, ""); all != want.String() {
+		t.Errorf("it told %q", all)
+	}
+	if most := int(took/(250*time.Millisecond)) + 1; len(got.messages) < 2 || len(got.messages) > most {
+		t.Errorf("%d messages in %s", len(got.messages), took)
+	}
+	for i := 1; i < len(got.values); i++ {
+		if got.values[i] <= got.values[i-1] {
+			t.Errorf("progress does not rise: %v", got.values)
+		}
+	}
+}
+
+func TestLongOutputIsToldByItsTail(t *testing.T) {
+	t.Parallel()
+	f := talking(0, 0)
+	f.EventsFunc = func(context.Context, string) iter.Seq2[wire.Event, error] {
+		return func(yield func(wire.Event, error) bool) {
+			for range 100 {
+				if !yield(event("stdout", wire.TextData{Text: strings.Repeat("ü", 5000)}), nil) {
+					return
+				}
+			}
+			yield(event("stderr", wire.TextData{Text: "the end"}), nil)
+			yield(event("state", wire.StateData{State: "completed"}), nil)
+		}
+	}
+	got := setup(t, f).follow(t, toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, "t"))
+	last := got.messages[len(got.messages)-1]
+	if len(last) > 5000 || !strings.HasPrefix(last, "…ü") || !strings.HasSuffix(last, "üthe end") {
+		t.Errorf("%d bytes: %.20q … %q", len(last), last, last[max(0, len(last)-20):])
+	}
+}
+
+func TestNobodyIsToldWhoDidNotAsk(t *testing.T) {
+	t.Parallel()
+	answer, text := setup(t, talking(3, 0)).post(toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, nil))
+	if got := answer.Header.Get("Content-Type"); got != "application/json" || strings.Contains(text, "line 0") {
+		t.Errorf("%s: %s", got, text)
+	}
+}
+
+// The work goes on when its events cannot be read, and its result is what counts.
+func TestEventsThatBreakOff(t *testing.T) {
+	t.Parallel()
+	f := talking(1, 0)
+	f.EventsFunc = nil
+	answer, text := setup(t, f).post(toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, "t"))
+	if answer.StatusCode != 200 || !strings.Contains(text, `"state":"completed"`) {
+		t.Errorf("%d %s", answer.StatusCode, text)
+	}
+}
+
+// A caller who hangs up ends his call, not the work.
+func TestCallerDisconnects(t *testing.T) {
+	t.Parallel()
+	started, ended := make(chan struct{}), make(chan struct{})
+	f := talking(0, 0)
+	f.ExecuteFunc = func(ctx context.Context, box string, _ wire.ExecuteRequest, _ time.Duration) (wire.Job, error) {
+		close(started)
+		<-ctx.Done()
+		close(ended)
+		return wire.Job{}, ctx.Err()
+	}
+	b := setup(t, f)
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, b.web.URL, strings.NewReader(toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	go func() {
+		<-started
+		hangUp()
+	}()
+	if answer, err := http.DefaultTransport.RoundTrip(request); err == nil {
+		_ = answer.Body.Close()
+		t.Error("there was an answer")
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the call goes on")
+	}
+	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "completed" {
+		t.Errorf("the job is not there: %s", textOf(r))
+	}
+}

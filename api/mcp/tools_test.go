@@ -1,0 +1,117 @@
+package mcp_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	protocol "github.com/mark3labs/mcp-go/mcp"
+)
+
+// canonical are the parameters of the contract; more may stand beside them.
+func canonical() map[string][]string {
+	return map[string][]string{
+		"create_sandbox":                     {"image", "name", "network", "packages", "ttl_seconds"},
+		"list_sandboxes":                     {},
+		"execute_python_code":                {"auto_install", "code", "context", "sandbox_id", "timeout_seconds", "wait_seconds"},
+		"execute_terminal_command":           {"command", "cwd", "sandbox_id", "timeout_seconds", "wait_seconds"},
+		"install_packages_in_sandbox":        {"manager", "package_names", "sandbox_id", "wait_seconds"},
+		"check_package_status":               {"package_name", "sandbox_id", "wait_seconds"},
+		"check_packages_installation_status": {"package_names", "sandbox_id", "wait_seconds"},
+		"get_job_result":                     {"job_id", "wait_seconds"},
+		"upload_file_to_sandbox":             {"content", "content_base64", "dest_path", "local_file_path", "sandbox_id"},
+		"list_files":                         {"path", "recursive", "sandbox_id"},
+		"download_file":                      {"file_path", "sandbox_id"},
+		"close_sandbox":                      {"sandbox_id"},
+	}
+}
+
+func TestToolsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{})
+	readOnly := []string{"list_sandboxes", "check_package_status", "check_packages_installation_status", "get_job_result", "list_files", "download_file"}
+	for _, era := range eras() {
+		list, err := b.client(era).ListTools(t.Context(), protocol.ListToolsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string][]string{}
+		for _, tool := range list.Tools {
+			got[tool.Name] = []string{}
+			for name := range tool.InputSchema.Properties {
+				got[tool.Name] = append(got[tool.Name], name)
+			}
+			slices.Sort(got[tool.Name])
+			a := tool.Annotations
+			if a.ReadOnlyHint == nil || a.DestructiveHint == nil || a.IdempotentHint == nil || a.OpenWorldHint == nil || a.Title == "" {
+				t.Errorf("%s lacks annotations: %+v", tool.Name, a)
+				continue
+			}
+			if *a.ReadOnlyHint != slices.Contains(readOnly, tool.Name) || *a.ReadOnlyHint && *a.DestructiveHint {
+				t.Errorf("%s is read-only: %t, destructive: %t", tool.Name, *a.ReadOnlyHint, *a.DestructiveHint)
+			}
+			if len(tool.Description) < 100 || len(tool.Description) > 1200 {
+				t.Errorf("the description of %s has %d characters", tool.Name, len(tool.Description))
+			}
+		}
+		if diff := cmp.Diff(canonical(), got); diff != "" {
+			t.Errorf("%s: %s", era, diff)
+		}
+	}
+}
+
+// Some clients refuse lists of types, and models need a word on each field.
+func TestSchemasAreForEveryClient(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{})
+	_, body := b.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+	var answer struct {
+		Result struct {
+			Tools []struct {
+				Name                      string
+				InputSchema, OutputSchema map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || len(answer.Result.Tools) != len(canonical()) {
+		t.Fatalf("%v: %s", err, body)
+	}
+	for _, tool := range answer.Result.Tools {
+		if tool.InputSchema["type"] != "object" || tool.OutputSchema["type"] != "object" || tool.InputSchema["additionalProperties"] != false {
+			t.Errorf("%s has schemas that are no closed objects: %v %v", tool.Name, tool.InputSchema, tool.OutputSchema)
+		}
+		walk(t, tool.Name+".input", tool.InputSchema)
+		walk(t, tool.Name+".output", tool.OutputSchema)
+	}
+}
+
+func walk(t *testing.T, where string, schema map[string]any) {
+	t.Helper()
+	switch schema["type"].(type) {
+	case string:
+	case nil:
+		if schema["anyOf"] == nil {
+			t.Errorf("%s has no type", where)
+		}
+	default:
+		t.Errorf("%s has the type %v", where, schema["type"])
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	for name, value := range properties {
+		p, _ := value.(map[string]any)
+		if p["description"] == nil {
+			t.Errorf("%s.%s has no description", where, name)
+		}
+		walk(t, where+"."+name, p)
+	}
+	required, _ := schema["required"].([]any)
+	for _, name := range required {
+		if _, ok := properties[name.(string)]; !ok {
+			t.Errorf("%s requires %v, which it does not have", where, name)
+		}
+	}
+	if items, ok := schema["items"].(map[string]any); ok {
+		walk(t, where+"[]", items)
+	}
+}
