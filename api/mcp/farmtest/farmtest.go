@@ -29,9 +29,10 @@ type Step struct {
 type step struct {
 	name, tool string
 	args       map[string]any
-	wrong      bool   // an error is expected
-	want       string // that the text holds
-	keep       map[string]string
+	wrong      bool              // an error is expected
+	want       string            // that the text or the structured content holds
+	keep       map[string]string // ids for later, and the fields that hold them
+	loose      bool              // the doors may say it in other words
 }
 
 // plot shows a figure and saves a file.
@@ -65,7 +66,7 @@ func script() []step {
 		{name: "Download", tool: "download_file", args: in(map[string]any{"file_path": "data/b.txt"}), want: "größer"},
 		{name: "DownloadBytes", tool: "download_file", args: in(map[string]any{"file_path": "/workspace/data/c.bin"}), want: "c.bin"},
 		{name: "DownloadMissing", tool: "download_file", args: in(map[string]any{"file_path": "nowhere.txt"}), wrong: true},
-		{name: "DownloadDirectory", tool: "download_file", args: in(map[string]any{"file_path": "data"}), wrong: true},
+		{name: "DownloadDirectory", tool: "download_file", args: in(map[string]any{"file_path": "data"}), wrong: true, loose: true},
 		{name: "DownloadOutside", tool: "download_file", args: in(map[string]any{"file_path": "/etc/passwd"}), wrong: true},
 		{name: "PackageOfTheImage", tool: "check_package_status", args: in(map[string]any{"package_name": "NumPy"}), want: "installed"},
 		{name: "PackageThatIsNotThere", tool: "check_package_status", args: in(map[string]any{"package_name": "there-is-none"}), want: "not_found"},
@@ -106,13 +107,17 @@ func Play(t *testing.T, call Caller) []Step {
 		for name, id := range ids {
 			want = strings.ReplaceAll(want, "$"+name, id)
 		}
-		if result.IsError != s.wrong || !strings.Contains(text(result), want) {
-			t.Errorf("%s: isError is %t, want %t and %q in:\n%s", s.name, result.IsError, s.wrong, want, text(result))
+		if result.IsError != s.wrong || !strings.Contains(text(result)+string(structured), want) {
+			t.Errorf("%s: isError is %t, want %t and %q in:\n%s%s", s.name, result.IsError, s.wrong, want, text(result), structured)
 		}
 		if s.wrong && result.StructuredContent != nil {
 			t.Errorf("%s: an error has structured content: %s", s.name, structured)
 		}
-		steps = append(steps, Step{Call: s.name, IsError: result.IsError, Structured: plain(string(structured)), Blocks: blocks(result)})
+		one := Step{Call: s.name, IsError: result.IsError, Structured: plain(string(structured))}
+		if !s.loose {
+			one.Blocks = blocks(result)
+		}
+		steps = append(steps, one)
 	}
 	return steps
 }
@@ -161,7 +166,7 @@ func blocks(r *mcp.CallToolResult) []string {
 func plain(s string) string {
 	for _, r := range []struct{ form, to string }{
 		{`https?://[^\s"')>]+`, "<url>"},
-		{`\b(sbx|job|art|req)_[0-9A-Za-z]+`, "<$1>"},
+		{`\b(sbx|job|art|req)_[0-9a-z]{20,}`, "<$1>"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "<time>"},
 		{`("(queue|run|upload|duration)_ms":)[0-9.]+`, "$1 0"},
 		{`\b[0-9.]+ ?(ms|s|seconds)\b`, "<span>"},
