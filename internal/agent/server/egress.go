@@ -33,17 +33,18 @@ type egress struct {
 	s        *Server
 	listener net.Listener
 	slots    chan struct{}
+	wait     time.Duration // for a worker
 	wg       sync.WaitGroup
 }
 
-// openEgress listens.
-func (s *Server) openEgress(addr string) (*egress, error) {
+// openEgress listens; wait is how long a connection waits for a worker.
+func (s *Server) openEgress(addr string, wait time.Duration) (*egress, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(s.life, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for installers: %w", err)
 	}
-	g := &egress{s: s, listener: listener, slots: make(chan struct{}, maxEgress)}
+	g := &egress{s: s, listener: listener, slots: make(chan struct{}, maxEgress), wait: wait}
 	g.wg.Go(g.accept)
 	return g, nil
 }
@@ -91,7 +92,7 @@ func (g *egress) accept() {
 // carry connects one client with the worker until both directions have ended.
 func (g *egress) carry(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(g.s.life, egressWait)
+	ctx, cancel := context.WithTimeout(g.s.life, g.wait)
 	stream, err := g.s.sessions.stream(ctx)
 	cancel()
 	if err != nil {

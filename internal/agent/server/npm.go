@@ -30,14 +30,13 @@ func (in *install) installNode(wanted []*requirement) map[string]string {
 		return before
 	}
 	npm := lookPath(in.s.image, "npm")
-	err := error(nil)
 	switch {
 	case npm == "":
 		fail(missing, "This image has no npm.")
 	case in.s.index == nil:
 		fail(missing, noIndex)
 	default:
-		if err = in.ready(); err != nil {
+		if err := in.ready(); err != nil {
 			fail(missing, in.fileTrouble(err))
 		} else {
 			in.bringNode(npm, missing)

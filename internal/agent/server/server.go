@@ -82,7 +82,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("make package directory: %w", err), s.Close())
 	}
 	if cfg.Index != "" {
-		if s.index, err = s.openEgress(cfg.Index); err != nil {
+		if s.index, err = s.openEgress(cfg.Index, egressWait); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}

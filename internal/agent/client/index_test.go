@@ -1,0 +1,200 @@
+package client_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+)
+
+const (
+	mostStreams = 32
+	mostUnread  = 64 << 10
+)
+
+// hostileIndex gives a client that serves an index, and the session of an agent that does with it what the test likes.
+func hostileIndex(t *testing.T, index http.HandlerFunc) (*client.Client, *yamux.Session) {
+	t.Helper()
+	near, far := net.Pipe()
+	c, err := client.New(near, client.Options{Index: index})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	config := yamux.DefaultConfig()
+	config.LogOutput = nil
+	config.Logger = discard{}
+	session, err := yamux.Server(far, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return c, session
+}
+
+// open opens a stream and sends on it.
+func open(t *testing.T, session *yamux.Session, text string) *yamux.Stream {
+	t.Helper()
+	stream, err := session.OpenStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(stream, text); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// ends reports whether the session ends within a time.
+func ends(c *client.Client, within time.Duration) bool {
+	select {
+	case <-c.Done():
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+const request = "GET /pypi/simple/x/ HTTP/1.1\r\nHost: somewhere\r\n\r\n"
+
+func TestTheIndexAnswersStreamsOfTheAgent(t *testing.T) {
+	t.Parallel()
+	c, session := hostileIndex(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RemoteAddr+" "+r.Host+" "+r.URL.Path)
+	})
+	for range 3 * mostStreams { // one after the other there is no limit
+		stream := open(t, session, request)
+		raw, err := io.ReadAll(stream)
+		if err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nsandbox somewhere /pypi/simple/x/") || !strings.Contains(string(raw), "Connection: close") {
+			t.Fatalf("answer %q, %v", raw, err)
+		}
+		_ = stream.Close()
+	}
+	if ends(c, 0) {
+		t.Fatal("the session has ended")
+	}
+}
+
+func TestMoreStreamsThanAnAgentOpensEndTheSession(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{mostStreams - 1, mostStreams, mostStreams + 1} {
+		release := make(chan struct{})
+		defer close(release)
+		c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) { <-release })
+		for range n {
+			open(t, session, request)
+		}
+		within := 1500 * time.Millisecond
+		if n > mostStreams {
+			within = 20 * time.Second
+		}
+		if over := n > mostStreams; ends(c, within) != over {
+			t.Errorf("%d streams: the session ends: %v", n, !over)
+		}
+	}
+}
+
+// A stream that the agent does not end counts although it was answered.
+func TestStreamsThatTheAgentKeepsHalfOpenCount(t *testing.T) {
+	t.Parallel()
+	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) {})
+	for range mostStreams + 1 {
+		stream, err := session.OpenStream()
+		if err != nil {
+			break
+		}
+		if _, err := io.WriteString(stream, request); err != nil {
+			break
+		}
+		_ = stream.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, _ = io.ReadAll(stream)
+	}
+	if !ends(c, 20*time.Second) {
+		t.Error("the session goes on")
+	}
+}
+
+func TestWhatTheAgentSendsAheadIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{mostUnread - 1, mostUnread, mostUnread + 1} {
+		began, release := make(chan struct{}), make(chan struct{})
+		defer close(release)
+		c, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := http.NewResponseController(w).Hijack(); err != nil { // nobody reads on
+				t.Error(err)
+			}
+			close(began)
+			<-release
+		})
+		stream := open(t, session, request)
+		<-began
+		within := 300 * time.Millisecond
+		if more > mostUnread {
+			within = 20 * time.Second
+		}
+		_, _ = io.WriteString(stream, strings.Repeat("x", more))
+		if over := more > mostUnread; ends(c, within) != over {
+			t.Errorf("%d bytes ahead: the session ends: %v", more, !over)
+		}
+	}
+}
+
+func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
+	t.Parallel()
+	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) {})
+	stream := open(t, session, request)
+	if _, err := io.ReadAll(stream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(stream, strings.Repeat("x", mostUnread/2)); err != nil {
+		t.Fatal(err)
+	}
+	if ends(c, 300*time.Millisecond) {
+		t.Fatal("a little of it ends the session")
+	}
+	go func() {
+		for {
+			if _, err := io.WriteString(stream, strings.Repeat("x", mostUnread)); err != nil {
+				return
+			}
+		}
+	}()
+	if !ends(c, 20*time.Second) {
+		t.Error("the session goes on")
+	}
+}
+
+func TestHeadersOfARequestAreBounded(t *testing.T) {
+	t.Parallel()
+	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) { t.Error("it is served") })
+	stream := open(t, session, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("y", 17<<10)+"\r\n\r\n")
+	_ = stream.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if raw, _ := io.ReadAll(stream); !strings.HasPrefix(string(raw), "HTTP/1.1 431 ") {
+		t.Errorf("answer %.60q", raw)
+	}
+	if ends(c, 0) {
+		t.Error("the session has ended")
+	}
+}
+
+func TestARequestEndsWithItsStream(t *testing.T) {
+	t.Parallel()
+	canceled := make(chan struct{})
+	_, session := hostileIndex(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(canceled)
+	})
+	stream := open(t, session, request)
+	_ = stream.Close() // the client in the sandbox is gone
+	select {
+	case <-canceled:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the request goes on")
+	}
+}

@@ -1,0 +1,265 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/server"
+)
+
+// indexed starts an agent whose index is a handler of the test's own.
+func indexed(t *testing.T, index http.HandlerFunc) *agenttest.Agent {
+	t.Helper()
+	return agenttest.StartIndexed(t, "/usr/bin:/bin", index, nil)
+}
+
+// get asks the index as code in the sandbox does.
+func get(ctx context.Context, a *agenttest.Agent, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Server.IndexAddr()+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return (&http.Client{Transport: &http.Transport{DisableCompression: true}}).Do(req)
+}
+
+func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
+	t.Parallel()
+	const size, clients = 50 << 20, 20
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(i * i >> 3)
+	}
+	whole := sha256.New()
+	for range size / len(block) {
+		_, _ = whole.Write(block)
+	}
+	a := indexed(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.RemoteAddr != "sandbox" || !strings.HasPrefix(r.Host, "127.0.0.1:") || r.URL.Path != "/pypi/files/big" {
+			http.Error(w, "wrong "+r.RemoteAddr+" "+r.Host+" "+r.URL.Path, http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(size))
+		for range size / len(block) {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			res, err := get(ctx, a, "/pypi/files/big")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = res.Body.Close() }()
+			sum := sha256.New()
+			if n, err := io.Copy(sum, res.Body); err != nil || n != size || string(sum.Sum(nil)) != string(whole.Sum(nil)) || res.StatusCode != http.StatusOK {
+				t.Errorf("%s: %d bytes, %v", res.Status, n, err)
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	var worst time.Duration
+	for asked := 0; ; asked++ {
+		select {
+		case <-done:
+			t.Logf("%d MiB in %v; the slowest of %d calls took %v", clients*size>>20, time.Since(began), asked, worst)
+			if worst > 500*time.Millisecond { // some 100 ms are meant; a machine that tests in parallel is slower
+				t.Errorf("a call took %v", worst)
+			}
+			return
+		default:
+		}
+		start := time.Now()
+		if _, err := a.Info(ctx); err != nil {
+			t.Fatal(err)
+		}
+		worst = max(worst, time.Since(start))
+	}
+}
+
+func TestIndexConnectionsOverTheLimitWait(t *testing.T) {
+	t.Parallel()
+	const limit = 32
+	began, release := make(chan struct{}, 2*limit), make(chan struct{})
+	a := indexed(t, func(w http.ResponseWriter, _ *http.Request) {
+		began <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "in")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	answers := make(chan error, limit+1)
+	for range limit + 1 {
+		go func() {
+			res, err := get(ctx, a, "/x")
+			if err == nil {
+				_, err = io.ReadAll(res.Body)
+				_ = res.Body.Close()
+			}
+			answers <- err
+		}()
+	}
+	for range limit {
+		<-began
+	}
+	select {
+	case <-began:
+		t.Fatal("one more was let in")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(release)
+	for range limit + 1 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.Info(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
+	t.Parallel()
+	a := indexed(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "in") })
+	for name, sent := range map[string]string{
+		"short":   "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+		"chunked": "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		"long":    "PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n" + strings.Repeat("x", 9_000_000),
+		"garbage": strings.Repeat("\x00\xff", 1<<20),
+		"headers": "GET /x HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 20<<10) + "\r\n\r\n",
+		"nothing": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.IndexAddr())
+			check(t, err)
+			defer func() { _ = conn.Close() }()
+			check(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			go func() {
+				_, _ = io.WriteString(conn, sent)
+				if tcp, ok := conn.(*net.TCPConn); ok && name == "nothing" {
+					_ = tcp.CloseWrite()
+				}
+			}()
+			raw, _ := io.ReadAll(bufio.NewReader(conn)) // a reset is an end as well
+			if strings.Contains(string(raw), "200 OK") {
+				t.Errorf("answer %q", raw)
+			}
+			if name == "short" && !strings.HasPrefix(string(raw), "HTTP/1.1 413") {
+				t.Errorf("answer %q", raw)
+			}
+			if _, err := a.Info(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	res, err := get(t.Context(), a, "/x")
+	check(t, err)
+	raw, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || string(raw) != "in" {
+		t.Errorf("afterwards: %q, %v", raw, err)
+	}
+}
+
+func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	a := indexed(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	res, err := get(ctx, a, "/x")
+	check(t, err)
+	cancel()
+	_ = res.Body.Close()
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the request goes on")
+	}
+}
+
+func TestAConnectionWaitsForAWorker(t *testing.T) {
+	t.Parallel()
+	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
+	check(t, a.Close()) // the worker goes
+	answer := make(chan string, 1)
+	go func() {
+		res, err := get(t.Context(), a, "/x")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		raw, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		answer <- string(raw)
+	}()
+	select {
+	case got := <-answer:
+		t.Fatalf("answered %q without a worker", got)
+	case <-time.After(200 * time.Millisecond):
+	}
+	for _, name := range []string{"older", "newest"} {
+		agenttest.ConnectIndexed(t, a.Server, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+	}
+	if got := <-answer; got != "older" && got != "newest" {
+		t.Fatalf("answer %q", got)
+	}
+	res, err := get(t.Context(), a, "/x")
+	check(t, err)
+	raw, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if string(raw) != "newest" {
+		t.Errorf("%q answers", raw)
+	}
+}
+
+func TestWithoutAnIndexNobodyListens(t *testing.T) {
+	t.Parallel()
+	a := start(t)
+	if addr := a.Server.IndexAddr(); addr != "" {
+		t.Errorf("listens on %s", addr)
+	}
+	ran := agenttest.Run(t, a.Client, agenttest.Commands("env"))
+	if strings.Contains(ran.Stdout, "PIP_INDEX_URL") || !strings.Contains(ran.Stdout, "PYTHONPATH="+a.Home+"/.packages\n") {
+		t.Errorf("environment:\n%s", ran.Stdout)
+	}
+}
+
+func TestTheSandboxsOwnEnvironmentWins(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartIndexed(t, "/usr/bin:/bin", http.NotFoundHandler(), func(c *server.Config) {
+		c.Env = append(c.Env, "PIP_INDEX_URL=mine", "PYTHONPATH=/theirs")
+	})
+	ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PIP_INDEX_URL $UV_DEFAULT_INDEX $PYTHONPATH $PIP_TARGET $PATH"`))
+	dir := a.Home + "/.packages"
+	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin\n", a.Server.IndexAddr(), dir, dir, dir, a.Home)
+	if ran.Stdout != want {
+		t.Errorf("%q\nwant %q", ran.Stdout, want)
+	}
+}
