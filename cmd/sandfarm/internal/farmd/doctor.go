@@ -41,6 +41,7 @@ func Doctor(ctx context.Context, s *Settings) []Finding {
 	out = append(out, doctorGPU(ctx)...)
 	out = append(out, doctorRedis(ctx, s)...)
 	out = append(out, doctorS3(ctx, s)...)
+	out = append(out, doctorIndex(ctx, s)...)
 	out = append(out, doctorData(s)...)
 	return out
 }
