@@ -75,7 +75,11 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	job := accepted.Job
 	if !accepted.Existing {
 		s.Accepted(job.Kind)
-		s.Logger.InfoContext(ctx, "job accepted", slog.String("job_id", job.ID), slog.String("kind", string(job.Kind)),
+		level := slog.LevelInfo
+		if job.Hidden { // a read, of which there are many
+			level = slog.LevelDebug
+		}
+		s.Logger.Log(ctx, level, "job accepted", slog.String("job_id", job.ID), slog.String("kind", string(job.Kind)),
 			slog.String("sandbox_id", job.SandboxID), slog.String("tenant", job.Tenant))
 	}
 	if c.Wait > 0 && !job.State.Final() {
