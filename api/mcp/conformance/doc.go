@@ -1,5 +1,4 @@
-// Package conformance holds the tests that look at the MCP front end from outside: the official conformance runner, the
-// Inspector and the official SDKs. The runner's scenarios want a server with tools, resources and prompts of its own
-// choosing; the tests serve those on the same transport, guards and extensions as the farm's own tools. There is no code
-// here that ships.
+// Package conformance holds the tools to look at the MCP front end from outside: it runs the official conformance runner, the
+// Inspector and the official SDKs, which deploy/setup.sh brings, and judges what they found. Only tests use it. Its own
+// tests serve the fixtures that the runner's scenarios want on the transport, guards and extensions of the farm's tools.
 package conformance

@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// toolTimeout bounds one run of a program of the toolbox; the longest takes some 10 s on a machine that is busy.
+const toolTimeout = 3 * time.Minute
+
+// Toolbox is the folder with Node, the runner, the Inspector and the SDKs that deploy/setup.sh brings.
+func Toolbox(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("SANDFARM_TEST_MCP")
+	if dir == "" {
+		t.Fatal("SANDFARM_TEST_MCP does not name the folder with the MCP tools: run the tests with make, or `deploy/setup.sh test` and then `export SANDFARM_TEST_MCP=$(deploy/setup.sh mcp-dir)`")
+	}
+	return dir
+}
+
+// Output is what a program left.
+type Output struct {
+	Stdout, Stderr string
+	Code           int
+}
+
+// Run runs a program of the toolbox to its end. It gets a home of its own and nothing else of the environment but env.
+func Run(t testing.TB, env []string, name string, args ...string) Output {
+	t.Helper()
+	dir := Toolbox(t)
+	ctx, cancel := context.WithTimeout(t.Context(), toolTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, name), args...)
+	cmd.Env = append([]string{
+		"HOME=" + t.TempDir(), "PATH=" + filepath.Join(dir, "node", "bin") + ":" + os.Getenv("PATH"), "NO_COLOR=1", "TOOLBOX=" + dir,
+	}, env...)
+	cmd.WaitDelay = time.Second // what it started itself may hold the streams open
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("%s %s: not over after %s\n%s%s", name, strings.Join(args, " "), toolTimeout, stdout.String(), stderr.String())
+	}
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// Programs and packages of the toolbox.
+const (
+	Node      = "node/bin/node"
+	Python    = "venv/bin/python"
+	runner    = "node_modules/@modelcontextprotocol/conformance"
+	Inspector = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+)
+
+// Check is one check of a scenario, as the runner stores it.
+type Check struct {
+	ID      string `json:"id"`
+	Status  string `json:"status"`
+	Message string `json:"errorMessage"`
+}
+
+// Scenarios runs the official runner and gives the checks of each scenario, and what the runner said of them.
+func Scenarios(t testing.TB, args ...string) (map[string][]Check, Output) {
+	t.Helper()
+	dir := t.TempDir()
+	args = append([]string{filepath.Join(Toolbox(t), runner, "dist/index.js"), "server", "--timeout", "20000", "-o", dir}, args...)
+	out := Run(t, nil, Node, args...)
+	if _, summary, ok := strings.Cut(out.Stdout, "=== SUMMARY ==="); ok {
+		out.Stdout = summary
+	}
+	return stored(t, dir), out
+}
+
+// stored reads what the runner has stored.
+func stored(t testing.TB, dir string) map[string][]Check {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamp := regexp.MustCompile(`^server-(.+)-\d{4}-\d{2}-\d{2}T.*$`)
+	scenarios := map[string][]Check{}
+	for _, file := range files {
+		name := stamp.FindStringSubmatch(filepath.Base(filepath.Dir(file)))
+		if name == nil {
+			t.Fatalf("the runner stored %s, whose name is not understood", file)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var checks []Check
+		if err := json.Unmarshal(data, &checks); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		scenarios[name[1]] = append(scenarios[name[1]], checks...)
+	}
+	return scenarios
+}
+
+// Required are the scenarios that a revision requires of servers.
+func Required(t testing.TB, revision string) []string {
+	t.Helper()
+	return Listed(t, filepath.Join(Toolbox(t), runner, "requirements", revision+".yaml"))
+}
+
+// Listed reads the names that a YAML file of the runner lists for servers.
+func Listed(t testing.TB, file string) []string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var names []string
+	inside := false
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		switch name, isItem := strings.CutPrefix(line, "  - "); {
+		case line == "server:":
+			inside = true
+		case inside && isItem:
+			names = append(names, strings.TrimSpace(name))
+		case line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "#"):
+			inside = false
+		}
+	}
+	return names
+}
+
+// Judge fails the test unless every scenario that is expected has run, each of its checks has passed, and there is at
+// least one: a check that the runner skipped, or only warns of, has not passed. The ids in excused are those of checks that
+// need not.
+func Judge(t testing.TB, scenarios map[string][]Check, expected []string, excused ...string) {
+	t.Helper()
+	if len(expected) == 0 {
+		t.Fatal("no scenario is expected")
+	}
+	for _, name := range expected {
+		passed := 0
+		for _, c := range scenarios[name] {
+			switch {
+			case c.Status == "SUCCESS":
+				passed++
+			case c.Status == "INFO" || slices.Contains(excused, c.ID):
+			default:
+				t.Errorf("%s: %s: %s: %s", name, c.ID, c.Status, c.Message)
+			}
+		}
+		if passed == 0 {
+			t.Errorf("%s: no check has passed, of %d", name, len(scenarios[name]))
+		}
+	}
+}
+
+// Without gives the names that are not in the other list.
+func Without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(others, n) })
+}
