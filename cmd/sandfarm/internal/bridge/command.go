@@ -80,7 +80,7 @@ func known(toolset string) error {
 
 // Serve serves one client until its end of the streams is closed or ctx ends. A process can do this once.
 func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, version string) error {
-	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	remote := NewFarm(c)
 	server, err := mcp.New(mcp.Options{
 		Farm:    func(context.Context) mcp.Farm { return remote },
@@ -91,7 +91,7 @@ func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *
 	if err != nil {
 		return fmt.Errorf("make the tools: %w", err)
 	}
-	log.InfoContext(ctx, "serving tools over stdio", slog.String("farm", c.URL()), slog.Any("roots", files.Names()))
+	fmt.Fprintf(streams.Err, "sandfarm: serving the tools of the farm at %s; %s\n", c.URL(), files.about())
 	stdio := newLinger(ctx, streams.In, streams.Out)
 	if err := server.ServeStdio(ctx, stdio, stdio); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve tools: %w", err)

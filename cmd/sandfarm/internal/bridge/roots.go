@@ -110,6 +110,14 @@ func (r *Roots) Names() []string {
 	return names
 }
 
+// about says in a sentence what may be used.
+func (r *Roots) about() string {
+	if len(r.roots) == 0 {
+		return r.why
+	}
+	return "files of this machine may be used below " + strings.Join(r.Names(), ", ")
+}
+
 // Open opens a regular file below a root and gives its size. Relative paths start at the first root.
 func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 	in, name, err := r.find(path)
