@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"runtime/debug"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -19,7 +20,7 @@ func (s *Server) addResources() {
 			mcp.WithTemplateTitle("Artifact"), mcp.WithTemplateDescription("A file that a run made; it outlives its sandbox. Ids stand in the answers of runs.")),
 		s.reader("id", func(ctx context.Context, args map[string]any) (found, error) {
 			a, err := s.Farm(ctx).Artifact(ctx, variable(args, "id"), max(s.Limits.ResourceBlob, s.Limits.ResourceText))
-			return found{content: a.Content, size: a.Size, mime: a.ContentType, link: a.URL}, err
+			return found{content: a.Content, size: a.Size, mime: a.ContentType, link: func() (string, error) { return a.URL, nil }}, err
 		}))
 	s.mcp.AddResourceTemplate(
 		mcp.NewResourceTemplate("sandfarm://sandboxes/{sandbox_id}/files/{+path}", "sandbox_file",
@@ -27,11 +28,10 @@ func (s *Server) addResources() {
 		s.reader("path", func(ctx context.Context, args map[string]any) (found, error) {
 			box, name := variable(args, "sandbox_id"), variable(args, "path")
 			f, err := s.Farm(ctx).ReadFile(ctx, box, name, max(s.Limits.ResourceBlob, s.Limits.ResourceText))
-			if err != nil || f.Content != nil {
-				return found{content: f.Content, size: f.Entry.Size, mime: contentType(f.Entry.Path, f.Content)}, err
-			}
-			url, err := s.Farm(ctx).LinkFile(ctx, box, name)
-			return found{size: f.Entry.Size, link: url}, err
+			return found{
+				content: f.Content, size: f.Entry.Size, mime: contentType(f.Entry.Path, f.Content),
+				link: func() (string, error) { return s.Farm(ctx).LinkFile(ctx, box, name) },
+			}, err
 		}))
 }
 
@@ -40,22 +40,21 @@ type found struct {
 	content []byte
 	size    int64
 	mime    string
-	link    string
+	link    func() (string, error) // makes a link, for what is too large
 }
 
 // reader makes the handler of a template.
 func (s *Server) reader(param string, read func(context.Context, map[string]any) (found, error)) server.ResourceTemplateHandlerFunc {
 	about := &tool{name: "resources/read", pathParam: param}
-	return func(ctx context.Context, r mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+	return func(ctx context.Context, r mcp.ReadResourceRequest) (contents []mcp.ResourceContents, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				err = s.unreadable(ctx, about, fmt.Errorf("resource panicked: %v\n%s", v, debug.Stack()))
+			}
+		}()
 		f, err := read(ctx, r.Params.Arguments)
 		if err == nil {
-			limit := s.Limits.ResourceBlob
-			if f.content != nil && plain(f.content) {
-				limit = s.Limits.ResourceText
-			}
-			if f.content == nil || int64(len(f.content)) > limit {
-				err = farm.Errorf(farm.CodeTooLarge, "The resource has %d bytes; at most %d are read. Download it instead: %s", f.size, limit, orLink(f.link))
-			}
+			err = s.fits(f)
 		}
 		if err != nil {
 			return nil, s.unreadable(ctx, about, err)
@@ -67,11 +66,20 @@ func (s *Server) reader(param string, read func(context.Context, map[string]any)
 	}
 }
 
-func orLink(url string) string {
-	if url == "" {
-		return "download_file gives a link."
+// fits refuses what is too large to be read this way, and gives a link to it.
+func (s *Server) fits(f found) error {
+	limit := s.Limits.ResourceBlob
+	if f.content != nil && plain(f.content) {
+		limit = s.Limits.ResourceText
 	}
-	return url
+	if f.content != nil && int64(len(f.content)) <= limit {
+		return nil
+	}
+	url, err := f.link()
+	if err != nil {
+		return err
+	}
+	return farm.Errorf(farm.CodeTooLarge, "The resource has %d bytes; at most %d are read this way. Download it instead: %s", f.size, limit, url)
 }
 
 // unreadable tells why a resource cannot be read, under a code that clients understand where the transport lets us
@@ -79,6 +87,8 @@ func orLink(url string) string {
 func (s *Server) unreadable(ctx context.Context, about *tool, err error) error {
 	details := mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: s.explain(ctx, about, err)}
 	switch farm.CodeOf(err) {
+	case farm.CodeTooLarge:
+		details.Message = farm.MessageOf(err)
 	case farm.CodeNotFound:
 		if !server.IsModernRequest(ctx) {
 			details.Code = mcp.RESOURCE_NOT_FOUND

@@ -1,0 +1,283 @@
+package mcp_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	protocol "github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func python(b *bundle, more map[string]any) *protocol.CallToolResult {
+	b.t.Helper()
+	args := map[string]any{"sandbox_id": "sbx_1", "code": "1"}
+	for k, v := range more {
+		args[k] = v
+	}
+	return b.call("execute_python_code", args)
+}
+
+// artifact is an artifact with its content, as a run would have made it.
+func artifact(name, kind string, content []byte) mcp.Artifact {
+	sum := sha256.Sum256(content)
+	return mcp.Artifact{Content: content, Artifact: wire.Artifact{
+		ID: "art_" + name, Name: name, Path: "out/" + name, Size: int64(len(content)), ContentType: kind,
+		SHA256: hex.EncodeToString(sum[:]), URL: "http://store.test/" + name,
+	}}
+}
+
+// withArtifacts lets a farm give artifacts, and puts them into the result.
+func withArtifacts(r wire.ExecuteResult, list ...mcp.Artifact) *fakeFarm {
+	for _, a := range list {
+		r.Artifacts = append(r.Artifacts, a.Artifact)
+	}
+	f := executed(r)
+	f.ArtifactFunc = func(_ context.Context, id string, limit int64) (mcp.Artifact, error) {
+		for _, a := range list {
+			if a.ID == id {
+				if a.Size > limit {
+					a.Content = nil
+				}
+				return a, nil
+			}
+		}
+		return mcp.Artifact{}, none("artifact", id)
+	}
+	return f
+}
+
+func TestRunTellsEverything(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withArtifacts(wire.ExecuteResult{
+		Stdout: "so far\n", Stderr: "careful\n", ExitCode: 1, KernelRestarted: true, ArtifactsSkipped: 2,
+		Error:     &wire.CodeError{Name: "IndexError", Value: "list index out of range", Traceback: []string{"Traceback", "  line 2"}},
+		Results:   []wire.Rich{{Mime: "text/plain", Data: "40"}, {Mime: "text/html", Data: "<b>40</b>"}},
+		Installed: []wire.InstalledOne{{Name: "humanize", Version: "4.9", Status: "installed", Why: "imported by the code"}},
+		Notes:     []string{"A note."},
+	}, artifact("a.csv", "text/csv", []byte("x,y\n"))))
+	r := python(b, nil)
+	for _, want := range []string{
+		"job_1", "sbx_1", "completed", "exit code: 1", "so far", "careful", "IndexError: list index out of range", "line 2", "40", "started anew",
+		"humanize", "A note.", "out/a.csv (text/csv, 4 bytes): http://store.test/a.csv", "2 more files",
+	} {
+		if !strings.Contains(textOf(r), want) {
+			t.Errorf("the text lacks %q:\n%s", want, textOf(r))
+		}
+	}
+	if strings.Contains(textOf(r), "<b>") {
+		t.Error("the text has the value twice")
+	}
+	want := map[string]any{
+		"job_id": "job_1", "sandbox_id": "sbx_1", "state": "completed", "stdout": "so far\n", "stderr": "careful\n", "exit_code": 1.0,
+		"error":     map[string]any{"name": "IndexError", "value": "list index out of range", "traceback": []any{"Traceback", "  line 2"}},
+		"results":   []any{map[string]any{"mime": "text/plain", "data": "40"}, map[string]any{"mime": "text/html", "data": "<b>40</b>"}},
+		"truncated": map[string]any{"stdout": false, "stderr": false}, "kernel_restarted": true, "message": "A note.",
+		"installed": []any{map[string]any{"name": "humanize", "requested": "", "status": "installed", "version": "4.9", "message": "imported by the code"}},
+		"artifacts": []any{map[string]any{
+			"id": "art_a.csv", "name": "a.csv", "path": "out/a.csv", "size": 4.0, "content_type": "text/csv", "url": "http://store.test/a.csv",
+			"sha256": artifact("a.csv", "text/csv", []byte("x,y\n")).SHA256,
+		}},
+	}
+	if diff := cmp.Diff(want, r.StructuredContent); diff != "" {
+		t.Error(diff)
+	}
+	links := blocksOf[protocol.ResourceLink](r)
+	if len(links) != 1 || links[0].URI != "sandfarm://artifacts/art_a.csv" || links[0].Name != "a.csv" || links[0].MIMEType != "text/csv" || *links[0].Size != 4 {
+		t.Errorf("links are %+v", links)
+	}
+}
+
+func TestCommandHasNoResults(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{CommandFunc: func(_ context.Context, id string, r wire.CommandRequest, wait time.Duration) (wire.Job, error) {
+		if *r.Command != "false" || r.Cwd != "in" || *r.TimeoutSeconds != 7 || wait != 3*time.Second {
+			return wire.Job{}, farm.Invalidf("request is %+v, %s", r, wait)
+		}
+		return wire.Job{ID: "job_1", Kind: "command", SandboxID: id, State: "completed", Result: &wire.Result{Command: &wire.CommandResult{
+			Results: []wire.CommandOutcome{{Command: "false", ExitCode: 3, Stderr: "no\n"}},
+		}}}, nil
+	}})
+	r := b.call("execute_terminal_command", map[string]any{"sandbox_id": "sbx_1", "command": "false", "cwd": "in", "timeout_seconds": 7, "wait_seconds": 3})
+	if r.IsError || field(t, r, "exit_code") != 3.0 || field(t, r, "stderr") != "no\n" || field(t, r, "results") != nil || !strings.Contains(textOf(r), "exit code: 3") {
+		t.Errorf("%s %v", textOf(r), r.StructuredContent)
+	}
+}
+
+func TestRunsThatDoNotComplete(t *testing.T) {
+	t.Parallel()
+	sofar := &wire.Result{Execute: &wire.ExecuteResult{Stdout: "so far\n"}}
+	for name, c := range map[string]struct {
+		job     wire.Job
+		isError bool
+		want    []string
+	}{
+		"Queued":   {wire.Job{State: "queued", Position: 3}, false, []string{"place 3", "get_job_result", "job_1"}},
+		"Running":  {wire.Job{State: "running"}, false, []string{"running", "get_job_result", "job_1"}},
+		"TimedOut": {wire.Job{State: "timed_out", Result: sofar, Error: &wire.JobError{Code: "unavailable", Message: "The time of 2 seconds was up."}}, false, []string{"timed_out", "2 seconds", "so far"}},
+		"Canceled": {wire.Job{State: "canceled", Error: &wire.JobError{Code: "conflict", Message: "It was canceled."}}, false, []string{"canceled"}},
+		"Failed":   {wire.Job{State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "The engine is away."}}, true, []string{"The engine is away.", "job_1", "Try again"}},
+		"Lost":     {wire.Job{State: "lost"}, true, []string{"lost", "job_1"}},
+		"Internal": {wire.Job{State: "failed", Error: &wire.JobError{Code: "internal", Message: "Something is ours."}}, true, []string{"Something is ours.", "Try again"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.job.ID, c.job.Kind, c.job.SandboxID = "job_1", "execute", "sbx_1"
+			f := &fakeFarm{
+				ExecuteFunc: func(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) { return c.job, nil },
+				JobFunc:     func(context.Context, string, time.Duration) (wire.Job, error) { return c.job, nil },
+			}
+			b := setup(t, f)
+			for _, r := range []*protocol.CallToolResult{python(b, nil), b.call("get_job_result", map[string]any{"job_id": "job_1"})} {
+				if r.IsError != c.isError || !r.IsError && field(t, r, "state") != c.job.State {
+					t.Errorf("isError %t: %v", r.IsError, r.StructuredContent)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(textOf(r), want) {
+						t.Errorf("the text lacks %q:\n%s", want, textOf(r))
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestWaits(t *testing.T) {
+	t.Parallel()
+	var got []time.Duration
+	f := &fakeFarm{
+		ExecuteFunc: func(_ context.Context, _ string, _ wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
+			got = append(got, wait)
+			return wire.Job{ID: "job_1", State: "running"}, nil
+		},
+		JobFunc: func(_ context.Context, _ string, wait time.Duration) (wire.Job, error) {
+			got = append(got, wait)
+			return wire.Job{ID: "job_1", Kind: "execute", State: "running"}, nil
+		},
+	}
+	b := setup(t, f)
+	python(b, nil)
+	python(b, map[string]any{"wait_seconds": 0})
+	python(b, map[string]any{"wait_seconds": 50})
+	python(b, map[string]any{"wait_seconds": 0.5})
+	b.call("get_job_result", map[string]any{"job_id": "job_1"})
+	want := []time.Duration{45 * time.Second, 0, 50 * time.Second, 500 * time.Millisecond, 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+func TestPicturesComeOnce(t *testing.T) {
+	t.Parallel()
+	shown, saved, other := []byte("\x89PNG shown"), []byte("\x89PNG saved"), []byte("\x89PNG other")
+	plot := artifact("plot.png", "image/png", saved)
+	for name, c := range map[string]struct {
+		f    *fakeFarm
+		want [][]byte
+	}{
+		"Shown":           {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "text/plain", Data: "<Figure>"}}}), [][]byte{shown}},
+		"ShownInLines":    {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)[:8] + "\n" + b64(shown)[8:] + "\n"}}}), [][]byte{shown}},
+		"ShownTwice":      {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "image/png", Data: b64(shown)}}}), [][]byte{shown}},
+		"TwoShown":        {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "image/jpeg", Data: b64(other)}}}), [][]byte{shown, other}},
+		"Saved":           {withArtifacts(wire.ExecuteResult{}, plot), [][]byte{saved}},
+		"SavedTwice":      {withArtifacts(wire.ExecuteResult{}, plot, artifact("copy.png", "image/png", saved)), [][]byte{saved}},
+		"ShownAndSaved":   {withArtifacts(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}}}, plot), [][]byte{shown}},
+		"ShownByArtifact": {withArtifacts(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", ArtifactID: plot.ID, URL: plot.URL}}}, plot), [][]byte{saved}},
+		"NoPicture":       {withArtifacts(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/svg+xml", Data: "<svg/>"}}}, artifact("a.csv", "text/csv", saved)), nil},
+		"BrokenBase64":    {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: "%%%"}}}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := python(setup(t, c.f), nil)
+			var got [][]byte
+			for _, image := range blocksOf[protocol.ImageContent](r) {
+				content, err := base64.StdEncoding.DecodeString(image.Data)
+				if err != nil || !strings.HasPrefix(image.MIMEType, "image/") {
+					t.Fatalf("%v %s", err, image.MIMEType)
+				}
+				got = append(got, content)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			for _, one := range field(t, r, "results").([]any) {
+				if mime := one.(map[string]any)["mime"]; mime == "image/png" || mime == "image/jpeg" {
+					t.Errorf("a picture is repeated: %v", one)
+				}
+			}
+		})
+	}
+}
+
+func TestPictureLimits(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	small := func(o *mcp.Options) { o.Limits.ImageBytes, o.Limits.Images = limit, 3 }
+	for size, want := range map[int]int{limit - 1: 1, limit: 1, limit + 1: 0} {
+		picture := bytes.Repeat([]byte{'p'}, size)
+		for name, f := range map[string]*fakeFarm{
+			"shown": executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(picture)}}}),
+			"saved": withArtifacts(wire.ExecuteResult{}, artifact("p.png", "image/png", picture)),
+			"large": withArtifacts(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", ArtifactID: "art_p.png", URL: "http://store.test/p.png"}}}, artifact("p.png", "image/png", picture)),
+		} {
+			r := python(setup(t, f, small), nil)
+			if got := len(blocksOf[protocol.ImageContent](r)); got != want {
+				t.Errorf("%s, %d bytes: %d images, want %d", name, size, got, want)
+			}
+			if told := strings.Contains(textOf(r), "not in this answer"); told != (want == 0) {
+				t.Errorf("%s, %d bytes: %s", name, size, textOf(r))
+			}
+			if results := field(t, r, "results").([]any); name == "large" && want == 0 && (len(results) != 1 || results[0].(map[string]any)["url"] != "http://store.test/p.png") {
+				t.Errorf("the link is missing: %v", results)
+			}
+		}
+	}
+	for count, want := range map[int]int{2: 2, 3: 3, 4: 3} {
+		var rich []wire.Rich
+		for i := range count {
+			rich = append(rich, wire.Rich{Mime: "image/png", Data: b64(fmt.Appendf(nil, "picture %d", i))})
+		}
+		if got := len(blocksOf[protocol.ImageContent](python(setup(t, executed(wire.ExecuteResult{Results: rich}), small), nil))); got != want {
+			t.Errorf("%d pictures: %d images, want %d", count, got, want)
+		}
+	}
+}
+
+func TestTextAndLinkLimits(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	small := func(o *mcp.Options) { o.Limits.TextBytes, o.Limits.Links = limit, 2 }
+	for size, cut := range map[int]bool{limit - 1: false, limit: false, limit + 1: true, 50 * limit: true} {
+		out := "begin" + strings.Repeat("ü", (size-8)/2) + strings.Repeat("x", (size-8)%2) + "end"
+		r := python(setup(t, executed(wire.ExecuteResult{Stdout: out}), small), nil)
+		text := textOf(r)
+		if field(t, r, "stdout") != out {
+			t.Errorf("%d bytes: the structured content is cut", size)
+		}
+		if got := strings.Contains(text, "left out"); got != cut || len(text) > limit+400 || !strings.Contains(text, "begin") || !strings.Contains(text, "end") || strings.ContainsRune(text, '�') {
+			t.Errorf("%d bytes: cut %t, want %t, %d bytes of text", size, got, cut, len(text))
+		}
+	}
+	for count, want := range map[int]int{1: 1, 2: 2, 3: 2} {
+		var list []mcp.Artifact
+		for i := range count {
+			list = append(list, artifact(fmt.Sprintf("%d.csv", i), "text/csv", fmt.Append(nil, i)))
+		}
+		r := python(setup(t, withArtifacts(wire.ExecuteResult{}, list...), small), nil)
+		if got := len(blocksOf[protocol.ResourceLink](r)); got != want || strings.Contains(textOf(r), "more files") != (count > want) || len(field(t, r, "artifacts").([]any)) != count {
+			t.Errorf("%d artifacts: %d links\n%s", count, got, textOf(r))
+		}
+	}
+}
