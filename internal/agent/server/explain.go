@@ -60,6 +60,8 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 	switch {
 	case strings.Contains(text, "Hash mismatch"):
 		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", named(hashPattern, text, r.name))
+	case strings.Contains(text, "invalid package format"):
+		return fmt.Sprintf("What the index sent for %s is not a package that can be read.", r.name)
 	case strings.Contains(text, "Failed to build"), strings.Contains(text, "build backend"):
 		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
 	case statusPattern.MatchString(text):

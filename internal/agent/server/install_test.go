@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,13 +145,41 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 func TestInstallReportsEachPackage(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
-	wanted := []string{"humanize", "no-such-package-xyzzy-77", "numpy>=99", "pywin32", "Cow_Say", "cow.say", "cowsay", "six; rm -rf /", "--index-url=x", "mysqlclient==2.2.4", "packaging<20", "packaging>20"}
+	cases := []struct{ asked, name, message string }{ // no message: it is installed
+		{"humanize", "humanize", ""},
+		{"no-such-package-xyzzy-77", "no-such-package-xyzzy-77", "no-such-package-xyzzy-77 was not found in the package index"},
+		{"numpy>=99", "numpy", `No version of numpy fits "numpy>=99": only numpy<=`},
+		{"pywin32", "pywin32", "pywin32 has no wheel for Python 3."},
+		{"Cowsay", "cowsay", ""},
+		{"cowsay", "cowsay", ""},
+		{"six; rm -rf /", "six; rm -rf /", "This is not a requirement that can be installed"},
+		{"--index-url=x", "--index-url=x", "This is not a requirement that can be installed"},
+		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient could not be built: "},
+		{"Typing.Extensions>=4", "typing-extensions", ""},
+		{"cowsay<6", "cowsay", "cowsay conflicts with what else is wanted: "},
+	}
+	var wanted []string
+	for _, c := range cases {
+		wanted = append(wanted, c.asked)
+	}
 	ran := agenttest.Run(t, a.Client, packages(wanted...))
-	for i, p := range ran.Outcome.Install {
-		t.Logf("%s: %s %s %s\n    %s", p.Requested, p.Name, p.Version, p.Status, p.Message)
-		if p.Requested != wanted[i] {
-			t.Errorf("%d is %q", i, p.Requested)
+	if len(ran.Outcome.Install) != len(cases) {
+		t.Fatalf("outcome = %+v", ran.Outcome)
+	}
+	for i, c := range cases {
+		got := ran.Outcome.Install[i]
+		good := got.Requested == c.asked && got.Name == c.name && len(got.Message) < 1500
+		if c.message == "" {
+			good = good && got.Status == farm.PackageInstalled && got.Version != "" && got.Message == ""
+		} else {
+			good = good && got.Status == farm.PackageFailed && got.Version == "" && strings.HasPrefix(got.Message, c.message)
 		}
+		if !good {
+			t.Errorf("%s: %+v", c.asked, got)
+		}
+	}
+	if built := ran.Outcome.Install[8].Message; strings.Count(built, "\n") > 4 || !strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS") {
+		t.Errorf("last words of a build: %q", built)
 	}
 }
 
@@ -162,6 +192,155 @@ func TestPlainPipWorks(t *testing.T) {
 	}
 	ran = agenttest.Run(t, a.Client, agenttest.Code("!pip install humanize\nimport humanize, cowsay\nprint('both')"))
 	if !strings.Contains(ran.Stdout, "both\n") {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+}
+
+// tampered is the real index with something done to what it serves.
+func tampered(t *testing.T, change func(next http.Handler, w http.ResponseWriter, r *http.Request)) http.Handler {
+	t.Helper()
+	next := realIndex(t)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { change(next, w, r) })
+}
+
+func TestAnIndexThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	tool := uv(t)
+	for name, c := range map[string]struct {
+		change func(next http.Handler, w http.ResponseWriter, r *http.Request)
+		want   string
+	}{
+		"says why": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "The package index upstream does not answer.", http.StatusBadGateway)
+		}, "The package index could not give what is needed for cowsay: The package index upstream does not answer."},
+		"unavailable": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		},
+			"The package index could not give what is needed for cowsay: it answered with status 503."},
+		"breaks off": {func(http.Handler, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "The package index is not reachable"},
+		"garbage": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+			_, _ = io.WriteString(w, "{]")
+		}, "cowsay could not be installed: "},
+		"wrong bytes": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, ".whl") || r.Header.Get("Range") != "" || r.Method != http.MethodGet {
+				next.ServeHTTP(w, r)
+				return
+			}
+			rec := httptest.NewRecorder()
+			next.ServeHTTP(rec, r)
+			raw := rec.Body.Bytes()
+			raw[10] ^= 1 // the time of the first file: it is still an archive
+			_, _ = w.Write(raw)
+		}, "does not have the hash"},
+		"file cut off": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, ".whl") || r.Header.Get("Range") != "" || r.Method != http.MethodGet {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write(make([]byte, 1000))
+		}, "The package index is not reachable: what is needed for cowsay did not come."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := agenttest.StartIndexed(t, venv(t), tampered(t, c.change), func(c *server.Config) { c.UV = tool })
+			ran := agenttest.Run(t, a.Client, packages("cowsay==6.1", "numpy"))
+			got := ran.Outcome.Install
+			if len(got) != 2 || got[0].Status != farm.PackageFailed || !strings.HasPrefix(got[0].Message, c.want) && !strings.Contains(got[0].Message, c.want) || got[1].Status != farm.PackageInstalled {
+				t.Errorf("got %+v\n%s", got, ran.Stderr)
+			}
+			if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
+				t.Errorf("it is there: %+v", ran)
+			}
+		})
+	}
+}
+
+func TestWithoutANetworkNothingIsStarted(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	ran := agenttest.Run(t, a.Client, packages("numpy", "cowsay", "six; rm"))
+	got := ran.Outcome.Install
+	if len(got) != 3 || got[0].Status != farm.PackageInstalled || got[1].Message != `This sandbox has network "none": create one with network "packages" to install.` || got[2].Status != farm.PackageFailed {
+		t.Fatalf("got %+v", got)
+	}
+	if len(ran.Stdout)+len(ran.Stderr) > 0 {
+		t.Errorf("something was started: %q %q", ran.Stdout, ran.Stderr)
+	}
+}
+
+func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	tool := uv(t)
+	for name, stop := range map[string]agent.StopReason{"cancel": agent.StopCancel, "interrupt": agent.StopInterrupt, "timeout": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reached, release := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			defer close(release)
+			a := agenttest.StartIndexed(t, venv(t), tampered(t, func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "tabulate-") && strings.HasSuffix(r.URL.Path, ".whl") { // cowsay comes, this does not
+					once.Do(func() { close(reached) })
+					<-release
+				}
+				next.ServeHTTP(w, r)
+			}), func(c *server.Config) { c.UV = tool })
+			spec := packages("cowsay==6.1", "tabulate==0.9.0")
+			spec.Grace = time.Second
+			if stop == "" {
+				spec.Timeout = 5 * time.Second
+			}
+			id := agenttest.NewID()
+			must(t, a.Start(t.Context(), id, spec))
+			<-reached
+			if stop != "" {
+				must(t, a.Stop(t.Context(), id, stop))
+			}
+			ran := agenttest.Read(t, a.Client, id)
+			if ran.Outcome.Canceled != (stop == agent.StopCancel) || ran.Outcome.TimedOut != (stop == "") || len(ran.Outcome.Install) != 2 || ran.Outcome.Install[1].Status != farm.PackageFailed {
+				t.Errorf("outcome = %+v", ran.Outcome)
+			}
+			for _, module := range []string{"cowsay", "tabulate"} {
+				if ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module)); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
+					t.Errorf("%s is there: %+v", module, ran)
+				}
+			}
+			if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			if left := withMark(t, "SANDFARM_EXEC="+id); len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartIndexed(t, venv(t), realIndex(t), func(c *server.Config) { c.UV = "/nowhere" })
+	wanted := []string{"cowsay==6.1", "no-such-package-xyzzy-77", "humanize>=99", "numpy", "tabulate"}
+	ran := agenttest.Run(t, a.Client, packages(wanted...))
+	want := []farm.PackageOutcome{
+		{Name: "cowsay", Requested: wanted[0], Status: farm.PackageInstalled},
+		{Name: "no-such-package-xyzzy-77", Requested: wanted[1], Status: farm.PackageFailed},
+		{Name: "humanize", Requested: wanted[2], Status: farm.PackageFailed},
+		{Name: "numpy", Requested: wanted[3], Status: farm.PackageInstalled},
+		{Name: "tabulate", Requested: wanted[4], Status: farm.PackageInstalled},
+	}
+	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" {
+		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
+	}
+	for i, part := range map[int]string{1: "not found in the package index", 2: `No version of humanize fits "humanize>=99".`} {
+		if !strings.Contains(ran.Outcome.Install[i].Message, part) {
+			t.Errorf("message %d: %q", i, ran.Outcome.Install[i].Message)
+		}
+	}
+	again := agenttest.Run(t, a.Client, packages("cowsay==6.0"))
+	if again.Outcome.ExitCode != 0 {
+		t.Fatalf("again = %+v", again)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay, numpy, tabulate\nfrom importlib.metadata import version\nprint(version('cowsay'), numpy.__file__)")); !strings.HasPrefix(ran.Stdout, "6.0 ") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
 	}
 }

@@ -52,7 +52,8 @@ func (in *install) installPython(wanted []*requirement) map[string]string {
 		} else if err := in.ready(); err != nil {
 			fail(missing, in.fileTrouble(err))
 		} else {
-			in.bring(good, before)
+			// What is there and was asked for by its name alone wants nothing of a solution.
+			in.bring(slices.DeleteFunc(slices.Clone(good), func(r *requirement) bool { return r.bare && r.met(before) }), before)
 		}
 	}
 	after := before
