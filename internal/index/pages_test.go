@@ -198,7 +198,7 @@ func TestAbsentProject(t *testing.T) {
 	cfg := u.config()
 	cache := newMemory()
 	cfg.Now, cfg.Cache = c.now, cache
-	_, root := serve(t, cfg)
+	x, root := serve(t, cfg)
 	for range 3 {
 		a := ask(t, "GET", root+"/pypi/simple/no-such/")
 		if a.status != http.StatusNotFound || a.body != "The package index has no project no-such.\n" {
@@ -211,7 +211,10 @@ func TestAbsentProject(t *testing.T) {
 	c.advance(time.Minute)
 	u.wheel("no-such", "x-1.0.zip", []byte("x"))
 	get(t, root+"/pypi/simple/no-such/")
-	if len(cache.puts) > 1 {
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if cache.puts["index/page/pypi/no-such"] != 1 || len(cache.puts) != 1 {
 		t.Errorf("kept %v", cache.puts)
 	}
 }

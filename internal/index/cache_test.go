@@ -1,0 +1,305 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// With the cache down everything comes from upstream, and one warning says so.
+func TestCacheDown(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	content := random(t, 200_000)
+	u.wheel("six", "six-1.0.whl", content)
+	cache, log := newMemory(), &logged{}
+	cache.getFunc = func(string) error { return errBroken }
+	cache.putFunc = func(string) error { return errBroken }
+	cfg := u.config()
+	cfg.Cache, cfg.Logger = cache, log.logger()
+	x, root := serve(t, cfg)
+	for range 3 {
+		if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) {
+			t.Errorf("%d bytes", len(got))
+		}
+	}
+	if log.has("cache of packages does not work") != 1 || x.Stats().CacheErrors == 0 {
+		t.Errorf("log %s, counters %+v", log.text.String(), x.Stats())
+	}
+	// A file that no cache holds is at hand for a while.
+	if n := u.times("/packages/six-1.0.whl"); n != 1 {
+		t.Errorf("upstream was asked %d times", n)
+	}
+}
+
+// hanging is a cache that never answers.
+type hanging struct{ *memory }
+
+func (h hanging) Get(ctx context.Context, _ string, _, _ int64) (io.ReadCloser, int64, error) {
+	<-ctx.Done()
+	return nil, 0, ctx.Err()
+}
+
+func (h hanging) Put(ctx context.Context, _ string, _ io.Reader, _ int64) error {
+	return errBroken
+}
+
+func TestCacheThatHangs(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.wheel("six", "six-1.0.whl", []byte("text"))
+	cfg := u.config()
+	cfg.Cache, cfg.Timeout = hanging{newMemory()}, 300*time.Millisecond
+	x, root := serve(t, cfg)
+	for range 5 {
+		get(t, root+"/pypi/files/six/six-1.0.whl")
+	}
+	if n := x.Stats().CacheErrors; n != 1 {
+		t.Errorf("waited for the cache %d times", n)
+	}
+}
+
+// A cache that breaks off in the middle of a file, or has lost it, harms nobody: upstream goes on where it ended.
+func TestCacheBreaksOff(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*memory){
+		"BreaksOff": func(m *memory) {
+			m.cutFunc = func(_ string, size int64) (int64, bool) { return size / 2, size > 100_000 }
+		},
+		"Lost": func(m *memory) { clear(m.values) },
+		"Shorter": func(m *memory) {
+			for key, v := range m.values {
+				m.values[key] = value{v.text[:len(v.text)/3], v.modified}
+			}
+		},
+		"Down": func(m *memory) { m.getFunc = func(string) error { return errBroken } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t)
+			content := random(t, 500_000)
+			u.wheel("six", "six-1.0.whl", content)
+			cache := newMemory()
+			cfg := u.config()
+			cfg.Cache = cache
+			_, root := serve(t, cfg)
+			get(t, root+"/pypi/files/six/six-1.0.whl")
+			eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+			eventually(t, "the file from the cache", func() bool {
+				get(t, root+"/pypi/files/six/six-1.0.whl")
+				return u.times("/packages/six-1.0.whl") == 1
+			})
+			cache.mu.Lock()
+			spoil(cache)
+			cache.mu.Unlock()
+			for range 2 {
+				if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) {
+					t.Errorf("%d bytes", len(got))
+				}
+			}
+			if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=300000-300099"); got != string(content[300000:300100]) {
+				t.Errorf("a part of %d bytes", len(got))
+			}
+			if n := u.times("/packages/six-1.0.whl"); n < 2 || n > 3 {
+				t.Errorf("upstream was asked %d times", n)
+			}
+		})
+	}
+}
+
+// A page in the cache that cannot be read counts as none.
+func TestDamagedPageInCache(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.wheel("six", "six-1.0.whl", []byte("x"))
+	for _, text := range []string{"", "x", "{}", "{\"files\":3}\n", "null\n"} {
+		cache := newMemory()
+		cache.values["index/page/pypi/six"] = value{[]byte(text), time.Now()}
+		cfg := u.config()
+		cfg.Cache = cache
+		_, root := serve(t, cfg)
+		if got := get(t, root+"/pypi/simple/six/"); !strings.Contains(got, "six-1.0.whl") {
+			t.Errorf("%q in the cache: %q", text, got)
+		}
+	}
+}
+
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	begun := time.Now()
+	for name, c := range map[string]struct {
+		sizes []int // in the order of their age, the oldest first
+		want  []string
+	}{
+		"Empty":        {nil, nil},
+		"OneBelow":     {[]int{mib - 10, 9}, []string{"index/0", "index/1"}},
+		"AtTheLimit":   {[]int{mib - 10, 10}, []string{"index/0", "index/1"}},
+		"OneAbove":     {[]int{mib - 10, 11}, []string{"index/1"}},
+		"OldestFirst":  {[]int{1, 5, mib - 5, 5}, []string{"index/2", "index/3"}},
+		"OnlyAsNeeded": {[]int{mib / 2, mib / 4, mib / 4, mib / 4}, []string{"index/1", "index/2", "index/3"}},
+		"OneTooLarge":  {[]int{5, 2 * mib}, nil},
+		"Many":         {slices.Repeat([]int{mib / 1000}, 2200), nil},
+	} {
+		cache := newMemory()
+		cache.values["other/key"] = value{make([]byte, 3*mib), begun.Add(-time.Hour)}
+		for i, size := range c.sizes {
+			cache.values[fmt.Sprintf("index/%d", i)] = value{make([]byte, size), begun.Add(time.Duration(i) * time.Second)}
+		}
+		x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Trim(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if cache.values["other/key"].text == nil {
+			t.Errorf("%s: what is not the index's was removed", name)
+		}
+		delete(cache.values, "other/key")
+		if name == "Many" {
+			for i := range 2200 {
+				if _, there := cache.values[fmt.Sprintf("index/%d", i)]; there != (i >= 1200-1) && i != 1199 {
+					t.Fatalf("%s: %d is there: %v, of %d", name, i, there, len(cache.values))
+				}
+			}
+			continue
+		}
+		var left []string
+		for key := range cache.values {
+			left = append(left, key)
+		}
+		slices.Sort(left)
+		if diff := cmp.Diff(c.want, left); diff != "" {
+			t.Errorf("%s: what is left (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// The index trims by itself once it has put enough, and finds that what is gone is gone.
+func TestTrimsByItself(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	cache := newMemory()
+	cfg := u.config()
+	cfg.Cache, cfg.CacheMB = cache, 1
+	x, root := serve(t, cfg)
+	var contents [][]byte
+	for i := range 5 {
+		content := random(t, 400_000)
+		contents = append(contents, content)
+		u.wheel(fmt.Sprint("p", i), fmt.Sprintf("p%d.whl", i), content)
+		get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i))
+	}
+	eventually(t, "a trim", func() bool { return x.Stats().Trimmed > 0 })
+	if err := x.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var total int
+	cache.mu.Lock()
+	for _, v := range cache.values {
+		total += len(v.text)
+	}
+	cache.mu.Unlock()
+	if total > 1<<20 {
+		t.Errorf("%d bytes are kept", total)
+	}
+	for i, content := range contents {
+		if got := get(t, fmt.Sprintf("%s/pypi/files/p%d/p%d.whl", root, i, i)); got != string(content) {
+			t.Errorf("p%d: %d bytes", i, len(got))
+		}
+	}
+}
+
+func TestTrimThatFails(t *testing.T) {
+	t.Parallel()
+	x, err := index.New(index.Config{Cache: listless{newMemory()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Trim(t.Context()); !errors.Is(err, errBroken) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// listless is a cache that cannot be listed.
+type listless struct{ *memory }
+
+func (listless) List(context.Context, string, func(string, int64, time.Time) error) error {
+	return errBroken
+}
+
+// A download that nobody waits for is finished when it is small and stopped when it is not.
+func TestReadersThatLeave(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		size     int
+		finished bool
+	}{"Small": {64 << 20, true}, "Large": {64<<20 + 1, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t)
+			content := make([]byte, c.size)
+			u.page("six", "text/html", `<a href="/six-1.0.whl#sha256=`+sha(content)+`">six</a>`)
+			left := make(chan struct{})
+			var cut atomic.Bool
+			u.mux.HandleFunc("/six-1.0.whl", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", fmt.Sprint(c.size))
+				_, _ = w.Write(content[:1<<20])
+				_ = http.NewResponseController(w).Flush()
+				<-left
+				for at := 1 << 20; at < c.size; at += 1 << 18 { // slower than the index's patience with a large file
+					if _, err := w.Write(content[at:min(at+1<<18, c.size)]); err != nil {
+						cut.Store(true)
+						return
+					}
+					if !c.finished {
+						select {
+						case <-time.After(20 * time.Millisecond):
+						case <-r.Context().Done():
+							cut.Store(true)
+							return
+						}
+					}
+				}
+			})
+			cache := newMemory()
+			cfg := u.config()
+			cfg.Cache, cfg.Timeout = cache, 500*time.Millisecond
+			x, root := serve(t, cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			req, _ := http.NewRequestWithContext(ctx, "GET", root+"/pypi/files/six/six-1.0.whl", nil)
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(resp.Body, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			resp.Body.Close()
+			close(left)
+			if c.finished {
+				eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+				return
+			}
+			eventually(t, "the end of the download", cut.Load)
+			if err := x.Close(); err != nil || len(cache.files()) != 0 {
+				t.Errorf("kept %v, error %v", cache.files(), err)
+			}
+		})
+	}
+}
