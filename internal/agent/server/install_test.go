@@ -150,7 +150,7 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		{"no-such-package-xyzzy-77", "no-such-package-xyzzy-77", "no-such-package-xyzzy-77 was not found in the package index"},
 		{"numpy>=99", "numpy", `No version of numpy fits "numpy>=99": only numpy<=`},
 		{"pywin32", "pywin32", "pywin32 has no wheel for Python 3."},
-		{"Cowsay", "cowsay", ""},
+		{"Cowsay>=6", "cowsay", ""},
 		{"cowsay", "cowsay", ""},
 		{"six; rm -rf /", "six; rm -rf /", "This is not a requirement that can be installed"},
 		{"--index-url=x", "--index-url=x", "This is not a requirement that can be installed"},
