@@ -12,7 +12,7 @@ import (
 
 // Open streams a file from its beginning and says how large it is. The caller closes it. It is bounded by ctx alone.
 func (f *Files) Open(ctx context.Context, path string) (*Content, error) {
-	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}}})
+	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}}}) //nolint:bodyclose // the caller closes it as the content
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,8 @@ func web(t Target, key string) object {
 
 func stdio(t Target, key string) object {
 	return object{
-		{"command", t.Program}, {"args", []string{"mcp", "--root", t.Dir}},
+		{"command", t.Program},
+		{"args", []string{"mcp", "--root", t.Dir}},
 		{"env", object{{"SANDFARM_URL", t.URL}, {"SANDFARM_API_KEY", key}}},
 	}
 }
