@@ -1,0 +1,98 @@
+//go:build integration
+
+package index_test
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// The public indexes are served through this one: pages, files in parts, and from the cache.
+func TestPublicIndexes(t *testing.T) {
+	t.Parallel()
+	cache := newMemory()
+	x, root := serve(t, index.Config{Cache: cache})
+	var page struct {
+		Files []struct {
+			Filename, URL string
+			Hashes        map[string]string
+			Metadata      any `json:"core-metadata"`
+		}
+	}
+	if err := json.Unmarshal([]byte(get(t, root+"/pypi/simple/six/", "Accept", pypiJSON)), &page); err != nil {
+		t.Fatal(err)
+	}
+	const wheel = "six-1.17.0-py2.py3-none-any.whl"
+	found := false
+	for _, f := range page.Files {
+		if f.Filename != wheel {
+			continue
+		}
+		found = true
+		text := get(t, root+f.URL)
+		if sha([]byte(text)) != f.Hashes["sha256"] {
+			t.Errorf("%s: the hash of %d bytes is another", wheel, len(text))
+		}
+		z, err := zip.NewReader(strings.NewReader(text), int64(len(text)))
+		if err != nil || len(z.File) < 3 {
+			t.Errorf("%s is no wheel: %v", wheel, err)
+		}
+		part := get(t, root+f.URL, "Range", "bytes=-1000")
+		if part != text[len(text)-1000:] {
+			t.Errorf("%s: the last 1000 bytes are %d others", wheel, len(part))
+		}
+		if f.Metadata != nil {
+			if m := get(t, root+f.URL+".metadata"); !strings.Contains(m, "Name: six\n") {
+				t.Errorf("metadata %.100q", m)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("no %s among %d files", wheel, len(page.Files))
+	}
+	if html := get(t, root+"/pypi/simple/six/", "Accept", "text/html"); strings.Count(html, "<a href=") != len(page.Files) {
+		t.Errorf("%d files in HTML, %d in JSON", strings.Count(html, "<a href="), len(page.Files))
+	}
+	for _, name := range []string{"is-odd", "@types/node"} {
+		var document struct {
+			Latest   map[string]string `json:"dist-tags"`
+			Versions map[string]struct {
+				Dist struct{ Tarball string }
+			}
+		}
+		if err := json.Unmarshal([]byte(get(t, root+"/npm/"+strings.Replace(name, "/", "%2f", 1), "Accept", npmShort)), &document); err != nil {
+			t.Fatal(err)
+		}
+		tarball := get(t, document.Versions[document.Latest["latest"]].Dist.Tarball)
+		unpacked, err := gzip.NewReader(strings.NewReader(tarball))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if first, err := tar.NewReader(unpacked).Next(); err != nil || first.Name == "" {
+			t.Errorf("%s: %v, error %v", name, first, err)
+		}
+	}
+	for _, path := range []string{"/pypi/simple/sandfarm-no-such-project-9d1f/", "/npm/sandfarm-no-such-package-9d1f"} {
+		if a := ask(t, "GET", root+path); a.status != http.StatusNotFound {
+			t.Errorf("%s: status %d, %q", path, a.status, a.body)
+		}
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A worker with an empty disk asks nothing of upstream.
+	y, second := serve(t, index.Config{Cache: cache})
+	get(t, fmt.Sprintf("%s/pypi/files/six/%s", second, wheel))
+	if s := y.Stats(); s.UpstreamRequests != 0 || bytes.Equal(cache.values["index/page/pypi/six"].text, nil) {
+		t.Errorf("counters %+v", s)
+	}
+}
