@@ -38,7 +38,7 @@ type step struct {
 // plot shows a figure and saves a file.
 const plot = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPath('out').mkdir(exist_ok=True)\nPath('out/a.csv').write_text('x,y\\n1,2\\n')\nplt.plot([1, 2])\nplt.show()\nprint('plotted')"
 
-// script is what is played. It needs a farm whose images have Python with matplotlib.
+// script is what is played. It needs a farm whose images have Python with matplotlib, and that reaches a package index.
 func script() []step {
 	in := func(more map[string]any) map[string]any {
 		args := map[string]any{"sandbox_id": "$sandbox"}
@@ -70,6 +70,10 @@ func script() []step {
 		{name: "DownloadOutside", tool: "download_file", args: in(map[string]any{"file_path": "/etc/passwd"}), wrong: true},
 		{name: "PackageOfTheImage", tool: "check_package_status", args: in(map[string]any{"package_name": "NumPy"}), want: "installed"},
 		{name: "PackageThatIsNotThere", tool: "check_package_status", args: in(map[string]any{"package_name": "there-is-none"}), want: "not_found"},
+		{name: "Install", tool: "install_packages_in_sandbox", args: in(map[string]any{"package_names": []string{"six==1.17.0", "there-is-none-such"}}), want: `"job_id"`},
+		{name: "InstallWaitedFor", tool: "check_package_status", args: in(map[string]any{"package_name": "six", "wait_seconds": 45}), want: `"version":"1.17.0"`},
+		{name: "InstallThatFailed", tool: "check_package_status", args: in(map[string]any{"package_name": "There_is.none-such", "wait_seconds": 45}), want: `"failed"`},
+		{name: "ImportInTheRunningKernel", tool: "execute_python_code", args: in(map[string]any{"code": "import six; print(six.__version__, x)"}), want: "1.17.0 20"},
 		{name: "PackageWithABadName", tool: "install_packages_in_sandbox", args: in(map[string]any{"package_names": []string{"--index-url=x"}}), wrong: true},
 		{name: "NoCode", tool: "execute_python_code", args: in(nil), wrong: true, want: "code"},
 		{name: "UnknownSandbox", tool: "execute_python_code", args: map[string]any{"sandbox_id": missing, "code": "1"}, wrong: true},

@@ -191,7 +191,7 @@ func installedText(one wire.InstalledOne) string {
 	}
 	text += " " + one.Status
 	if one.Why != "" {
-		text += " for " + one.Why
+		text += " (" + one.Why + ")"
 	}
 	if one.Message != "" {
 		text += ": " + one.Message

@@ -166,9 +166,9 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 			f.Routes["GET /v1/jobs/job_2/events"] = func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte("id: 1-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"))
 			}
-			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "import numpy"}}})
+			f.Script = prints("", wire.ExecuteResult{Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}}})
 			got := f.sandfarm(t.Context(), "1", append([]string{"run", "-", "--no-save", "-p", "six", "--package", "numpy>=2", "--auto-install"}, test.args...)...)
-			if got != (outputs{0, "", "note: numpy 2.3.5 installed for import numpy\n"}) {
+			if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\n"}) {
 				t.Errorf("%+v", got)
 			}
 			started := slices.DeleteFunc(f.asked(), func(r string) bool { return !strings.HasPrefix(r, "POST") })
