@@ -26,6 +26,8 @@ const (
 	maxIndexHeader = 16 << 10
 	// indexIdle is how long the agent may take nothing of an answer.
 	indexIdle = 5 * time.Minute
+	// indexPiece is what one stream sends at once.
+	indexPiece = 64 << 10
 	// indexHeaderTimeout is how long the head of a request may take.
 	indexHeaderTimeout = 30 * time.Second
 )

@@ -80,12 +80,18 @@ func (c *indexConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends. An agent that takes nothing for long breaks the connection.
+// Write sends, in pieces that do not keep other streams waiting. An agent that takes nothing for long breaks the connection.
 func (c *indexConn) Write(p []byte) (int, error) {
-	if err := c.Stream.SetWriteDeadline(time.Now().Add(indexIdle)); err != nil {
-		return 0, err
+	sent := 0
+	for {
+		if err := c.Stream.SetWriteDeadline(time.Now().Add(indexIdle)); err != nil {
+			return sent, err
+		}
+		n, err := c.Stream.Write(p[sent:min(sent+indexPiece, len(p))])
+		if sent += n; err != nil || sent == len(p) {
+			return sent, err
+		}
 	}
-	return c.Stream.Write(p)
 }
 
 // Close ends our direction; the agent is to end its own.

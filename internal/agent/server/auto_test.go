@@ -148,3 +148,21 @@ func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
 		t.Errorf("dist-infos: %v", infos)
 	}
 }
+
+// A package that has the name of one of Python's own modules must not break every Python that starts.
+func TestInstalledPackagesComeBehindPythonsOwnModules(t *testing.T) {
+	t.Parallel()
+	a := kernel(t)
+	dir := filepath.Join(a.Home, ".packages")
+	for _, name := range []string{"uuid", "asyncio", "numpy", "newmodule"} {
+		must(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("mine = True\n"), 0o600))
+	}
+	const code = "import asyncio, uuid, numpy, newmodule\nprint([hasattr(m, 'mine') for m in (asyncio, uuid, numpy, newmodule)])"
+	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "[False, False, True, True]\n" {
+		t.Errorf("kernel: %+v %+v", ran, ran.Outcome.Error)
+	}
+	must(t, os.WriteFile(filepath.Join(a.Workspace, "x.py"), []byte(code), 0o600))
+	if ran := agenttest.Run(t, a.Client, agenttest.Commands("python3 x.py")); ran.Stdout != "[False, False, True, True]\n" {
+		t.Errorf("command: %+v", ran)
+	}
+}

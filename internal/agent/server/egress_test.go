@@ -83,7 +83,7 @@ func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
 		select {
 		case <-done:
 			t.Logf("%d MiB in %v; the slowest of %d calls took %v", clients*size>>20, time.Since(began), asked, worst)
-			if worst > 500*time.Millisecond { // some 100 ms are meant; a machine that tests in parallel is slower
+			if worst > time.Second { // some 100 ms are meant; a machine that tests in parallel is slower
 				t.Errorf("a call took %v", worst)
 			}
 			return

@@ -40,9 +40,9 @@ func (in *install) common(t *trouble, r *requirement) string {
 		return t.text
 	case strings.Contains(t.output, "No space left on device"), strings.Contains(t.output, "os error 28"), strings.Contains(t.output, "ENOSPC"):
 		return in.s.fullSentence(r.name)
-	case strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
+	case t.memory, strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
 		_, limit, _ := memoryInfo()
-		return memorySentence(limit)
+		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB (memory_mb) was reached. Create one with more.", r.name, limit>>20)
 	}
 	return ""
 }
@@ -159,4 +159,12 @@ func (s *Server) fullSentence(what string) string {
 	}
 	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (disk_mb), is full. Create one with more.",
 		what, st.Blocks*uint64(st.Bsize)>>20) //nolint:gosec // positive
+}
+
+// fileTrouble says why a file of the installation could not be made.
+func (in *install) fileTrouble(err error) string {
+	if isFull(err) {
+		return in.s.fullSentence("What is to be installed")
+	}
+	return "The installation could not be prepared: " + err.Error() + "."
 }

@@ -13,8 +13,9 @@ import (
 const (
 	// noIndex is what is said where the sandbox has no way to an index.
 	noIndex = `This sandbox has network "none": create one with network "packages" to install.`
-	// stoppedInstall is what is said of what a stopped install has not done.
+	// stoppedInstall and lateInstall are what is said of what a stopped install has not done.
 	stoppedInstall = "The installation was stopped before this was done."
+	lateInstall    = "The installation reached its timeout before this was done: install less at once, or with a longer timeout."
 	// workPrefix begins the names of the directories in which installs are made ready.
 	workPrefix = ".install-"
 )
@@ -89,7 +90,7 @@ func (in *install) run() agent.Outcome {
 		if r.problem == "" && versions[r.name] == "" {
 			r.problem = r.name + " is not there after the installation."
 			if in.isStopped() {
-				r.problem = stoppedInstall
+				r.problem = in.stopped().text
 			}
 		}
 		if r.problem != "" {
@@ -153,12 +154,12 @@ func (in *install) clean() {
 // step runs one program of the installation; its output is the execution's. The time is for all steps together.
 func (in *install) step(argv, env []string) *trouble {
 	if in.isStopped() {
-		return &trouble{text: stoppedInstall, fatal: true}
+		return in.stopped()
 	}
 	if in.timeout > 0 {
 		in.spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
 	}
-	_, limit, kills := memoryInfo()
+	_, _, kills := memoryInfo()
 	in.tail = stderrTail{}
 	p, err := in.s.spawn(in.execution, argv, env, in.work, in.tail.add)
 	if err != nil {
@@ -166,16 +167,24 @@ func (in *install) step(argv, env []string) *trouble {
 	}
 	in.s.wait(in.execution, p)
 	if in.isStopped() {
-		return &trouble{text: stoppedInstall, fatal: true}
+		return in.stopped()
 	}
 	if p.code() == 0 {
 		return nil
 	}
 	t := &trouble{output: in.tail.text()}
 	if _, _, now := memoryInfo(); now > kills {
-		t.text = memorySentence(limit)
+		t.memory = true
 	}
 	return t
+}
+
+// stopped says that the installation was stopped, and by what.
+func (in *install) stopped() *trouble {
+	if in.stopReason() == stopTimeout {
+		return &trouble{text: lateInstall, fatal: true}
+	}
+	return &trouble{text: stoppedInstall, fatal: true}
 }
 
 // text is what the stream ended with.

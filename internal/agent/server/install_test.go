@@ -301,6 +301,9 @@ func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
 			if ran.Outcome.Canceled != (stop == agent.StopCancel) || ran.Outcome.TimedOut != (stop == "") || len(ran.Outcome.Install) != 2 || ran.Outcome.Install[1].Status != farm.PackageFailed {
 				t.Errorf("outcome = %+v", ran.Outcome)
 			}
+			if message := ran.Outcome.Install[1].Message; strings.Contains(message, "reached its timeout") != (stop == "") || !strings.HasPrefix(message, "The installation ") {
+				t.Errorf("message = %q", message)
+			}
 			for _, module := range []string{"cowsay", "tabulate"} {
 				if ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module)); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
 					t.Errorf("%s is there: %+v", module, ran)

@@ -1,6 +1,9 @@
 package server
 
 import (
+	_ "embed"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -9,6 +12,18 @@ import (
 
 // packageDir is where installed Python packages are.
 func (s *Server) packageDir() string { return filepath.Join(s.cfg.HomeDir, ".packages") }
+
+//go:embed sitecustomize.py
+var siteCustomize []byte
+
+// makePackageDir makes the directory of packages before any Python starts: one never again asks for a directory that it has once
+// found missing.
+func (s *Server) makePackageDir() error {
+	if err := os.MkdirAll(s.packageDir(), 0o755); err != nil { //nolint:gosec // user code's own
+		return fmt.Errorf("make package directory: %w", err)
+	}
+	return putFile(filepath.Join(s.packageDir(), "sitecustomize.py"), siteCustomize)
+}
 
 // nodeDir is npm's prefix.
 func (s *Server) nodeDir() string { return filepath.Join(s.cfg.HomeDir, ".node") }

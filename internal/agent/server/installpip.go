@@ -29,6 +29,7 @@ type pyTool interface {
 type trouble struct {
 	text   string // a sentence; empty: the output is to be explained
 	output string
+	memory bool // the sandbox's memory ran out
 	fatal  bool // there is no use in trying other packages
 }
 

@@ -19,8 +19,8 @@ const maxRecordBytes = 8 << 20
 func (s *Server) moveIn(target string) error {
 	_ = os.Remove(filepath.Join(target, ".lock"))
 	dir := s.packageDir()
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // user code's own
-		return fmt.Errorf("make package directory: %w", err)
+	if err := s.makePackageDir(); err != nil { // user code may have removed it
+		return err
 	}
 	old := scanDistributions(dir)
 	for name := range scanDistributions(target) {

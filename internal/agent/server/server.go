@@ -77,9 +77,8 @@ func New(cfg Config) (*Server, error) {
 	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	_ = root.RemoveAll(stagingDir)
 	s.handler = s.routes()
-	// Python never again asks for a directory that it has once found missing.
-	if err := os.MkdirAll(s.packageDir(), 0o755); err != nil { //nolint:gosec // user code's own
-		return nil, errors.Join(fmt.Errorf("make package directory: %w", err), s.Close())
+	if err := s.makePackageDir(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	if cfg.Index != "" {
 		if s.index, err = s.openEgress(cfg.Index, egressWait); err != nil {

@@ -66,11 +66,3 @@ func (in *install) uvEnv() []string {
 		"UV_LINK_MODE": "hardlink", "UV_CONCURRENT_DOWNLOADS": "16", "NO_COLOR": "1", "TMPDIR": filepath.Join(in.work, "tmp"),
 	})
 }
-
-// fileTrouble says why a file of the installation could not be made.
-func (in *install) fileTrouble(err error) string {
-	if isFull(err) {
-		return in.s.fullSentence("What is to be installed")
-	}
-	return "The installation could not be prepared: " + err.Error() + "."
-}
