@@ -1,0 +1,211 @@
+//go:build integration
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// mcpCaller is a client of the real program's /mcp.
+type mcpCaller struct {
+	t      *testing.T
+	client *client.Client
+
+	mu   sync.Mutex
+	told []string // messages of progress
+}
+
+func newMCP(t *testing.T, url, key, revision string) *mcpCaller {
+	t.Helper()
+	tr, err := transport.NewStreamableHTTP(url+"/mcp", transport.WithHTTPHeaders(map[string]string{"Authorization": "Bearer " + key}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mcpCaller{t: t, client: client.NewClient(tr, client.WithProtocolVersion(revision))}
+	m.client.OnNotification(func(n mcp.JSONRPCNotification) {
+		message, _ := n.Params.AdditionalFields["message"].(string)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.told = append(m.told, message)
+	})
+	if err := m.client.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.client.Close() })
+	_, err = m.client.Initialize(t.Context(), mcp.InitializeRequest{Params: mcp.InitializeParams{
+		ProtocolVersion: revision, ClientInfo: mcp.Implementation{Name: "e2e", Version: "1"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *mcpCaller) ask(tool string, args map[string]any) *mcp.CallToolResult {
+	m.t.Helper()
+	r, err := m.client.CallTool(m.t.Context(), mcp.CallToolRequest{Params: mcp.CallToolParams{
+		Name: tool, Arguments: args, Meta: &mcp.Meta{ProgressToken: "token"},
+	}})
+	if err != nil {
+		m.t.Fatalf("%s: %v", tool, err)
+	}
+	return r
+}
+
+// call is a call that must not be an error; it gives the structured content.
+func (m *mcpCaller) call(tool string, args map[string]any) (map[string]any, *mcp.CallToolResult) {
+	m.t.Helper()
+	r := m.ask(tool, args)
+	fields, _ := r.StructuredContent.(map[string]any)
+	if r.IsError || fields == nil {
+		m.t.Fatalf("%s: %s", tool, mcpText(r))
+	}
+	return fields, r
+}
+
+func mcpText(r *mcp.CallToolResult) string {
+	text, _ := json.Marshal(r.Content)
+	return string(text)
+}
+
+func TestMCPFromCreateToClose(t *testing.T) {
+	const key, other = "key-of-acme", "key-of-rival"
+	hash := func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) }
+	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hash(key)+",rival:"+hash(other))
+	for _, revision := range []string{mcp.ProtocolVersion20260728, mcp.ProtocolVersion20251125} {
+		t.Run(revision, func(t *testing.T) {
+			t.Parallel() // two clients at once
+			flow(t, newMCP(t, f.url, key, revision), newMCP(t, f.url, other, revision))
+		})
+	}
+}
+
+func flow(t *testing.T, m, foreign *mcpCaller) {
+	t.Helper()
+	made, _ := m.call("create_sandbox", map[string]any{"name": "e2e", "ttl_seconds": 600})
+	box, _ := made["sandbox_id"].(string)
+	if made["state"] != "ready" {
+		t.Errorf("it is made: %v", made)
+	}
+	in := func(more map[string]any) map[string]any { more["sandbox_id"] = box; return more }
+
+	m.call("execute_python_code", in(map[string]any{"code": "x = 20"}))
+	run, _ := m.call("execute_python_code", in(map[string]any{"code": "import time\nfor i in range(4):\n    print('line', i, flush=True); time.sleep(.4)\nx + 22"}))
+	if run["stdout"] != "line 0\nline 1\nline 2\nline 3\n" || run["exit_code"] != 0.0 {
+		t.Errorf("it ran: %v", run)
+	}
+	m.mu.Lock()
+	told := strings.Join(m.told, "")
+	live := len(m.told)
+	m.mu.Unlock()
+	if !strings.Contains(told, "line 0\n") || !strings.Contains(told, "line 3\n") || live < 3 {
+		t.Errorf("it told %d times: %q", live, told)
+	}
+
+	plot, answer := m.call("execute_python_code", in(map[string]any{"code": "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.savefig('plot.png')\nplt.show()"}))
+	images, links := 0, []mcp.ResourceLink{}
+	for _, c := range answer.Content {
+		switch c := c.(type) {
+		case mcp.ImageContent:
+			images++
+			if content, err := base64.StdEncoding.DecodeString(c.Data); err != nil || !bytes.HasPrefix(content, []byte("\x89PNG")) {
+				t.Errorf("the image is none: %v", err)
+			}
+		case mcp.ResourceLink:
+			links = append(links, c)
+		}
+	}
+	if images != 1 || len(links) != 1 || links[0].Name != "plot.png" {
+		t.Fatalf("%d images and the links %v", images, links)
+	}
+	saved := plot["artifacts"].([]any)[0].(map[string]any)
+	byLink := download(t, saved["url"].(string))
+	if got := readBlob(t, m, links[0].URI); !bytes.Equal(got, byLink) || !bytes.HasPrefix(got, []byte("\x89PNG")) {
+		t.Errorf("the resource has %d bytes, the link %d", len(got), len(byLink))
+	}
+
+	m.call("upload_file_to_sandbox", in(map[string]any{"dest_path": "in/städte.csv", "content": "n\n1\n"}))
+	file, answer := m.call("download_file", in(map[string]any{"file_path": "in/städte.csv"}))
+	if !strings.Contains(mcpText(answer), `n\n1\n`) || string(download(t, file["url"].(string))) != "n\n1\n" {
+		t.Errorf("the file: %v", file)
+	}
+	uri := ""
+	for _, c := range answer.Content {
+		if l, ok := c.(mcp.ResourceLink); ok {
+			uri = l.URI
+		}
+	}
+	read, err := m.client.ReadResource(t.Context(), mcp.ReadResourceRequest{Params: mcp.ReadResourceParams{URI: uri}})
+	if err != nil || read.Contents[0].(mcp.TextResourceContents).Text != "n\n1\n" {
+		t.Errorf("%s: %v", uri, err)
+	}
+	for _, path := range []string{"/etc/passwd", "in/../../etc/passwd"} {
+		if _, err := m.client.ReadResource(t.Context(), mcp.ReadResourceRequest{Params: mcp.ReadResourceParams{URI: "sandfarm://sandboxes/" + box + "/files/" + path}}); err == nil {
+			t.Errorf("%s can be read", path)
+		}
+	}
+
+	for tool, args := range map[string]map[string]any{
+		"execute_python_code": {"code": "1"}, "list_files": {}, "download_file": {"file_path": "in/städte.csv"}, "close_sandbox": {},
+	} {
+		if r := foreign.ask(tool, in(args)); !r.IsError || !strings.Contains(mcpText(r), "There is no sandbox") {
+			t.Errorf("%s of a foreign sandbox: %s", tool, mcpText(r))
+		}
+	}
+	if _, err := foreign.client.ReadResource(t.Context(), mcp.ReadResourceRequest{Params: mcp.ReadResourceParams{URI: links[0].URI}}); err == nil {
+		t.Error("a foreign artifact can be read")
+	}
+
+	jobGoesOn(t, m, in)
+	if closed, _ := m.call("close_sandbox", in(map[string]any{})); closed["state"] != "closed" {
+		t.Errorf("it is %v", closed)
+	}
+	if got := readBlob(t, m, links[0].URI); !bytes.Equal(got, byLink) {
+		t.Error("the artifact is gone with its sandbox")
+	}
+}
+
+// jobGoesOn leaves a call alone and fetches its result afterwards.
+func jobGoesOn(t *testing.T, m *mcpCaller, in func(map[string]any) map[string]any) {
+	t.Helper()
+	first, _ := m.call("execute_python_code", in(map[string]any{"code": "import time; time.sleep(1.5); print('slept')", "wait_seconds": 0}))
+	if state := first["state"]; state != "queued" && state != "running" {
+		t.Errorf("it is %v", first)
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	_, err := m.client.CallTool(ctx, mcp.CallToolRequest{Params: mcp.CallToolParams{Name: "get_job_result", Arguments: map[string]any{"job_id": first["job_id"], "wait_seconds": 20}}})
+	if err == nil {
+		t.Error("a caller that hung up got an answer")
+	}
+	last, _ := m.call("get_job_result", map[string]any{"job_id": first["job_id"], "wait_seconds": 30})
+	if last["state"] != "completed" || last["stdout"] != "slept\n" || last["kind"] != "execute" {
+		t.Errorf("it ended as %v", last)
+	}
+}
+
+func readBlob(t *testing.T, m *mcpCaller, uri string) []byte {
+	t.Helper()
+	r, err := m.client.ReadResource(t.Context(), mcp.ReadResourceRequest{Params: mcp.ReadResourceParams{URI: uri}})
+	if err != nil {
+		t.Fatalf("%s: %v", uri, err)
+	}
+	blob, _ := r.Contents[0].(mcp.BlobResourceContents)
+	content, err := base64.StdEncoding.DecodeString(blob.Blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
