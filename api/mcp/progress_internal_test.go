@@ -1,0 +1,116 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// quietFarm runs for a while and says nothing.
+type quietFarm struct {
+	Farm
+	ends   time.Time
+	events bool
+}
+
+func (f quietFarm) job() wire.Job {
+	j := wire.Job{ID: "job_1", Kind: "execute", SandboxID: "sbx_1", State: "running"}
+	if !time.Now().Before(f.ends) {
+		j.State, j.Result = "completed", &wire.Result{Execute: &wire.ExecuteResult{}}
+	}
+	return j
+}
+
+func (f quietFarm) Execute(context.Context, string, wire.ExecuteRequest, time.Duration) (wire.Job, error) {
+	return f.job(), nil
+}
+
+func (f quietFarm) Job(_ context.Context, _ string, wait time.Duration) (wire.Job, error) {
+	time.Sleep(max(0, min(wait, time.Until(f.ends))))
+	return f.job(), nil
+}
+
+func (f quietFarm) Events(ctx context.Context, _ string) iter.Seq2[wire.Event, error] {
+	return func(yield func(wire.Event, error) bool) {
+		if !f.events {
+			yield(wire.Event{}, errors.New("no events"))
+			return
+		}
+		select {
+		case <-time.After(time.Until(f.ends)):
+			yield(wire.Event{Name: "state", Data: []byte(`{"state":"completed"}`)}, nil)
+		case <-ctx.Done():
+		}
+	}
+}
+
+type listener struct{ notes chan mcp.JSONRPCNotification }
+
+func (l listener) SessionID() string                                   { return "" }
+func (l listener) Initialize()                                         {}
+func (l listener) Initialized() bool                                   { return true }
+func (l listener) NotificationChannel() chan<- mcp.JSONRPCNotification { return l.notes }
+
+// A proxy cuts a connection on which nothing comes for a while, so a call that waits shows that it is there.
+func TestQuietCallsShowSignsOfLife(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		runs   time.Duration
+		events bool
+		took   time.Duration
+		state  string
+	}{
+		"Ends":            {30 * time.Second, true, 30 * time.Second, "completed"},
+		"GoesOn":          {time.Hour, true, 45 * time.Second, "running"},
+		"EndsNoEvents":    {30 * time.Second, false, 30 * time.Second, "completed"},
+		"GoesOnNoEvents":  {time.Hour, false, 45 * time.Second, "running"},
+		"EndsAtTheBorder": {45 * time.Second, true, 45 * time.Second, "completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				f := quietFarm{ends: begun.Add(c.runs), events: c.events}
+				s, err := New(Options{Farm: func(context.Context) Farm { return f }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				to := listener{make(chan mcp.JSONRPCNotification, 1000)}
+				ctx := withDelivery(s.mcp.WithContext(t.Context(), to), newDelivery())
+				var r mcp.CallToolRequest
+				r.Params.Arguments = map[string]any{"sandbox_id": "sbx_1", "code": "1"}
+				r.Params.Meta = &mcp.Meta{ProgressToken: "t"}
+				done := make(chan *mcp.CallToolResult)
+				go func() {
+					result, _ := s.handle(executePython())(ctx, r)
+					done <- result
+				}()
+				for last := begun; ; {
+					select {
+					case <-to.notes:
+						if gap := time.Since(last); gap > 10*time.Second {
+							t.Errorf("nothing for %s", gap)
+						}
+						last = time.Now()
+						continue
+					case result := <-done:
+						if got := result.StructuredContent.(map[string]any)["state"]; got != c.state && c.runs != c.took || time.Since(begun) != c.took || time.Since(last) > 10*time.Second {
+							t.Errorf("%v after %s, %s after the last sign", got, time.Since(begun), time.Since(last))
+						}
+					}
+					break
+				}
+			})
+		})
+	}
+}
+
+var _ server.ClientSession = listener{}
