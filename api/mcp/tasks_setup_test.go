@@ -200,4 +200,3 @@ func (b *taskBench) task(method string, change ...func(http.Header)) taskReply {
 	b.t.Helper()
 	return b.ask(method, "job_1", `"taskId":"job_1"`, tasksDeclared, change...)
 }
-

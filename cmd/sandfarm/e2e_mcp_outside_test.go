@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandfarm/sandfarm/api/mcp/conformance"
+	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
 )
 
 // TestMCPFromOutside looks at one running farm with programs that are not ours.
@@ -43,8 +43,8 @@ func genericScenarios(t *testing.T, url string) {
 	} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			scenarios, _ := conformance.Scenarios(t, "--url", url, "--requirements", revision)
-			conformance.Judge(t, scenarios, names, untestable...)
+			scenarios, _ := conformancetest.Scenarios(t, "--url", url, "--requirements", revision)
+			conformancetest.Judge(t, scenarios, names, untestable...)
 		})
 	}
 }
@@ -57,8 +57,8 @@ func inspector(t *testing.T, url string) {
 			t.Parallel()
 			inspect := func(wantCode int, args ...string) map[string]any {
 				t.Helper()
-				base := []string{filepath.Join(conformance.Toolbox(t), conformance.Inspector), "--cli", url, "--transport", "http", "--protocol-era", era, "--format", "json"}
-				out := conformance.Run(t, nil, conformance.Node, append(base, args...)...)
+				base := []string{filepath.Join(conformancetest.Toolbox(t), conformancetest.Inspector), "--cli", url, "--transport", "http", "--protocol-era", era, "--format", "json"}
+				out := conformancetest.Run(t, nil, conformancetest.Node, append(base, args...)...)
 				if out.Code != wantCode {
 					t.Fatalf("%s: exit code %d, want %d\n%s%s", args, out.Code, wantCode, out.Stdout, out.Stderr)
 				}
@@ -122,15 +122,15 @@ func sdks(t *testing.T, url string) {
 	t.Parallel()
 	scripts := filepath.Join("..", "..", "api", "mcp", "testdata")
 	for name, c := range map[string]struct{ program, script, mode, version string }{
-		"PythonLegacy":     {conformance.Python, "sdk.py", "legacy", "2025-11-25"},
-		"PythonAuto":       {conformance.Python, "sdk.py", "auto", "2026-07-28"},
-		"TypeScriptV1":     {conformance.Node, "sdk.mjs", "v1", "2025-11-25"},
-		"TypeScriptLegacy": {conformance.Node, "sdk.mjs", "legacy", "2025-11-25"},
-		"TypeScriptAuto":   {conformance.Node, "sdk.mjs", "auto", "2026-07-28"},
+		"PythonLegacy":     {conformancetest.Python, "sdk.py", "legacy", "2025-11-25"},
+		"PythonAuto":       {conformancetest.Python, "sdk.py", "auto", "2026-07-28"},
+		"TypeScriptV1":     {conformancetest.Node, "sdk.mjs", "v1", "2025-11-25"},
+		"TypeScriptLegacy": {conformancetest.Node, "sdk.mjs", "legacy", "2025-11-25"},
+		"TypeScriptAuto":   {conformancetest.Node, "sdk.mjs", "auto", "2026-07-28"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := conformance.Run(t, nil, c.program, filepath.Join(scripts, c.script), url, c.mode)
+			out := conformancetest.Run(t, nil, c.program, filepath.Join(scripts, c.script), url, c.mode)
 			var s seen
 			if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil || out.Code != 0 {
 				t.Fatalf("exit code %d, %v\n%s%s", out.Code, err, out.Stdout, out.Stderr)

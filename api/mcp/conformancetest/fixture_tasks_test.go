@@ -1,6 +1,6 @@
 //go:build integration
 
-package conformance_test
+package conformancetest_test
 
 import (
 	"context"

@@ -1,13 +1,13 @@
 //go:build integration
 
-package conformance_test
+package conformancetest_test
 
 import (
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/sandfarm/sandfarm/api/mcp/conformance"
+	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
 )
 
 // extensions are scenarios beyond what revision 2026-07-28 requires that the runner runs all the same and does not score.
@@ -26,20 +26,20 @@ func TestScenariosOfARevision(t *testing.T) {
 	for revision, beyond := range map[string][]string{"2025-11-25": nil, "2026-07-28": extensions()} {
 		t.Run(revision, func(t *testing.T) {
 			t.Parallel()
-			required := conformance.Required(t, revision)
+			required := conformancetest.Required(t, revision)
 			baseline := filepath.Join("..", "testdata", "conformance-"+revision+".yaml")
-			cannot := conformance.Listed(t, baseline)
+			cannot := conformancetest.Listed(t, baseline)
 			for _, name := range cannot {
 				if !slices.Contains(required, name) {
 					t.Errorf("the baseline lists %s, which the revision does not require", name)
 				}
 			}
 			// The runner itself fails when a scenario of the baseline passes.
-			scenarios, out := conformance.Scenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
+			scenarios, out := conformancetest.Scenarios(t, "--url", serveFixture(t), "--requirements", revision, "--expected-failures", baseline)
 			if out.Code != 0 {
 				t.Errorf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
 			}
-			conformance.Judge(t, scenarios, append(conformance.Without(required, cannot), beyond...))
+			conformancetest.Judge(t, scenarios, append(conformancetest.Without(required, cannot), beyond...))
 		})
 	}
 }
