@@ -30,6 +30,7 @@ var (
 	statusPattern  = regexp.MustCompile(`HTTP status \w+ error \((\d+)[^)]*\) for url \(([^)]+)\)`)
 	wheelPattern   = regexp.MustCompile(`([A-Za-z0-9._-]+?)(?:[<>=!~][^ ]*)? has no (?:usable |compatible )?wheels|found wheels for `)
 	builtPattern   = regexp.MustCompile("Failed to (?:build|prepare)[^`]*`([^`@=]+)")
+	errorPattern   = regexp.MustCompile(`(?m)^error: `)
 	hashPattern    = regexp.MustCompile("Hash mismatch for `([^`@=]+)")
 )
 
@@ -53,10 +54,7 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 		return text
 	}
 	python := in.s.python().Version
-	text := flat(t.output)
-	if i := strings.LastIndex(text, "error: "); i >= 0 {
-		text = text[i:]
-	}
+	text := flat(fromError(t.output))
 	switch {
 	case strings.Contains(text, "Hash mismatch"):
 		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", named(hashPattern, text, r.name))
@@ -66,8 +64,11 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
 	case statusPattern.MatchString(text):
 		m := statusPattern.FindStringSubmatch(text)
-		t.fatal = t.fatal || m[1] == "503" // nobody is there to ask
-		return fmt.Sprintf("The package index could not give what is needed for %s: %s", r.name, in.reason(m[2], m[1]))
+		t.index, t.fatal = true, t.fatal || m[1] == "503" // nobody is there to ask
+		if t.reason == "" {
+			t.reason = in.reason(m[2], m[1])
+		}
+		return fmt.Sprintf("The package index could not give what is needed for %s: %s", r.name, t.reason)
 	case missingPattern.MatchString(text):
 		missing := farm.NormalPackage(farm.ManagerPip, missingPattern.FindStringSubmatch(text)[1])
 		if missing == r.name {
@@ -77,6 +78,7 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
 		return fmt.Sprintf("%s has no wheel for Python %s on this platform, and no source to build it from.", named(wheelPattern, text, r.name), python)
 	case strings.Contains(text, "Failed to fetch"), strings.Contains(text, "error sending request"), strings.Contains(text, "Request failed"), strings.Contains(text, "Failed to download"):
+		t.index = true
 		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
 	case strings.Contains(text, "depends on Python") && pythonPattern.MatchString(text) && !onlyPattern.MatchString(text):
 		m := pythonPattern.FindStringSubmatch(text)
@@ -99,15 +101,20 @@ func named(pattern *regexp.Regexp, text, other string) string {
 	return other
 }
 
+// fromError gives what follows the first line that is an error of the installer's own; those of a build are set in.
+func fromError(text string) string {
+	if at := errorPattern.FindStringIndex(text); at != nil {
+		return text[at[0]:]
+	}
+	return text
+}
+
 // flat makes one line of a text.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // lastWords gives the last lines of a build's output.
 func lastWords(text string) string {
-	if i := strings.LastIndex(text, "error: "); i >= 0 {
-		text = text[i:]
-	}
-	text, _, _ = strings.Cut(text, "\nhint:")
+	text, _, _ = strings.Cut(fromError(text), "\nhint:")
 	var lines []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {

@@ -42,25 +42,39 @@ type install struct {
 	work    string // a directory of its own, in the file system of what is installed
 	began   time.Time
 	timeout time.Duration
-	tail    stderrTail // of the step that runs
+	said    ends // of the step that runs
 	notes   []string
 	seen    requirementsSeen // of the workspace's requirements, when they are new
 	before  map[string]distribution
+
+	indexTroubles int // how often the index did not give what it has
 }
 
 // runInstall installs, one execution after the other.
 func (s *Server) runInstall(e *execution) {
+	in := &install{execution: e, s: s, timeout: e.spec.Timeout}
 	if !s.installs.acquire(e.stopped) {
-		e.finish(interruptedOutcome())
+		e.finish(in.neverBegun())
 		return
 	}
 	defer s.installs.release()
 	e.begin()
-	in := &install{execution: e, s: s, began: time.Now(), timeout: e.spec.Timeout}
+	in.began = time.Now()
 	defer in.clean()
 	out := in.run()
 	out.RunMS = milliseconds(time.Since(in.began))
 	e.finish(out)
+}
+
+// neverBegun is the outcome of an installation that was stopped in line.
+func (in *install) neverBegun() agent.Outcome {
+	out := interruptedOutcome()
+	for _, text := range in.spec.Install.Packages {
+		r := parseRequirement(in.spec.Install.Manager, text)
+		r.problem = stoppedInstall
+		out.Install = append(out.Install, r.outcome(""))
+	}
+	return out
 }
 
 // run does what was asked for. The workspace is not looked at: installs leave it alone.
@@ -160,8 +174,8 @@ func (in *install) step(argv, env []string) *trouble {
 		in.spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
 	}
 	_, _, kills := memoryInfo()
-	in.tail = stderrTail{}
-	p, err := in.s.spawn(in.execution, argv, env, in.work, in.tail.add)
+	in.said = ends{}
+	p, err := in.s.spawn(in.execution, argv, env, in.work, in.said.add)
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
@@ -172,7 +186,7 @@ func (in *install) step(argv, env []string) *trouble {
 	if p.code() == 0 {
 		return nil
 	}
-	t := &trouble{output: in.tail.text()}
+	t := &trouble{output: in.said.text()}
 	if _, _, now := memoryInfo(); now > kills {
 		t.memory = true
 	}
@@ -187,9 +201,28 @@ func (in *install) stopped() *trouble {
 	return &trouble{text: stoppedInstall, fatal: true}
 }
 
-// text is what the stream ended with.
-func (t *stderrTail) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return stripANSI(strings.ToValidUTF8(string(t.data), "\uFFFD"))
+// ends keeps what a stream began with, where installers say what went wrong, and what it ended with, where builds do.
+type ends struct {
+	head []byte
+	tail stderrTail
+}
+
+// headBytes is how much of the beginning is kept.
+const headBytes = 4 << 10
+
+// add takes the next bytes. Only one caller adds, and nobody reads before it has ended.
+func (e *ends) add(b []byte) {
+	if room := headBytes - len(e.head); room > 0 {
+		n := min(room, len(b))
+		e.head = append(e.head, b[:n]...)
+		b = b[n:]
+	}
+	e.tail.add(b)
+}
+
+// text is both.
+func (e *ends) text() string {
+	e.tail.mu.Lock()
+	defer e.tail.mu.Unlock()
+	return stripANSI(strings.ToValidUTF8(string(e.head)+string(e.tail.data), "\uFFFD"))
 }

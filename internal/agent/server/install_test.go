@@ -4,6 +4,7 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -345,5 +347,83 @@ func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
 	}
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay, numpy, tabulate\nfrom importlib.metadata import version\nprint(version('cowsay'), numpy.__file__)")); !strings.HasPrefix(ran.Stdout, "6.0 ") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+}
+
+// fakeUV is an installer that fails in a way of its own.
+func fakeUV(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "uv")
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n"+script), 0o755)) //nolint:gosec // it is to be run
+	return path
+}
+
+func TestABuildThatPrintsWithoutEndIsBounded(t *testing.T) {
+	t.Parallel()
+	tool := fakeUV(t, "echo 'error: Failed to build `cowsay==1`' >&2; head -c 100000000 /dev/zero | tr '\\0' x >&2; echo; echo the end >&2; exit 1")
+	a := agenttest.StartIndexed(t, venv(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
+	ran := agenttest.Run(t, a.Client, packages("cowsay"))
+	got := ran.Outcome.Install[0]
+	if len(ran.Stderr) < 100_000_000 || got.Status != farm.PackageFailed || len(got.Message) > 1200 || !strings.HasSuffix(got.Message, "the end") {
+		t.Fatalf("%d bytes of output; %.300q … of %d", len(ran.Stderr), got.Message, len(got.Message))
+	}
+}
+
+func TestAnInstallerThatDoesNotRunHereIsNotUsed(t *testing.T) {
+	t.Parallel()
+	broken := filepath.Join(t.TempDir(), "uv")
+	must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
+	a := agenttest.StartIndexed(t, venv(t), realIndex(t), func(c *server.Config) { c.UV = broken })
+	if ran := agenttest.Run(t, a.Client, packages("cowsay")); ran.Outcome.ExitCode != 0 {
+		t.Fatalf("ran = %+v", ran)
+	}
+}
+
+func TestInstallsTakeTurns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tool := fakeUV(t, "touch "+dir+"/begun; while ! [ -e "+dir+"/go ]; do sleep 0.02; done; exit 1")
+	a := agenttest.StartIndexed(t, venv(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
+	first, second := agenttest.NewID(), agenttest.NewID()
+	must(t, a.Start(t.Context(), first, packages("cowsay")))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := os.Stat(dir + "/begun"); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // polled with a deadline
+	}
+	must(t, a.Start(t.Context(), second, packages("tabulate", "../x")))
+	must(t, a.Stop(t.Context(), second, agent.StopCancel))
+	ran := agenttest.Read(t, a.Client, second) // in line: it ends though the first goes on
+	if got := ran.Outcome.Install; !ran.Outcome.Canceled || len(got) != 2 || got[0].Status != farm.PackageFailed || got[0].Message != "The installation was stopped before this was done." {
+		t.Errorf("outcome = %+v", ran.Outcome)
+	}
+	must(t, os.WriteFile(dir+"/go", nil, 0o600))
+	if ran := agenttest.Read(t, a.Client, first); ran.Outcome.Install[0].Status != farm.PackageFailed || ran.Outcome.Canceled {
+		t.Errorf("outcome = %+v", ran.Outcome)
+	}
+}
+
+func TestAnIndexThatIsDownIsNotAskedForEveryPackage(t *testing.T) {
+	t.Parallel()
+	tool, asked := uv(t), atomic.Int64{}
+	a := agenttest.StartIndexed(t, venv(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Error(w, "Upstream is down.", http.StatusBadGateway)
+	}), func(c *server.Config) { c.UV = tool })
+	wanted := []string{}
+	for i := range 20 {
+		wanted = append(wanted, fmt.Sprintf("some-package-%d", i))
+	}
+	ran := agenttest.Run(t, a.Client, packages(wanted...))
+	for i, p := range ran.Outcome.Install {
+		if want := "The package index could not give what is needed for " + wanted[i] + ": Upstream is down."; p.Message != want {
+			t.Errorf("%q, want %q", p.Message, want)
+		}
+	}
+	if n := asked.Load(); n > 60 { // all at once, then three of them, each twice
+		t.Errorf("the index was asked %d times", n)
 	}
 }

@@ -30,7 +30,28 @@ type trouble struct {
 	text   string // a sentence; empty: the output is to be explained
 	output string
 	memory bool // the sandbox's memory ran out
-	fatal  bool // there is no use in trying other packages
+	index  bool // the index does not give what it has; set by explain
+	reason string
+	fatal  bool // there is no use in trying other packages; also set by explain
+}
+
+// maxIndexTroubles is how often the index may fail before no more is asked of it.
+const maxIndexTroubles = 3
+
+// explainAll gives all that have no problem yet theirs. It reports whether there is no use in going on.
+func (in *install) explainAll(tool pyTool, t *trouble, one *requirement, rest []*requirement) bool {
+	one.problem = tool.explain(in, t, one)
+	if t.index {
+		if in.indexTroubles++; in.indexTroubles >= maxIndexTroubles {
+			t.fatal = true
+		}
+	}
+	if t.fatal {
+		for _, r := range open(rest) {
+			r.problem = tool.explain(in, t, r)
+		}
+	}
+	return t.fatal
 }
 
 // installPython installs what is not there and gives the versions that are there then. What one package fails of does not keep the
@@ -85,10 +106,8 @@ func (in *install) bring(good []*requirement, before map[string]distribution) {
 	t := in.put(tool, pins, before)
 	switch {
 	case t == nil:
-	case t.fatal:
-		fail(pending, tool.explain(in, t, pending[0]))
-	case len(pending) == 1:
-		pending[0].problem = tool.explain(in, t, pending[0])
+	case t.fatal || len(pending) == 1:
+		in.explainAll(tool, t, pending[0], pending[1:])
 	default:
 		in.bringEach(tool, accepted, pending)
 	}
@@ -102,16 +121,14 @@ func (in *install) solve(tool pyTool, good []*requirement, before map[string]dis
 	}
 	missing := unmet(good, before)
 	if t.fatal || len(missing) == 1 {
-		fail(missing, tool.explain(in, t, missing[0]))
+		in.explainAll(tool, t, missing[0], missing[1:])
 		return nil, nil
 	}
 	accepted := slices.DeleteFunc(slices.Clone(good), func(r *requirement) bool { return !r.met(before) })
 	for i, r := range missing {
 		more, t := tool.resolve(in, append(slices.Clip(accepted), r), before)
 		if t != nil {
-			r.problem = tool.explain(in, t, r)
-			if t.fatal {
-				fail(missing[i:], r.problem)
+			if in.explainAll(tool, t, r, missing[i+1:]) {
 				return pins, accepted
 			}
 			continue
@@ -134,9 +151,7 @@ func (in *install) bringEach(tool pyTool, accepted, pending []*requirement) {
 			done = append(done, r)
 			continue
 		}
-		r.problem = tool.explain(in, t, r)
-		if t.fatal {
-			fail(pending[i:], r.problem)
+		if in.explainAll(tool, t, r, pending[i+1:]) {
 			return
 		}
 	}
@@ -165,9 +180,15 @@ func (in *install) put(tool pyTool, pins map[string]pin, there map[string]distri
 	return nil
 }
 
-// pyTool chooses the installer: uv where the worker has brought it, the image's pip elsewhere.
+// pyTool chooses the installer: uv where the worker has brought it and it runs on this image, the image's pip elsewhere.
 func (s *Server) pyTool() pyTool {
-	if info, err := os.Stat(s.cfg.UV); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+	s.uvOnce.Do(func() {
+		if info, err := os.Stat(s.cfg.UV); err == nil && info.Mode().IsRegular() {
+			_, err := s.ask([]string{s.cfg.UV, "--version"}, s.image, s.cfg.HomeDir)
+			s.uvRuns = err == nil
+		}
+	})
+	if s.uvRuns {
 		return uvTool{}
 	}
 	return pipTool{}

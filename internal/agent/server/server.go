@@ -45,6 +45,8 @@ type Server struct {
 	kernelsUp   sync.WaitGroup
 	langs       languages
 	interpreter python
+	uvOnce      sync.Once
+	uvRuns      bool         // read after uvOnce
 	installed   atomic.Int64 // how often something was installed: kernels look anew then
 	listed      requirementsSeen
 
