@@ -122,6 +122,7 @@ func (c *content) readCache(p []byte) (int, bool) {
 		body, size, ok := c.x.cache.get(c.ctx, c.want.key, c.off, 0)
 		if ok && size != c.size {
 			body.Close()
+			c.x.cache.remove(c.ctx, c.want.key) // it is not what was put
 			ok = false
 		}
 		if !ok {

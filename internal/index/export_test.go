@@ -3,6 +3,7 @@ package index
 import (
 	"io"
 	"net/url"
+	"time"
 )
 
 // Page is what the parsers give, for tests of theirs.
@@ -37,4 +38,21 @@ func (p Page) Names() (names []string) {
 		names = append(names, f.Name)
 	}
 	return names
+}
+
+// Wake uses a cache that failed again at once.
+func (x *Index) Wake() {
+	x.cache.mu.Lock()
+	defer x.cache.mu.Unlock()
+	x.cache.rest = time.Time{}
+}
+
+// Spooled is how many bytes lie in spool files.
+func (x *Index) Spooled() int64 { return x.spooled.Load() }
+
+// Capped reads a page of some bytes and tells whether room for a large page was asked for.
+func Capped(r io.Reader) (n int64, grown bool, err error) {
+	c := &capped{r: r, grow: func() error { return nil }}
+	n, err = io.Copy(io.Discard, c)
+	return n, c.grown, err
 }

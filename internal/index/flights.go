@@ -73,14 +73,15 @@ func (x *Index) leave(f *flight) error {
 	defer x.mu.Unlock()
 	f.readers--
 	f.left = time.Now()
-	return f.settle()
+	return x.settle(f)
 }
 
-// settle closes the spool file when nobody can read it any more. The Index's mutex is held.
-func (f *flight) settle() error {
+// settle closes the spool file when nobody can read it any more. The mutex is held.
+func (x *Index) settle(f *flight) error {
 	if f.readers > 0 || !f.over || f.spool == nil {
 		return nil
 	}
+	x.spooled.Add(-f.written)
 	err := f.spool.Close()
 	f.spool = nil
 	return err
@@ -89,8 +90,8 @@ func (f *flight) settle() error {
 // fly brings a file to its readers and into the cache.
 func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 	if f.want.key != "" && !anew {
-		if f.size = x.cache.size(ctx, f.want.key); f.size > 0 {
-			f.cached = true
+		if size := x.cache.size(ctx, f.want.key); size > 0 && (f.want.size == 0 || f.want.size == size) {
+			f.size, f.cached = size, true
 			x.known.put(f.want.key, f.size, 1)
 			x.land(f, id)
 			close(f.ready)
@@ -149,5 +150,5 @@ func (x *Index) drop(f *flight, id string) {
 		delete(x.flights, id)
 	}
 	f.over = true
-	_ = f.settle() // a spool file without a name: closing it loses nothing
+	_ = x.settle(f) // a spool file without a name: closing it loses nothing
 }

@@ -85,6 +85,13 @@ func (g *guard) size(ctx context.Context, key string) int64 {
 	return size
 }
 
+// remove takes a value out that is not what was put.
+func (g *guard) remove(ctx context.Context, key string) {
+	callCtx, cancel := context.WithTimeout(ctx, min(cacheOpenTimeout, g.timeout))
+	defer cancel()
+	g.failed(ctx, "delete", g.cache.Delete(callCtx, key))
+}
+
 // put keeps a value and tells whether it did.
 func (g *guard) put(ctx context.Context, key string, r io.Reader, size int64) bool {
 	if !g.use() {

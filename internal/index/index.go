@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -19,7 +20,8 @@ const (
 	pagesMemory  = 32 << 20 // pages in memory, in bytes
 	absentKept   = 4096     // projects that upstream does not have
 	knownKept    = 1 << 16  // files known to be in the cache
-	pagesAtOnce  = 32       // pages that are read from upstream at once: each may need some dozen MiB
+	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
+	largeAtOnce  = 4        // of them, pages over pageLarge: each may need some dozen MiB of memory
 	filesAtOnce  = 64       // files that are read from upstream at once
 	absentFor    = time.Minute
 	closeTimeout = 10 * time.Second // for files that have arrived and are being put into the cache
@@ -44,8 +46,11 @@ type Index struct {
 	lookups   singleflight.Group // pages in the cache
 	refreshes singleflight.Group // pages upstream
 	pageSlots *semaphore.Weighted
+	readSlots *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
+	bigSlots  *semaphore.Weighted // pages over pageLarge, wherever from
 	fileSlots *semaphore.Weighted
 	trimming  sync.Mutex
+	spooled   atomic.Int64 // bytes in spool files
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -68,7 +73,8 @@ func New(cfg Config) (*Index, error) {
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), held: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), refused: newLRU[refusal](absentKept),
-		pageSlots: semaphore.NewWeighted(pagesAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
+		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
+		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
 		flights: map[string]*flight{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.cache = &guard{cache: cfg.Cache, timeout: cfg.Timeout, log: cfg.Logger, count: &x.count}

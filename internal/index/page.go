@@ -18,6 +18,9 @@ import (
 // pageMax is the largest page that is read, unpacked: the largest of the public indexes have 10 to 40 MiB.
 const pageMax = 64 << 20
 
+// pageLarge is from where on only some pages are read at once.
+const pageLarge = 8 << 20
+
 // filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
 const filesMax = 1 << 20
 
@@ -104,26 +107,31 @@ func decode(r io.Reader) (*page, error) {
 	return p, nil
 }
 
-// capped reads up to pageMax bytes and fails at more.
+// capped reads up to pageMax bytes and fails at more. At pageLarge it asks whether there is room for a large page.
 type capped struct {
-	r    io.Reader
-	left int64
+	r     io.Reader
+	read  int64
+	grow  func() error
+	grown bool
 }
 
+// Read reads on. One byte more than allowed is read: the end of a page of just pageMax bytes must be seen.
 func (c *capped) Read(p []byte) (int, error) {
-	if c.left <= 0 {
+	if c.read > pageMax {
 		return 0, errPageSize
 	}
-	if int64(len(p)) > c.left {
-		p = p[:c.left]
+	if c.read > pageLarge && !c.grown {
+		if err := c.grow(); err != nil {
+			return 0, fmt.Errorf("wait for room: %w", err)
+		}
+		c.grown = true
 	}
-	n, err := c.r.Read(p)
-	c.left -= int64(n)
+	n, err := c.r.Read(p[:min(int64(len(p)), pageMax+1-c.read)])
+	if c.read += int64(n); c.read > pageMax {
+		return n, errPageSize
+	}
 	return n, err
 }
-
-// newCapped caps a page. One byte more than allowed is read: the end of a page of just pageMax bytes must be seen.
-func newCapped(r io.Reader) io.Reader { return &capped{r: r, left: pageMax + 1} }
 
 // goodName tells whether a file's name can be a part of a path, here and in the cache.
 func goodName(name string) bool {

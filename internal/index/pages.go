@@ -75,14 +75,24 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 		defer end()
 		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
+		if err := x.readSlots.Acquire(ctx, 1); err != nil {
+			return nil, s.from.unreachable(err, context.Cause(ctx))
+		}
+		defer x.readSlots.Release(1)
 		if p, ok := x.pages.get(s.key); ok {
 			return p, nil
 		}
-		r, _, ok := x.cache.get(ctx, s.key, 0, 0)
+		r, size, ok := x.cache.get(ctx, s.key, 0, 0)
 		if !ok {
 			return (*page)(nil), nil
 		}
 		defer r.Close()
+		if size > pageLarge {
+			if err := x.bigSlots.Acquire(ctx, 1); err != nil {
+				return nil, s.from.unreachable(err, context.Cause(ctx))
+			}
+			defer x.bigSlots.Release(1)
+		}
 		p, err := decode(r)
 		if err == nil {
 			err = s.finish(p)
@@ -213,13 +223,13 @@ func (x *Index) ask(ctx context.Context, s source, old *page) (*page, error) {
 			}
 			return nil, err
 		}
-		return x.read(s, old, resp)
+		return x.read(ctx, s, old, resp)
 	}
 	return nil, err
 }
 
 // read makes a page of an answer.
-func (x *Index) read(s source, old *page, resp *http.Response) (_ *page, err error) {
+func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Response) (_ *page, err error) {
 	defer resp.Body.Close()
 	now := x.cfg.Now()
 	if resp.StatusCode == http.StatusNotModified && old != nil {
@@ -230,7 +240,13 @@ func (x *Index) read(s source, old *page, resp *http.Response) (_ *page, err err
 	if resp.StatusCode != http.StatusOK {
 		return nil, s.from.refused(resp.StatusCode)
 	}
-	p, err := s.parse(newCapped(resp.Body), resp.Header.Get("Content-Type"), resp.Request.URL)
+	body := &capped{r: resp.Body, grow: func() error { return x.bigSlots.Acquire(ctx, 1) }}
+	defer func() {
+		if body.grown {
+			x.bigSlots.Release(1)
+		}
+	}()
+	p, err := s.parse(body, resp.Header.Get("Content-Type"), resp.Request.URL)
 	if err == nil {
 		p.ETag, p.Modified, p.Fetched = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"), now
 		p.arrange()

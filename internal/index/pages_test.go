@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // clock is a time that a test sets.
@@ -237,5 +239,30 @@ func TestPageTooLarge(t *testing.T) {
 	a := ask(t, "GET", root+"/pypi/simple/big/")
 	if a.status != http.StatusBadGateway || x.Stats().UpstreamBytes > 64<<20+1 {
 		t.Errorf("status %d after %d bytes", a.status, x.Stats().UpstreamBytes)
+	}
+}
+
+// zeros is a page of so many bytes.
+type zeros struct{ left int64 }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if z.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), z.left)
+	z.left -= n
+	return int(n), nil
+}
+
+func TestSizesOfPages(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int64]struct{ large, refused bool }{
+		8<<20 - 1: {false, false}, 8 << 20: {false, false}, 8<<20 + 1: {true, false},
+		64<<20 - 1: {true, false}, 64 << 20: {true, false}, 64<<20 + 1: {true, true},
+	} {
+		n, large, err := index.Capped(&zeros{size})
+		if large != want.large || (err != nil) != want.refused || !want.refused && n != size {
+			t.Errorf("%d bytes: %d were read, large %v, error %v", size, n, large, err)
+		}
 	}
 }

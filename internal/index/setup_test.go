@@ -218,15 +218,21 @@ func serve(t *testing.T, cfg index.Config) (*index.Index, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return x, serveHandler(t, x)
+}
+
+// serveHandler gives the address of an index that is served until the test ends.
+func serveHandler(t *testing.T, x *index.Index) string {
+	t.Helper()
 	s := httptest.NewServer(x)
 	t.Cleanup(func() {
 		s.Close()
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}
-		transport.CloseIdleConnections()
 	})
-	return x, s.URL
+	return s.URL
 }
 
 // answer is what a caller got.
@@ -271,7 +277,7 @@ func get(t *testing.T, address string, pairs ...string) string {
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !so() {
 		select {
 		case <-deadline:
