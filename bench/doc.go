@@ -4,5 +4,7 @@
 //	make bench                         everything, as a Markdown table
 //	go run ./bench -only print,stdout  some of it
 //
+// Installs need the Python index, and python3 with pip to compare with.
+//
 // What it prints is kept in docs/benchmarks.md with the date and the machine.
 package main

@@ -28,8 +28,8 @@ type bench struct {
 	machine string
 }
 
-// start runs a farm of its own.
-func start(ctx context.Context, program string) (*bench, error) {
+// start runs a farm of its own, with these variables set over what is there.
+func start(ctx context.Context, program string, set ...string) (*bench, error) {
 	program, err := filepath.Abs(program)
 	if err != nil {
 		return nil, err
@@ -47,6 +47,7 @@ func start(ctx context.Context, program string) (*bench, error) {
 		return nil, err
 	}
 	b.env = append(os.Environ(), "SANDFARM_DATA="+data, "SANDFARM_API_LISTEN="+listen, "SANDFARM_S3_LISTEN="+b.s3, "SANDFARM_LOG_LEVEL=warn")
+	b.env = append(b.env, set...)
 	if b.Client, err = client.New("http://" + listen); err != nil {
 		return nil, err
 	}

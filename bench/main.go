@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -32,6 +33,10 @@ func benchmarks() []benchmark {
 		{"stdout", benchStdout},
 		{"memory", benchMemory},
 		{"history", benchHistory},
+		{"install", benchInstall},
+		{"crowd", benchCrowd},
+		{"mcp", benchMCP},
+		{"sessions", benchSessions},
 	}
 }
 
@@ -39,7 +44,7 @@ func main() {
 	only := flag.String("only", "", "names of measurements, comma-separated; empty: all")
 	program := flag.String("program", "bin/sandfarm", "the built program")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *program, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

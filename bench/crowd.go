@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	crowd       = 20
+	crowdWanted = "pandas==2.3.3" // the image has another version, and lacks a part of what this one needs
+)
+
+// benchCrowd installs pandas in 20 sandboxes at once in an empty farm and counts what upstream was asked for; and with 20
+// uv processes on the host, each with an empty cache.
+func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
+	program, err := uvProgram(ctx, b.data)
+	if err != nil {
+		return nil, err
+	}
+	u, err := startUpstream(ctx, lines[0])
+	if err != nil {
+		return nil, err
+	}
+	defer u.close()
+	took, whole, err := b.crowdOnce(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	asked, most, all := u.downloads()
+	parts := u.parts
+
+	direct, err := startUpstream(ctx, lines[0])
+	if err != nil {
+		return nil, err
+	}
+	defer direct.close()
+	dir, err := os.MkdirTemp(b.data, "crowd-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	alone, aloneWhole, err := together(func(n int) (time.Duration, error) {
+		began := time.Now()
+		out, err := uvInstall(ctx, program, direct.url, filepath.Join(dir, fmt.Sprint("cache", n)), filepath.Join(dir, fmt.Sprint("target", n)), crowdWanted).CombinedOutput()
+		if err != nil {
+			return 0, fmt.Errorf("uv: %w: %s", err, out)
+		}
+		return time.Since(began), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	directAsked, _, directAll := direct.downloads()
+	return []row{{
+		what: "20 sandboxes install pandas at once, until the last has it", ours: fmt.Sprintf("%.1f s, each p50 %.1f s, p95 %.1f s", whole.Seconds(), quantile(took, 0.5).Seconds(), quantile(took, 0.95).Seconds()),
+		other: fmt.Sprintf("20 uv with empty caches on the host %.1f s, p50 %.1f s, p95 %.1f s", aloneWhole.Seconds(), quantile(alone, 0.5).Seconds(), quantile(alone, 0.95).Seconds()), ratio: times(whole, aloneWhole),
+	}, {
+		what: "downloads from upstream meanwhile", ours: fmt.Sprintf("%d of %d files (at most %d of one), %d parts", all, asked, most, parts),
+		other: fmt.Sprintf("%d of %d files, %d parts", directAll, directAsked, direct.parts), aim: "1 of each",
+	}}, nil
+}
+
+func (b *bench) crowdOnce(ctx context.Context, u *upstream) ([]time.Duration, time.Duration, error) {
+	f, err := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.close()
+	ids := make([]string, crowd)
+	for i := range ids {
+		if ids[i], err = f.sandbox(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	return together(func(n int) (time.Duration, error) { return f.install(ctx, ids[n], crowdWanted) })
+}
+
+// together does one thing for the whole crowd at once, and gives each time and that of the whole.
+func together(do func(n int) (time.Duration, error)) ([]time.Duration, time.Duration, error) {
+	took := make([]time.Duration, crowd)
+	var g errgroup.Group
+	began := time.Now()
+	for n := range took {
+		g.Go(func() error {
+			var err error
+			took[n], err = do(n)
+			return err
+		})
+	}
+	err := g.Wait()
+	return took, time.Since(began), err
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/uv"
+)
+
+const (
+	wanted        = "numpy==2.2.0" // the image has another version
+	pythonVersion = "3.13"         // of the image
+	installRounds = 3
+)
+
+// install installs one package and gives how long the caller waited.
+func (b *bench) install(ctx context.Context, sandbox, requirement string) (time.Duration, error) {
+	began := time.Now()
+	job, err := b.Install(ctx, sandbox, wire.PackagesRequest{Packages: []string{requirement}}, client.WithWait(time.Minute))
+	if err == nil && !job.Final() {
+		job, err = b.Wait(ctx, job.ID)
+	}
+	took := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	if err := client.Failure(job); err != nil {
+		return 0, err
+	}
+	if one := job.Result.Install.Packages[0]; one.Status != "installed" || "=="+one.Version != strings.TrimPrefix(requirement, one.Name) {
+		return 0, fmt.Errorf("install %s: %s %s %s", requirement, one.Status, one.Version, one.Message)
+	}
+	return took, nil
+}
+
+// installTimes are the times of one way to install.
+type installTimes struct{ first, second []time.Duration }
+
+func (t *installTimes) add(first, second time.Duration) {
+	t.first, t.second = append(t.first, first), append(t.second, second)
+}
+
+// benchInstall installs numpy in a farm that has installed nothing yet, in a second sandbox of it, and in a sandbox of a
+// second worker with an empty disk; and with uv and pip on the host, each with an empty cache and then with its own. All
+// go to one upstream. Each round has a farm of its own.
+func benchInstall(ctx context.Context, b *bench) ([]row, error) {
+	program, err := uvProgram(ctx, b.data)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, over := range lines {
+		var farm, uvs, pips installTimes
+		var workers []time.Duration
+		for range installRounds {
+			u, err := startUpstream(ctx, over)
+			if err != nil {
+				return nil, err
+			}
+			first, second, other, err := b.installOnce(ctx, u)
+			if err == nil {
+				farm.add(first, second)
+				workers = append(workers, other)
+				err = onHost(ctx, b.data, &uvs, func(cache, target string) *exec.Cmd { return uvInstall(ctx, program, u.url, cache, target, wanted) })
+			}
+			if err == nil {
+				err = onHost(ctx, b.data, &pips, func(cache, target string) *exec.Cmd { return pipInstall(ctx, u.url, cache, target) })
+			}
+			u.close()
+			if err != nil {
+				return nil, err
+			}
+		}
+		first, second, other := quantile(farm.first, 0.5), quantile(farm.second, 0.5), quantile(workers, 0.5)
+		rows = append(rows,
+			row{
+				what: "install numpy, first in an empty farm, p50; " + over.name, ours: ms(first),
+				other: fmt.Sprintf("empty caches: uv %s, pip %s", ms(quantile(uvs.first, 0.5)), ms(quantile(pips.first, 0.5))), ratio: times(first, quantile(uvs.first, 0.5)),
+			},
+			row{
+				what: "second sandbox", ours: ms(second),
+				other: fmt.Sprintf("own caches: uv %s, pip %s", ms(quantile(uvs.second, 0.5)), ms(quantile(pips.second, 0.5))),
+				ratio: times(second, first) + " of the first", aim: "≤ 0.2×",
+			},
+			row{what: "second worker, empty disk", ours: ms(other), ratio: times(other, first) + " of the first", aim: ""})
+	}
+	return rows, nil
+}
+
+// installOnce gives the three times of a farm of its own.
+func (b *bench) installOnce(ctx context.Context, u *upstream) (first, second, other time.Duration, err error) {
+	f, err := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer f.close()
+	took := make([]time.Duration, 2)
+	for i := range took {
+		id, err := f.sandbox(ctx)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if took[i], err = f.install(ctx, id, wanted); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	w, err := f.service("worker", "SANDFARM_PYPI_INDEX_URL="+u.url)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer w.close()
+	err = until(ctx, "start a second worker", func() bool {
+		list, err := f.Workers(ctx)
+		return err == nil && len(list) == 2
+	})
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	id, err := w.sandbox(ctx)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if other, err = f.install(ctx, id, wanted); err != nil {
+		return 0, 0, 0, err
+	}
+	_, err = f.Close(ctx, id, client.WithWait(time.Minute))
+	return took[0], took[1], other, err
+}
+
+// uvProgram brings the installer that sandboxes have.
+func uvProgram(ctx context.Context, dir string) (string, error) {
+	x, err := index.New(index.Config{Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = x.Close() }()
+	data, err := uv.Program(ctx, x.Fetch, runtime.GOARCH)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "uv")
+	return path, os.WriteFile(path, data, 0o700) //nolint:gosec // a program
+}
+
+// onHost runs an installer twice into directories of their own: with an empty cache, and with what it left there.
+func onHost(ctx context.Context, dir string, t *installTimes, command func(cache, target string) *exec.Cmd) error {
+	dir, err := os.MkdirTemp(dir, "host-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	took := make([]time.Duration, 2)
+	for i := range took {
+		cmd := command(filepath.Join(dir, "cache"), filepath.Join(dir, fmt.Sprint("target", i)))
+		began := time.Now()
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+		}
+		took[i] = time.Since(began)
+	}
+	t.add(took[0], took[1])
+	return ctx.Err()
+}
+
+func uvInstall(ctx context.Context, program, from, cache, target, requirement string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, "pip", "install", "--quiet", "--python-version", pythonVersion, "--target", target, requirement)
+	cmd.Env = append(plainEnv(), "UV_NO_CONFIG=1", "UV_DEFAULT_INDEX="+from, "UV_CACHE_DIR="+cache, "UV_PYTHON_DOWNLOADS=never")
+	return cmd
+}
+
+func pipInstall(ctx context.Context, from, cache, target string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--python-version", pythonVersion, "--only-binary", ":all:", "--target", target, wanted)
+	cmd.Env = append(plainEnv(), "PIP_CONFIG_FILE=/dev/null", "PIP_INDEX_URL="+from, "PIP_CACHE_DIR="+cache, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_ROOT_USER_ACTION=ignore")
+	return cmd
+}
+
+// plainEnv is the environment without what speaks to installers.
+func plainEnv() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "PIP_") && !strings.HasPrefix(kv, "UV_") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/embedded"
+)
+
+// service is a single service beside a farm, on its Redis and its object store.
+type service struct {
+	b    *bench
+	cmd  *exec.Cmd
+	env  []string
+	name string
+	dir  string
+}
+
+// service starts a service with an empty disk: temporary files, caches and data directory are its own.
+func (b *bench) service(name string, set ...string) (*service, error) {
+	access, secret, err := embedded.LoadOrCreateCredentials(b.data + "/s3-credentials")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.data, name+"-*")
+	if err != nil {
+		return nil, err
+	}
+	s := &service{b: b, name: name, dir: dir}
+	s.env = append(os.Environ(), "SANDFARM_DATA="+dir, "TMPDIR="+dir, "XDG_CACHE_HOME="+dir, "SANDFARM_LOG_LEVEL=warn",
+		"SANDFARM_REDIS_URL=unix://"+b.data+"/redis/redis.sock", "SANDFARM_S3_ENDPOINT=http://"+b.s3,
+		"SANDFARM_S3_ACCESS_KEY="+access, "SANDFARM_S3_SECRET_KEY="+secret, "SANDFARM_ENGINE_NAMESPACE="+filepath.Base(b.data)+"-"+filepath.Base(dir))
+	s.env = append(s.env, set...)
+	s.cmd = exec.Command(b.program, name)
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = s.env, b.log, b.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// close stops the service and removes what it has in the engine.
+func (s *service) close() {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+	if s.name != "worker" {
+		return
+	}
+	down := exec.Command(s.b.program, "down")
+	down.Env = s.env
+	if out, err := down.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "down: %v %s\n", err, out)
+	}
+}
+
+// sandbox makes sandboxes until one is this worker's: workers take jobs as they come.
+func (s *service) sandbox(ctx context.Context) (string, error) {
+	for range 50 {
+		id, err := s.b.sandbox(ctx)
+		if err != nil {
+			return "", err
+		}
+		out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id, "--filter", "name="+filepath.Base(s.dir)).Output()
+		if err != nil {
+			return "", err
+		}
+		if strings.TrimSpace(string(out)) != "" {
+			return id, nil
+		}
+		if _, err := s.b.Close(ctx, id); err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("no sandbox came to the second %s", s.name)
+}
+
+// until polls until ok, for a minute.
+func until(ctx context.Context, what string, ok func() bool) error {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) || ctx.Err() != nil {
+			return fmt.Errorf("%s: it takes too long", what)
+		}
+	}
+	return nil
+}

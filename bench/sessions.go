@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// mcpSessions is how many clients there are at once.
+const mcpSessions = 1000
+
+// benchSessions looks at the memory of an API process of its own: with nobody, with 1 000 clients that have initialized,
+// listed the tools and keep their connection, and with all of them waiting in a call.
+func benchSessions(ctx context.Context, b *bench) ([]row, error) {
+	listen, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	api, err := b.service("api", "SANDFARM_API_LISTEN="+listen)
+	if err != nil {
+		return nil, err
+	}
+	defer api.close()
+	beside, err := client.New("http://" + listen)
+	if err != nil {
+		return nil, err
+	}
+	if err := until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil }); err != nil {
+		return nil, err
+	}
+	warm := newMCPClient(beside.URL())
+	for range 200 { // the paths are warm
+		if err := warm.hold(ctx); err != nil {
+			return nil, err
+		}
+	}
+	warm.http.CloseIdleConnections()
+	pid := api.cmd.Process.Pid
+	none, err := settled(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+
+	clients := make([]*mcpClient, mcpSessions)
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range clients {
+		clients[i] = newMCPClient(beside.URL())
+		defer clients[i].http.CloseIdleConnections()
+		g.Go(func() error { return clients[i].hold(ctx) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	open, err := settled(ctx, pid)
+	if err != nil {
+		return nil, err
+	}
+	held, err := connections(pid)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := b.allWait(ctx, clients, pid)
+	if err != nil {
+		return nil, err
+	}
+	return []row{
+		{what: fmt.Sprintf("memory of an API process with 1 000 MCP clients (%d open sockets)", held), ours: fmt.Sprintf("%d MiB", open>>20), other: fmt.Sprintf("with none %d MiB", none>>20), ratio: fmt.Sprintf("%d KiB each", (open-none)>>10/mcpSessions)},
+		{what: "and with all 1 000 waiting in a call", ours: fmt.Sprintf("%d MiB", waiting>>20), other: "", ratio: fmt.Sprintf("%d KiB each", (waiting-none)>>10/mcpSessions)},
+	}, nil
+}
+
+// hold initializes and lists the tools; the connection stays open.
+func (c *mcpClient) hold(ctx context.Context) error {
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	_, err := c.send(ctx, "tools/list", map[string]any{}, false)
+	return err
+}
+
+// allWait has every client wait for one job that runs, and gives the memory meanwhile.
+func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int64, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	job, err := b.Execute(ctx, id, wire.ExecuteRequest{Code: "import time\ntime.sleep(300)"})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	failed := make(chan error, len(clients))
+	for _, c := range clients {
+		wg.Go(func() {
+			state, _, err := c.tool(ctx, "get_job_result", map[string]any{"job_id": job.ID, "wait_seconds": 45})
+			if ctx.Err() == nil {
+				failed <- fmt.Errorf("a call that should wait gave %q: %v", state, err)
+			}
+		})
+	}
+	err = until(ctx, "have all calls wait", func() bool { return inFlight(ctx, clients[0].url) > mcpSessions })
+	var memory int64
+	if err == nil {
+		memory, err = settled(ctx, pid)
+	}
+	select {
+	case early := <-failed:
+		err = early
+	default:
+	}
+	cancel()
+	wg.Wait()
+	return memory, err
+}
+
+// inFlight reads how many requests an API is answering, this one included.
+func inFlight(ctx context.Context, url string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/mcp")+"/metrics", nil)
+	if err != nil {
+		return 0
+	}
+	resp, err := http.DefaultClient.Do(req) //nolint:forbidigo // it is gone with the bench
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(resp.Body)
+	_, text, _ = bytes.Cut(text, []byte("\nsandfarm_http_requests_in_flight "))
+	n := 0
+	_, _ = fmt.Fscan(bytes.NewReader(text), &n)
+	return n
+}
+
+// settled waits until a process's resident memory has come to rest and gives it.
+func settled(ctx context.Context, pid int) (int64, error) {
+	var last int64
+	for range 10 {
+		select {
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		now, err := resident(pid, "VmRSS")
+		if err != nil {
+			return 0, err
+		}
+		if last > 0 && max(now-last, last-now) < last/100 {
+			return now, nil
+		}
+		last = now
+	}
+	return last, nil
+}
+
+// connections counts the open sockets of a process.
+func connections(pid int) (int, error) {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, e := range list {
+		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); err == nil && len(to) > 6 && to[:6] == "socket" {
+			n++
+		}
+	}
+	return n, nil
+}

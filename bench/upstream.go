@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// line is what lies between a farm and the package index.
+type line struct {
+	name  string
+	speed int           // bytes a second, for all transfers together; 0: as fast as it comes
+	delay time.Duration // before each answer
+}
+
+// lines are what installs are measured over. The second one makes figures comparable between machines: an index that is
+// a mirror in the next room hides what a cache saves.
+var lines = []line{
+	{name: "index as it is reached here"},
+	{name: "index slowed to 50 Mbit/s, 20 ms", speed: 50_000_000 / 8, delay: 20 * time.Millisecond},
+}
+
+// upstream is the public Python index, read through a proxy that counts and that may be slow. Its links lead to itself.
+type upstream struct {
+	line
+	url  string // of the simple index
+	http *http.Server
+	done chan struct{}
+
+	mu    sync.Mutex
+	whole map[string]int // downloads of files by path
+	parts int            // requests for parts of files
+	free  time.Time      // when the line has sent what it was given
+}
+
+// files is where the public index's links lead.
+const files = "https://files.pythonhosted.org"
+
+// startUpstream serves until close.
+func startUpstream(ctx context.Context, over line) (*upstream, error) {
+	pages, err := url.Parse(index.DefaultPyPIURL)
+	if err != nil {
+		return nil, err
+	}
+	packages, err := url.Parse(files)
+	if err != nil {
+		return nil, err
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	u := &upstream{line: over, url: "http://" + l.Addr().String() + "/simple/", whole: map[string]int{}, done: make(chan struct{})}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			to := packages
+			if strings.HasPrefix(r.In.URL.Path, "/simple/") {
+				to = pages
+			}
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, to.Host
+			r.Out.Header.Set("Accept-Encoding", "identity")
+		},
+		ModifyResponse: u.answer,
+	}
+	u.http = &http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute}
+	go func() {
+		defer close(u.done)
+		_ = u.http.Serve(l)
+	}()
+	return u, nil
+}
+
+func (u *upstream) close() {
+	_ = u.http.Close()
+	<-u.done
+}
+
+// answer counts an answer, has its links lead here, and slows it. The public index tells clients how long to keep what
+// they got; a mirror may not.
+func (u *upstream) answer(r *http.Response) error {
+	age := "max-age=365000000, immutable, public"
+	if strings.HasPrefix(r.Request.URL.Path, "/simple/") {
+		age = "max-age=600, public"
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			return err
+		}
+		_ = r.Body.Close()
+		text = bytes.ReplaceAll(text, []byte(files), []byte(strings.TrimSuffix(u.url, "/simple/")))
+		r.Body = io.NopCloser(bytes.NewReader(text))
+		r.ContentLength = int64(len(text))
+		r.Header.Set("Content-Length", strconv.Itoa(len(text)))
+	} else if r.Request.Method == http.MethodGet {
+		u.mu.Lock()
+		if r.StatusCode == http.StatusPartialContent {
+			u.parts++
+		} else {
+			u.whole[r.Request.URL.Path]++
+		}
+		u.mu.Unlock()
+	}
+	if r.Header.Get("Cache-Control") == "" && r.StatusCode < 300 {
+		r.Header.Set("Cache-Control", age)
+	}
+	time.Sleep(u.delay)
+	if u.speed > 0 {
+		r.Body = &slow{ReadCloser: r.Body, line: u}
+	}
+	return nil
+}
+
+// downloads says how often files were downloaded: how many files, the most for one of them, and all together.
+func (u *upstream) downloads() (files, most, all int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, n := range u.whole {
+		files++
+		most = max(most, n)
+		all += n
+	}
+	return files, most, all
+}
+
+func (u *upstream) String() string {
+	files, most, all := u.downloads()
+	return fmt.Sprintf("%d files, %d downloads, at most %d of one, %d parts", files, all, most, u.parts)
+}
+
+// slow is a body that comes over the line.
+type slow struct {
+	io.ReadCloser
+	line *upstream
+}
+
+// packet is how much goes over the line at once: transfers share it evenly.
+const packet = 16 << 10
+
+// Read waits for its turn on the line.
+func (s *slow) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p[:min(len(p), packet)])
+	u := s.line
+	u.mu.Lock()
+	now := time.Now()
+	if u.free.Before(now) {
+		u.free = now
+	}
+	u.free = u.free.Add(time.Duration(n) * time.Second / time.Duration(u.speed))
+	wait := u.free.Sub(now)
+	u.mu.Unlock()
+	time.Sleep(wait)
+	return n, err //nolint:wrapcheck // passed on as it is
+}
