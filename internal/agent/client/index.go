@@ -2,8 +2,7 @@ package client
 
 import (
 	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -45,7 +44,7 @@ func serveIndex(session *yamux.Session, handler http.Handler) {
 	l := &indexListener{session: session, slots: make(chan struct{}, maxIndexStreams)}
 	srv := &http.Server{
 		Handler: bodyless(handler), ReadHeaderTimeout: indexHeaderTimeout, MaxHeaderBytes: maxIndexHeader - headerSlack,
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	srv.SetKeepAlivesEnabled(false) // a stream costs little, and one that idles would hold a place
 	_ = srv.Serve(l)

@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	missingPattern = regexp.MustCompile("Because ([A-Za-z0-9._-]+)(?:\\[[^\\]]*\\])? was not found in the package registry")
+	missingPattern = regexp.MustCompile(`Because ([A-Za-z0-9._-]+)(?:\[[^\]]*\])? was not found in the package registry`)
 	pythonPattern  = regexp.MustCompile(`(?:([A-Za-z0-9._-]+)(?:[<>=!~][^ ]*)? depends on Python|does not satisfy Python)([<>=!~0-9.,* ]+)`)
 	onlyPattern    = regexp.MustCompile(`Because (only .*?|there (?:is|are) no versions? of .*?) and `)
 	statusPattern  = regexp.MustCompile(`HTTP status \w+ error \((\d+)[^)]*\) for url \(([^)]+)\)`)
