@@ -211,7 +211,7 @@ func TestResources(t *testing.T) {
 		f := reading("in/a b.bin", content)
 		f.ArtifactFunc = withArtifacts(wire.ExecuteResult{}, artifact("x", "application/x", content)).ArtifactFunc
 		b := setup(t, f, limits)
-		tooLarge := len(content) > most || content != nil && len(content) > mostText && content[0] == 't'
+		tooLarge := len(content) > most || len(content) > mostText && content[0] == 't'
 		for _, uri := range []string{"sandfarm://artifacts/art_x", "sandfarm://sandboxes/sbx_1/files/in/a%20b.bin"} {
 			for _, era := range eras() {
 				r, err := b.client(era).ReadResource(t.Context(), protocol.ReadResourceRequest{Params: protocol.ReadResourceParams{URI: uri}})

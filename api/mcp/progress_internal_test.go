@@ -114,3 +114,25 @@ func TestQuietCallsShowSignsOfLife(t *testing.T) {
 }
 
 var _ server.ClientSession = listener{}
+
+// The protocol asks for values that rise, also within a millisecond.
+func TestProgressAlwaysRises(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		to := listener{make(chan mcp.JSONRPCNotification, 100)}
+		p := newProgress(withDelivery(server.NewMCPServer("test", "1").WithContext(t.Context(), to), newDelivery()), "t")
+		last := -1.0
+		for i := range 100 {
+			if i == 50 {
+				time.Sleep(20 * time.Millisecond) // less than what the values ran ahead
+			}
+			p.tell("x")
+			note := <-to.notes
+			value, _ := note.Params.AdditionalFields["progress"].(float64)
+			if value <= last {
+				t.Fatalf("message %d has %g after %g", i, value, last)
+			}
+			last = value
+		}
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -65,7 +64,7 @@ func (s *Server) MCP() *server.MCPServer { return s.mcp }
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	d := newDelivery()
 	stdio := server.NewStdioServer(s.mcp)
-	server.WithErrorLogger(log.New(slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug).Writer(), "", 0))(stdio)
+	server.WithErrorLogger(slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug))(stdio)
 	server.WithStdioContextFunc(func(ctx context.Context) context.Context { return withDelivery(ctx, d) })(stdio)
 	if err := stdio.Listen(ctx, in, &countedLines{w: out, delivery: d}); err != nil {
 		return fmt.Errorf("serve stdio: %w", err)
