@@ -129,8 +129,7 @@ func (x *Index) copy(f *flight, body io.Reader, size int64, sum hash.Hash) error
 			if sum != nil {
 				sum.Write(buf[:n])
 			}
-			if x.spooled.Add(int64(n)) > int64(max(x.cfg.CacheMB, x.cfg.MaxFileMB))<<20 {
-				x.spooled.Add(-int64(n))
+			if !x.room(int64(n)) {
 				return farm.Errorf(farm.CodeUnavailable, "Too many packages are on their way at the moment for %s to come, too. Try again later.", f.want.name)
 			}
 			if _, err := f.spool.Write(buf[:n]); err != nil {

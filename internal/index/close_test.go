@@ -1,0 +1,146 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// Closing ends what still arrives, waits for it, and refuses what comes later. A second time it does nothing.
+func TestCloseEndsDownloads(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	content := random(t, 1<<20)
+	u.page("six", "text/html", `<a href="/slow/six-1.0.whl#sha256=`+sha(content)+`">six</a>`)
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	u.slowly("/slow/six-1.0.whl", content, never)
+	cfg := u.config()
+	cache := newMemory()
+	cfg.Cache = cache
+	x, _ := serve(t, cfg)
+	r, size, err := x.Fetch(t.Context(), "six", "six-1.0.whl", "")
+	if err != nil || size != 1<<20 {
+		t.Fatalf("size %d, error %v", size, err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for range 2 {
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	n, err := io.Copy(io.Discard, r)
+	if farm.CodeOf(err) != farm.CodeUnavailable || n >= 1<<20-1000 {
+		t.Errorf("%d more bytes, error %v", n, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := x.Spooled(); n != 0 || len(cache.files()) != 0 {
+		t.Errorf("%d bytes are left, kept %v", n, cache.files())
+	}
+	if _, _, err := x.Fetch(t.Context(), "six", "six-1.0.whl", ""); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A caller whose context ends stops waiting; the others go on.
+func TestCallerThatGivesUp(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	content := random(t, 1<<20)
+	u.page("six", "text/html", `<a href="/slow/six-1.0.whl#sha256=`+sha(content)+`">six</a>`)
+	release := make(chan struct{})
+	u.slowly("/slow/six-1.0.whl", content, release)
+	x, root := serve(t, u.config())
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _, err := x.Fetch(ctx, "six", "six-1.0.whl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 1<<19-1)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	if got := get(t, root+"/pypi/files/six/six-1.0.whl"); got != string(content) || u.times("/slow/six-1.0.whl") != 1 {
+		t.Errorf("%d bytes, upstream was asked %d times", len(got), u.times("/slow/six-1.0.whl"))
+	}
+}
+
+// All that arrives at one time stays under the larger of the two limits.
+func TestSpoolsAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	for _, name := range []string{"a", "b"} {
+		content := random(t, 700_000)
+		u.wheel(name, name+"-1.0.whl", content)
+	}
+	cfg := u.config()
+	cfg.CacheMB, cfg.MaxFileMB = 1, 1
+	x, root := serve(t, cfg)
+	// While somebody reads the first file, the second finds no room.
+	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+		t.Errorf("%d of %d bytes, error %v", n, size, err)
+	}
+	if a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl"); a.err == nil && a.status == http.StatusOK {
+		t.Errorf("status %d, %d bytes", a.status, len(a.body))
+	}
+	if n := x.Spooled(); n > 1<<20 {
+		t.Errorf("%d bytes in spool files", n)
+	}
+	// Then it is only at hand for later requests, and makes room.
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "room for the second file", func() bool {
+		a := ask(t, http.MethodGet, root+"/pypi/files/b/b-1.0.whl")
+		return a.err == nil && a.status == http.StatusOK
+	})
+}
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.wheel("six", "six-1.0.whl", []byte("text"))
+	s, err := index.Serve(t.Context(), u.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") || !strings.HasSuffix(s.URL(), "/pypi/simple/") || strings.TrimSuffix(s.NpmURL(), "/npm/")+"/pypi/simple/" != s.URL() {
+		t.Errorf("addresses %s and %s", s.URL(), s.NpmURL())
+	}
+	get(t, s.URL()+"six/")
+	if s.Stats().Requests != 1 {
+		t.Errorf("counters %+v", s.Stats())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := index.Serve(t.Context(), index.Config{PyPIURL: "x"}); err == nil {
+		t.Error("a bad address is taken")
+	}
+}
