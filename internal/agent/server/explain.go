@@ -64,7 +64,8 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
 	case statusPattern.MatchString(text):
 		m := statusPattern.FindStringSubmatch(text)
-		t.index, t.fatal = true, t.fatal || m[1] == "503" // nobody is there to ask
+		// Nobody is there to ask, or the index itself is silent; other answers are about this package alone.
+		t.index, t.fatal = m[1] == "504", t.fatal || m[1] == "503"
 		if t.reason == "" {
 			t.reason = in.reason(m[2], m[1])
 		}

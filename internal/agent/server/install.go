@@ -3,6 +3,7 @@ package server
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,8 @@ const (
 	// stoppedInstall and lateInstall are what is said of what a stopped install has not done.
 	stoppedInstall = "The installation was stopped before this was done."
 	lateInstall    = "The installation reached its timeout before this was done: install less at once, or with a longer timeout."
+	// installerOOMScore is the highest there is; see oomScore.
+	installerOOMScore = "1000"
 	// workPrefix begins the names of the directories in which installs are made ready.
 	workPrefix = ".install-"
 )
@@ -179,6 +182,8 @@ func (in *install) step(argv, env []string) *trouble {
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
+	// What runs out of memory is the installation, before the kernel with its variables.
+	_ = os.WriteFile("/proc/"+strconv.Itoa(p.pid)+"/oom_score_adj", []byte(installerOOMScore), 0)
 	in.s.wait(in.execution, p)
 	if in.isStopped() {
 		return in.stopped()

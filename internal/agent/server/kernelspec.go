@@ -12,8 +12,13 @@ import (
 	"sync"
 )
 
-//go:embed launcher.py
-var launcher []byte
+// Our own Python kernel, and what it imports from beside it.
+var (
+	//go:embed launcher.py
+	launcher []byte
+	//go:embed output.py
+	outputSource []byte
+)
 
 // maxSpecBytes bounds a kernel.json.
 const maxSpecBytes = 1 << 20
@@ -108,7 +113,8 @@ func (s *Server) hasKernel(python string) bool {
 		return false
 	}
 	<-p.done
-	return p.code() == 0 && putFile(s.launcherPath(), launcher) == nil && putFile(s.probePath(), probeSource) == nil
+	return p.code() == 0 && putFile(s.launcherPath(), launcher) == nil && putFile(s.probePath(), probeSource) == nil &&
+		putFile(filepath.Join(s.cfg.RunDir, "sandfarm_output.py"), outputSource) == nil
 }
 
 // putFile makes a file in a directory that user code may write to: a new one, so never through a link and never into a pipe.

@@ -1,0 +1,294 @@
+"""The outputs of executions: what each prints goes into pipes of its own, whichever thread, task or child of it prints."""
+
+import contextvars
+import io
+import os
+import queue
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+BUFFER = 32 << 10
+DELAY = 0.005  # seconds that a line may wait for the next ones
+PIECE = 1 << 20  # characters encoded at once
+
+
+class Flusher(threading.Thread):
+    """Writes out what a burst of short lines has left in buffers. A line after a pause is written at once; those close behind it wait for
+    company, since a write for each costs the code more than the printing."""
+
+    def __init__(self):
+        super().__init__(name="sandfarm-flusher", daemon=True)
+        self.sinks = queue.SimpleQueue()
+
+    def run(self):
+        while True:
+            sink = self.sinks.get()
+            time.sleep(DELAY)
+            sink.armed = False
+            sink.flush()
+
+
+class Sink:
+    """One output of one execution: the write end of a pipe and what is not yet in it."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self.lock = threading.RLock()
+        self.reset()
+        self.last = 0.0  # when it was flushed
+
+    def reset(self):
+        self.buffer = bytearray()
+        self.texts = []  # behind the buffer: encoded together, since that is what a short line costs most
+        self.size = 0  # bytes in the buffer and, at least, in the texts
+        self.armed = False  # the flusher will come
+
+    def text(self, text):
+        with self.lock:
+            if self.fd >= 0:
+                self.texts.append(text)
+                self.size += len(text)
+                line = "\n" in text
+                if line or self.size >= BUFFER or not self.armed:
+                    self.settle(line)
+
+    def write(self, data):
+        with self.lock:
+            if self.fd < 0:
+                return
+            if len(data) >= BUFFER:
+                self.flush()
+                self.push(data)
+                return
+            self.encode()
+            self.buffer += data
+            self.size += len(data)
+            self.settle(b"\n" in data)
+
+    def settle(self, line):
+        """Flushes what is much, or a line after a pause; leaves the rest to the flusher."""
+        if self.size >= BUFFER or (line and (flusher is None or time.monotonic() - self.last >= DELAY)):
+            self.flush()
+        elif not self.armed and flusher is not None:
+            self.armed = True
+            flusher.sinks.put(self)
+
+    def encode(self):
+        texts, self.texts = self.texts, []
+        self.buffer += "".join(texts).encode("utf-8", "backslashreplace")
+
+    def flush(self):
+        with self.lock:
+            self.encode()
+            data, self.buffer, self.size = self.buffer, bytearray(), 0
+            self.last = time.monotonic()
+            self.push(data)
+
+    def push(self, data):
+        view = memoryview(data)
+        while view and self.fd >= 0:
+            try:
+                view = view[os.write(self.fd, view) :]
+            except OSError:
+                return
+
+    def close(self):
+        with self.lock:
+            try:
+                self.flush()
+            finally:
+                if self.fd >= 0:
+                    os.close(self.fd)
+                self.fd = -1
+
+
+class Execution:
+    """What belongs to one execution."""
+
+    def __init__(self, ident, sinks):
+        self.ident = ident
+        self.sinks = sinks
+        self.exit_code = None
+
+
+current = contextvars.ContextVar("sandfarm_execution", default=None)
+flusher = None  # none before the kernel is up, and none in a fork
+running = None  # the execution that runs now: for threads that Python did not start
+
+
+def execution():
+    return current.get() or running
+
+
+class Bytes(io.BufferedIOBase):
+    """The .buffer of a stream."""
+
+    def __init__(self, index):
+        self.index = index
+
+    def write(self, data):
+        here = execution()
+        data = bytes(data)
+        if here is not None:
+            here.sinks[self.index].write(data)
+        return len(data)
+
+    def flush(self):
+        here = execution()
+        if here is not None:
+            here.sinks[self.index].flush()
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self.index + 1
+
+    def isatty(self):
+        return False
+
+    def close(self):
+        self.flush()
+
+    @property
+    def raw(self):
+        return self
+
+
+class Text(io.TextIOBase):
+    """sys.stdout or sys.stderr: writes to the execution in whose context the caller runs."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+    newlines = None
+    line_buffering = True
+    write_through = False
+
+    def __init__(self, index):
+        self.index = index
+        self.bytes = Bytes(index)
+        self.name = ("<stdout>", "<stderr>")[index]
+        self.mode = "w"
+
+    @property
+    def buffer(self):
+        return self.bytes
+
+    def write(self, text):
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        here = current.get() or running
+        if here is not None:
+            sink = here.sinks[self.index]
+            if len(text) <= PIECE:
+                sink.text(text)
+                return len(text)
+            with sink.lock:
+                for i in range(0, len(text), PIECE):
+                    sink.text(text[i : i + PIECE])
+        return len(text)
+
+    def flush(self):
+        self.bytes.flush()
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self.index + 1
+
+    def isatty(self):
+        return False
+
+    def reconfigure(self, **_):
+        pass
+
+    def close(self):
+        self.flush()
+
+    def detach(self):
+        return self.bytes
+
+
+def flush(stream):
+    try:
+        stream.flush()
+    except BaseException:  # whatever the code has put there
+        pass
+
+
+def find_libc_flush():
+    """C code has buffers of its own."""
+    try:
+        import ctypes
+
+        function = ctypes.CDLL(None).fflush
+        return lambda: function(None)
+    except Exception:
+        return lambda: None
+
+
+def inherit_executions():
+    """Threads and tasks of a pool belong to the execution that started them."""
+    start, bootstrap, submit = threading.Thread.start, threading.Thread._bootstrap_inner, ThreadPoolExecutor.submit
+
+    def thread_start(self):
+        self._sandfarm = current.get()
+        return start(self)
+
+    def thread_bootstrap(self):
+        current.set(getattr(self, "_sandfarm", None))
+        return bootstrap(self)
+
+    def pool_submit(self, fn, /, *args, **kwargs):
+        here = current.get()
+        if here is None:
+            return submit(self, fn, *args, **kwargs)
+
+        def call(*args, **kwargs):
+            token = current.set(here)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                current.reset(token)
+
+        return submit(self, call, *args, **kwargs)
+
+    threading.Thread.start = thread_start
+    threading.Thread._bootstrap_inner = thread_bootstrap
+    ThreadPoolExecutor.submit = pool_submit
+
+
+def survive_forks():
+    """A fork must not write again what is in the buffers, nor wait for threads that it does not have."""
+
+    def before():
+        here = execution()
+        for sink in here.sinks if here else ():
+            sink.flush()
+
+    def after():
+        global flusher
+        flusher = None
+        here = execution()
+        for sink in here.sinks if here else ():
+            sink.lock = threading.RLock()
+            sink.reset()
+
+    os.register_at_fork(before=before, after_in_child=after)
+    starts = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"))
+
+    def audit(event, _):  # a child writes straight into the pipe: what was printed before it comes first
+        if event in starts:
+            before()
+
+    sys.addaudithook(audit)
+    leave = os._exit
+
+    def leave_written(status):  # what was printed just before the end is what says why
+        before()
+        leave(status)
+
+    os._exit = leave_written
