@@ -114,10 +114,17 @@ func headline(j *wire.Job) string {
 
 // endOf says why a job did not complete.
 func endOf(j *wire.Job) string {
-	if j.Error == nil {
+	switch {
+	case j.Error != nil:
+		return j.Error.Message
+	case j.State == string(farm.JobTimedOut):
+		// A job is stopped soon after its time is up, so the whole seconds that it ran are what it had.
+		return fmt.Sprintf("Its time of %d seconds was up, so it was stopped; what it had done until then stays. Give more with timeout_seconds.", int(j.Timings.RunMS/1000))
+	case j.State == string(farm.JobCanceled):
+		return "It was canceled."
+	default:
 		return ""
 	}
-	return j.Error.Message
 }
 
 // tell writes what ran into the text block.

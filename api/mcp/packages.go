@@ -21,6 +21,7 @@ func installPackages() *tool {
 		params: []param{
 			sandboxParam(),
 			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted: [\"numpy\", \"pandas>=2,<3\", \"fastapi[all]\"]. At most 100; no options, paths or addresses."},
+			timeoutParam(),
 			waitParam(0, "for the install to end"),
 			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip for Python packages, npm for those of Node."},
 		},
@@ -29,7 +30,7 @@ func installPackages() *tool {
 }
 
 func (c *call) installPackages() (*answer, error) {
-	r := wire.PackagesRequest{Packages: c.texts("package_names"), Manager: c.optional("manager")}
+	r := wire.PackagesRequest{Packages: c.texts("package_names"), Manager: c.optional("manager"), TimeoutSeconds: c.whole("timeout_seconds")}
 	job, err := c.await(c.wait(0), func(wait time.Duration) (wire.Job, error) {
 		return c.farm.Install(c.ctx, c.text("sandbox_id"), r, wait)
 	})

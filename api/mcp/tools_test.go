@@ -16,7 +16,7 @@ func canonical() map[string][]string {
 		"list_sandboxes":                     {},
 		"execute_python_code":                {"auto_install", "code", "context", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"execute_terminal_command":           {"command", "cwd", "sandbox_id", "timeout_seconds", "wait_seconds"},
-		"install_packages_in_sandbox":        {"manager", "package_names", "sandbox_id", "wait_seconds"},
+		"install_packages_in_sandbox":        {"manager", "package_names", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"check_package_status":               {"package_name", "sandbox_id", "wait_seconds"},
 		"check_packages_installation_status": {"package_names", "sandbox_id", "wait_seconds"},
 		"get_job_result":                     {"job_id", "wait_seconds"},
