@@ -45,7 +45,7 @@ func (in *install) findWanted() []*requirement {
 			contextName = defaultContext
 		}
 		for _, name := range in.s.missingImports(contextName, spec.Code) {
-			if len(name) > maxImportBytes || !importPattern.MatchString(name) {
+			if len(name) > maxImportBytes || !importPattern.MatchString(name) || len(wanted) >= maxRequirements {
 				continue
 			}
 			r := parseRequirement(farm.ManagerPip, distributionOf(name))

@@ -196,6 +196,10 @@ func TestStartRefuses(t *testing.T) {
 		"kind":             {Kind: farm.KindCreate},
 		"unknown language": {Kind: farm.KindExecute, Language: "cobol", Code: "x"},
 		"context":          {Kind: farm.KindExecute, Context: "*", Code: "x"},
+		"no install":       {Kind: farm.KindInstall},
+		"manager":          {Kind: farm.KindInstall, Install: &agent.Install{Manager: "apt", Packages: []string{"x"}}},
+		"no package":       {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip}},
+		"many packages":    {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Packages: make([]string, 1001)}},
 	} {
 		if err := a.Start(t.Context(), agenttest.NewID(), spec); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%s: %v", name, err)

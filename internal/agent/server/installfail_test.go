@@ -239,7 +239,7 @@ func TestAnIndexThatIsDownIsNotAskedForEveryPackage(t *testing.T) {
 	tool, asked := uv(t), atomic.Int64{}
 	a := agenttest.StartIndexed(t, venv(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		http.Error(w, "Upstream is down.", http.StatusBadGateway)
+		http.Error(w, "Upstream is down.", http.StatusGatewayTimeout)
 	}), func(c *server.Config) { c.UV = tool })
 	wanted := []string{}
 	for i := range 20 {
