@@ -142,7 +142,7 @@ func TestUpstreamDown(t *testing.T) {
 		t.Errorf("upstream was asked %d times", u.all()-asked)
 	}
 	u.Server.Close()
-	if a := ask(t, "GET", root+"/pypi/simple/other/"); a.status != http.StatusBadGateway || a.body != "The package index does not answer.\n" {
+	if a := ask(t, "GET", root+"/pypi/simple/other/"); a.status != http.StatusGatewayTimeout || a.body != "The package index does not answer.\n" {
 		t.Errorf("status %d, %q", a.status, a.body)
 	}
 }
@@ -187,7 +187,7 @@ func TestUpstreamSlow(t *testing.T) {
 		t.Errorf("upstream was asked %d times", u.times("/simple/six/"))
 	}
 	a := ask(t, "GET", root+"/pypi/simple/silent/")
-	if a.status != http.StatusBadGateway || a.body != "The package index did not answer within 200ms.\n" {
+	if a.status != http.StatusGatewayTimeout || a.body != "The package index did not answer within 200ms.\n" {
 		t.Errorf("status %d, %q", a.status, a.body)
 	}
 }

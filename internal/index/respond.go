@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"mime"
 	"net/http"
 	"strconv"
@@ -37,6 +38,9 @@ func (x *Index) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusBadRequest
 	case farm.CodeUnavailable, farm.CodeTooLarge:
 		status = http.StatusBadGateway
+		if errors.Is(err, errSilent) || errors.Is(err, errStalled) { // others will not be answered either
+			status = http.StatusGatewayTimeout
+		}
 	}
 	if status >= http.StatusInternalServerError {
 		x.log.WarnContext(context.WithoutCancel(r.Context()), "package index cannot answer", "path", r.URL.Path, "error", err)

@@ -12,6 +12,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+// errSilent is the cause of a request that upstream did not answer at all.
+var errSilent = errors.New("there was no answer")
+
 // redirectsMax is how many redirects are followed; indexes need one or two.
 const redirectsMax = 5
 
@@ -110,7 +113,7 @@ func (u *upstream) unreachable(err, cause error) error {
 	if cause != nil {
 		return cause
 	}
-	return farm.Wrap(err, farm.CodeUnavailable, "The %s does not answer.", u.name)
+	return farm.Wrap(errors.Join(errSilent, err), farm.CodeUnavailable, "The %s does not answer.", u.name)
 }
 
 // refused is the error for an answer that is none.
