@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandfarm/sandfarm/api/service"
@@ -41,7 +42,10 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 		}, []string{"kind"}),
 		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.accepted, newFarmCollector(queues, fleet)} {
+	for _, c := range []prometheus.Collector{
+		m.requests, m.duration, m.inFlight, m.accepted, newFarmCollector(queues, fleet),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
