@@ -18,8 +18,8 @@ const (
 	leaseTTL = 5 * time.Second
 	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
 	stepTimeout = time.Minute
-	// lockName is the lock of the one that leads.
-	lockName = "scheduler"
+	// LockName is the lock of the one that leads.
+	LockName = "scheduler"
 	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
 	unstageEvery = time.Hour
 	// batch is how many records one step looks at, for each tenant.
@@ -108,7 +108,7 @@ func (s *Scheduler) Stop() {
 	if s.leading() {
 		ctx, done := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Stop has no context
 		defer done()
-		_ = s.deps.Records.Unlock(ctx, lockName, s.id) // it lapses by itself as well
+		_ = s.deps.Records.Unlock(ctx, LockName, s.id) // it lapses by itself as well
 		s.setLease(time.Time{})
 	}
 }
@@ -141,7 +141,7 @@ func (s *Scheduler) lead(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, leaseTTL/2)
 	defer done()
 	began := time.Now()
-	held, err := s.deps.Records.Lock(ctx, lockName, s.id, leaseTTL)
+	held, err := s.deps.Records.Lock(ctx, LockName, s.id, leaseTTL)
 	switch {
 	case err != nil: // the lease that is held goes on to its end
 		return fmt.Errorf("take the lead: %w", err)

@@ -1,0 +1,36 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+)
+
+func TestPresentNeedsEveryLabel(t *testing.T) {
+	t.Parallel()
+	e := setup(t)
+	spec := e.spec(t)
+	if _, err := e.Create(t.Context(), spec); err != nil { // one that does not run counts, too
+		t.Fatal(err)
+	}
+	mine := engine.LabelSandbox + "=" + spec.SandboxID
+	for name, c := range map[string]struct {
+		labels []string
+		want   bool
+	}{
+		"One":      {[]string{mine}, true},
+		"Both":     {[]string{mine, engine.LabelRole + "=" + engine.RoleSandbox}, true},
+		"OneWrong": {[]string{mine, engine.LabelRole + "=" + engine.RoleHelper}, false},
+		"None":     {[]string{engine.LabelSandbox + "=sbx_none"}, false},
+	} {
+		got, err := e.Present(t.Context(), c.labels...)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %v, error %v; want %v", name, got, err, c.want)
+		}
+	}
+	if _, err := e.Present(t.Context()); err == nil {
+		t.Error("no labels: no error, though every container would be meant")
+	}
+}
