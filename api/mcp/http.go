@@ -26,7 +26,7 @@ const (
 )
 
 // discardBytes is how much of a refused body is read, so that the caller, who is still sending, gets to see the answer.
-const discardBytes = 256 << 20
+const discardBytes = 64 << 20
 
 // transport is mcp-go's streamable HTTP with what it lacks around it.
 type transport struct {
@@ -48,7 +48,7 @@ func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 	t.next = t.counted(server.NewStreamableHTTPServer(m,
 		server.WithStateLess(true), server.WithDisableStreaming(true),
 		server.WithDisableLocalhostProtection(true), // the transport's own check knows the trusted names
-		server.WithStreamableHTTPLogger(logger),
+		server.WithStreamableHTTPLogger(quietly(logger)),
 	))
 	for _, extension := range slices.Backward(t.Extensions) {
 		t.next = extension(m, t.next)

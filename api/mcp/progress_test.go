@@ -239,4 +239,7 @@ func TestCallerDisconnects(t *testing.T) {
 	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "completed" {
 		t.Errorf("the job is not there: %s", textOf(r))
 	}
+	if strings.Contains(b.log.String(), "level=ERROR") {
+		t.Errorf("a caller who hangs up is no error: %s", b.log)
+	}
 }

@@ -38,7 +38,7 @@ func New(o Options) (*Server, error) {
 		server.WithHooks(acknowledged()),
 		server.WithRecovery(),
 		server.WithResourceRecovery(),
-		server.WithLogger(s.Logger),
+		server.WithLogger(quietly(s.Logger)),
 	}, s.Server...)
 	if s.TaskTTL > 0 {
 		options = append(options, AdvertiseTasks())
