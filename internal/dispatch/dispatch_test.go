@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -301,4 +302,34 @@ func TestLeaveBringsTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.held(t, "node-n1", next.ID, true)
+}
+
+// TestReleaseBringsTheJobBack gives a create back as often as would make it lost were it charged, then loses its task.
+func TestReleaseBringsTheJobBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	job := b.submit(t, a)
+	for attempt := 1; attempt <= 6; attempt++ {
+		c, err := b.store.Claim(t.Context(), job.Ref(), "w")
+		if err != nil || c.Job.Attempt != attempt {
+			t.Fatalf("Claim = %+v, %v", c, err)
+		}
+		if err := b.Release(t.Context(), job.Ref(), attempt); err != nil {
+			t.Fatal(err)
+		}
+		b.held(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
+	}
+	b.later(time.Minute)
+	b.sweep(t, 0) // its task is there
+	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+job.ID+".6").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 1)
+	b.held(t, farm.QueueCPU, job.ID+".6", true)
+	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 1) // taken over, not lost: six attempts are not charged
+	b.state(t, job.Ref(), farm.JobRunning)
 }

@@ -72,15 +72,13 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive map[str
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
 		})
-	case running && r.Attempt > takeovers:
+	case running && r.Attempt-r.Spared > takeovers:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,
-			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt),
+			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Spared),
 		})
-	case running:
-		return d.ensure(ctx, r, fmt.Sprintf("%s.%d", r.Ref.ID, r.Attempt))
 	default:
-		return d.ensure(ctx, r, r.Ref.ID)
+		return d.ensure(ctx, r, taskID(r.Ref.ID, r.Attempt))
 	}
 }
 

@@ -17,9 +17,10 @@ const (
 )
 
 // jobMoves is the transition table of jobs. running → running is a takeover: the same execution under a new attempt.
+// running → queued is a worker that gives back what it could not begin.
 var jobMoves = map[JobState][]JobState{
 	JobQueued:    {JobRunning, JobCanceled, JobFailed, JobLost},
-	JobRunning:   {JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost},
+	JobRunning:   {JobQueued, JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost},
 	JobCompleted: {},
 	JobFailed:    {},
 	JobTimedOut:  {},

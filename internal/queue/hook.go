@@ -23,8 +23,9 @@ const (
 // or idleLook has passed. A wake-up that comes while asynq asks is kept, so it can not fall between asking and waiting.
 type hook struct {
 	queues int
-	wake   chan struct{} // one place: a wake-up is there or not
-	stop   chan struct{} // closed: never block again
+	gate   func(queue string) bool // nil: every queue is open
+	wake   chan struct{}           // one place: a wake-up is there or not
+	stop   chan struct{}           // closed: never block again
 
 	mu    sync.Mutex
 	empty int // queues that were empty one after the other
@@ -32,8 +33,8 @@ type hook struct {
 
 var _ redis.Hook = (*hook)(nil)
 
-func newHook(queues int) *hook {
-	return &hook{queues: queues, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+func newHook(queues int, gate func(queue string) bool) *hook {
+	return &hook{queues: queues, gate: gate, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
 // DialHook leaves dialing as it is.
@@ -46,13 +47,19 @@ func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// ProcessHook keeps back the last empty answer of a round.
+// ProcessHook keeps back the last empty answer of a round. A queue whose gate is closed is not asked: it counts as empty.
 func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if isDequeue(cmd) {
-			h.after(err)
+		if !isDequeue(cmd) {
+			return next(ctx, cmd)
 		}
+		if h.gate != nil && !h.gate(queueName(cmd)) {
+			cmd.SetErr(redis.Nil)
+			h.after(redis.Nil)
+			return redis.Nil
+		}
+		err := next(ctx, cmd)
+		h.after(err)
 		return err
 	}
 }
@@ -107,6 +114,12 @@ func (h *hook) signal() {
 	case h.wake <- struct{}{}:
 	default:
 	}
+}
+
+// queueName is the queue that a dequeue asks.
+func queueName(cmd redis.Cmder) string {
+	key, _ := cmd.Args()[3].(string)
+	return strings.TrimSuffix(strings.TrimPrefix(key, "asynq:{"), "}:pending")
 }
 
 // isDequeue knows asynq's dequeue script by its keys: pending, paused, active and lease, in this order. No other script

@@ -24,6 +24,10 @@ type ServerConfig struct {
 	Handler         func(context.Context, Task) error // an error brings the task again, see retryDelay; needed
 	Logger          *slog.Logger                      // default slog.Default
 	ShutdownTimeout time.Duration                     // how long Stop lets handlers run on; default 8 s
+
+	// Gate is asked before a task is taken off a queue: false leaves the queue as it is. It must answer at once, from
+	// memory; Server.Wake says that it may answer otherwise now, else it is asked again after a second. Nil: all are open.
+	Gate func(queue string) bool
 }
 
 // Server takes tasks off queues and hands them to a handler. It outlives outages of Redis.
@@ -68,7 +72,7 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 	if cfg.ShutdownTimeout <= 0 {
 		cfg.ShutdownTimeout = 8 * time.Second
 	}
-	s := &Server{cfg: cfg, rdb: dial(), hook: newHook(len(cfg.Queues)), stopped: make(chan struct{})}
+	s := &Server{cfg: cfg, rdb: dial(), hook: newHook(len(cfg.Queues), cfg.Gate), stopped: make(chan struct{})}
 	s.rdb.AddHook(s.hook)
 	s.asynq = asynq.NewServerFromRedisClient(s.rdb, asynq.Config{
 		Concurrency:              cfg.Concurrency,
@@ -120,6 +124,9 @@ func (s *Server) Start() error {
 	s.state = "started"
 	return nil
 }
+
+// Wake makes the server look at its queues now, as when a task was enqueued. It never blocks, and may be called at any time.
+func (s *Server) Wake() { s.hook.signal() }
 
 // Stop takes no more tasks, waits for the handlers up to ShutdownTimeout, ends the contexts of those that still run (their
 // tasks go back to the queue) and closes the client. It may be called more than once, and before Start.

@@ -16,7 +16,7 @@ var luaFiles embed.FS
 
 // scripts are the Lua scripts, each behind the same prelude.
 type scripts struct {
-	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt *redis.Script
+	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt, release *redis.Script
 }
 
 func loadScripts() scripts {
@@ -25,7 +25,7 @@ func loadScripts() scripts {
 	return scripts{
 		accept: script("accept"), claim: script("claim"), finish: script("finish"), leave: script("leave"),
 		events: script("events"), checkpoint: script("checkpoint"), move: script("move"), patch: script("patch"),
-		adopt: script("adopt"), open: script("open"), route: script("route"), artifacts: script("artifacts"),
+		adopt: script("adopt"), release: script("release"), open: script("open"), route: script("route"), artifacts: script("artifacts"),
 		lock: redis.NewScript(mustLua("lock")), unlock: redis.NewScript(mustLua("unlock")),
 	}
 }

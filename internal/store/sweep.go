@@ -14,6 +14,7 @@ type Route struct {
 	Kind           farm.JobKind
 	State          farm.JobState
 	Attempt        int
+	Spared         int // attempts that do not count against the job: the worker gave it back
 	Worker         string
 	CreatedAt      time.Time
 	Queue          string // the job's own; "": that of its sandbox's node
@@ -60,10 +61,11 @@ func (s *Store) OpenRoutes(ctx context.Context, tenant, after string) (routes []
 func route(tenant string, r reply) *Route {
 	attempt, _ := strconv.Atoi(r.text(2))
 	timeout, _ := strconv.Atoi(r.text(8))
+	spared, _ := strconv.Atoi(r.text(15))
 	return &Route{
 		Ref: farm.Ref{Tenant: tenant, ID: r.text(0)}, State: farm.JobState(r.text(1)), Attempt: attempt, Worker: r.text(3),
 		Kind: farm.JobKind(r.text(4)), Inline: r.text(5) == "1", CreatedAt: moment(r.text(6)), Queue: r.text(7), TimeoutSeconds: timeout,
 		Background: r.text(9) == "1", SandboxID: r.text(10), Node: r.text(11), SandboxState: farm.SandboxState(r.text(12)),
-		Head: r.text(13) == "1", Left: r.text(14) == "1",
+		Head: r.text(13) == "1", Left: r.text(14) == "1", Spared: spared,
 	}
 }

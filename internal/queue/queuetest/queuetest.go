@@ -41,6 +41,7 @@ func Run(t *testing.T, factory Factory) {
 		"ConcurrencyIsKept":      concurrencyIsKept,
 		"BadSettingsAreRefused":  badSettingsAreRefused,
 		"ManyTasksArriveAllOnce": manyTasksArriveAllOnce,
+		"GateKeepsAQueueBack":    gateKeepsAQueueBack,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

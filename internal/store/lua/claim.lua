@@ -11,7 +11,7 @@ if state == 'queued' and not inline and call('LINDEX', key('line', box), 0) ~= i
 call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', j[2] + 1)
 if state == 'queued' then
   call('HSET', k, 'started', NOW, 'qms', string.format('%.3f', (tonumber(NOW) - tonumber(j[5])) / 1000))
-  stateEvent(id, '0-2', 'running')
+  stateEvent(id, j[2] == '0' and '0-2' or '', 'running') -- again, when it was given back before
 end
 if not inline and not left and (kind == 'execute' or kind == 'command' or kind == 'file' or kind == 'install') and
   call('HGET', key('sbx', box), 'state') == 'ready' then

@@ -100,9 +100,10 @@ end
 -- What the dispatcher needs to know of a job.
 local function row(id)
   local j = call('HMGET', key('job', id), 'state', 'attempt', 'worker', 'kind', 'inline', 'created', 'queue', 'timeout',
-    'bg', 'sandbox', 'left')
+    'bg', 'sandbox', 'left', 'spared')
   if not j[1] then return nil end
   local s = call('HMGET', key('sbx', j[10]), 'node', 'state')
   local head = call('LINDEX', key('line', j[10]), 0) == id
-  return {id, j[1], j[2], j[3] or '', j[4], j[5], j[6], j[7], j[8], j[9], j[10], s[1] or '', s[2] or '', head and '1' or '', j[11] or ''}
+  return {id, j[1], j[2], j[3] or '', j[4], j[5], j[6], j[7], j[8], j[9], j[10], s[1] or '', s[2] or '', head and '1' or '', j[11] or '',
+    j[12] or '0'}
 end

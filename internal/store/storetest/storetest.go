@@ -62,6 +62,8 @@ func Run(t *testing.T, factory Factory) {
 		"Workers":                      workers,
 		"Locks":                        locks,
 		"OpenRoutes":                   openRoutes,
+		"ReleaseGivesBack":             releaseGivesBack,
+		"ReleaseOfACanceledJob":        releaseOfACanceledJob,
 		"IndexesForgetExpiredRecords":  indexesForgetExpiredRecords,
 		"FinishedJobsLeaveNoOpenTrace": finishedJobsLeaveNoOpenTrace,
 	} {

@@ -1,0 +1,42 @@
+package queuetest
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/queue"
+)
+
+// gateKeepsAQueueBack closes the gate of one of two queues, and opens it.
+func gateKeepsAQueueBack(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var open atomic.Bool
+	s := b.serve(t, nil, func(c *queue.ServerConfig) {
+		c.Queues = map[string]int{"cpu": 1, "node-a": 1}
+		c.Gate = func(name string) bool { return name != "cpu" || open.Load() }
+	})
+	for range 3 { // the closed queue holds nobody up, and what it holds stays
+		b.enqueue(t, "cpu", job("job_held"))
+		passing := job("job_" + time.Now().Format(time.RFC3339Nano))
+		b.enqueue(t, "node-a", passing)
+		b.expect(t, passing)
+	}
+	if state, err := b.State(t.Context(), "cpu", "job_held"); err != nil || state != "pending" {
+		t.Errorf("task behind the gate is %q, %v; want pending", state, err)
+	}
+	start := time.Now()
+	open.Store(true)
+	s.Wake()
+	b.expect(t, job("job_held"))
+	t.Logf("the task came %v after the gate was opened", time.Since(start))
+	open.Store(false)
+	for _, id := range []string{"job_first", "job_second"} { // a look that began while it was open is over after the first
+		passing := job(id)
+		b.enqueue(t, "node-a", passing)
+		b.expect(t, passing)
+		b.enqueue(t, "cpu", job("job_again"))
+	}
+	open.Store(true) // without a wake-up: it is asked again by and by
+	b.expect(t, job("job_again"))
+}
