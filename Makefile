@@ -14,6 +14,8 @@ PKG ?= ./...
 RUN ?= .
 BENCH ?= .
 FLAGS ?=
+# Workers of `make compose`.
+WORKERS ?= 3
 
 # The binaries are static, and a machine without a C compiler builds them.
 export CGO_ENABLED = 0
@@ -29,7 +31,8 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test
+.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
+	compose compose-init compose-down compose-stage test-compose
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +55,24 @@ doctor: build ## say what this machine offers, and what to do about each problem
 images: setup-run build ## build the sandbox images
 	bin/sandfarm image build python
 
+# What the images of docker compose are made of: their contexts are these folders alone.
+compose-stage: build
+	@mkdir -p bin/image/farm bin/image/minio
+	@cp bin/sandfarm bin/image/farm/sandfarm
+	@cp $(CACHE)/bin/minio deploy/compose/minio/ready.sh bin/image/minio/
+
+compose-init: ## make ready for docker compose: sandbox image, programs for the images, passwords in .env
+	@deploy/setup.sh compose
+	@$(MAKE) --no-print-directory compose-stage
+	bin/sandfarm image build python
+	@deploy/compose/init.sh
+
+compose: compose-init ## start a farm of containers with WORKERS workers (docs/compose.md)
+	docker compose up --build --detach --wait --scale worker=$(WORKERS)
+
+compose-down: ## stop that farm and remove its containers and sandboxes; data stays
+	docker compose down
+
 setup-run:
 	@deploy/setup.sh run
 
@@ -72,6 +93,12 @@ test-integration: setup-test build ## only the tests that need Docker, Redis, Mi
 	bin/sandfarm image build python
 	@pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
 	go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$pkgs | $(TESTSUM) -noskip
+
+test-compose: ## docker compose end to end, with and without buildx, in a project of its own
+	@deploy/setup.sh test-compose
+	@$(MAKE) --no-print-directory compose-stage
+	bin/sandfarm image build python
+	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
 test-race: ## the tests that need no server, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)

@@ -3,6 +3,10 @@
 #
 #   deploy/setup.sh run    what `make run` needs
 #   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
+#   deploy/setup.sh compose
+#                          what `make compose` needs: docker compose, and the MinIO server for its image
+#   deploy/setup.sh test-compose
+#                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
 #   deploy/setup.sh engine the Docker engine alone
 #
@@ -21,6 +25,8 @@ set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 lint_version=v2.5.0
+compose_version=v2.40.3
+buildx_version=v0.29.1
 node_version=22.23.3
 node_sum_x64=00b5c43d88958dbbf45339c4d5e9a76289c7e25876fd08270b379e485e151fc5
 node_sum_arm64=894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035
@@ -124,6 +130,45 @@ go_tool() { # name, module, package, version
     fi
     mv "$work/$1" "$bin/$1"
     rm -rf "$work"
+}
+
+# go_plugin builds a plugin of the docker command into the cache, unless that version is there already. Their modules replace
+# others, so they are built as a dependency of an empty module.
+go_plugin() { # name, module, package, version, variable that holds the version
+    if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "dep[[:space:]]$2[[:space:]]$4"; then
+        return 0
+    fi
+    say "building $1 $4 (once; 2 to 4 minutes)"
+    mkdir -p "$bin" "$log"
+    work=$(mktemp -d "$bin/.$1.XXXXXX")
+    if ! (cd "$work" && export GOFLAGS='' CGO_ENABLED=0 && go mod init plugin && go get -tool "$3@$4" &&
+        go build -trimpath -ldflags "-s -w -X $5=$4" -o "$1" "$3") >"$log/$1.log" 2>&1; then
+        rm -rf "$work"
+        tail_of "$log/$1.log"
+        die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
+    fi
+    mv "$work/$1" "$bin/$1"
+    rm -rf "$work"
+}
+
+build_compose() {
+    go_plugin docker-compose github.com/docker/compose/v2 github.com/docker/compose/v2/cmd "$compose_version" \
+        github.com/docker/compose/v2/internal.Version
+}
+
+build_buildx() {
+    go_plugin docker-buildx github.com/docker/buildx github.com/docker/buildx/cmd/buildx "$buildx_version" \
+        github.com/docker/buildx/version.Version
+}
+
+# setup_compose gives the docker command its compose, where it has none.
+setup_compose() {
+    if docker compose version >/dev/null 2>&1; then return 0; fi
+    build_compose
+    plugins=${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins
+    mkdir -p "$plugins"
+    [ -e "$plugins/docker-compose" ] || ln -sf "$bin/docker-compose" "$plugins/docker-compose"
+    docker compose version >/dev/null 2>&1 || die "docker compose does not run as a plugin at $plugins/docker-compose: see 'docker compose version'"
 }
 
 # --- Docker ---------------------------------------------------------------------------------------------------------
@@ -249,7 +294,7 @@ base_packages='debootstrap debian-archive-keyring '
 
 # missing_packages prints the Debian packages that this mode needs and that are not here.
 missing_packages() {
-    have redis-server || printf 'redis-server '
+    case $mode in *compose) ;; *) have redis-server || printf 'redis-server ' ;; esac
     have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
     if [ "$mode" = test ]; then
         have python3 || printf 'python3 '
@@ -384,13 +429,27 @@ test)
     setup_minio
     setup_mcp
     ;;
+compose | test-compose)
+    need_go
+    setup_engine
+    have docker || die "the docker command is missing: install it (https://docs.docker.com/engine/install/), and start again"
+    setup_packages
+    if [ "$mode" = compose ]; then
+        setup_compose
+    else
+        build_compose
+        build_buildx
+    fi
+    # Always the one of this version: it goes into an image.
+    go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
+    ;;
 mcp-dir) mcp_dir ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
     ;;
 *)
-    printf 'usage: %s run|test|lint|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

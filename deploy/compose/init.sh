@@ -1,0 +1,81 @@
+#!/bin/sh
+# Makes .env, from which docker compose takes the farm's passwords: random ones, made on this machine, readable by you
+# alone. What the file has already stays as it is.
+#
+#   deploy/compose/init.sh [FILE]               the first start; FILE is .env beside docker-compose.yml by default
+#   deploy/compose/init.sh --key TENANT [FILE]  another API key
+set -eu
+umask 077
+
+here=$(cd "$(dirname "$0")/../.." && pwd)
+
+die() {
+    printf 'init: %s\n' "$*" >&2
+    exit 1
+}
+
+# random prints bytes in hex.
+random() { od -An -v -tx1 -N "$1" /dev/urandom | tr -d ' \n'; }
+
+# hash prints the SHA-256 of its argument.
+hash() {
+    if command -v sha256sum >/dev/null 2>&1; then printf %s "$1" | sha256sum; else printf %s "$1" | shasum -a 256; fi | cut -c 1-64
+}
+
+# has tells whether the file sets a variable to something.
+has() { grep -q "^$1=." "$file"; }
+
+# put writes a variable unless the file has it.
+put() { has "$1" || printf '%s=%s\n' "$1" "$2" >>"$file"; }
+
+# bundle prints where this machine keeps the certificate authorities that it trusts: a company's own may be among them,
+# and containers do not know it.
+bundle() {
+    for path in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+        if [ -n "$path" ] && [ -f "$path" ]; then
+            printf %s "$path"
+            return
+        fi
+    done
+    printf /dev/null
+}
+
+# new_key makes an API key for a tenant. The file gets its hash; the key itself is printed, once.
+new_key() {
+    key=sf_$(random 24)
+    entry=$1:$(hash "$key")
+    if has SANDFARM_API_KEYS; then
+        sed "s|^SANDFARM_API_KEYS=.*|&,$entry|" "$file" >"$file.new"
+        mv "$file.new" "$file"
+    else
+        put SANDFARM_API_KEYS "$entry"
+    fi
+    printf 'API key of tenant %s: %s\n(only its hash is kept: note it down. SANDFARM_API_KEY=… hands it to bin/sandfarm)\n' "$1" "$key"
+}
+
+tenant=
+if [ "${1:-}" = --key ]; then
+    tenant=${2:-}
+    case $tenant in '' | *[!A-Za-z0-9._-]*) die "name a tenant: letters, digits, dots, dashes and underscores" ;; esac
+    shift 2
+fi
+[ $# -le 1 ] || die "usage: deploy/compose/init.sh [--key TENANT] [FILE]"
+file=${1:-$here/.env}
+
+if [ ! -e "$file" ]; then
+    printf '%s\n' "# Settings of docker compose, with its passwords. Made by deploy/compose/init.sh; keep it, and keep it to yourself." >"$file"
+fi
+chmod 600 "$file"
+[ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # a last line without an end would swallow the next
+
+put SANDFARM_REDIS_PASSWORD "$(random 24)"
+put SANDFARM_S3_ACCESS_KEY "farm-$(random 4)"
+put SANDFARM_S3_SECRET_KEY "$(random 20)"
+put SANDFARM_CALLBACK_SECRET "$(random 32)"
+put SANDFARM_CA_BUNDLE "$(bundle)"
+if docker image inspect sandfarm/base:latest >/dev/null 2>&1; then put SANDFARM_BASE sandfarm/base:latest; fi
+if [ -n "$tenant" ]; then
+    new_key "$tenant"
+elif ! has SANDFARM_API_KEYS; then
+    new_key default
+fi

@@ -1,0 +1,132 @@
+// Package compose_test tests what docker compose starts, and the script that makes its passwords.
+package compose_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// initialise runs init.sh and gives what it printed.
+func initialise(t *testing.T, args ...string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "./init.sh", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("init.sh %v: %v\n%s", args, err, stderr.String())
+	}
+	return string(out)
+}
+
+// variables reads an environment file.
+func variables(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
+		name, value, ok := strings.Cut(line, "=")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if _, twice := found[name]; !ok || twice {
+			t.Errorf("line %q is no variable, or a second one", line)
+		}
+		found[name] = value
+	}
+	return found
+}
+
+// keyIn finds the API key in what init.sh printed.
+func keyIn(t *testing.T, text string) string {
+	t.Helper()
+	key := regexp.MustCompile(`\bsf_[0-9a-f]{48}\b`).FindString(text)
+	if key == "" {
+		t.Fatalf("no API key in %q", text)
+	}
+	return key
+}
+
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+func TestInitMakesPasswordsOnce(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), ".env")
+	key := keyIn(t, initialise(t, file))
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v; want 0600", info.Mode(), err)
+	}
+	first := variables(t, file)
+	for _, name := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_SECRET_KEY", "SANDFARM_CALLBACK_SECRET"} {
+		if len(first[name]) < 40 {
+			t.Errorf("%s has %d characters, want 40 at least", name, len(first[name]))
+		}
+	}
+	if diff := cmp.Diff("default:"+hashOf(key), first["SANDFARM_API_KEYS"]); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if text, err := os.ReadFile(file); err != nil || bytes.Contains(text, []byte(key)) {
+		t.Errorf("the file holds the key itself (error %v)", err)
+	}
+	if again := initialise(t, file); again != "" {
+		t.Errorf("the second start printed %q", again)
+	}
+	if diff := cmp.Diff(first, variables(t, file)); diff != "" {
+		t.Errorf("the second start changed (-want +got):\n%s", diff)
+	}
+	other := filepath.Join(t.TempDir(), ".env")
+	initialise(t, other)
+	for name, value := range variables(t, other) {
+		if strings.Contains(name, "PASSWORD") || strings.Contains(name, "SECRET") || name == "SANDFARM_API_KEYS" {
+			if value == first[name] {
+				t.Errorf("%s is the same in two files", name)
+			}
+		}
+	}
+}
+
+func TestInitKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), ".env")
+	if err := os.WriteFile(file, []byte("SANDFARM_PORT=8123\nSANDFARM_REDIS_PASSWORD=mine"), 0o644); err != nil { // no end of line
+		t.Fatal(err)
+	}
+	initialise(t, file)
+	got := variables(t, file)
+	if got["SANDFARM_PORT"] != "8123" || got["SANDFARM_REDIS_PASSWORD"] != "mine" || got["SANDFARM_S3_SECRET_KEY"] == "" {
+		t.Errorf("variables %v", got)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v; want 0600: it holds passwords now", info.Mode(), err)
+	}
+}
+
+func TestInitMakesFurtherKeys(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), ".env")
+	first := keyIn(t, initialise(t, file))
+	second := keyIn(t, initialise(t, "--key", "team-b", file))
+	want := "default:" + hashOf(first) + ",team-b:" + hashOf(second)
+	if diff := cmp.Diff(want, variables(t, file)["SANDFARM_API_KEYS"]); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if out, err := exec.CommandContext(t.Context(), "./init.sh", "--key", "a|b", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "name a tenant") {
+		t.Errorf("a tenant of strange characters: error %v, %q", err, out)
+	}
+}
