@@ -121,7 +121,9 @@ func (w *Worker) installer(r *run, sandbox *farm.Sandbox, as string, install age
 }
 
 func (f *installer) installed(packages []farm.PackageOutcome) *installed {
-	return &installed{packages: packages, notes: clipNotes(f.outcome.Notes), stdout: f.stdout, stderr: f.stderr}
+	notes := clipNotes(f.outcome.Notes)
+	nameSandbox(f.sandbox.ID, packages, notes)
+	return &installed{packages: packages, notes: notes, stdout: f.stdout, stderr: f.stderr}
 }
 
 // follow starts the install, or attaches to it, and follows it to its end over streams that break.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -79,6 +80,19 @@ func checked(p farm.PackageOutcome) farm.PackageOutcome {
 	p.Name, p.Requested, p.Version = clip(p.Name, maxPackageText), clip(p.Requested, maxPackageText), clip(p.Version, maxPackageText)
 	p.Message, p.Why = clip(p.Message, maxPackageNote), clip(p.Why, maxPackageText)
 	return p
+}
+
+// named puts a sandbox's id where the agent, which does not know it, has left a place for it.
+func named(text, sandbox string) string { return strings.ReplaceAll(text, "/v1/sandboxes/{id}/", "/v1/sandboxes/"+sandbox+"/") }
+
+// nameSandbox does so in everything that an install says.
+func nameSandbox(sandbox string, packages []farm.PackageOutcome, notes []string) {
+	for i := range packages {
+		packages[i].Message = named(packages[i].Message, sandbox)
+	}
+	for i := range notes {
+		notes[i] = named(notes[i], sandbox)
+	}
 }
 
 func clipNotes(notes []string) []string {

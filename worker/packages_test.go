@@ -88,6 +88,16 @@ func TestKnownPackagesCanBeTrue(t *testing.T) {
 	}
 }
 
+func TestAnInstallNamesItsSandbox(t *testing.T) {
+	t.Parallel()
+	packages := []farm.PackageOutcome{{Message: "restart it (POST /v1/sandboxes/{id}/restart)"}, {Message: "{id} is kept elsewhere"}}
+	notes := []string{"POST /v1/sandboxes/{id}/restart"}
+	nameSandbox("sbx_1", packages, notes)
+	if packages[0].Message != "restart it (POST /v1/sandboxes/sbx_1/restart)" || packages[1].Message != "{id} is kept elsewhere" || notes[0] != "POST /v1/sandboxes/sbx_1/restart" {
+		t.Errorf("%+v %v", packages, notes)
+	}
+}
+
 func TestLastLineOfAnInstaller(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

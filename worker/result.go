@@ -51,7 +51,9 @@ func (c *collector) installResult() *farm.InstallResult {
 	}
 	if c.outcome != nil {
 		r.Packages = reportAsked(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
-		c.notes = append(c.notes, clipNotes(c.outcome.Notes)...)
+		notes := clipNotes(c.outcome.Notes)
+		nameSandbox(c.job.SandboxID, r.Packages, notes)
+		c.notes = append(c.notes, notes...)
 	}
 	return r
 }
