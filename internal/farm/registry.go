@@ -25,11 +25,16 @@ type Worker struct {
 	Sandboxes int       `json:"sandboxes"`
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`
+	Capacity  Room      `json:"capacity"`          // of its node, for sandboxes; zero: not known
+	Promised  Room      `json:"promised"`          // to the sandboxes of its node
 	Problem   string    `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
 }
 
 // QueueCPU is the queue of new sandboxes. Those that exist are served by the queue of their node.
 const QueueCPU = "cpu"
+
+// QueueControl is the queue of what ends sandboxes that have no node yet. It is never held back for want of room.
+const QueueControl = "control"
 
 // NodeQueue is the queue of everything for sandboxes of a node.
 func NodeQueue(node string) string { return "node-" + node }

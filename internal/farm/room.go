@@ -1,0 +1,31 @@
+package farm
+
+// Room is memory and cores: what a node has for sandboxes, or what it promised to them.
+type Room struct {
+	MemoryMB int     `json:"memory_mb"` // MiB
+	CPUs     float64 `json:"cpus"`      // cores
+}
+
+// Room is what a sandbox of these resources takes of its node.
+func (r Resources) Room() Room { return Room{MemoryMB: r.MemoryMB, CPUs: r.CPUs} }
+
+// Plus is both together.
+func (r Room) Plus(other Room) Room {
+	return Room{MemoryMB: r.MemoryMB + other.MemoryMB, CPUs: r.CPUs + other.CPUs}
+}
+
+// roomSlack absorbs what sums of fractions lose: cores are counted in thousandths.
+const roomSlack = 0.0005
+
+// Within reports whether r fits into other.
+func (r Room) Within(other Room) bool {
+	return r.MemoryMB <= other.MemoryMB && r.CPUs <= other.CPUs+roomSlack
+}
+
+// Share is the part of a capacity that r takes: that of memory or of cores, whichever is larger. Of nothing it is 1.
+func (r Room) Share(capacity Room) float64 {
+	if capacity.MemoryMB <= 0 || capacity.CPUs <= 0 {
+		return 1
+	}
+	return max(float64(r.MemoryMB)/float64(capacity.MemoryMB), r.CPUs/capacity.CPUs)
+}

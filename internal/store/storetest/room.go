@@ -1,0 +1,167 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+var roomOfNode = farm.Room{MemoryMB: 1000, CPUs: 4}
+
+func (b *bundle) reserve(t *testing.T, r store.Reservation) bool {
+	t.Helper()
+	if r.Node == "" {
+		r.Node = "n1"
+	}
+	if r.Capacity == (farm.Room{}) {
+		r.Capacity = roomOfNode
+	}
+	ok, nodes, err := b.Reserve(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Reserve = %v", err)
+	}
+	if _, listed := nodes[r.Node]; !listed {
+		t.Errorf("node %s is not among %v", r.Node, nodes)
+	}
+	return ok
+}
+
+func box(name string) farm.Ref { return farm.Ref{Tenant: "a b", ID: "sbx_" + name} }
+
+// roomIsPromisedOnce fills a node from many sides to the last MiB, and not beyond.
+func roomIsPromisedOnce(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var wg sync.WaitGroup
+	got := make(chan farm.Ref, 64)
+	for i := range 32 {
+		wg.Go(func() {
+			s := box(fmt.Sprint(i))
+			for range 2 { // the second time as after a takeover
+				if b.reserve(t, store.Reservation{Sandbox: s, Want: farm.Room{MemoryMB: 100, CPUs: 0.1}}) {
+					got <- s
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(got)
+	in := map[farm.Ref]int{}
+	for s := range got {
+		in[s]++
+	}
+	if len(in) != 10 {
+		t.Errorf("%d sandboxes of 100 MiB got room on a node of 1000 MiB, want 10", len(in))
+	}
+	promises, err := b.Promises(t.Context(), "n1")
+	if err != nil || len(promises) != 10 {
+		t.Fatalf("Promises = %v, %v", promises, err)
+	}
+	for s, n := range in {
+		if want := (store.Promise{Room: farm.Room{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
+			t.Errorf("sandbox %s got room %d times, promise %+v", s.ID, n, promises[s])
+		}
+		nodes, err := b.Unreserve(t.Context(), "n1", roomOfNode, s)
+		if want := (farm.Room{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Promised) {
+			t.Errorf("after one is given back: %+v, %v", nodes, err)
+		}
+		break
+	}
+	if !b.reserve(t, store.Reservation{Sandbox: box("late"), Want: farm.Room{MemoryMB: 100, CPUs: 0.1}}) {
+		t.Error("what was given back is not there")
+	}
+}
+
+func roomHasEdges(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for name, c := range map[string]struct {
+		want farm.Room
+		fits bool
+	}{
+		"memory to the last": {farm.Room{MemoryMB: 1000, CPUs: 1}, true},
+		"memory over":        {farm.Room{MemoryMB: 1001, CPUs: 1}, false},
+		"cores to the last":  {farm.Room{MemoryMB: 1, CPUs: 4}, true},
+		"cores over":         {farm.Room{MemoryMB: 1, CPUs: 4.001}, false},
+	} {
+		if ok := b.reserve(t, store.Reservation{Node: name, Sandbox: box("1"), Want: c.want}); ok != c.fits {
+			t.Errorf("%s: %v", name, ok)
+		}
+	}
+	r := store.Reservation{Sandbox: box("big"), Want: farm.Room{MemoryMB: 5000, CPUs: 9}, Force: true}
+	if !b.reserve(t, r) {
+		t.Error("a sandbox that is there already was refused")
+	}
+	if b.reserve(t, store.Reservation{Sandbox: box("small"), Want: farm.Room{MemoryMB: 1, CPUs: 0.1}}) {
+		t.Error("there was room on a node that is over its capacity")
+	}
+	r.Force, r.Want = false, farm.Room{MemoryMB: 400, CPUs: 1} // shrinks
+	if !b.reserve(t, r) || !b.reserve(t, store.Reservation{Sandbox: box("small"), Want: farm.Room{MemoryMB: 600, CPUs: 3}}) {
+		t.Error("a promise that shrank left no room")
+	}
+	r.Want.MemoryMB++
+	if b.reserve(t, r) {
+		t.Error("a promise grew over the capacity")
+	}
+}
+
+// roomWaitsForTheLarge lets a large sandbox wait while small ones pass it, until it has waited long enough.
+func roomWaitsForTheLarge(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	small := func(name string) store.Reservation {
+		return store.Reservation{Sandbox: box(name), Want: farm.Room{MemoryMB: 300, CPUs: 0.1}, Since: b.clock.Now()}
+	}
+	large := store.Reservation{Sandbox: box("large"), Want: farm.Room{MemoryMB: 800, CPUs: 1}, Since: b.clock.Now()}
+	if !b.reserve(t, small("1")) || b.reserve(t, large) || !b.reserve(t, small("2")) {
+		t.Fatal("small ones do not pass a large one that has just come")
+	}
+	b.clock.forward(time.Minute)
+	if b.reserve(t, large) || b.reserve(t, small("3")) {
+		t.Error("a small one passed a large one that has waited for a minute")
+	}
+	other := small("3")
+	other.Node = "n2"
+	if !b.reserve(t, other) {
+		t.Error("a node that nobody waits for held a sandbox back")
+	}
+	for _, name := range []string{"1", "2"} {
+		if _, err := b.Unreserve(t.Context(), "n1", roomOfNode, box(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.reserve(t, small("4")) || !b.reserve(t, large) {
+		t.Error("the large one did not get the room that it waited for")
+	}
+	if b.reserve(t, small("4")) {
+		t.Error("there was room on a full node")
+	}
+	if _, err := b.Unreserve(t.Context(), "n1", roomOfNode, large.Sandbox); err != nil {
+		t.Fatal(err)
+	}
+	if !b.reserve(t, small("4")) {
+		t.Error("the small one waits although the large one is gone")
+	}
+}
+
+func roomsForgetNodes(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.reserve(t, store.Reservation{Node: "n1", Sandbox: box("1"), Want: farm.Room{MemoryMB: 1, CPUs: 1}})
+	b.clock.forward(29 * time.Second)
+	nodes, err := b.Rooms(t.Context(), "n2", farm.Room{MemoryMB: 7, CPUs: 0.5})
+	want := map[string]store.NodeRoom{
+		"n1": {Capacity: roomOfNode, Promised: farm.Room{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Room{MemoryMB: 7, CPUs: 0.5}},
+	}
+	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
+		t.Errorf("%v; rooms (-want +got):\n%s", err, diff)
+	}
+	b.clock.forward(2 * time.Second)
+	delete(want, "n1")
+	nodes, err = b.Rooms(t.Context(), "n2", farm.Room{MemoryMB: 7, CPUs: 0.5})
+	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
+		t.Errorf("%v; rooms after n1 went silent (-want +got):\n%s", err, diff)
+	}
+}
