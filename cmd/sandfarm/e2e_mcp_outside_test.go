@@ -22,7 +22,12 @@ func TestMCPFromOutside(t *testing.T) {
 	url := f.url + "/mcp"
 	t.Run("Conformance", func(t *testing.T) { genericScenarios(t, url) })
 	t.Run("Inspector", func(t *testing.T) { inspector(t, url) })
-	t.Run("SDK", func(t *testing.T) { sdks(t, url) })
+	t.Run("Python", func(t *testing.T) {
+		sdk(t, url, conformancetest.Python, "sdk.py", map[string]string{"legacy": "2025-11-25", "auto": "2026-07-28"})
+	})
+	t.Run("TypeScript", func(t *testing.T) {
+		sdk(t, url, conformancetest.Node, "sdk.mjs", map[string]string{"v1": "2025-11-25", "auto": "2026-07-28"})
+	})
 }
 
 // genericScenarios runs those scenarios of the official runner that need no fixtures.
@@ -54,7 +59,6 @@ func inspector(t *testing.T, url string) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} { // a client of the modern one takes tasks
 		t.Run(era, func(t *testing.T) {
-			t.Parallel()
 			inspect := func(wantCode int, args ...string) map[string]any {
 				t.Helper()
 				base := []string{filepath.Join(conformancetest.Toolbox(t), conformancetest.Inspector), "--cli", url, "--transport", "http", "--protocol-era", era, "--format", "json"}
@@ -117,27 +121,20 @@ type seen struct {
 	Closed string `json:"closed"`
 }
 
-// sdks runs the same errand with the official SDKs: create, execute, result, close.
-func sdks(t *testing.T, url string) {
+// sdk runs an errand with an official SDK, create, execute, result, close, in each mode of the script; the modes are those
+// of negotiating, each with the revision that comes out. One after the other: each has a sandbox that draws a plot.
+func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 	t.Parallel()
-	scripts := filepath.Join("..", "..", "api", "mcp", "testdata")
-	for name, c := range map[string]struct{ program, script, mode, version string }{
-		"PythonLegacy":     {conformancetest.Python, "sdk.py", "legacy", "2025-11-25"},
-		"PythonAuto":       {conformancetest.Python, "sdk.py", "auto", "2026-07-28"},
-		"TypeScriptV1":     {conformancetest.Node, "sdk.mjs", "v1", "2025-11-25"},
-		"TypeScriptLegacy": {conformancetest.Node, "sdk.mjs", "legacy", "2025-11-25"},
-		"TypeScriptAuto":   {conformancetest.Node, "sdk.mjs", "auto", "2026-07-28"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			out := conformancetest.Run(t, nil, c.program, filepath.Join(scripts, c.script), url, c.mode)
+	for mode, version := range modes {
+		t.Run(mode, func(t *testing.T) {
+			out := conformancetest.Run(t, nil, program, filepath.Join("..", "..", "api", "mcp", "testdata", script), url, mode)
 			var s seen
 			if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil || out.Code != 0 {
 				t.Fatalf("exit code %d, %v\n%s%s", out.Code, err, out.Stdout, out.Stderr)
 			}
 			const ticks = "tick 0\ntick 1\ntick 2\ntick 3\n"
 			got := []any{s.Version, s.Kept, s.Blocks, s.PNG, s.Result.State, s.Result.Stdout, s.Error.IsError, s.Closed}
-			want := []any{c.version, []struct{ Data string }{{"42"}}, []string{"text", "image", "resource_link"}, []bool{true}, "completed", ticks, true, "closed"}
+			want := []any{version, []struct{ Data string }{{"42"}}, []string{"text", "image", "resource_link"}, []bool{true}, "completed", ticks, true, "closed"}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
