@@ -177,6 +177,7 @@ func (in *install) step(argv, env []string) *trouble {
 		in.spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
 	}
 	_, _, kills := memoryInfo()
+	began := time.Now()
 	in.said = ends{}
 	p, err := in.s.spawn(in.execution, argv, env, in.work, in.said.add)
 	if err != nil {
@@ -191,7 +192,7 @@ func (in *install) step(argv, env []string) *trouble {
 	if p.code() == 0 {
 		return nil
 	}
-	t := &trouble{output: in.said.text()}
+	t := &trouble{output: in.said.text(), took: time.Since(began)}
 	if _, _, now := memoryInfo(); now > kills {
 		t.memory = true
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -32,11 +33,16 @@ type trouble struct {
 	memory bool // the sandbox's memory ran out
 	index  bool // the index does not give what it has; set by explain
 	reason string
+	took   time.Duration
 	fatal  bool // there is no use in trying other packages; also set by explain
 }
 
-// maxIndexTroubles is how often the index may fail before no more is asked of it.
-const maxIndexTroubles = 3
+const (
+	// maxIndexTroubles is how often the index may fail before no more is asked of it.
+	maxIndexTroubles = 3
+	// slowTrouble is how long a file may take to break off before that counts as one of them.
+	slowTrouble = 20 * time.Second
+)
 
 // explainAll gives all that have no problem yet theirs. It reports whether there is no use in going on.
 func (in *install) explainAll(tool pyTool, t *trouble, one *requirement, rest []*requirement) bool {
