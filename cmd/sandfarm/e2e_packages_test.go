@@ -1,0 +1,299 @@
+//go:build integration
+
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// packageFarm is a farm that installs from an upstream of the test.
+type packageFarm struct {
+	*farmProcess
+	up *upstream
+}
+
+// in gives the farm to a subtest: what it finds fails that one.
+func (f *packageFarm) in(t *testing.T) *packageFarm {
+	process := *f.farmProcess
+	process.t = t
+	return &packageFarm{farmProcess: &process, up: f.up}
+}
+
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	up := newUpstream(t)
+	f := &packageFarm{up: up, farmProcess: newFarm(t, append(up.env(), "SANDFARM_WORKER_AUTO_INSTALL_DENY=denied,De_Nied.two")...)}
+	f.run(f.sandbox(wire.CreateRequest{}).ID, "print(1)") // the farm is warm
+	goroutines, memory := f.figure("go_goroutines"), f.figure("process_resident_memory_bytes")
+	t.Run("All", func(t *testing.T) {
+		for name, test := range map[string]func(*packageFarm, *testing.T){
+			"BadNames": (*packageFarm).badPackageNames, "Unobtainable": (*packageFarm).unobtainable, "Builds": (*packageFarm).builds,
+			"FaultsOfTheIndex": (*packageFarm).indexFaults, "Canceled": (*packageFarm).canceledInstalls, "Full": (*packageFarm).fullInstalls,
+			"Closed": (*packageFarm).closedInstall, "Coalesced": (*packageFarm).coalesced, "NoNetwork": (*packageFarm).noNetwork,
+			"Versions": (*packageFarm).versions, "Requirements": (*packageFarm).requirements, "Imports": (*packageFarm).imports,
+			"Pip": (*packageFarm).plainPip, "Status": (*packageFarm).status,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(f.in(t), t)
+			})
+		}
+	})
+	t.Run("IndexDown", f.in(t).indexDown)
+	for sandbox, err := range f.Sandboxes(t.Context(), client.SandboxFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sandbox.State != "ready" && sandbox.State != "busy" {
+			continue
+		}
+		if _, err := f.Close(t.Context(), sandbox.ID, client.WithWait(30*time.Second)); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	until(t.Context(), t, "the goroutines end", 30*time.Second, func() bool { return f.figure("go_goroutines") <= goroutines+20 })
+	t.Logf("goroutines %g, then %g; memory %g MiB, then %g MiB", goroutines, f.figure("go_goroutines"), memory/(1<<20), f.figure("process_resident_memory_bytes")/(1<<20))
+	if now := f.figure("process_resident_memory_bytes"); now > max(memory, 256<<20) {
+		t.Errorf("the farm takes %g MiB", now/(1<<20))
+	}
+}
+
+// figure reads one of the farm's metrics.
+func (f *farmProcess) figure(name string) float64 {
+	f.t.Helper()
+	for line := range strings.Lines(string(download(f.t, f.url+"/metrics"))) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			figure, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			return figure
+		}
+	}
+	f.t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// install installs and gives the ended job.
+func (f *packageFarm) install(box string, packages ...string) wire.Job {
+	f.t.Helper()
+	job, err := f.Install(f.t.Context(), box, wire.PackagesRequest{Packages: packages}, client.WithWait(60*time.Second))
+	if err == nil && !job.Final() {
+		job, err = f.Wait(f.t.Context(), job.ID)
+	}
+	if err != nil {
+		f.t.Fatalf("install %.200v: %v", packages, err)
+	}
+	return job
+}
+
+// starts installs and does not wait.
+func (f *packageFarm) starts(box string, packages ...string) wire.Job {
+	f.t.Helper()
+	job, err := f.Install(f.t.Context(), box, wire.PackagesRequest{Packages: packages})
+	if err != nil {
+		f.t.Fatalf("install %v: %v", packages, err)
+	}
+	return job
+}
+
+// waits waits for a job that must end in a state.
+func (f *packageFarm) waits(job wire.Job, state string) wire.Job {
+	f.t.Helper()
+	done, err := f.Wait(f.t.Context(), job.ID)
+	if err != nil || done.State != state {
+		f.t.Fatalf("%s job: %v, state %s, want %s: %+v %+v", job.Kind, err, done.State, state, done.Error, done.Result)
+	}
+	return done
+}
+
+// told wants a completed job that says of each package what is wanted: "" installed, else a part of why not.
+func (f *packageFarm) told(job wire.Job, want ...string) {
+	f.t.Helper()
+	if job.State != "completed" || job.Result == nil || job.Result.Install == nil {
+		f.t.Errorf("install: state %s, %+v", job.State, job.Error)
+		return
+	}
+	f.toldOf(job.Result.Install.Packages, want...)
+}
+
+func (f *packageFarm) toldOf(got []wire.InstalledOne, want ...string) {
+	f.t.Helper()
+	if len(got) != len(want) {
+		f.t.Errorf("%d packages are told of, want %d: %+v", len(got), len(want), got)
+		return
+	}
+	for i, p := range got {
+		ok := p.Status == "installed" && p.Version != ""
+		if want[i] != "" {
+			ok = p.Status == "failed" && strings.Contains(p.Message, want[i]) && p.Version == ""
+			f.sentence(p.Message)
+		}
+		if !ok {
+			f.t.Errorf("%s: %+v; want %q", p.Requested, p, want[i])
+		}
+		if os.Getenv("SHOW") != "" {
+			f.t.Logf("%-30s %s %s %s", p.Requested, p.Status, p.Version, p.Message)
+		}
+	}
+}
+
+// sentence wants a text for a person, without anything of the farm's inside.
+func (f *packageFarm) sentence(text string) {
+	f.t.Helper()
+	if len(text) < 20 || len(text) > 1200 || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "localhost") || strings.Contains(text, "/.install-") {
+		f.t.Errorf("this is no sentence for a person: %q", text)
+	}
+}
+
+// version is what a new process imports; "" means that it cannot.
+func (f *packageFarm) version(box, name string) string {
+	f.t.Helper()
+	job, err := f.Command(f.t.Context(), box, wire.CommandRequest{
+		Command: new("python -c 'import " + moduleOf(name) + " as m; print(m.__version__)' 2>/dev/null"),
+	}, client.WithWait(60*time.Second))
+	if err != nil || job.State != "completed" {
+		f.t.Fatalf("command: %v %+v", err, job)
+	}
+	return strings.TrimSpace(job.Result.Command.Results[0].Stdout)
+}
+
+// whole wants a sandbox that works, in which only the packages of the list are there and nothing is left of installs.
+func (f *packageFarm) whole(box string, there ...string) {
+	f.t.Helper()
+	const look = `
+import glob, os
+home = os.path.expanduser('~')
+left = glob.glob(home + '/.install-*') + glob.glob(home + '/.cache/uv') + glob.glob(home + '/.cache/pip') + glob.glob('/tmp/*uv*') + glob.glob('/tmp/pip*')
+names = sorted(n for n in (os.listdir(home + '/.packages') if os.path.isdir(home + '/.packages') else []) if n not in ('bin', '__pycache__', 'sitecustomize.py') and not n.endswith('.dist-info'))
+infos = sorted(n.split('-')[0] for n in (os.listdir(home + '/.packages') if os.path.isdir(home + '/.packages') else []) if n.endswith('.dist-info'))
+busy = [c for c in (open(p, 'rb').read() for p in glob.glob('/proc/[0-9]*/cmdline')) if c.startswith(b'/sandfarm/uv')]
+print(left, busy, names == infos, ' '.join(names))`
+	modules := make([]string, 0, len(there))
+	for _, name := range there {
+		modules = append(modules, moduleOf(name))
+	}
+	want := "[] [] True " + strings.Join(modules, " ")
+	if got := strings.TrimSuffix(f.run(box, look).Stdout, "\n"); got != want {
+		f.t.Errorf("the sandbox afterwards: %q, want %q", got, want)
+	}
+}
+
+func (f *packageFarm) badPackageNames(t *testing.T) {
+	box := f.sandbox(wire.CreateRequest{}).ID
+	many := strings.TrimSuffix(strings.Repeat(`"six",`, 10_000), ",")
+	for _, list := range []string{
+		`"--index-url=x"`, `"-r /etc/passwd"`, `"git+https://example.org/x"`, `"../x"`, `"/etc"`, `"six; rm -rf /"`, `"six @ https://example.org/six.whl"`,
+		`"six --pre"`, `"six\n--pre"`, `"$(id)"`, `""`, `"x y"`, many, `"` + strings.Repeat("x", 1<<20) + `"`, `"sıx"`, `"six\u0000"`, `"six ; python_version>'3'"`,
+		`"https://example.org/six.whl"`, `"."`, `"-e ."`, `"six[a"`, `"six=="`,
+	} {
+		for path, body := range map[string]string{"/v1/sandboxes/" + box + "/packages": `{"packages":[%s]}`, "/v1/sandboxes": `{"packages":[%s]}`, "/v1/run": `{"code":"1","packages":[%s]}`} {
+			detail := f.refused(t, http.StatusUnprocessableEntity, farm.CodeInvalid, "POST", path, fmt.Sprintf(body, list))
+			if len(detail) > 600 {
+				t.Errorf("%.40s: the answer has %d bytes", list, len(detail))
+			}
+		}
+	}
+	for _, body := range []string{`{}`, `{"packages":[]}`, `{"packages":["six"],"manager":"apt"}`, `{"packages":["six"],"timeout_seconds":0}`} {
+		if r := f.ask("POST", "/v1/sandboxes/"+box+"/packages", body); r.code != farm.CodeInvalid || r.status/100 != 4 {
+			t.Errorf("%s: %d %s", body, r.status, r.body)
+		}
+	}
+	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "POST", "/v1/sandboxes/sbx_00000000000000000000000000/packages", `{"packages":["six"]}`)
+	for _, name := range []string{"..%2Fx", "six%3B%20ls", "six%3E%3D2", "-r", "%00"} {
+		if r := f.ask("GET", "/v1/sandboxes/"+box+"/packages/"+name, nil); r.status != http.StatusUnprocessableEntity && r.status != http.StatusBadRequest && r.status != http.StatusNotFound {
+			t.Errorf("GET of %s: %d %s", name, r.status, r.body)
+		}
+	}
+	f.up.wheel("one-name", "1.0")
+	f.told(f.install(box, "one-name", "One.Name", "ONE__name==1.0", "one_name"), "", "", "", "")
+	f.whole(box, "one-name")
+	for _, name := range []string{"one-name", "One_Name", "ONE.NAME"} {
+		if p, err := f.Package(t.Context(), box, name); err != nil || p.Status != "installed" || p.Name != "one-name" || p.Version != "1.0" {
+			t.Errorf("%s: %v %+v", name, err, p)
+		}
+	}
+	job, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"left-pad"}, Manager: new("npm")}, client.WithWait(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.told(job, "no npm")
+}
+
+func (f *packageFarm) unobtainable(t *testing.T) {
+	box := f.sandbox(wire.CreateRequest{}).ID
+	f.up.wheelFor("only-old", "cp27-cp27mu-manylinux1_x86_64")
+	f.up.wheelFor("only-elsewhere", "cp313-cp313-win_amd64")
+	f.up.wheel("needs-absent", "1.0", "absent-dependency>=2")
+	f.up.wheel("pair-left", "1.0", "pair-base<2")
+	f.up.wheel("pair-right", "1.0", "pair-base>=2")
+	f.up.wheel("pair-base", "1.0")
+	f.up.wheel("pair-base", "2.0")
+	f.up.wheel("fine", "1.0")
+	f.up.add("no-files", "x", nil)
+	f.up.mu.Lock()
+	f.up.pages["no-files"] = []upstreamFile{}
+	f.up.mu.Unlock()
+	f.told(f.install(box, "fine", "no-such-thing", "only-old", "only-elsewhere", "needs-absent", "pair-left", "pair-right", "fine==7", "no-files", "fine[extra]"),
+		"", "no-such-thing was not found in the package index", "only-old has no wheel for", "only-elsewhere has no wheel for",
+		"needs-absent needs absent-dependency, which was not found in the package index", "", "pair-right conflicts with what else is wanted", "fine", "no-files", "")
+	f.whole(box, "fine", "pair-base", "pair-left")
+	if p, err := f.Package(t.Context(), box, "needs_absent"); err != nil || p.Status != "failed" || p.Message == "" {
+		t.Errorf("needs-absent: %v %+v", err, p)
+	}
+	f.up.wheel("absent-dependency2", "2.0")
+	f.up.wheel("needs-absent", "1.1", "absent-dependency2>=2")
+	f.told(f.install(box, "needs-absent"), "") // the fault is gone
+	f.whole(box, "absent-dependency2", "fine", "needs-absent", "pair-base", "pair-left")
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"fine", "no-such-thing"}}, client.WithWait(60*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.told(made.Job, "", "no-such-thing was not found in the package index")
+	f.whole(made.Sandbox.ID, "fine")
+	run, err := f.Run(t.Context(), wire.RunRequest{Code: "import fine; print(fine.__version__)", Packages: []string{"fine", "no-such-thing"}}, client.WithWait(60*time.Second))
+	if err != nil || run.State != "completed" || run.Result.Execute.Stdout != "1.0\n" {
+		t.Fatalf("run: %v %+v", err, run)
+	}
+	f.toldOf(run.Result.Execute.Installed, "", "no-such-thing was not found in the package index")
+}
+
+func (f *packageFarm) builds(t *testing.T) {
+	box := f.sandbox(wire.CreateRequest{}).ID
+	f.up.sdist("builds", "pass")
+	f.up.sdist("build-fails", "print('compiling')\nraise SystemExit('error: the compiler cc7 is not here')")
+	f.up.sdist("build-is-loud", "for _ in range(20): os.write(1, b'noise ' * 174763)")
+	f.up.sdist("build-is-loud-and-fails", "for _ in range(100): os.write(2, b'noise noise noise\\n' * 58254)\nsys.exit('the end of the noise')")
+	f.up.sdist("build-sleeps", "print('going to sleep', flush=True)\ntime.sleep(3600)")
+	f.told(f.install(box, "build-fails", "builds"), "the compiler cc7 is not here", "")
+	f.whole(box, "builds")
+	began := time.Now()
+	f.told(f.install(box, "build-is-loud"), "")
+	loud := f.install(box, "build-is-loud-and-fails")
+	f.told(loud, "the end of the noise")
+	if r := loud.Result.Install; r != nil && len(r.Stdout)+len(r.Stderr) > 3<<20 {
+		t.Errorf("the result has %d bytes of output", len(r.Stdout)+len(r.Stderr))
+	}
+	t.Logf("the loud ones took %v", time.Since(began))
+	f.whole(box, "build-is-loud", "builds")
+	f.up.wheel("before-sleep", "1.0")
+	began = time.Now()
+	job, err := f.Install(t.Context(), box, wire.PackagesRequest{Packages: []string{"before-sleep", "build-sleeps"}, TimeoutSeconds: new(5)}, client.WithWait(60*time.Second))
+	if err != nil || job.State != "timed_out" || job.Result == nil || job.Result.Install == nil || time.Since(began) > 20*time.Second {
+		t.Fatalf("the one that sleeps, after %v: %v %+v %+v", time.Since(began), err, job, job.Error)
+	}
+	f.toldOf(job.Result.Install.Packages, "reached its timeout", "reached its timeout")
+	f.whole(box, "build-is-loud", "builds")
+	f.told(f.install(box, "before-sleep"), "")
+	f.whole(box, "before-sleep", "build-is-loud", "builds")
+}
