@@ -20,7 +20,7 @@ WORKERS ?= 3
 # The binaries are static, and a machine without a C compiler builds them.
 export CGO_ENABLED = 0
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
-export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir)
+export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
 # Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
 ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \

@@ -374,7 +374,8 @@ setup_mcp() {
         [ -x "$SANDFARM_TEST_MCP/node/bin/node" ] || die "SANDFARM_TEST_MCP=$SANDFARM_TEST_MCP has no node/bin/node"
         return 0
     fi
-    [ ! -d "$(mcp_dir)" ] || return 0
+    dir=$(mcp_dir)
+    if [ -x "$dir/node/bin/node" ] && "$dir/venv/bin/python" -c 'from importlib import util; util.find_spec("mcp").name' 2>/dev/null; then return 0; fi
     case $(uname -m) in
     x86_64) node_arch=x64 node_sum=$node_sum_x64 ;;
     aarch64 | arm64) node_arch=arm64 node_sum=$node_sum_arm64 ;;
@@ -401,7 +402,7 @@ setup_mcp() {
     fi
     # A venv knows its own path, so it is made anew where it will stay.
     rm -rf "$work/.npm" "$work/npm"
-    dir=$(mcp_dir)
+    rm -rf "$dir.venv"
     if ! { python3 -m venv "$dir.venv" &&
         "$dir.venv/bin/python" -m pip install -q --disable-pip-version-check -r "$here/deploy/mcp/requirements.txt"; } >>"$log/mcp.log" 2>&1; then
         rm -rf "$dir.venv"
@@ -410,6 +411,7 @@ setup_mcp() {
     fi
     ln -s "../${dir##*/}.venv" "$work/venv"
     chmod 755 "$work"
+    rm -rf "$dir"
     mv "$work" "$dir"
     trap - EXIT INT TERM
 }
