@@ -63,6 +63,7 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		return fmt.Errorf("record the end: %w", err)
 	}
+	w.leaveRoom(ctx, ref(s))
 	w.log.InfoContext(ctx, "sandbox closed", "sandbox_id", s.ID, "tenant", s.Tenant, "state", end)
 	return nil
 }
@@ -109,5 +110,6 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) 
 	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
 	}
+	w.leaveRoom(ctx, ref(s))
 	w.endJobs(ctx, s, but, farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
 }

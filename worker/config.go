@@ -20,6 +20,10 @@ type Config struct {
 	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
 	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
 
+	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that are not for sandboxes."`
+	MemoryOvercommit float64 `toml:"memory_overcommit" default:"1" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them."`
+	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"4" min:"0.01" max:"1000" doc:"How many cores are promised to sandboxes for each core of the host."`
+
 	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never brings."`
@@ -39,6 +43,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.UploadRetry, 2*time.Minute)
 	setDefault(&c.UploadParallel, 8)
 	setDefault(&c.InstallTimeout, 5*time.Minute)
+	setDefault(&c.MemoryOvercommit, 1)
+	setDefault(&c.CPUOvercommit, 4)
 	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
@@ -56,6 +62,14 @@ func (c Config) validate() error {
 	}
 	if c.UploadParallel < 1 || c.UploadParallel > 256 {
 		errs = append(errs, fmt.Errorf("worker.upload_parallel is %d; 1 to 256 are allowed", c.UploadParallel))
+	}
+	if c.MemoryReserveMB < 0 {
+		errs = append(errs, fmt.Errorf("worker.memory_reserve_mb is %d; it cannot be negative", c.MemoryReserveMB))
+	}
+	for name, factor := range map[string]float64{"memory_overcommit": c.MemoryOvercommit, "cpu_overcommit": c.CPUOvercommit} {
+		if factor < 0.01 || factor > 1000 {
+			errs = append(errs, fmt.Errorf("worker.%s is %g; 0.01 to 1000 are allowed", name, factor))
+		}
 	}
 	for _, s := range []struct {
 		name string

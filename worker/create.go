@@ -139,6 +139,7 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 	if rerr := w.engine.Remove(ctx, w.containerOf(r.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
 	}
+	w.leaveRoom(ctx, ref(r.Sandbox))
 	if closed { // meanwhile; the close job does the rest
 		return errCanceled
 	}

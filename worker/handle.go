@@ -64,7 +64,14 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 	defer done(nil)
 	defer context.AfterFunc(w.base, func() { done(errStopping) })() //nolint:contextcheck // the worker's end is what ends the work
 
-	v, err := w.perform(work, r)
+	placed, err := w.place(work, r)
+	if err == nil && !placed {
+		return w.giveBack(work, r)
+	}
+	var v verdict
+	if err == nil {
+		v, err = w.perform(work, r)
+	}
 	if err != nil {
 		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) || errors.Is(err, store.ErrFenced) {
 			return err

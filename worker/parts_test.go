@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -272,6 +271,7 @@ type fakeServer struct{ err error }
 
 func (f fakeServer) Start() error { return f.err }
 func (f fakeServer) Stop()        {}
+func (f fakeServer) Wake()        {}
 
 func TestStopBeforeStartAndTwice(t *testing.T) {
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.deps.Listen = func(map[string]int, int, func(context.Context, queue.Task) error) (Server, error) {
+	b.deps.Listen = func(queue.ServerConfig) (Server, error) {
 		return fakeServer{err: errTest}, nil
 	}
 	w, err := New(b.cfg, b.deps)

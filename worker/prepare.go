@@ -37,6 +37,9 @@ func (w *Worker) prepare(ctx context.Context) error {
 		return fmt.Errorf("read the engine's identity: %w", err)
 	}
 	w.node = node
+	if err := w.measure(ctx); err != nil {
+		return err
+	}
 	for _, name := range w.cfg.Images {
 		if w.deps.BuildImage == nil {
 			continue

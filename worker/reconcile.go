@@ -22,7 +22,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 		return fmt.Errorf("list containers: %w", err)
 	}
 	var errs []error
-	running := map[string]bool{}
+	running, contained := map[string]bool{}, map[string]bool{}
 	for _, c := range containers {
 		id := c.SandboxID
 		keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: id})
@@ -30,7 +30,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 			return err
 		}
 		if keep {
-			running[id] = c.Running
+			running[id], contained[id] = c.Running, true
 			continue
 		}
 		w.log.InfoContext(ctx, "container of no open sandbox is removed", "sandbox_id", id)
@@ -38,7 +38,8 @@ func (w *Worker) reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove container: %w", err))
 		}
 	}
-	return errors.Join(append(errs, w.reconcileRecords(ctx, running))...)
+	open, err := w.reconcileRecords(ctx, running)
+	return errors.Join(append(errs, err, w.reconcileRoom(ctx, open, contained))...)
 }
 
 // belongs reports whether a container's sandbox is open.
@@ -53,10 +54,11 @@ func (w *Worker) belongs(ctx context.Context, r farm.Ref) (bool, error) {
 	return !s.State.Final(), nil
 }
 
-func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) error {
+// reconcileRecords looks at every open sandbox, and gives those whose container runs here.
+func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
 	tenants, err := w.store.Tenants(ctx)
 	if err != nil {
-		return fmt.Errorf("list tenants: %w", err)
+		return nil, fmt.Errorf("list tenants: %w", err)
 	}
 	var errs []error
 	for _, tenant := range tenants {
@@ -69,9 +71,12 @@ func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) 
 			if err := w.reconcileRecord(ctx, s, running[s.ID]); err != nil {
 				errs = append(errs, fmt.Errorf("reconcile sandbox %s: %w", s.ID, err))
 			}
+			if s.Node == w.node && running[s.ID] {
+				here = append(here, s)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return here, errors.Join(errs...)
 }
 
 // reconcileRecord looks at one open sandbox. Its record was read after the containers were listed, so a container that

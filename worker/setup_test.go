@@ -235,10 +235,12 @@ type fakeEngine struct {
 	containers map[string]bool // running
 	removed    []string
 	broken     bool // removals fail
+	memory     int  // MiB of the host
+	cores      int
 }
 
 func newFakeEngine(t *testing.T) *fakeEngine {
-	e := &fakeEngine{containers: map[string]bool{}}
+	e := &fakeEngine{containers: map[string]bool{}, memory: 1 << 20, cores: 64}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
 	return e
@@ -277,6 +279,8 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/_ping"):
 		_, _ = w.Write([]byte("OK"))
+	case path == "info":
+		_ = json.NewEncoder(w).Encode(map[string]any{"MemTotal": e.memory << 20, "NCPU": e.cores})
 	case path == "containers/json":
 		list := []any{}
 		for name, running := range e.containers {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -21,6 +22,7 @@ import (
 type Server interface {
 	Start() error
 	Stop()
+	Wake() // look at the queues now: the gate may answer otherwise
 }
 
 // Deps are what a worker works with. All fields but Callbacks are needed.
@@ -30,8 +32,8 @@ type Deps struct {
 	Blobs    *blob.Store
 	Engine   *engine.Engine
 	Log      *slog.Logger
-	// Listen makes the server for these queues (name to weight) and this handler.
-	Listen func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (Server, error)
+	// Listen makes the server for these queues, slots, handler and gate.
+	Listen func(queue.ServerConfig) (Server, error)
 	// Agent is the agent's binary for the engine, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
 	// UV is the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
@@ -60,8 +62,10 @@ type Worker struct {
 	volume string // of the agent
 	links  links
 	runs   runs
+	room   room
 	images imageCache
 	server Server
+	wake   atomic.Pointer[Server] // the server, once there is one
 
 	background sync.WaitGroup // loops and closings that outlive their handler
 	stop       context.CancelCauseFunc
@@ -81,12 +85,14 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		cfg.Host, _ = os.Hostname()
 	}
 	base, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // the worker's life is Stop's to end
-	return &Worker{
+	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, blobs: deps.Blobs, engine: deps.Engine, log: deps.Log,
 		now: time.Now, links: links{open: map[string]*link{}}, runs: runs{byJob: map[string]*run{}},
 		stop: stop, base: base,
-	}, nil
+	}
+	w.room = room{smallest: farm.Room{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
+	return w, nil
 }
 
 // ID is the worker's id, new in each process.
@@ -116,11 +122,12 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
 	w.background.Go(func() { w.watchCancels(cancels) })
-	server, err := w.deps.Listen(w.queues(), w.cfg.Slots, w.handle)
+	server, err := w.deps.Listen(queue.ServerConfig{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.gate})
 	if err != nil {
 		return fmt.Errorf("listen to queues: %w", err)
 	}
 	w.server = server
+	w.wake.Store(&server)
 	if err := server.Start(); err != nil {
 		return fmt.Errorf("take jobs: %w", err)
 	}
@@ -155,8 +162,15 @@ func (w *Worker) Stop() {
 	})
 }
 
+// wakeQueues has the queues looked at now.
+func (w *Worker) wakeQueues() {
+	if server := w.wake.Load(); server != nil {
+		(*server).Wake()
+	}
+}
+
 func (w *Worker) queues() map[string]int {
-	q := map[string]int{farm.QueueCPU: 1, farm.NodeQueue(w.node): 4}
+	q := map[string]int{farm.QueueCPU: 1, farm.QueueControl: 4, farm.NodeQueue(w.node): 4}
 	if w.deps.Callback != nil {
 		q[queueCallbacks] = 1
 	}

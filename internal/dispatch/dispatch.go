@@ -52,7 +52,7 @@ func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted
 	}
 	job := out.Job
 	r := &store.Route{
-		Ref: job.Ref(), Kind: job.Kind, State: job.State, Queue: job.Queue, TimeoutSeconds: job.TimeoutSeconds,
+		Ref: job.Ref(), Kind: job.Kind, State: job.State, Inline: job.Inline, Queue: job.Queue, TimeoutSeconds: job.TimeoutSeconds,
 		Background: a.Request != nil && a.Request.Command != nil && a.Request.Command.Background,
 	}
 	if out.Sandbox != nil {
@@ -182,6 +182,9 @@ func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) err
 func queueOf(r *store.Route) string {
 	if r.Node != "" && (r.Queue == "" || r.State == farm.JobRunning) {
 		return farm.NodeQueue(r.Node)
+	}
+	if r.Queue == "" && r.Inline {
+		return farm.QueueControl // ends a sandbox that has no node: every worker can, and none needs room for it
 	}
 	return cmp.Or(r.Queue, farm.QueueCPU)
 }

@@ -30,10 +30,9 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	return worker.New(cfg, worker.Deps{
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		UV: installer(packages), Index: packages,
-		Listen: func(queues map[string]int, slots int, handle func(context.Context, queue.Task) error) (worker.Server, error) {
-			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, queue.ServerConfig{
-				Queues: queues, Concurrency: slots, Handler: handle, Logger: p.Log, ShutdownTimeout: cfg.StopGrace + queueGrace,
-			})
+		Listen: func(c queue.ServerConfig) (worker.Server, error) {
+			c.Logger, c.ShutdownTimeout = p.Log, cfg.StopGrace+queueGrace
+			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)
 		},
 		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
 			if progress != nil {
