@@ -135,7 +135,7 @@ go_tool() { # name, module, package, version
 # go_plugin builds a plugin of the docker command into the cache, unless that version is there already. Their modules replace
 # others, so they are built as a dependency of an empty module.
 go_plugin() { # name, module, package, version, variable that holds the version
-    if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "dep[[:space:]]$2[[:space:]]$4"; then
+    if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "mod[[:space:]]$2[[:space:]]$4"; then
         return 0
     fi
     say "building $1 $4 (once; 2 to 4 minutes)"

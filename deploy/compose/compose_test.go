@@ -1,0 +1,295 @@
+//go:build compose
+
+package compose_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// The tests here take turns: each starts a farm of ten containers.
+
+func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:paralleltest // see above
+	p := newProject(t, false)
+	all := variables(t, p.file)
+	for _, missing := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_ACCESS_KEY", "SANDFARM_S3_SECRET_KEY", "SANDFARM_API_KEYS"} {
+		var text strings.Builder
+		for name, value := range all {
+			if name != missing {
+				fmt.Fprintf(&text, "%s=%s\n", name, value)
+			}
+		}
+		one := *p
+		one.file = filepath.Join(t.TempDir(), ".env")
+		if err := os.WriteFile(one.file, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := one.compose(t.Context(), "up", "--no-start"); err == nil || !strings.Contains(out, missing) || !strings.Contains(out, "run deploy/compose/init.sh") {
+			t.Errorf("without %s: error %v; want one that says what to run:\n%s", missing, err, out)
+		}
+	}
+}
+
+func TestComposeWithBuildx(t *testing.T) { //nolint:paralleltest // see above
+	p := newProject(t, true)
+	out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=3")
+	if !strings.Contains(out, "[internal] load build definition") {
+		t.Errorf("no sign of BuildKit in the output:\n%s", out)
+	}
+	c := p.client(t)
+	p.awaitReady(t, c, 3)
+	job, err := c.Run(t.Context(), wire.RunRequest{Code: "print(6*7)"}, client.WithWait(time.Minute))
+	if err != nil || stdout(job) != "42\n" {
+		t.Errorf("job %+v, error %v", job, err)
+	}
+	p.must(t, "down")
+	p.nothingIsLeft(t)
+}
+
+func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see above
+	p := newProject(t, false)
+	ctx := t.Context()
+	out := p.must(t, "up", "--build", "--detach", "--wait", "--scale", "worker=3")
+	if strings.Contains(out, "[internal] load build definition") {
+		t.Error("BuildKit was used, though there is no buildx")
+	}
+	c := p.client(t)
+	p.awaitReady(t, c, 3)
+	p.checkContainers(t)
+	p.checkKeyIsNeeded(t)
+	p.checkRunsSpread(t, c)
+
+	job, err := c.Run(ctx, wire.RunRequest{Code: "open('told.txt', 'w').write('from inside'); print('kept')"}, client.WithWait(time.Minute))
+	if err != nil || job.Result == nil || job.Result.Execute == nil || len(job.Result.Execute.Artifacts) != 1 {
+		t.Fatalf("job %+v, error %v; want one artifact", job, err)
+	}
+	artifact := job.Result.Execute.Artifacts[0]
+	p.checkLink(t, c, artifact)
+	p.checkBrowsable(t, job, artifact)
+
+	created, err := c.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "x = 41"}, client.WithWait(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+
+	// Stopped is not taken away: the sandbox and its variables are there at the next start.
+	p.must(t, "stop")
+	if n := len(p.sandboxes(t)); n != 1 {
+		t.Errorf("%d sandboxes after stop, want the one that was open", n)
+	}
+	p.must(t, "start")
+	p.awaitReady(t, c, 3)
+	again, err := c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "print(x + 1)"}, client.WithWait(time.Minute))
+	if err != nil || stdout(again) != "42\n" {
+		t.Errorf("after stop and start: job %+v, error %v", again, err)
+	}
+
+	p.must(t, "down")
+	p.nothingIsLeft(t)
+
+	p.must(t, "up", "--detach", "--wait", "--scale", "worker=2")
+	p.awaitReady(t, c, 2)
+	found, err := c.Job(ctx, job.ID)
+	if err != nil || stdout(found) != "kept\n" {
+		t.Errorf("after down and up: job %+v, error %v", found, err)
+	}
+	p.checkLink(t, c, artifact)
+	p.awaitState(t, c, created.Sandbox.ID, "lost")
+}
+
+func stdout(j wire.Job) string {
+	if j.Result == nil || j.Result.Execute == nil {
+		return ""
+	}
+	return j.Result.Execute.Stdout
+}
+
+// await calls try until it is nil, and fails with its last error.
+func await(t *testing.T, limit time.Duration, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited %v: %v", limit, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// awaitReady waits until the farm is ready with so many workers on one node.
+func (p *project) awaitReady(t *testing.T, c *client.Client, workers int) {
+	t.Helper()
+	await(t, 90*time.Second, func(ctx context.Context) error {
+		if err := c.Ready(ctx); err != nil {
+			return err
+		}
+		found, err := c.Workers(ctx)
+		if err != nil {
+			return err
+		}
+		hosts, nodes := map[string]bool{}, map[string]bool{}
+		for _, w := range found {
+			hosts[w.Host], nodes[w.Node] = true, true
+		}
+		if len(found) != workers || len(hosts) != workers || len(nodes) != 1 {
+			return fmt.Errorf("workers %+v, want %d on one node", found, workers)
+		}
+		return nil
+	})
+}
+
+func (p *project) awaitState(t *testing.T, c *client.Client, id, state string) {
+	t.Helper()
+	await(t, time.Minute, func(ctx context.Context) error {
+		s, err := c.Sandbox(ctx, id)
+		if err == nil && s.State != state {
+			err = fmt.Errorf("sandbox is %s, want %s", s.State, state)
+		}
+		return err
+	})
+}
+
+// checkRunsSpread makes 30 runs and looks at which worker made their sandboxes.
+func (p *project) checkRunsSpread(t *testing.T, c *client.Client) {
+	t.Helper()
+	began := time.Now()
+	var group errgroup.Group
+	group.SetLimit(10)
+	var mu sync.Mutex
+	var got []string
+	for i := range 30 {
+		group.Go(func() error {
+			job, err := c.Run(t.Context(), wire.RunRequest{Code: fmt.Sprintf("print(%d)", i)}, client.WithWait(time.Minute))
+			if err == nil && !job.Final() {
+				job, err = c.Wait(t.Context(), job.ID)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, strings.TrimSpace(stdout(job)))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := range 30 {
+		want = append(want, fmt.Sprint(i))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outputs (-want +got):\n%s", diff)
+	}
+	by := map[string]int{}
+	for line := range strings.SplitSeq(p.must(t, "logs", "--no-color", "worker"), "\n") {
+		worker, text, _ := strings.Cut(line, "|")
+		if strings.Contains(text, `"msg":"sandbox ready"`) {
+			by[strings.TrimSpace(worker)]++
+		}
+	}
+	t.Logf("30 runs in %v, by worker: %v", time.Since(began).Round(time.Second), by)
+	if len(by) != 3 {
+		t.Errorf("runs went to %d workers, want all 3: %v", len(by), by)
+	}
+}
+
+// checkLink downloads an artifact by its link, as a caller on the host does, without a key.
+func (p *project) checkLink(t *testing.T, c *client.Client, a wire.Artifact) {
+	t.Helper()
+	link, err := c.Link(t.Context(), a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := get(t, link, ""); status != http.StatusOK || body != "from inside" {
+		t.Errorf("link %s: status %d, body %q", link, status, body)
+	}
+	if bare, _, _ := strings.Cut(link, "?"); bare != link {
+		if status, _ := get(t, bare, ""); status != http.StatusForbidden {
+			t.Errorf("link without its signature: status %d, want 403", status)
+		}
+	}
+}
+
+// checkKeyIsNeeded asks without a key, and with another.
+func (p *project) checkKeyIsNeeded(t *testing.T) {
+	t.Helper()
+	url := fmt.Sprintf("http://127.0.0.1:%d/v1/workers", p.ports["SANDFARM_PORT"])
+	for _, key := range []string{"", "sf_" + strings.Repeat("0", 48)} {
+		if status, _ := get(t, url, key); status != http.StatusUnauthorized {
+			t.Errorf("key %q: status %d, want 401", key, status)
+		}
+	}
+}
+
+// checkBrowsable finds the artifact in MinIO's files under the name that docs/compose.md promises, and the console.
+func (p *project) checkBrowsable(t *testing.T, job wire.Job, a wire.Artifact) {
+	t.Helper()
+	want := fmt.Sprintf("/data/sandfarm/artifacts/default/%s/%s/%s/told.txt/xl.meta", job.SandboxID, job.ID, a.ID)
+	p.must(t, "exec", "-T", "minio", "test", "-f", want)
+	if status, body := get(t, fmt.Sprintf("http://127.0.0.1:%d/", p.ports["SANDFARM_CONSOLE_PORT"]), ""); status != http.StatusOK || !strings.Contains(body, "MinIO") {
+		t.Errorf("console: status %d, body %.200q", status, body)
+	}
+}
+
+// nothingIsLeft looks for containers and networks.
+func (p *project) nothingIsLeft(t *testing.T) {
+	t.Helper()
+	if left := p.sandboxes(t); len(left) > 0 {
+		t.Errorf("sandboxes after down: %v", left)
+	}
+	if left := p.containers(t); len(left) > 0 {
+		t.Errorf("containers after down: %+v", left)
+	}
+	if left := p.docker(t, "network", "ls", "--quiet", "--filter", "label=com.docker.compose.project="+p.name); len(left) > 0 {
+		t.Errorf("networks after down: %v", left)
+	}
+}
+
+func get(t *testing.T, url, key string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "Mozilla/5.0") // the console sends anything else to the S3 service
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := (&http.Client{Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}

@@ -1,0 +1,95 @@
+//go:build compose
+
+package compose_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// checkContainers looks at what the engine was really told about each container: limits, rights, ports.
+func (p *project) checkContainers(t *testing.T) {
+	t.Helper()
+	count := map[string]int{}
+	ports := map[string]string{}
+	for _, c := range p.containers(t) {
+		name, host := c.service(), c.HostConfig
+		count[name]++
+		if host.Memory <= 0 || host.NanoCpus <= 0 || host.PidsLimit <= 0 {
+			t.Errorf("%s: memory %d, CPUs %d, processes %d; each must have a limit", name, host.Memory, host.NanoCpus, host.PidsLimit)
+		}
+		if host.Privileged || len(host.CapAdd) > 0 || !slices.Equal(host.CapDrop, []string{"ALL"}) || host.PidMode != "" ||
+			!slices.Contains(host.SecurityOpt, "no-new-privileges:true") || !host.ReadonlyRootfs {
+			t.Errorf("%s has rights that it does not need: %+v", name, host)
+		}
+		if host.LogConfig.Config["max-size"] == "" {
+			t.Errorf("%s: its log has no end", name)
+		}
+		p.checkSocket(t, c)
+		p.checkLife(t, c)
+		for inside, bound := range c.NetworkSettings.Ports {
+			for _, b := range bound {
+				if b.HostIP != "127.0.0.1" {
+					t.Errorf("%s: port %s is published on %s", name, inside, b.HostIP)
+				}
+				ports[name+" "+inside] = b.HostPort
+			}
+		}
+	}
+	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1}
+	if diff := cmp.Diff(wantCount, count); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	wantPorts := map[string]string{
+		"api 8000/tcp":   strconv.Itoa(p.ports["SANDFARM_PORT"]),
+		"minio 9000/tcp": strconv.Itoa(p.ports["SANDFARM_S3_PORT"]),
+		"minio 9001/tcp": strconv.Itoa(p.ports["SANDFARM_CONSOLE_PORT"]),
+	}
+	if diff := cmp.Diff(wantPorts, ports); diff != "" {
+		t.Errorf("published ports (-want +got):\n%s", diff)
+	}
+}
+
+// checkSocket: only those that work with the engine have its socket and root's user id.
+func (p *project) checkSocket(t *testing.T, c container) {
+	t.Helper()
+	mayReach := slices.Contains([]string{"worker", "images", "caretaker"}, c.service())
+	reaches := false
+	for _, m := range c.Mounts {
+		reaches = reaches || m.Destination == "/var/run/docker.sock"
+	}
+	if reaches != mayReach {
+		t.Errorf("%s: has the engine's socket: %v, want %v", c.service(), reaches, mayReach)
+	}
+	want := "10001:10001"
+	switch c.service() {
+	case "worker", "images", "caretaker":
+		want = "0:0"
+	}
+	if user := c.Config.User; user != want {
+		t.Errorf("%s: user %q, want %q", c.service(), user, want)
+	}
+}
+
+// checkLife: services are healthy and start again; the image build has ended.
+func (p *project) checkLife(t *testing.T, c container) {
+	t.Helper()
+	switch c.service() {
+	case "images":
+		if c.State.Status != "exited" {
+			t.Errorf("images is %s, want exited", c.State.Status)
+		}
+		return
+	case "caretaker": // it only waits: that it runs is its health
+	default:
+		if c.State.Health == nil || c.State.Health.Status != "healthy" {
+			t.Errorf("%s: health %+v", c.service(), c.State.Health)
+		}
+	}
+	if c.State.Status != "running" || c.HostConfig.RestartPolicy.Name != "unless-stopped" {
+		t.Errorf("%s is %s, with restart policy %q", c.service(), c.State.Status, c.HostConfig.RestartPolicy.Name)
+	}
+}

@@ -1,0 +1,214 @@
+//go:build compose
+
+package compose_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// patience is the longest that a command of compose may take: a build on a slow machine.
+const patience = 15 * time.Minute
+
+// root is where docker-compose.yml is.
+const root = "../.."
+
+// project is a compose project of its own: name, passwords, ports and image tags.
+type project struct {
+	name    string
+	file    string // its .env
+	key     string // API key
+	plugins string // DOCKER_CONFIG with the plugins that are wanted
+	ports   map[string]int
+	env     []string
+}
+
+// newProject makes a project and sees to its end. The docker command finds compose, and buildx if that is wanted.
+func newProject(t *testing.T, buildx bool) *project {
+	t.Helper()
+	p := &project{name: "sandfarm-test-" + farm.NewID("")[:10], plugins: t.TempDir(), ports: map[string]int{}}
+	plugins := []string{"docker-compose"}
+	if buildx {
+		plugins = append(plugins, "docker-buildx")
+	}
+	if err := os.Mkdir(filepath.Join(p.plugins, "cli-plugins"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, plugin := range plugins {
+		binary := filepath.Join(os.Getenv("SANDFARM_TEST_PLUGINS"), plugin)
+		if _, err := os.Stat(binary); err != nil {
+			t.Fatalf("%v: `make test-compose` brings it", err)
+		}
+		if err := os.Symlink(binary, filepath.Join(p.plugins, "cli-plugins", plugin)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.file = filepath.Join(t.TempDir(), ".env")
+	p.key = keyIn(t, initialise(t, p.file))
+	p.env = []string{"DOCKER_CONFIG=" + p.plugins, "SANDFARM_TAG=" + p.name}
+	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT"} {
+		p.ports[name] = freePort(t)
+		p.env = append(p.env, name+"="+strconv.Itoa(p.ports[name]))
+	}
+	t.Cleanup(func() { p.destroy(t) })
+	return p
+}
+
+// command is one of docker's, with this project's settings and none of the caller's.
+func (p *project) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "SANDFARM_") && !strings.HasPrefix(entry, "COMPOSE_") && !strings.HasPrefix(entry, "DOCKER_BUILDKIT=") {
+			cmd.Env = append(cmd.Env, entry)
+		}
+	}
+	cmd.Env = append(cmd.Env, p.env...)
+	return cmd
+}
+
+// compose runs docker compose and gives stdout and stderr together.
+func (p *project) compose(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	args = append([]string{"compose", "--project-directory", root, "--file", root + "/docker-compose.yml", "--env-file", p.file, "--project-name", p.name}, args...)
+	out, err := p.command(ctx, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+func (p *project) must(t *testing.T, args ...string) string {
+	t.Helper()
+	began := time.Now()
+	out, err := p.compose(t.Context(), args...)
+	if err != nil {
+		logs, _ := p.compose(t.Context(), "logs", "--tail", "15")
+		t.Fatalf("%v\nlogs:\n%s", err, logs)
+	}
+	t.Logf("docker compose %s: %v", strings.Join(args, " "), time.Since(began).Round(100*time.Millisecond))
+	return out
+}
+
+// docker runs a docker command and gives the lines of its output.
+func (p *project) docker(t *testing.T, args ...string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	var stderr bytes.Buffer
+	cmd := p.command(ctx, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("docker %v: %v\n%s", args, err, stderr.String())
+	}
+	return strings.Fields(string(out))
+}
+
+// namespace marks what the workers make in the engine.
+func (p *project) namespace() string { return "compose-" + p.name }
+
+// sandboxes lists the sandboxes' containers, running or not.
+func (p *project) sandboxes(t *testing.T) []string {
+	t.Helper()
+	return p.docker(t, "ps", "--all", "--quiet", "--filter", "label=sandfarm.namespace="+p.namespace())
+}
+
+// client speaks to the published port.
+func (p *project) client(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(fmt.Sprintf("http://127.0.0.1:%d", p.ports["SANDFARM_PORT"]), client.WithKey(p.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// destroy removes everything of the project, and says so when something of it cannot be removed.
+func (p *project) destroy(t *testing.T) {
+	ctx := context.WithoutCancel(t.Context())
+	if t.Failed() {
+		logs, _ := p.compose(ctx, "logs", "--tail", "40")
+		t.Log(logs)
+	}
+	if _, err := p.compose(ctx, "down", "--volumes", "--remove-orphans", "--rmi", "all"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range p.sandboxes(t) {
+		p.docker(t, "rm", "--force", id)
+	}
+	for _, name := range p.docker(t, "volume", "ls", "--quiet", "--filter", "label=sandfarm.namespace="+p.namespace()) {
+		p.docker(t, "volume", "rm", name)
+	}
+}
+
+// container is what the engine knows about a service's container.
+type container struct {
+	Config struct {
+		User   string
+		Labels map[string]string
+	}
+	HostConfig struct {
+		Memory, NanoCpus, PidsLimit int64
+		Privileged, ReadonlyRootfs  bool
+		CapAdd, CapDrop             []string
+		SecurityOpt                 []string
+		Binds                       []string
+		NetworkMode, PidMode        string
+		RestartPolicy               struct{ Name string }
+		LogConfig                   struct{ Config map[string]string }
+	}
+	Mounts          []struct{ Source, Destination string }
+	NetworkSettings struct {
+		Ports map[string][]struct{ HostIP, HostPort string }
+	}
+	State struct {
+		Status string
+		Health *struct{ Status string }
+	}
+}
+
+func (c container) service() string { return c.Config.Labels["com.docker.compose.service"] }
+
+// containers inspects the project's containers.
+func (p *project) containers(t *testing.T) []container {
+	t.Helper()
+	ids := p.docker(t, "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project="+p.name)
+	if len(ids) == 0 {
+		return nil
+	}
+	var found []container
+	text := strings.Join(p.docker(t, append([]string{"inspect", "--format", "{{json .}}"}, ids...)...), " ")
+	d := json.NewDecoder(strings.NewReader(text))
+	for d.More() {
+		var c container
+		if err := d.Decode(&c); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, c)
+	}
+	return found
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
