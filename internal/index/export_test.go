@@ -40,6 +40,14 @@ func (p Page) Names() (names []string) {
 	return names
 }
 
+// Links gives the files' addresses.
+func (p Page) Links() (links []string) {
+	for _, f := range p.p.Files {
+		links = append(links, f.URL)
+	}
+	return links
+}
+
 // Wake uses a cache that failed again at once.
 func (x *Index) Wake() {
 	x.cache.mu.Lock()

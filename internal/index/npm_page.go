@@ -149,6 +149,9 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 		return nil, fmt.Errorf("it has more than %d versions", filesMax)
 	}
 	k.page.Files = append(k.page.Files, file{Name: name, URL: target.String(), Hashes: integrity(dist.Integrity, dist.SHA1)})
+	if err := k.page.link(k.page.Files[len(k.page.Files)-1].URL); err != nil {
+		return nil, err
+	}
 	if all["tarball"], err = compact(k.mark + "/" + k.name + "/-/" + url.PathEscape(name)); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,15 @@ const pageMax = 64 << 20
 const pageLarge = 8 << 20
 
 // filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
-const filesMax = 1 << 20
+const filesMax = 1 << 18
+
+const (
+	// linkMax is the longest address of a file; real ones have under 500 bytes.
+	linkMax = 4 << 10
+	// linksMax bounds the addresses of a page together. Relative links are short in the page and long here: a page of some
+	// MiB could otherwise become more than any memory holds.
+	linksMax = 2 * pageMax
+)
 
 // errPageSize is the error for a page of more than pageMax bytes.
 var errPageSize = fmt.Errorf("it has more than %d MiB", pageMax>>20)
@@ -51,6 +59,16 @@ type page struct {
 	doc  []byte // npm: the packument, with a zero byte where the address of the registry belongs
 	body []byte // PyPI: the page as JSON
 	sum  string // of doc or body, for validators
+
+	links int // bytes of addresses, while it is read
+}
+
+// link takes an address into account.
+func (p *page) link(address string) error {
+	if p.links += len(address); p.links > linksMax {
+		return fmt.Errorf("its links have more than %d MiB", linksMax>>20)
+	}
+	return nil
 }
 
 // find gives a file of the page; nil when it lists none of that name.
@@ -162,6 +180,9 @@ func absolute(page *url.URL, link string) (*url.URL, error) {
 		return nil, errors.New("it is no http address")
 	}
 	target.User = nil
+	if len(target.Host)+len(target.Path)+len(target.RawQuery) > linkMax {
+		return nil, fmt.Errorf("it has more than %d bytes", linkMax)
+	}
 	return target, nil
 }
 

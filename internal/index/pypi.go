@@ -97,7 +97,9 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 	if f := p.find(of); ok && f != nil && f.Metadata != nil {
 		want, err := x.pypi.want(name, f.URL+".metadata", f.Metadata, 0)
 		if algorithm, value := bestHash(f.Hashes); want.key == "" && value != "" {
-			want.key = "index/metadata/" + algorithm + "/" + value // it belongs to that file and never changes
+			// It belongs to that file and never changes. Nothing says what it is, so another page that lists the same hash
+			// does not get this one's.
+			want.key = "index/metadata/" + algorithm + "/" + value + "/" + sumOf([]byte(f.URL))
 		}
 		return want, err
 	}

@@ -162,6 +162,9 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 	if !goodName(f.Name) {
 		return nil
 	}
+	if err := p.link(f.URL); err != nil {
+		return err
+	}
 	if from.RequiresPython != nil {
 		f.RequiresPython = *from.RequiresPython
 	}
