@@ -86,11 +86,15 @@ func (l *indexListener) Accept() (net.Conn, error) {
 		_ = l.session.Close()
 		return nil, errors.New("serve index: the agent opens too many streams")
 	}
-	c := &indexConn{Stream: stream, session: l.session}
+	c := &indexConn{Stream: stream, session: l.session, over: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	go func() {
 		defer func() { <-l.slots }()
 		c.pump()
+		select { // the answer may be on its way still, although the agent has ended its direction
+		case <-c.over:
+		case <-l.session.CloseChan():
+		}
 	}()
 	return c, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,5 +197,59 @@ func TestARequestEndsWithItsStream(t *testing.T) {
 	case <-canceled:
 	case <-time.After(20 * time.Second):
 		t.Fatal("the request goes on")
+	}
+}
+
+// An agent that ends its direction after each request, and takes no answer, had as many requests under way as it liked.
+func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
+	t.Parallel()
+	var most, now atomic.Int64
+	c, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		for range 1 << 10 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	for range 4 * mostStreams {
+		stream, err := session.OpenStream()
+		if err != nil {
+			break
+		}
+		if _, err := io.WriteString(stream, request); err != nil {
+			break
+		}
+		_ = stream.Close()
+	}
+	if !ends(c, 20*time.Second) {
+		t.Error("the session goes on")
+	}
+	if most.Load() > mostStreams+1 {
+		t.Errorf("%d requests were under way at once", most.Load())
+	}
+}
+
+// A handler can bound how long an answer may take, whoever reads it how slowly.
+func TestAnAnswerHasADeadline(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	_, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			t.Error(err)
+		}
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	})
+	open(t, session, request) // and reads nothing
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the answer goes on")
 	}
 }

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -24,6 +26,10 @@ type indexConn struct {
 	late     bool // the deadline for reading has passed
 	deadline *time.Timer
 	round    int // which deadline is meant
+
+	over   chan struct{} // closed by Close
+	ending sync.Once
+	sendBy atomic.Int64 // deadline for writing, in Unix nanoseconds; 0: none
 }
 
 var _ net.Conn = (*indexConn)(nil)
@@ -84,7 +90,11 @@ func (c *indexConn) Read(p []byte) (int, error) {
 func (c *indexConn) Write(p []byte) (int, error) {
 	sent := 0
 	for {
-		if err := c.Stream.SetWriteDeadline(time.Now().Add(indexIdle)); err != nil {
+		until := time.Now().Add(indexIdle)
+		if by := c.sendBy.Load(); by != 0 && by < until.UnixNano() {
+			until = time.Unix(0, by)
+		}
+		if err := c.Stream.SetWriteDeadline(until); err != nil {
 			return sent, err
 		}
 		n, err := c.Stream.Write(p[sent:min(sent+indexPiece, len(p))])
@@ -101,7 +111,18 @@ func (c *indexConn) Close() error {
 	c.round++
 	c.wake.Broadcast()
 	c.mu.Unlock()
+	c.ending.Do(func() { close(c.over) })
 	return c.Stream.Close()
+}
+
+// SetWriteDeadline bounds what is written from then on.
+func (c *indexConn) SetWriteDeadline(at time.Time) error {
+	by := int64(0)
+	if !at.IsZero() {
+		by = at.UnixNano()
+	}
+	c.sendBy.Store(by)
+	return nil
 }
 
 // SetReadDeadline bounds Read.
@@ -128,8 +149,10 @@ func (c *indexConn) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetDeadline bounds Read; Write has its own.
-func (c *indexConn) SetDeadline(at time.Time) error { return c.SetReadDeadline(at) }
+// SetDeadline bounds both.
+func (c *indexConn) SetDeadline(at time.Time) error {
+	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
+}
 
 // RemoteAddr tells handlers who asks.
 func (c *indexConn) RemoteAddr() net.Addr { return sandboxAddr{} }
