@@ -14,6 +14,7 @@ type Config struct {
 	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often sandboxes whose time is up are looked for."`
 	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often jobs that no queue or no living worker holds are looked for."`
 	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
+	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"How much earlier than its interval a loop may run, as a part of it, by chance: what was started together does not stay in step."`
 
 	Limits farm.Limits `toml:"-"`
 }
@@ -22,6 +23,7 @@ func (c Config) withDefaults() Config {
 	c.ExpireEvery = cmp.Or(c.ExpireEvery, time.Second)
 	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
 	c.RetainEvery = cmp.Or(c.RetainEvery, time.Minute)
+	c.Jitter = cmp.Or(c.Jitter, 0.1)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
 	}
@@ -40,6 +42,9 @@ func (c Config) validate() error {
 		if s.d < 10*time.Millisecond {
 			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", s.name, s.d))
 		}
+	}
+	if c.Jitter < 0.01 || c.Jitter > 0.9 {
+		errs = append(errs, fmt.Errorf("scheduler.jitter is %g; 0.01 to 0.9 are allowed", c.Jitter))
 	}
 	return errors.Join(errs...)
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -16,12 +19,8 @@ import (
 const (
 	// leaseTTL is how long a scheduler leads without renewing; another takes over after that.
 	leaseTTL = 5 * time.Second
-	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
-	stepTimeout = time.Minute
 	// LockName is the lock of the one that leads.
 	LockName = "scheduler"
-	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
-	unstageEvery = time.Hour
 	// batch is how many records one step looks at, for each tenant.
 	batch = 200
 )
@@ -48,12 +47,14 @@ type Blobs interface {
 	Delete(ctx context.Context, keys ...string) error
 }
 
-// Deps are what a scheduler works with; all are needed.
+// Deps are what a scheduler works with; all but the last two are needed.
 type Deps struct {
 	Records Records
 	Jobs    Jobs
 	Blobs   Blobs
 	Log     *slog.Logger
+	Metrics prometheus.Registerer // where the figures are shown; nil: nowhere
+	Random  func() float64        // from 0 to 1, of which each pause's jitter is made; nil: math/rand
 }
 
 // Scheduler runs the loops.
@@ -62,6 +63,7 @@ type Scheduler struct {
 	deps Deps
 	id   string
 	log  *slog.Logger
+	seen *metrics
 
 	wg sync.WaitGroup
 
@@ -76,7 +78,15 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log}, nil
+	if deps.Random == nil {
+		deps.Random = rand.Float64
+	}
+	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log}
+	var err error
+	if s.seen, err = newMetrics(deps.Metrics, s.leading); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Start begins the loops, once. They go on when ctx ends; Stop ends them.
@@ -87,11 +97,9 @@ func (s *Scheduler) Start(ctx context.Context) error {
 		return errors.New("start scheduler: it has been started")
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.loop(ctx, leaseTTL/4, s.lead)
-	s.loop(ctx, s.cfg.ExpireEvery, s.whenLeading(s.expire))
-	s.loop(ctx, s.cfg.SweepEvery, s.whenLeading(s.sweep))
-	s.loop(ctx, s.cfg.RetainEvery, s.whenLeading(s.retain))
-	s.loop(ctx, unstageEvery, s.whenLeading(s.unstage))
+	for _, l := range s.loops() {
+		s.wg.Go(func() { s.run(ctx, l) })
+	}
 	return nil
 }
 
@@ -113,29 +121,6 @@ func (s *Scheduler) Stop() {
 	}
 }
 
-func (s *Scheduler) loop(ctx context.Context, every time.Duration, step func(context.Context) error) {
-	s.wg.Go(func() {
-		ticker := time.NewTicker(every)
-		defer ticker.Stop()
-		for {
-			s.once(ctx, step)
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-		}
-	})
-}
-
-func (s *Scheduler) once(ctx context.Context, step func(context.Context) error) {
-	inner, done := context.WithTimeout(ctx, stepTimeout)
-	defer done()
-	if err := step(inner); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "a periodic step did not succeed; it is tried again", "error", err)
-	}
-}
-
 // lead takes or renews the lease. It counts from before the call, so that it never lasts longer here than in the store.
 func (s *Scheduler) lead(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, leaseTTL/2)
@@ -154,15 +139,6 @@ func (s *Scheduler) lead(ctx context.Context) error {
 		s.setLease(began.Add(leaseTTL))
 	}
 	return nil
-}
-
-func (s *Scheduler) whenLeading(step func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if !s.leading() {
-			return nil
-		}
-		return step(ctx)
-	}
 }
 
 func (s *Scheduler) leading() bool {

@@ -77,7 +77,7 @@ func (f *fake) Due(_ context.Context, tenant string, limit int) ([]farm.Ref, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.due[tenant][:min(limit, len(f.due[tenant]))], nil
+	return slices.Clone(f.due[tenant][:min(limit, len(f.due[tenant]))]), nil
 }
 
 func (f *fake) ExpiredArtifacts(_ context.Context, tenant string, limit int) ([]farm.Artifact, error) {

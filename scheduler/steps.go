@@ -40,6 +40,9 @@ func (s *Scheduler) expire(ctx context.Context) error {
 			}
 			request := &farm.Request{Close: &farm.CloseRequest{Expired: true, Reason: "Its time was up."}}
 			_, err := s.deps.Jobs.Submit(ctx, store.Accept{Job: job, Request: request})
+			if err == nil {
+				s.seen.expired.Inc()
+			}
 			if code := farm.CodeOf(err); err != nil && code != farm.CodeConflict && code != farm.CodeNotFound {
 				errs = append(errs, fmt.Errorf("close sandbox %s: %w", sandbox.ID, err))
 			}
@@ -53,6 +56,7 @@ func (s *Scheduler) sweep(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Jobs.Sweep(ctx, tenant)
 		if n > 0 {
+			s.seen.requeued.Add(float64(n))
 			s.log.InfoContext(ctx, "jobs were given to the queues again", "tenant", tenant, "jobs", n)
 		}
 		return err
@@ -89,6 +93,7 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	if err := s.deps.Records.DeleteArtifacts(ctx, expired); err != nil {
 		return 0, fmt.Errorf("forget expired artifacts: %w", err)
 	}
+	s.seen.removed.Add(float64(len(expired)))
 	return len(expired), nil
 }
 

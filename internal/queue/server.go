@@ -28,6 +28,9 @@ type ServerConfig struct {
 	// Gate is asked before a task is taken off a queue: false leaves the queue as it is. It must answer at once, from
 	// memory; Server.Wake says that it may answer otherwise now, else it is asked again after a second. Nil: all are open.
 	Gate func(queue string) bool
+
+	// Hook sees what is sent to Redis, behind the server's own hook: what that waits is not in it. Nil: none.
+	Hook redis.Hook
 }
 
 // Server takes tasks off queues and hands them to a handler. It outlives outages of Redis.
@@ -74,6 +77,9 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 	}
 	s := &Server{cfg: cfg, rdb: dial(), hook: newHook(len(cfg.Queues), cfg.Gate), stopped: make(chan struct{})}
 	s.rdb.AddHook(s.hook)
+	if cfg.Hook != nil {
+		s.rdb.AddHook(cfg.Hook)
+	}
 	s.asynq = asynq.NewServerFromRedisClient(s.rdb, asynq.Config{
 		Concurrency:              cfg.Concurrency,
 		Queues:                   cfg.Queues,

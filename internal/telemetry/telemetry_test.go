@@ -1,0 +1,195 @@
+package telemetry_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/telemetry"
+)
+
+func registry(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	r, err := telemetry.NewRegistry("test", "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func scrape(t *testing.T, addr string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("scrape: %v, %s", err, answer.Status)
+	}
+	return string(body)
+}
+
+func TestServerShowsTheRegistry(t *testing.T) {
+	t.Parallel()
+	s := telemetry.NewServer("127.0.0.1:0", registry(t), slog.New(slog.DiscardHandler))
+	s.Stop()
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("it starts twice")
+	}
+	body := scrape(t, s.Addr())
+	for _, want := range []string{`sandfarm_build_info{service="test",version="v1"} 1`, "go_goroutines ", "process_resident_memory_bytes "} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the metrics lack %q", want)
+		}
+	}
+	if answer, err := http.Get("http://" + s.Addr() + "/"); err != nil || answer.StatusCode != http.StatusNotFound {
+		t.Errorf("another path: %v %v", answer, err)
+	} else {
+		_ = answer.Body.Close()
+	}
+	second := telemetry.NewServer(s.Addr(), registry(t), slog.New(slog.DiscardHandler))
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
+		t.Errorf("an address that is taken: %v", err)
+	}
+	addr := s.Addr()
+	s.Stop()
+	s.Stop()
+	if _, err := http.Get("http://" + addr + "/metrics"); err == nil {
+		t.Error("it listens after Stop")
+	}
+}
+
+func TestServerWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	s := telemetry.NewServer("", registry(t), slog.New(slog.DiscardHandler))
+	if err := s.Start(t.Context()); err != nil || s.Addr() != "" {
+		t.Errorf("start: %v, listens on %q", err, s.Addr())
+	}
+	s.Stop()
+}
+
+func TestRegisterTwiceIsAnError(t *testing.T) {
+	t.Parallel()
+	r := registry(t)
+	c := prometheus.NewGauge(prometheus.GaugeOpts{Name: "a", Help: "A."})
+	if err := telemetry.Register(r, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := telemetry.Register(r, c); err == nil {
+		t.Error("one collector twice is no error")
+	}
+}
+
+// bundle is a Redis whose clients are counted.
+type bundle struct {
+	server *miniredis.Miniredis
+	rdb    *redis.Client
+	reg    *prometheus.Registry
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{server: miniredis.RunT(t), reg: prometheus.NewRegistry()}
+	figures, err := telemetry.NewRedis(b.reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.rdb = redis.NewClient(&redis.Options{Addr: b.server.Addr(), MaxRetries: -1, DialTimeout: time.Second})
+	b.rdb.AddHook(figures.Hook())
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	return b
+}
+
+// value gives a series by the value of its only label: a counter, or the count of a histogram.
+func (b *bundle) value(t *testing.T, name, label string) float64 {
+	t.Helper()
+	families, err := b.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				return m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return 0
+}
+
+func TestRedisCommandsAreCounted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	if err := b.rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.rdb.Get(ctx, "missing")
+	if _, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Get(ctx, "k")
+		p.Get(ctx, "missing")
+		p.Set(ctx, "other", "v", 0)
+		return nil
+	}); err != nil && err != redis.Nil { //nolint:errorlint // the pipeline gives it as it is
+		t.Fatal(err)
+	}
+	b.rdb.BLPop(ctx, time.Second, "nothing")
+	b.rdb.EvalSha(ctx, strings.Repeat("0", 40), nil)
+	for what, want := range map[[2]string]float64{
+		{"sandfarm_redis_commands_total", "set"}:          2,
+		{"sandfarm_redis_commands_total", "get"}:          3,
+		{"sandfarm_redis_commands_total", "blpop"}:        1,
+		{"sandfarm_redis_round_trip_seconds", "set"}:      1,
+		{"sandfarm_redis_round_trip_seconds", "pipeline"}: 1,
+		{"sandfarm_redis_round_trip_seconds", "blpop"}:    0,
+		{"sandfarm_redis_errors_total", "reply"}:          0,
+		{"sandfarm_redis_errors_total", "network"}:        0,
+	} {
+		if got := b.value(t, what[0], what[1]); got != want {
+			t.Errorf("%s of %s is %v, want %v", what[0], what[1], got, want)
+		}
+	}
+	families, err := b.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v %v", problems, err)
+	}
+}
+
+func TestRedisErrorsHaveAReason(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.rdb.Set(t.Context(), "text", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.rdb.LPush(t.Context(), "text", "x") // WRONGTYPE
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.rdb.Get(gone, "text")
+	late, done := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer done()
+	b.rdb.Get(late, "text")
+	b.server.Close()
+	b.rdb.Get(t.Context(), "text")
+	for _, reason := range []string{"reply", "caller", "timeout", "network"} {
+		if n := b.value(t, "sandfarm_redis_errors_total", reason); n != 1 {
+			t.Errorf("%v errors of reason %s, want 1", n, reason)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package scheduler
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
+	stepTimeout = time.Minute
+	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
+	unstageEvery = time.Hour
+)
+
+// Names of the loops, as logs and metrics have them.
+const (
+	loopLead    = "lead"
+	loopExpire  = "expire"
+	loopSweep   = "sweep"
+	loopRetain  = "retain"
+	loopUnstage = "unstage"
+)
+
+// loop is a step that is done again and again, by itself: one that is slow holds no other up.
+type loop struct {
+	name   string
+	every  time.Duration // from begin to begin, at most
+	always bool          // whether or not this scheduler leads
+	step   func(context.Context) error
+}
+
+func (s *Scheduler) loops() []loop {
+	return []loop{
+		{name: loopLead, every: leaseTTL / 4, always: true, step: s.lead},
+		{name: loopExpire, every: s.cfg.ExpireEvery, step: s.expire},
+		{name: loopSweep, every: s.cfg.SweepEvery, step: s.sweep},
+		{name: loopRetain, every: s.cfg.RetainEvery, step: s.retain},
+		{name: loopUnstage, every: unstageEvery, step: s.unstage},
+	}
+}
+
+// run does the step of a loop until ctx ends: at once, then each time that its interval less the jitter has passed.
+func (s *Scheduler) run(ctx context.Context, l loop) {
+	for {
+		next := time.NewTimer(s.pause(l))
+		if l.always || s.leading() {
+			s.once(ctx, l)
+		}
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return
+		case <-next.C:
+		}
+	}
+}
+
+// pause is the loop's interval less its jitter: schedulers and loops that were started together drift apart.
+func (s *Scheduler) pause(l loop) time.Duration {
+	return l.every - time.Duration(float64(l.every)*s.cfg.Jitter*s.deps.Random())
+}
+
+func (s *Scheduler) once(ctx context.Context, l loop) {
+	inner, done := context.WithTimeout(ctx, stepTimeout)
+	defer done()
+	began := time.Now()
+	err := l.step(inner)
+	if ctx.Err() != nil { // it was stopped, which says nothing of the step
+		return
+	}
+	s.seen.ran(l.name, began, time.Now(), err)
+	if err != nil {
+		s.log.WarnContext(ctx, "a periodic step did not succeed; it is tried again", "loop", l.name, "error", err)
+	}
+}

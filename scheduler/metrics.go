@@ -1,0 +1,71 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/telemetry"
+)
+
+// metrics are a scheduler's figures. Their label is the name of a loop.
+type metrics struct {
+	runs, errors *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	success      *prometheus.GaugeVec
+	expired      prometheus.Counter
+	requeued     prometheus.Counter
+	removed      prometheus.Counter
+}
+
+func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error) {
+	if to == nil {
+		to = prometheus.NewRegistry() // nobody looks
+	}
+	label := []string{"loop"}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_scheduler_loop_runs_total", Help: "Runs of each periodic loop, those that went wrong included.",
+		}, label),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_scheduler_loop_errors_total", Help: "Runs of each periodic loop that went wrong, if only for one tenant.",
+		}, label),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandfarm_scheduler_loop_duration_seconds", Help: "Seconds that a run of each loop took.", Buckets: telemetry.Seconds(),
+		}, label),
+		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sandfarm_scheduler_loop_last_success_timestamp_seconds", Help: "When a run of each loop last went well here; 0: never.",
+		}, label),
+		expired:  counter("sandfarm_scheduler_sandboxes_expired_total", "Sandboxes that were closed because their time was up."),
+		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
+		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
+	}
+	for _, name := range []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage} { // so that a rate knows their first run
+		m.runs.WithLabelValues(name)
+		m.errors.WithLabelValues(name)
+		m.success.WithLabelValues(name)
+	}
+	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sandfarm_scheduler_leads", Help: "1 while this scheduler leads, else 0. One of all leads.",
+	}, func() float64 {
+		if leading() {
+			return 1
+		}
+		return 0
+	})
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, leads)
+}
+
+// ran counts a run of a loop.
+func (m *metrics) ran(loop string, began, ended time.Time, err error) {
+	m.runs.WithLabelValues(loop).Inc()
+	m.seconds.WithLabelValues(loop).Observe(ended.Sub(began).Seconds())
+	if err != nil {
+		m.errors.WithLabelValues(loop).Inc()
+		return
+	}
+	m.success.WithLabelValues(loop).Set(float64(ended.UnixMilli()) / 1000)
+}
