@@ -22,6 +22,7 @@ type content struct {
 	off    int64
 	jumped bool          // off was set by Seek and nothing was read since
 	body   io.ReadCloser // of the cache or of upstream, at off; nil: none is open
+	part   bool          // body is of upstream, and holds a slot
 	flight *flight       // nil: the file is in the cache
 }
 
@@ -145,15 +146,20 @@ func (c *content) readCache(p []byte) (int, bool) {
 
 // direct asks upstream for the part that is waited for. Its bytes are of the file as a whole unchecked, as any part is.
 func (c *content) direct() bool {
+	if !c.x.partSlots.TryAcquire(1) {
+		return false
+	}
 	resp, err := c.want.from.get(c.ctx, c.want.target, fileHeader(c.off))
 	if err != nil {
+		c.x.partSlots.Release(1)
 		return false
 	}
 	if !continues(resp, c.off) || !strings.HasSuffix(resp.Header.Get("Content-Range"), "/"+strconv.FormatInt(c.size, 10)) {
 		resp.Body.Close()
+		c.x.partSlots.Release(1)
 		return false
 	}
-	c.body = resp.Body
+	c.body, c.part = resp.Body, true
 	return true
 }
 
@@ -179,6 +185,10 @@ func (c *content) shut() {
 	if c.body != nil {
 		c.body.Close()
 		c.body = nil
+	}
+	if c.part {
+		c.part = false
+		c.x.partSlots.Release(1)
 	}
 }
 

@@ -1,6 +1,8 @@
 package index
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"net/url"
 	"time"
@@ -26,7 +28,9 @@ func (p Page) Render(name string) (json, html []byte, err error) {
 	p.p.Name = name
 	p.p.arrange()
 	json, err = renderJSON(p.p)
-	return json, renderHTML(p.p), err
+	var text bytes.Buffer
+	err = errors.Join(err, renderHTML(&text, p.p))
+	return json, text.Bytes(), err
 }
 
 // Document is the text of a packument.
@@ -63,4 +67,17 @@ func Capped(r io.Reader) (n int64, grown bool, err error) {
 	c := &capped{r: r, grow: func() error { return nil }}
 	n, err = io.Copy(io.Discard, c)
 	return n, c.grown, err
+}
+
+// ServedMax is the room for large pages.
+const ServedMax = servedMax
+
+// ServedRoom is how much of it is left.
+func (x *Index) ServedRoom() int64 {
+	for n := int64(0); ; n += 1 << 20 {
+		if !x.served.TryAcquire(n + 1<<20) {
+			return n
+		}
+		x.served.Release(n + 1<<20)
+	}
 }

@@ -23,6 +23,7 @@ const (
 	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
 	largeAtOnce  = 4        // of them, pages over pageLarge: each may need some dozen MiB of memory
 	filesAtOnce  = 64       // files that are read from upstream at once
+	partsAtOnce  = 32       // parts from the middle of files, for callers who cannot wait for the rest
 	absentFor    = time.Minute
 	closeTimeout = 10 * time.Second // for files that have arrived and are being put into the cache
 )
@@ -49,13 +50,16 @@ type Index struct {
 	readSlots *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
 	bigSlots  *semaphore.Weighted // pages over pageLarge, wherever from
 	fileSlots *semaphore.Weighted
+	partSlots *semaphore.Weighted // parts of files that are on their way
+	served    *semaphore.Weighted // bytes of large pages that are on their way to callers
 	trimming  sync.Mutex
 	spooled   atomic.Int64 // bytes in spool files
 
 	mu      sync.Mutex
 	flights map[string]*flight
 	parked  []*parked
-	grown   int64 // bytes put into the cache since the last trim
+	sharing map[*page]int // how many callers a large page is on its way to
+	grown   int64         // bytes put into the cache since the last trim
 	closed  bool
 	running map[*context.CancelCauseFunc]struct{}
 	wg      sync.WaitGroup
@@ -75,6 +79,7 @@ func New(cfg Config) (*Index, error) {
 		known: newLRU[int64](knownKept), refused: newLRU[refusal](absentKept),
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
+		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(servedMax), sharing: map[*page]int{},
 		flights: map[string]*flight{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.cache = &guard{cache: cfg.Cache, timeout: cfg.Timeout, log: cfg.Logger, count: &x.count}

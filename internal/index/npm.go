@@ -108,6 +108,12 @@ func (x *Index) servePackument(w http.ResponseWriter, r *http.Request, name stri
 		x.fail(w, r, err)
 		return
 	}
+	done, err := x.serving(r.Context(), w, p)
+	if err != nil {
+		x.fail(w, r, err)
+		return
+	}
+	defer done()
 	address := []byte("http://" + r.Host + "/npm")
 	size := len(p.doc) + bytes.Count(p.doc, []byte{0})*(len(address)-1)
 	h := w.Header()

@@ -89,6 +89,9 @@ func (p *page) arrange() {
 // cost is about how many bytes of memory it takes.
 func (p *page) cost() int64 {
 	n := int64(1024 + len(p.doc) + len(p.body))
+	for _, v := range p.Versions {
+		n += int64(16 + len(v))
+	}
 	for _, f := range p.Files {
 		n += int64(160 + len(f.Name) + len(f.URL) + len(f.RequiresPython) + len(f.UploadTime))
 		n += int64(200 * (len(f.Hashes) + len(f.Metadata)))

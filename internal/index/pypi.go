@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,12 +69,40 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 		x.fail(w, r, err)
 		return
 	}
+	done, err := x.serving(r.Context(), w, p)
+	if err != nil {
+		x.fail(w, r, err)
+		return
+	}
+	defer done()
 	w.Header().Set("Vary", "Accept")
 	if wantsJSON(strings.Join(r.Header.Values("Accept"), ",")) {
 		serveText(w, r, typeJSON, p.sum, p.body)
 		return
 	}
-	serveText(w, r, "text/html; charset=utf-8", p.sum+"-html", renderHTML(p))
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", `"`+p.sum+`-html"`)
+	if r.Header.Get("If-None-Match") == h.Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	var size length
+	_ = renderHTML(&size, p) // it takes everything
+	h.Set("Content-Length", strconv.FormatInt(int64(size), 10))
+	if r.Method != http.MethodHead {
+		_ = renderHTML(w, p) // the reader has it all, or has gone
+	}
+}
+
+// length counts what is written to it.
+type length int64
+
+// Write counts.
+func (l *length) Write(p []byte) (int, error) {
+	*l += length(len(p))
+	return len(p), nil
 }
 
 // serveText serves a page. Callers may keep it, and ask each time whether it is still the same.

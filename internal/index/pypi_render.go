@@ -1,8 +1,9 @@
 package index
 
 import (
-	"bytes"
+	"bufio"
 	"html"
+	"io"
 	"net/url"
 	"strings"
 )
@@ -61,40 +62,49 @@ func renderJSON(p *page) ([]byte, error) {
 	return compact(out)
 }
 
-// renderHTML writes a page as PEP 503 has it.
-func renderHTML(p *page) []byte {
-	var b bytes.Buffer
-	b.WriteString("<!DOCTYPE html>\n<html><head><meta name=\"pypi:repository-version\" content=\"1.1\"><title>Links for ")
-	b.WriteString(p.Name + "</title></head><body>\n<h1>Links for " + p.Name + "</h1>\n")
+// htmlPiece is how much of a page is written at once.
+const htmlPiece = 32 << 10
+
+// renderHTML writes a page as PEP 503 has it, piece by piece: what it makes of a large page does not lie in memory.
+func renderHTML(w io.Writer, p *page) error {
+	b := bufio.NewWriterSize(w, htmlPiece)
+	write := func(text string) { _, _ = b.WriteString(text) } // its error comes with the next Flush
+	write("<!DOCTYPE html>\n<html><head><meta name=\"pypi:repository-version\" content=\"1.1\"><title>Links for ")
+	write(p.Name + "</title></head><body>\n<h1>Links for " + p.Name + "</h1>\n")
+	attribute := func(name, value string) { write(" " + name + `="` + html.EscapeString(value) + `"`) }
 	for i := range p.Files {
 		f := &p.Files[i]
-		b.WriteString(`<a href="` + html.EscapeString(fileURL(p.Name, f.Name)))
+		write(`<a href="` + html.EscapeString(fileURL(p.Name, f.Name)))
 		if algorithm, value := bestHash(f.Hashes); value != "" {
-			b.WriteString("#" + algorithm + "=" + value)
+			write("#" + algorithm + "=" + value)
 		}
-		b.WriteByte('"')
-		write := func(name, value string) { b.WriteString(" " + name + `="` + html.EscapeString(value) + `"`) }
+		write(`"`)
 		if f.RequiresPython != "" {
-			write("data-requires-python", f.RequiresPython)
+			attribute("data-requires-python", f.RequiresPython)
 		}
 		if f.UploadTime != "" {
-			write("data-upload-time", f.UploadTime)
+			attribute("data-upload-time", f.UploadTime)
 		}
 		if f.Yanked != nil {
-			write("data-yanked", *f.Yanked)
+			attribute("data-yanked", *f.Yanked)
 		}
 		if f.Metadata != nil {
 			value := "true"
 			if algorithm, hash := bestHash(f.Metadata); hash != "" {
 				value = algorithm + "=" + hash
 			}
-			write("data-core-metadata", value)
-			write("data-dist-info-metadata", value)
+			attribute("data-core-metadata", value)
+			attribute("data-dist-info-metadata", value)
 		}
-		b.WriteString(">" + html.EscapeString(f.Name) + "</a><br/>\n")
+		write(">" + html.EscapeString(f.Name) + "</a><br/>\n")
+		if b.Buffered() > htmlPiece/2 {
+			if err := b.Flush(); err != nil {
+				return err
+			}
+		}
 	}
-	b.WriteString("</body></html>\n")
-	return b.Bytes()
+	write("</body></html>\n")
+	return b.Flush()
 }
 
 // wantsJSON reads an Accept header: JSON is what callers must ask for by name.

@@ -1,0 +1,115 @@
+package index_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// slow is a caller who takes nothing of an answer until he is let go.
+type slow struct {
+	header http.Header
+	begun  chan struct{}
+	once   sync.Once
+	let    <-chan struct{}
+	bytes  int
+}
+
+func (s *slow) Header() http.Header { return s.header }
+func (s *slow) WriteHeader(int)     {}
+func (s *slow) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.let
+	s.bytes += len(p)
+	return len(p), nil
+}
+
+// large serves pages of some 14 MiB under any name.
+func large(u *upstream) {
+	pad := strings.Repeat("x", 14<<20)
+	u.mux.HandleFunc("/simple/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+		_, _ = fmt.Fprintf(w, `{"meta":{"api-version":"1.1"},"name":"x","versions":[%q],"files":[{"filename":"a.whl","url":"a","hashes":{}}]}`, pad)
+	})
+}
+
+// Many callers who ask for large pages and take none of them do not fill the worker's memory: others are told to come back,
+// those of small pages are served, and callers of one page share it.
+func TestLargePagesThatNobodyTakesAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	large(u)
+	u.page("small", "text/html", `<a href="a-1.0.zip">a</a>`)
+	cfg := u.config()
+	cfg.Timeout = 3 * time.Second
+	x, address := serve(t, cfg)
+	let := make(chan struct{})
+	var held sync.WaitGroup
+	hold := func(project, kind string) *slow {
+		s := &slow{header: http.Header{}, begun: make(chan struct{}), let: let}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pypi/simple/"+project+"/", nil)
+		r.Header.Set("Accept", kind)
+		held.Go(func() { x.ServeHTTP(s, r) })
+		return s
+	}
+	const json = "application/vnd.pypi.simple.v1+json"
+	var first *slow
+	for i := range index.ServedMax / (30 << 20) {
+		s := hold(fmt.Sprintf("p%d", i), json)
+		<-s.begun
+		if i == 0 {
+			first = s
+		}
+	}
+	for range 5 {
+		s := hold("p0", json) // takes part in what is there
+		<-s.begun
+	}
+	for i := 0; x.ServedRoom() >= 28<<20; i++ {
+		s := hold(fmt.Sprintf("q%d", i), json)
+		<-s.begun
+	}
+	if a := ask(t, http.MethodGet, address+"/pypi/simple/other/"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "Too many large pages") {
+		t.Errorf("status %d, %.100q", a.status, a.body)
+	}
+	if got := get(t, address+"/pypi/simple/small/"); !strings.Contains(got, "a-1.0.zip") {
+		t.Errorf("a small page: %.100q", got)
+	}
+	close(let)
+	held.Wait()
+	if first.bytes < 14<<20 {
+		t.Errorf("the first one got %d bytes", first.bytes)
+	}
+	if got := get(t, address+"/pypi/simple/other/", "Accept", json); len(got) < 14<<20 {
+		t.Errorf("afterwards there are %d bytes", len(got))
+	}
+	eventually(t, "all room is back", func() bool { return x.ServedRoom() == index.ServedMax })
+}
+
+// A page in HTML is written as it is taken, and is the same as it was in one piece.
+func TestPageInHTMLIsWrittenInPieces(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	var links strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&links, `<a href="a-%d.zip" data-yanked="&lt;%d&gt;">a</a>`, i, i)
+	}
+	u.page("a", "text/html", links.String())
+	_, address := serve(t, u.config())
+	a := ask(t, http.MethodGet, address+"/pypi/simple/a/")
+	if a.err != nil || strings.Count(a.body, "<a ") != 5000 || !strings.Contains(a.body, `data-yanked="&lt;4999&gt;"`) || !strings.HasSuffix(a.body, "</body></html>\n") {
+		t.Errorf("%d links, %v, … %q", strings.Count(a.body, "<a "), a.err, a.body[max(0, len(a.body)-100):])
+	}
+	if again := ask(t, http.MethodGet, address+"/pypi/simple/a/", "If-None-Match", a.header.Get("ETag")); again.status != http.StatusNotModified || again.body != "" {
+		t.Errorf("the same again: status %d, %d bytes", again.status, len(again.body))
+	}
+	if head := ask(t, http.MethodHead, address+"/pypi/simple/a/"); head.status != http.StatusOK || head.header.Get("ETag") != a.header.Get("ETag") {
+		t.Errorf("its head: %d, %v", head.status, head.header)
+	}
+}
