@@ -59,6 +59,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
 	}
 	r := w.runs.add(claim)
+	w.dispatch.Next(ctx, claim.Next)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)

@@ -94,6 +94,7 @@ type Limits struct {
 	RetentionSeconds   int   `json:"retention_seconds" doc:"how long finished jobs and artifacts are kept"`
 	ClosedSeconds      int   `json:"closed_seconds" doc:"how long closed sandboxes stay readable"`
 	IdempotencySeconds int   `json:"idempotency_seconds" doc:"how long an Idempotency-Key is remembered"`
+	MaxQueueDepth      int   `json:"max_queue_depth" doc:"jobs of a tenant that wait in one queue"`
 	MaxQueued          int   `json:"max_queued" doc:"unfinished jobs of a tenant"`
 }
 

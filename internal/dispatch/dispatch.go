@@ -74,8 +74,8 @@ func (d *Dispatcher) Next(ctx context.Context, next *farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the line goes on whoever asked
 	defer cancel()
 	r, err := d.store.Route(ctx, *next)
-	if err == nil && r.State == farm.JobQueued {
-		err = d.enqueue(ctx, r, next.ID)
+	if err == nil && r.State == farm.JobQueued && !r.Held {
+		err = d.enqueue(ctx, r, taskID(next.ID, r.Attempt))
 	}
 	if err != nil {
 		d.log.WarnContext(ctx, "next job not enqueued yet; the sweeper will", "job_id", next.ID, "tenant", next.Tenant, "error", err)
@@ -131,6 +131,7 @@ func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	} else {
 		d.Next(ctx, end.Next)
 	}
+	d.Next(ctx, end.Instead)
 	if !end.Callback {
 		return
 	}

@@ -49,6 +49,7 @@ func TestCutsUnderLoad(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			worker.Next(ctx, c.Next)
 			ran.Add(1)
 			err = worker.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: c.Job.Attempt, State: farm.JobCompleted})
 			if errors.Is(err, store.ErrFenced) {

@@ -51,6 +51,8 @@ type Limits struct {
 	ClosedSeconds      int   `json:"closed_seconds" toml:"closed_seconds" min:"1" doc:"How long closed sandboxes stay readable."`
 	IdempotencySeconds int   `json:"idempotency_seconds" toml:"idempotency_seconds" min:"1" doc:"How long an Idempotency-Key is remembered."`
 	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
+	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
+	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Jobs of a tenant that are handed to a queue before any of them begins. Others wait behind so many, whatever else the tenant has waiting."`
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Jobs of a tenant that are not finished."`
 }
 
@@ -85,7 +87,7 @@ func DefaultLimits() Limits {
 		MaxStreamInline: 1 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
-		HiddenSeconds: 300, MaxQueued: 100_000,
+		HiddenSeconds: 300, MaxQueued: 100_000, MaxQueueDepth: 10_000, QueueShare: 8,
 	}
 }
 

@@ -44,6 +44,11 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err := s.checkAccept(&job, a.Sandbox); err != nil {
 		return Accepted{}, err
 	}
+	if !urgent(job.Kind) {
+		if err := s.crowded(ctx); err != nil {
+			return Accepted{}, err
+		}
+	}
 	if err := s.remember(ctx, job.Tenant); err != nil {
 		return Accepted{}, err
 	}
@@ -159,6 +164,8 @@ func (s *Store) refused(r reply, job *farm.Job) error {
 		return farm.Conflictf("The sandbox %s is not ready yet: it is %s. Wait until it is ready, then try again.", job.SandboxID, state)
 	case "full":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs are not finished yet, which is the most allowed. Try again when some are.", s.limits.MaxQueued)
+	case "deep":
+		return farm.Errorf(farm.CodeExhausted, "%d jobs wait in the queue %s, which is the most allowed. Try again when some have begun.", s.limits.MaxQueueDepth, state)
 	case "waiting":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait for the sandbox %s, which is the most allowed. Try again when some are done.", s.limits.MaxWaiting, job.SandboxID)
 	case "state":

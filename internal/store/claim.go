@@ -13,6 +13,7 @@ type Claim struct {
 	Request *farm.Request
 	Sandbox *farm.Sandbox // nil when its record is gone
 	Cancel  bool          // a cancel was asked for already
+	Next    *farm.Ref     // a job that waited for this one's place on its queue and is to be enqueued; nil: none
 }
 
 // Claim gives a queued job to a worker: queued → running, attempt 1. A running job is given too when its worker is the
@@ -56,7 +57,7 @@ func decodeClaim(r reply) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{Job: job, Request: request, Cancel: fields["cancel"] == "1"}
+	c := &Claim{Job: job, Request: request, Cancel: fields["cancel"] == "1", Next: following(job.Tenant, r.text(4))}
 	if box := r.fields(3); len(box) > 0 {
 		if c.Sandbox, err = decodeSandbox(box); err != nil {
 			return nil, err

@@ -35,6 +35,7 @@ type ending struct {
 // Ended is what the end of a job asks for next.
 type Ended struct {
 	Next     *farm.Ref // first in line now and to be enqueued; nil: none
+	Instead  *farm.Ref // waited for the job's place on its queue, and is to be enqueued; nil: none
 	Callback bool      // the job's owner wants to be told
 	Sandbox  *farm.Ref // the sandbox that ended with its creation: what waits for it has to end too; nil: none
 }
@@ -97,6 +98,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	case "ok":
 		end := Ended{
 			Next: following(e.ref.Tenant, r.text(1)), Callback: r.text(2) == "1", Sandbox: following(e.ref.Tenant, r.text(3)),
+			Instead: following(e.ref.Tenant, r.text(5)),
 		}
 		if e.mode != "cancel" {
 			return nil, end, nil

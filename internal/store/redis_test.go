@@ -175,3 +175,41 @@ func socketClient(t *testing.T, socket string) redis.UniversalClient {
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
+
+// TestRefusesWhenRedisFillsUp moves Redis's memory limit around what it uses: just above 70 % nothing new is taken in.
+func TestRefusesWhenRedisFillsUp(t *testing.T) {
+	t.Parallel()
+	rdb := socketClient(t, startRedis(t, "--maxmemory-policy", "noeviction"))
+	ctx := t.Context()
+	first := store.New(rdb, store.Options{})
+	a := storetest.Create()
+	if _, err := first.Accept(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(ctx, "ballast", strings.Repeat("x", 8<<20), 0).Err(); err != nil { // what the test itself uses is little beside it
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		percent int
+		refused bool
+	}{{68, false}, {72, true}, {68, false}} {
+		info, err := rdb.InfoMap(ctx, "memory").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		used, err := strconv.Atoi(info["Memory"]["used_memory"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used*100/c.percent)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := store.New(rdb, store.Options{}) // a fresh look
+		if _, err := s.Accept(ctx, storetest.Create()); (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
+			t.Errorf("at %d %% of the memory limit Accept = %v", c.percent, err)
+		}
+		if _, err := s.Accept(ctx, storetest.CloseJob(a.Sandbox.ID)); err != nil {
+			t.Errorf("at %d %% of the memory limit a close was refused: %v", c.percent, err)
+		}
+	}
+}

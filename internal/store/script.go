@@ -19,8 +19,8 @@ type scripts struct {
 	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt, release, room *redis.Script
 }
 
-func loadScripts() scripts {
-	prelude := tables() + mustLua("prelude")
+func loadScripts(limits farm.Limits) scripts {
+	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + mustLua("prelude")
 	script := func(name string) *redis.Script { return redis.NewScript(prelude + mustLua(name)) }
 	return scripts{
 		accept: script("accept"), claim: script("claim"), finish: script("finish"), leave: script("leave"),

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type Store struct {
 	scripts scripts
 	hub     *hub
 	tenants *seen
+
+	pressure pressure
+	waiting  waiters
 }
 
 // New makes a Store on a client, which stays the caller's to close.
@@ -51,6 +55,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Limits == (farm.Limits{}) {
 		o.Limits = farm.DefaultLimits()
 	}
+	o.Limits.QueueShare = cmp.Or(o.Limits.QueueShare, farm.DefaultLimits().QueueShare)
+	o.Limits.MaxQueueDepth = cmp.Or(o.Limits.MaxQueueDepth, farm.DefaultLimits().MaxQueueDepth)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -59,7 +65,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(), hub: newHub(rdb, o.Prefix+"w:"), tenants: newSeen(time.Minute),
+		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newSeen(time.Minute),
+		waiting: waiters{queues: map[string]waitersOf{}},
 	}
 }
 

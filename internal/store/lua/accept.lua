@@ -9,7 +9,7 @@ local expired, reason, need, queue, timeout = ARGV[22], ARGV[23], ARGV[24], ARGV
 
 local function answer(job, existing)
   local f = call('HMGET', key('job', job), 'sandbox', 'state', 'inline')
-  local ready = f[2] == 'queued' and (f[3] == '1' or call('LINDEX', key('line', f[1]), 0) == job)
+  local ready = f[2] == 'queued' and (f[3] == '1' or call('LINDEX', key('line', f[1]), 0) == job) and admit(job)
   return {'ok', existing, ready and '1' or '', call('HGETALL', key('job', job)), call('HGETALL', key('sbx', f[1]))}
 end
 
@@ -43,8 +43,12 @@ if not new then
   end
 end
 
-if kind ~= 'close' and kind ~= 'interrupt' and kind ~= 'restart' and call('ZCARD', P .. 'open') >= maxQueued then
+if not urgent(kind) and call('ZCARD', P .. 'open') >= maxQueued then
   return {'full'}
+end
+if not urgent(kind) and (inline or new or call('EXISTS', line) == 0) then
+  local q = queueOf(queue, inline, box)
+  if call('ZCARD', key('out', q)) + call('ZCARD', key('held', q)) >= DEPTH then return {'deep', q} end
 end
 if not inline and not new then
   local waiting = call('LLEN', line)

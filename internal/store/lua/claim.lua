@@ -8,6 +8,8 @@ if not JOBS[state]['running'] then return {'final', state} end
 if state == 'running' and j[3] ~= worker and (dead == '' or j[3] ~= dead) then return {'held', j[3]} end
 if state == 'queued' and not inline and call('LINDEX', key('line', box), 0) ~= id then return {'waiting'} end
 
+local next = ''
+if state == 'queued' then next = begun(id) end
 call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', j[2] + 1)
 if state == 'queued' then
   call('HSET', k, 'started', NOW, 'qms', string.format('%.3f', (tonumber(NOW) - tonumber(j[5])) / 1000))
@@ -17,4 +19,4 @@ if not inline and not left and (kind == 'execute' or kind == 'command' or kind =
   call('HGET', key('sbx', box), 'state') == 'ready' then
   setBox(box, 'busy')
 end
-return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box))}
+return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box)), next}

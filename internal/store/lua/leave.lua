@@ -7,10 +7,11 @@ if j[1] ~= 'running' or j[2] ~= attempt then return {'fenced'} end
 if j[4] == '1' then return {'ok', ''} end
 if j[5] == '1' then
   local head = call('LINDEX', key('line', j[3]), 0)
-  if head and call('HGET', key('job', head), 'state') ~= 'queued' then head = false end
+  if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not admit(head)) then head = false end
   return {'ok', head or ''}
 end
 call('HSET', k, 'left', '1')
 local head = unline(j[3], id)
 free(j[3], false)
+if head ~= '' and not admit(head) then head = '' end
 return {'ok', head}

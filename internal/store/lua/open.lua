@@ -8,7 +8,9 @@ for i = 1, #found, 2 do
     call('ZREM', P .. 'open', found[i])
   else
     local boxGone = r[13] == '' or final(BOXES, r[13])
-    if r[2] == 'running' or r[6] == '1' or r[14] == '1' or boxGone then table.insert(rows, r) end
+    local ready = r[6] == '1' or r[14] == '1'
+    -- A job that is held for its tenant's other ones is let on when there is a place.
+    if r[2] == 'running' or boxGone or (ready and admit(r[1])) then table.insert(rows, r) end
   end
 end
 return {'ok', found[#found] or '', rows}

@@ -97,13 +97,57 @@ local function trim(index, kind)
   end
 end
 
+-- Where the task of a job that no worker has begun goes, as the dispatcher has it.
+local function queueOf(queue, inline, box)
+  if queue ~= '' then return queue end
+  local node = call('HGET', key('sbx', box), 'node')
+  if node and node ~= '' then return 'node-' .. node end
+  return inline and 'control' or 'cpu'
+end
+
+-- What ends or stops things goes past every queue of jobs that wait.
+local function urgent(kind) return kind == 'close' or kind == 'interrupt' or kind == 'restart' end
+
+-- Lets a job that nothing is before onto its queue, or holds it: of each tenant SHARE tasks that nobody has begun are on a
+-- queue at once, so that others come to their turn. Returns whether a task is to be on the queue.
+local function admit(id)
+  local j = call('HMGET', key('job', id), 'kind', 'queue', 'inline', 'sandbox', 'created', 'aq')
+  if urgent(j[1]) then return true end
+  local q = j[6]
+  if q then
+    if call('ZSCORE', key('out', q), id) then return true end
+  else
+    q = queueOf(j[2], j[3] == '1', j[4])
+    call('HSET', key('job', id), 'aq', q)
+  end
+  if call('ZCARD', key('out', q)) < SHARE then
+    call('ZREM', key('held', q), id)
+    call('ZADD', key('out', q), j[5], id)
+    return true
+  end
+  call('ZADD', key('held', q), j[5], id)
+  return false
+end
+
+-- A job does not wait for a worker any more. Returns the one that may be enqueued in its place, '' when there is none.
+local function begun(id)
+  local q = call('HGET', key('job', id), 'aq')
+  if not q then return '' end
+  call('HDEL', key('job', id), 'aq')
+  call('ZREM', key('held', q), id)
+  if call('ZREM', key('out', q), id) == 0 then return '' end
+  local first = call('ZRANGE', key('held', q), 0, 0)[1]
+  if first and admit(first) then return first end
+  return ''
+end
+
 -- What the dispatcher needs to know of a job.
 local function row(id)
   local j = call('HMGET', key('job', id), 'state', 'attempt', 'worker', 'kind', 'inline', 'created', 'queue', 'timeout',
-    'bg', 'sandbox', 'left', 'spared')
+    'bg', 'sandbox', 'left', 'spared', 'aq')
   if not j[1] then return nil end
   local s = call('HMGET', key('sbx', j[10]), 'node', 'state')
   local head = call('LINDEX', key('line', j[10]), 0) == id
   return {id, j[1], j[2], j[3] or '', j[4], j[5], j[6], j[7], j[8], j[9], j[10], s[1] or '', s[2] or '', head and '1' or '', j[11] or '',
-    j[12] or '0'}
+    j[12] or '0', j[13] and call('ZSCORE', key('held', j[13]), id) and '1' or ''}
 end

@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// of makes a job another tenant's.
+func of(tenant string, a store.Accept) store.Accept {
+	a.Job.Tenant = tenant
+	if a.Sandbox != nil {
+		a.Sandbox.Tenant = tenant
+	}
+	return a
+}
+
+func depthLimit(t *testing.T, factory Factory) {
+	const limit = 12
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxQueueDepth, l.QueueShare = limit, 4 })
+	ready := b.box(t, farm.SandboxReady)
+	var jobs []*farm.Job
+	for i := 1; i <= limit; i++ {
+		if i == limit {
+			b.accept(t, of("other", Create())) // another tenant's are not counted
+		}
+		jobs = append(jobs, b.accept(t, Create()).Job)
+	}
+	_, err := b.Accept(t.Context(), Create())
+	wantCode(t, "one more than may wait in the queue", err, farm.CodeExhausted)
+	b.accept(t, Execute(jobs[0].SandboxID)) // waits for its sandbox, not in the queue
+	b.accept(t, Execute(ready.ID))          // another queue
+	b.accept(t, CloseJob(jobs[1].SandboxID))
+	b.claim(t, jobs[0].Ref(), "w") // begins, so it does not wait
+	b.accept(t, Create())
+	_, err = b.Accept(t.Context(), Create())
+	wantCode(t, "one more than may wait in the queue, again", err, farm.CodeExhausted)
+	if _, _, err := b.Cancel(t.Context(), jobs[5].Ref()); err != nil {
+		t.Fatal(err)
+	}
+	b.accept(t, Create())
+}
+
+// shareOfAQueue accepts more of a tenant than may be on a queue, and ends them in every way: as many as may be are let on,
+// in order, each once.
+func shareOfAQueue(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
+	var jobs []*farm.Job
+	for i := range 8 {
+		b.clock.forward(time.Millisecond)
+		out := b.accept(t, Create())
+		if out.Ready != (i < 2) {
+			t.Errorf("job %d: ready is %v", i, out.Ready)
+		}
+		jobs = append(jobs, out.Job)
+	}
+	if !b.accept(t, of("other", Create())).Ready {
+		t.Error("another tenant waits for this one's jobs")
+	}
+	next := func(what string, got *farm.Ref, want int) {
+		t.Helper()
+		if got == nil || *got != jobs[want].Ref() {
+			t.Errorf("after %s comes %v, want job %d, %s", what, got, want, jobs[want].ID)
+		}
+	}
+	claim := b.claim(t, jobs[0].Ref(), "w")
+	next("a claim", claim.Next, 2)
+	if again := b.claim(t, jobs[0].Ref(), "w"); again.Next != nil {
+		t.Errorf("a second claim of the same job brings %v", again.Next)
+	} else {
+		claim = again
+	}
+	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	if err != nil || end.Instead != nil {
+		t.Errorf("the end of a job that ran brings %+v, %v", end, err)
+	}
+	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref()); err != nil {
+		t.Fatal(err)
+	}
+	next("a cancel", end.Instead, 3)
+	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref()); err != nil || end.Instead != nil { // was held
+		t.Errorf("the cancel of a job that was held brings %+v, %v", end, err)
+	}
+	if end, err = b.ForceEnd(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
+		t.Fatal(err)
+	}
+	next("a forced end", end.Instead, 5)
+	claim = b.claim(t, jobs[3].Ref(), "w")
+	next("a claim", claim.Next, 6)
+	if err := b.Release(t.Context(), jobs[3].Ref(), 1); err != nil {
+		t.Fatal(err)
+	}
+	// It is on the queue again, as the third: only when two have begun comes the last one.
+	if c := b.claim(t, jobs[5].Ref(), "w"); c.Next != nil {
+		t.Errorf("beside one that was given back comes %v", c.Next)
+	}
+	next("a claim", b.claim(t, jobs[6].Ref(), "w").Next, 7)
+	for _, i := range []int{3, 7} {
+		if c := b.claim(t, jobs[i].Ref(), "w"); c.Next != nil {
+			t.Errorf("after the last one comes %v", c.Next)
+		}
+	}
+	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:held:*").Result()
+	if err != nil || len(keys) != 0 {
+		t.Errorf("left over: %v, %v", keys, err)
+	}
+}
+
+// shareIsRepaired lets jobs of many sandboxes of one tenant come to the head of their lines at once, then raises the share.
+func shareIsRepaired(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 3 })
+	var want []string
+	for i := range 9 {
+		b.clock.forward(time.Millisecond)
+		out := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID))
+		if out.Ready != (i < 3) {
+			t.Errorf("job %d: ready is %v", i, out.Ready)
+		}
+		want = append(want, out.Job.ID)
+	}
+	held, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
+	if err != nil || !held.Held {
+		t.Errorf("Route = %+v, %v; want it held", held, err)
+	}
+	open := func(s *store.Store) []string {
+		t.Helper()
+		routes, _, err := s.OpenRoutes(t.Context(), Tenant, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, r := range routes {
+			ids = append(ids, r.Ref.ID)
+		}
+		return ids
+	}
+	if diff := cmp.Diff(want[:3], open(b.Store)); diff != "" {
+		t.Errorf("jobs that a queue should hold (-want +got):\n%s", diff)
+	}
+	limits := farm.DefaultLimits()
+	limits.QueueShare = 7
+	more := store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
+	defer func() { _ = more.Close() }()
+	if diff := cmp.Diff(want[:7], open(more)); diff != "" {
+		t.Errorf("jobs that a queue should hold, with a larger share (-want +got):\n%s", diff)
+	}
+}
+
+func placeInAQueue(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
+	var jobs []*farm.Job
+	for i := range 20 {
+		b.clock.forward(time.Millisecond)
+		if i == 3 || i == 10 {
+			jobs = append(jobs, b.accept(t, of("other", Create())).Job)
+			continue
+		}
+		jobs = append(jobs, b.accept(t, Create()).Job)
+	}
+	// The other tenant's first one came fourth and waits for no more than the share of this one's.
+	for i, want := range map[int]int{0: 1, 1: 2, 2: 3, 3: 3, 4: 5, 9: 10, 10: 5, 11: 12, 19: 20} {
+		if got, err := b.Place(t.Context(), jobs[i]); err != nil || got != (store.Place{Position: want, Estimate: -1}) {
+			t.Errorf("job %d has place %+v, %v; want %d without an estimate", i, got, err, want)
+		}
+	}
+	for i := range 4 { // one a second
+		b.clock.forward(time.Second)
+		r := store.Reservation{Node: "n1", Capacity: roomOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Room{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
+		if ok, _, err := b.Reserve(t.Context(), r); err != nil || !ok {
+			t.Fatalf("Reserve = %v, %v", ok, err)
+		}
+	}
+	b.clock.forward(time.Second)
+	if got, err := b.Place(t.Context(), jobs[9]); err != nil || got != (store.Place{Position: 10, Estimate: 10 * time.Second}) {
+		t.Errorf("place = %+v, %v; want an estimate of 10 s", got, err)
+	}
+	running := b.claim(t, jobs[0].Ref(), "w").Job
+	if got, err := b.Place(t.Context(), running); err != nil || got.Position != 0 {
+		t.Errorf("place of a running job = %+v, %v", got, err)
+	}
+	if got, err := b.Place(t.Context(), jobs[1]); err != nil || got.Position != 1 {
+		t.Errorf("place behind a job that has begun = %+v, %v; want 1", got, err)
+	}
+}
