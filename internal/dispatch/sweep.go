@@ -15,13 +15,13 @@ import (
 const (
 	sweepAge      = 3 * time.Second // younger jobs are on their way
 	stuckAge      = 5 * time.Second // a task active for so long whose job nobody has claimed was lost on its way
-	takeovers     = 3               // a job that outlived so many workers after its first one kills them
+	deaths        = 3               // a job that so many workers died with kills them
 	callbackBatch = 200
 )
 
 // Sweep looks after a tenant's unfinished jobs and gives the number of tasks enqueued and jobs ended. Accepted jobs that
-// no queue holds are enqueued; running jobs whose worker is dead are enqueued for another one, and lost after three such
-// takeovers; jobs whose sandbox is gone end; callbacks that no queue holds are enqueued. It goes on after an error and
+// no queue holds are enqueued; running jobs whose worker is dead are enqueued for another one, and lost when three died
+// with them; jobs whose sandbox is gone end; callbacks that no queue holds are enqueued. It goes on after an error and
 // gives all of them.
 func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error) {
 	workers, err := d.store.Workers(ctx)
@@ -72,7 +72,7 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive map[str
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
 		})
-	case running && r.Attempt-r.Spared > takeovers:
+	case running && r.Attempt-r.Spared >= deaths:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,
 			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Spared),
