@@ -74,8 +74,11 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		v, err = w.perform(work, r)
 	}
 	if err != nil {
-		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) || errors.Is(err, store.ErrFenced) {
+		if errors.Is(err, store.ErrFenced) {
 			return err
+		}
+		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) {
+			return w.handOver(work, r)
 		}
 		v = w.failure(work, r, err)
 	}
