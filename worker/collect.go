@@ -135,12 +135,12 @@ func (c *collector) add(f agent.Frame) error {
 		c.flushCarry()
 		c.marks = append(c.marks, mark)
 	case agent.FrameFinal:
-		var outcome agent.Outcome
-		if err := json.Unmarshal(f.Payload, &outcome); err != nil {
+		outcome, err := readOutcome(f.Payload)
+		if err != nil {
 			return fmt.Errorf("read outcome: %w", err)
 		}
 		c.flushCarry()
-		c.outcome = &outcome
+		c.outcome = outcome
 	default: // a newer agent may say more
 	}
 	return nil
@@ -219,6 +219,9 @@ func (c *collector) take() []farm.Event {
 
 func (c *collector) display(payload []byte) error {
 	var d agent.Display
+	if agent.Values(payload) > maxFrameValues {
+		return fmt.Errorf("read display: it has more than %d values", maxFrameValues)
+	}
 	if err := json.Unmarshal(payload, &d); err != nil {
 		return fmt.Errorf("read display: %w", err)
 	}

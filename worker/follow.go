@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -157,6 +159,7 @@ func (w *Worker) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			if !ok {
 				return fmt.Errorf("read execution: %w", io.ErrUnexpectedEOF)
 			}
+			in.taken(item)
 			if item.err != nil {
 				return fmt.Errorf("read execution: %w", item.err)
 			}
@@ -236,12 +239,22 @@ func (w *Worker) spec(e *execution) agent.Spec {
 	return s
 }
 
+// readAhead is how many bytes of frames may wait to be handled. A larger frame waits alone.
+const readAhead = 8 << 20
+
 // frameReader reads ahead a little, so that output and events overlap.
 type frameReader struct {
 	frames chan frameItem
 	stopC  chan struct{}
-	source *client.Frames
+	source frameSource
 	done   chan struct{}
+	room   *semaphore.Weighted // of readAhead
+}
+
+// frameSource gives the frames of an execution.
+type frameSource interface {
+	Next() (agent.Frame, error)
+	Close() error
 }
 
 type frameItem struct {
@@ -249,8 +262,11 @@ type frameItem struct {
 	err   error
 }
 
-func newFrameReader(source *client.Frames) *frameReader {
-	r := &frameReader{frames: make(chan frameItem, 32), stopC: make(chan struct{}), source: source, done: make(chan struct{})}
+func newFrameReader(source frameSource) *frameReader {
+	r := &frameReader{
+		frames: make(chan frameItem, 32), stopC: make(chan struct{}), source: source, done: make(chan struct{}),
+		room: semaphore.NewWeighted(readAhead),
+	}
 	go r.run()
 	return r
 }
@@ -258,8 +274,20 @@ func newFrameReader(source *client.Frames) *frameReader {
 func (r *frameReader) run() {
 	defer close(r.done)
 	defer close(r.frames)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-r.stopC:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for {
 		f, err := r.source.Next()
+		if r.room.Acquire(ctx, weight(f)) != nil {
+			return
+		}
 		select {
 		case r.frames <- frameItem{frame: f, err: err}:
 		case <-r.stopC:
@@ -270,6 +298,11 @@ func (r *frameReader) run() {
 		}
 	}
 }
+
+// taken says that a frame waits no longer.
+func (r *frameReader) taken(item frameItem) { r.room.Release(weight(item.frame)) }
+
+func weight(f agent.Frame) int64 { return min(int64(len(f.Payload)), readAhead) }
 
 func (r *frameReader) stop() {
 	close(r.stopC)

@@ -242,8 +242,12 @@ func (w *Worker) forgetInstalls(ctx context.Context, job string, sandbox *farm.S
 	}
 }
 
+// lastLineBytes is how much of an output is looked at for its last line.
+const lastLineBytes = 4 << 10
+
 // lastLine is the last line of an installer's output that says something, without its drawing.
 func lastLine(p []byte) string {
+	p = p[max(0, len(p)-lastLineBytes):]
 	lines := strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := len(lines) - 1; i >= 0; i-- {
 		line := strings.TrimSpace(strings.Map(func(r rune) rune {

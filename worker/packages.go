@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -19,10 +21,14 @@ const (
 	maxPackageNote  = 4 << 10
 	maxInstallNotes = 100
 	maxPackages     = 20_000 // packages of a sandbox
+	maxFrameValues  = 1 << 18
 )
 
 func readOutcome(payload []byte) (*agent.Outcome, error) {
 	var outcome agent.Outcome
+	if agent.Values(payload) > maxFrameValues {
+		return nil, fmt.Errorf("%w: an outcome of more than %d values", errHostile, maxFrameValues)
+	}
 	if err := json.Unmarshal(payload, &outcome); err != nil {
 		return nil, fmt.Errorf("%w: %w", errHostile, err)
 	}
@@ -77,13 +83,31 @@ func checked(p farm.PackageOutcome) farm.PackageOutcome {
 	if p.Status != farm.PackageInstalled {
 		p.Status = farm.PackageFailed
 	}
-	p.Name, p.Requested, p.Version = clip(p.Name, maxPackageText), clip(p.Requested, maxPackageText), clip(p.Version, maxPackageText)
-	p.Message, p.Why = clip(p.Message, maxPackageNote), clip(p.Why, maxPackageText)
+	p.Name, p.Requested, p.Version = plain(p.Name, maxPackageText), plain(p.Requested, maxPackageText), plain(p.Version, maxPackageText)
+	p.Message, p.Why = plain(p.Message, maxPackageNote), plain(p.Why, maxPackageText)
+	if !versionForm.MatchString(p.Version) {
+		p.Version = ""
+	}
 	return p
 }
 
+// versionForm is what versions look like, of whichever manager. It is compiled once and never changes.
+var versionForm = regexp.MustCompile(`^[A-Za-z0-9.+!_~-]{0,256}$`)
+
+// plain is clip without what a terminal would act on: line ends and tabs are the only control characters that it leaves.
+func plain(s string, limit int) string {
+	return clip(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
+			return -1
+		}
+		return r
+	}, s), limit)
+}
+
 // named puts a sandbox's id where the agent, which does not know it, has left a place for it.
-func named(text, sandbox string) string { return strings.ReplaceAll(text, "/v1/sandboxes/{id}/", "/v1/sandboxes/"+sandbox+"/") }
+func named(text, sandbox string) string {
+	return strings.ReplaceAll(text, "/v1/sandboxes/{id}/", "/v1/sandboxes/"+sandbox+"/")
+}
 
 // nameSandbox does so in everything that an install says.
 func nameSandbox(sandbox string, packages []farm.PackageOutcome, notes []string) {
@@ -98,7 +122,7 @@ func nameSandbox(sandbox string, packages []farm.PackageOutcome, notes []string)
 func clipNotes(notes []string) []string {
 	out := make([]string, 0, min(len(notes), maxInstallNotes))
 	for _, note := range notes[:min(len(notes), maxInstallNotes)] {
-		out = append(out, clip(note, maxPackageNote))
+		out = append(out, plain(note, maxPackageNote))
 	}
 	return out
 }
@@ -123,6 +147,6 @@ func known(found []farm.Package) []farm.Package {
 	found = found[:min(len(found), maxPackages)]
 	return slices.DeleteFunc(found, func(p farm.Package) bool {
 		name, ok := farm.RequirementName(p.Manager, p.Name)
-		return !ok || name != p.Name || len(p.Name) > maxPackageText || len(p.Version) > maxPackageText
+		return !ok || name != p.Name || len(p.Name) > maxPackageText || p.Version == "" || !versionForm.MatchString(p.Version)
 	})
 }

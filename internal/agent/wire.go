@@ -9,6 +9,9 @@ import (
 // FrameHeaderBytes is the length of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
 const FrameHeaderBytes = 13
 
+// maxPlainBytes bounds the payload of frames of output, far over what agents put into one.
+const maxPlainBytes = 1 << 20
+
 // AppendFrame appends a frame in its wire form.
 func AppendFrame(b []byte, f Frame) []byte {
 	b = AppendFrameHeader(b, f)
@@ -31,8 +34,8 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	}
 	f := Frame{Seq: binary.BigEndian.Uint64(head[:8]), Type: FrameType(head[8])}
 	size := binary.BigEndian.Uint32(head[9:])
-	if size > MaxFrameBytes {
-		return Frame{}, fmt.Errorf("read frame %d: payload of %d bytes is over the limit of %d", f.Seq, size, MaxFrameBytes)
+	if limit := payloadLimit(f.Type); size > limit {
+		return Frame{}, fmt.Errorf("read frame %d: payload of %d bytes is over the limit of %d", f.Seq, size, limit)
 	}
 	if f.Type < FrameStdout || f.Type > FrameFinal {
 		return Frame{}, fmt.Errorf("read frame %d: unknown type %d", f.Seq, f.Type)
@@ -45,4 +48,14 @@ func ReadFrame(r io.Reader) (Frame, error) {
 		return Frame{}, err
 	}
 	return f, nil
+}
+
+// payloadLimit is the most that a frame of a type may carry.
+func payloadLimit(t FrameType) uint32 {
+	switch t {
+	case FrameStdout, FrameStderr, FrameCommandStart, FrameCommandEnd:
+		return maxPlainBytes
+	default:
+		return MaxFrameBytes
+	}
 }

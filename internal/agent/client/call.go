@@ -11,11 +11,15 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // maxJSON bounds a JSON answer: a listing of some hundred thousand entries fits.
 const maxJSON = 64 << 20
+
+// maxValues bounds the values in it.
+const maxValues = 4 << 20
 
 // maxError bounds the body of an error.
 const maxError = 64 << 10
@@ -98,6 +102,9 @@ func decode(res *http.Response, out any) error {
 	}
 	if out == nil {
 		return nil
+	}
+	if agent.Values(raw) > maxValues {
+		return farm.Errorf(farm.CodeTooLarge, "The sandbox answered with more than %d values.", maxValues)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
 		return fmt.Errorf("decode answer of the agent: %w", err)

@@ -10,6 +10,7 @@ import (
 const (
 	maxErrorValue     = 64 << 10
 	maxTracebackBytes = 1 << 20
+	lineCost          = 16 // of a line of a traceback beside its text: millions of empty ones are no less
 )
 
 // ansiPattern matches the control sequences of terminals.
@@ -31,7 +32,7 @@ func trimError(e *farm.CodeError) {
 	lines, size := []string{}, 0
 	for i := len(e.Traceback) - 1; i >= 0; i-- {
 		line := cut(stripANSI(e.Traceback[i]), maxErrorValue)
-		if size += len(line); size > maxTracebackBytes {
+		if size += len(line) + lineCost; size > maxTracebackBytes {
 			lines = append(lines, "…")
 			break
 		}

@@ -79,7 +79,8 @@ func (uvTool) explain(in *install, t *trouble, r *requirement) string {
 	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
 		return fmt.Sprintf("%s has no wheel for Python %s on this platform, and no source to build it from.", named(wheelPattern, text, r.name), python)
 	case strings.Contains(text, "Failed to fetch"), strings.Contains(text, "error sending request"), strings.Contains(text, "Request failed"), strings.Contains(text, "Failed to download"):
-		t.index = t.took > slowTrouble || !strings.Contains(text, "Failed to download") // one file that breaks off says nothing of others
+		// One file that breaks off, or its metadata, says nothing of others.
+		t.index = t.took > slowTrouble || !strings.Contains(text, "Failed to download") && !strings.Contains(text, "/pypi/files/")
 		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
 	case strings.Contains(text, "depends on Python") && pythonPattern.MatchString(text) && !onlyPattern.MatchString(text):
 		m := pythonPattern.FindStringSubmatch(text)

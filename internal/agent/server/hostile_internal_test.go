@@ -202,3 +202,14 @@ func TestATreeThatIsTooDeepIsTheCallersAffair(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A kernel may say of an error that it has millions of lines without a text.
+func TestATracebackOfEmptyLinesIsBounded(t *testing.T) {
+	t.Parallel()
+	e := &farm.CodeError{Traceback: make([]string, 1<<20)}
+	e.Traceback[len(e.Traceback)-1] = "the last line"
+	trimError(e)
+	if n := len(e.Traceback); n > maxTracebackBytes/lineCost+1 || e.Traceback[n-1] != "the last line" || e.Traceback[0] != "…" {
+		t.Errorf("%d lines, the last %q", n, e.Traceback[n-1])
+	}
+}
