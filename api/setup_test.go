@@ -215,6 +215,9 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	if err != nil {
 		return
 	}
+	if claim.Next != nil {
+		w.tasks <- *claim.Next
+	}
 	end := store.Finish{Ref: ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}
 	box := farm.Ref{Tenant: ref.Tenant, ID: claim.Job.SandboxID}
 	switch claim.Job.Kind {

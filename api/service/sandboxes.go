@@ -24,6 +24,7 @@ func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxS
 		func() (err error) { out.IdleSeconds, err = s.idle(r.IdleSeconds); return err },
 		func() error { return s.checkCallback(ctx, r.CallbackURL) },
 		func() error { _, _, err := s.image(ctx, out.Image); return err },
+		func() error { return s.checkRoom(ctx, out.Resources) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

@@ -28,6 +28,7 @@ type Submitter interface {
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	Position(ctx context.Context, job *farm.Job) (int, error)
+	Place(ctx context.Context, job *farm.Job) (store.Place, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
 	Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error)
 	Watch(ctx context.Context, jobID string) (*store.Watch, error)
@@ -114,6 +115,7 @@ type Service struct {
 	wire     wire.Limits
 	options  Options
 	images   offered
+	nodes    nodes
 	draining chan struct{}
 	drain    sync.Once
 }

@@ -4,12 +4,16 @@ import "time"
 
 // Job is a piece of work and, once it is finished, its outcome.
 type Job struct {
-	ID         string     `json:"id" doc:"id of the job"`
-	Kind       string     `json:"kind" doc:"what it does" enum:"create,execute,command,install,file,run,close,interrupt,restart,hibernate,resume"`
-	SandboxID  string     `json:"sandbox_id" doc:"the sandbox it works in"`
-	State      string     `json:"state" doc:"where it stands; code that raised is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
-	Attempt    int        `json:"attempt" doc:"how many workers have taken it; 0 while it is queued"`
-	Position   int        `json:"position" doc:"place in its sandbox's line while it is queued, 1 is next; 0 otherwise"`
+	ID        string `json:"id" doc:"id of the job"`
+	Kind      string `json:"kind" doc:"what it does" enum:"create,execute,command,install,file,run,close,interrupt,restart,hibernate,resume"`
+	SandboxID string `json:"sandbox_id" doc:"the sandbox it works in"`
+	State     string `json:"state" doc:"where it stands; code that raised is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
+	Attempt   int    `json:"attempt" doc:"how many workers have taken it; 0 while it is queued"`
+	Position  int    `json:"position" doc:"place while it is queued, 1 is next: a create or run stands among those that wait for room, others in the line of their sandbox; 0 otherwise"`
+
+	// EstimateSeconds is null as a rule: it is known only where creates have begun lately.
+	EstimateSeconds *float64 `json:"estimate_seconds" doc:"seconds until a create or run begins, from how fast its queue moved lately; null: not known"`
+
 	CreatedAt  time.Time  `json:"created_at" doc:"when it was accepted"`
 	StartedAt  *time.Time `json:"started_at" doc:"when a worker took it; null: not yet"`
 	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`

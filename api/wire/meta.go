@@ -23,7 +23,15 @@ type Worker struct {
 	Sandboxes int       `json:"sandboxes" doc:"open sandboxes"`
 	StartedAt time.Time `json:"started_at" doc:"when it started"`
 	SeenAt    time.Time `json:"seen_at" doc:"its last heartbeat"`
+	Capacity  Room      `json:"capacity" doc:"what its node has for sandboxes"`
+	Promised  Room      `json:"promised" doc:"what the sandboxes of its node were promised of that"`
 	Problem   string    `json:"problem" doc:"why it takes no jobs now; empty when it does"`
+}
+
+// Room is memory and cores for sandboxes.
+type Room struct {
+	MemoryMB int     `json:"memory_mb" doc:"MiB of memory"`
+	CPUs     float64 `json:"cpus" doc:"cores"`
 }
 
 // Queue says how much waits in a queue.

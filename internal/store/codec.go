@@ -17,6 +17,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	}
 	job.State = farm.JobState(f["state"])
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
+	job.Spared, _ = strconv.Atoi(f["spared"])
 	job.Worker = f["worker"]
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
@@ -36,7 +37,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 // encodeJob gives the part of a job that never changes.
 func encodeJob(job *farm.Job) ([]byte, error) {
 	doc := *job
-	doc.State, doc.Attempt, doc.Worker = "", 0, ""
+	doc.State, doc.Attempt, doc.Spared, doc.Worker = "", 0, 0, ""
 	doc.StartedAt, doc.FinishedAt, doc.Timings = time.Time{}, time.Time{}, farm.Timings{}
 	doc.Result, doc.Error = nil, nil
 	return encode("job", doc)

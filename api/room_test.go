@@ -1,0 +1,125 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// waiting accepts the creation of a sandbox that nobody takes.
+func (b *bundle) waiting(tenant string) *farm.Job {
+	b.t.Helper()
+	box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: tenant, Spec: farm.SandboxSpec{Image: "python", TTLSeconds: 3600}}
+	out, err := b.store.Accept(b.t.Context(), store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: farm.QueueCPU},
+		Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out.Job
+}
+
+func TestWaitingCreateKnowsItsPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	auth := []string{"Authorization", "Bearer " + key}
+	var last *farm.Job
+	for range 3 {
+		last = b.waiting("acme")
+	}
+	b.waiting("rival")
+	got := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+last.ID, nil, auth...)
+	if got.State != "queued" || got.Position != 3 || got.EstimateSeconds != nil {
+		t.Errorf("waiting create: %+v", got)
+	}
+	_, text := b.do("GET", "/v1/jobs/"+last.ID, nil, auth...)
+	if !strings.Contains(string(text), `"estimate_seconds":null`) {
+		t.Errorf("an estimate that is not known is not null: %s", text)
+	}
+	for i := range 2 { // sandboxes find room
+		r := store.Reservation{Node: "n1", Capacity: farm.Room{MemoryMB: 100, CPUs: 1}, Sandbox: farm.Ref{Tenant: "acme", ID: fmt.Sprint(i)}, Queue: farm.QueueCPU}
+		if _, _, err := b.store.Reserve(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // the pace is measured in time that passes
+	}
+	if got = get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+last.ID, nil, auth...); got.EstimateSeconds == nil || *got.EstimateSeconds < 1 || *got.EstimateSeconds > 60 {
+		t.Errorf("estimate: %+v", got.EstimateSeconds)
+	}
+	// A job in the line of that sandbox stands there.
+	out, err := b.store.Accept(t.Context(), store.Accept{
+		Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: "acme", Kind: farm.KindExecute, SandboxID: last.SandboxID}, Request: &farm.Request{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got = get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+out.Job.ID, nil, auth...); got.Position != 2 || got.EstimateSeconds != nil {
+		t.Errorf("behind the create: %+v", got)
+	}
+}
+
+func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for id, capacity := range map[string]farm.Room{"wrk_1": {MemoryMB: 4096, CPUs: 16}, "wrk_2": {MemoryMB: 8192, CPUs: 4}} {
+		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Promised: farm.Room{MemoryMB: 4000}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"/v1/sandboxes", "/v1/run"} {
+		for size, fits := range map[string]bool{
+			`"memory_mb":8192,"cpus":4`: true, `"memory_mb":4096,"cpus":16`: true, // full nodes are waited for
+			`"memory_mb":8193,"cpus":1`: false, `"memory_mb":64,"cpus":16.5`: false, `"memory_mb":8192,"cpus":16`: false,
+		} {
+			body := fmt.Sprintf(`{"resources":{%s}}`, size)
+			if path == "/v1/run" {
+				body = fmt.Sprintf(`{"code":"1","resources":{%s}}`, size)
+			}
+			if fits {
+				if answer, text := b.do("POST", path, body); answer.StatusCode/100 != 2 {
+					t.Errorf("%s %s: %d %s", path, body, answer.StatusCode, text)
+				}
+				continue
+			}
+			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", path, body)
+			if !strings.Contains(p.Detail, "larger than any node: the largest has 8192 MiB and 4 cores") {
+				t.Errorf("%s %s: %s", path, body, p.Detail)
+			}
+		}
+	}
+	list := get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil)
+	if got := list.Items[1]; got.Capacity != (wire.Room{MemoryMB: 8192, CPUs: 4}) || got.Promised != (wire.Room{MemoryMB: 4000}) {
+		t.Errorf("worker %+v", got)
+	}
+}
+
+func TestFullQueueIsToldTheCaller(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys, func(c *api.Config, _ *api.Deps) {
+		c.Limits = farm.DefaultLimits()
+		c.Limits.MaxQueueDepth = 3
+	})
+	for range 2 {
+		b.waiting("acme")
+	}
+	if answer, text := b.do("POST", "/v1/sandboxes?wait=20", "{}", "Authorization", "Bearer "+key); answer.StatusCode != http.StatusCreated {
+		t.Fatalf("one below the limit: %d %s", answer.StatusCode, text)
+	}
+	b.waiting("acme")
+	answer, text := b.do("POST", "/v1/sandboxes", "{}", "Authorization", "Bearer "+key)
+	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "3 jobs wait in the queue cpu") {
+		t.Errorf("at the limit: %d %v %s", answer.StatusCode, answer.Header, text)
+	}
+	if answer, text := b.do("POST", "/v1/sandboxes?wait=20", "{}", "Authorization", "Bearer "+otherKey); answer.StatusCode != http.StatusCreated {
+		t.Errorf("another tenant: %d %s", answer.StatusCode, text)
+	}
+}

@@ -1,0 +1,58 @@
+package service
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// nodes remembers what the nodes with a live worker have for sandboxes.
+type nodes struct {
+	mu         sync.Mutex
+	capacities map[string]farm.Room
+	asked      int64 // in nanoseconds
+}
+
+// capacities gives what each node has, as far as it is known. It is believed as long as the list of images.
+func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.Room, error) {
+	s.nodes.mu.Lock()
+	defer s.nodes.mu.Unlock()
+	now := s.Now().UnixNano()
+	if !fresh && now-s.nodes.asked < int64(offeredFor) {
+		return s.nodes.capacities, nil
+	}
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.nodes.capacities, s.nodes.asked = map[string]farm.Room{}, now
+	for _, w := range workers {
+		if w.Capacity != (farm.Room{}) {
+			s.nodes.capacities[w.Node] = w.Capacity
+		}
+	}
+	return s.nodes.capacities, nil
+}
+
+// checkRoom refuses a sandbox that is larger than every node: it would wait for ever. While no node is known it may wait.
+func (s *Service) checkRoom(ctx context.Context, r farm.Resources) error {
+	var largest farm.Room
+	for _, fresh := range []bool{false, true} {
+		nodes, err := s.capacities(ctx, fresh)
+		if err != nil || len(nodes) == 0 {
+			return err
+		}
+		largest = farm.Room{}
+		for _, capacity := range nodes {
+			if r.Room().Within(capacity) {
+				return nil
+			}
+			if capacity.MemoryMB > largest.MemoryMB || capacity.MemoryMB == largest.MemoryMB && capacity.CPUs > largest.CPUs {
+				largest = capacity
+			}
+		}
+	}
+	return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node: the largest has %d MiB and %g cores for sandboxes. Ask for less in resources.",
+		r.MemoryMB, r.CPUs, largest.MemoryMB, largest.CPUs)
+}
