@@ -48,7 +48,7 @@ func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:parallel
 func TestComposeWithBuildx(t *testing.T) { //nolint:paralleltest // see above
 	p := newProject(t, true)
 	out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=3")
-	if !strings.Contains(out, "[internal] load build definition") {
+	if !strings.Contains(out, "load build definition from Dockerfile") {
 		t.Errorf("no sign of BuildKit in the output:\n%s", out)
 	}
 	c := p.client(t)
@@ -65,7 +65,7 @@ func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see abo
 	p := newProject(t, false)
 	ctx := t.Context()
 	out := p.must(t, "up", "--build", "--detach", "--wait", "--scale", "worker=3")
-	if strings.Contains(out, "[internal] load build definition") {
+	if strings.Contains(out, "load build definition from Dockerfile") {
 		t.Error("BuildKit was used, though there is no buildx")
 	}
 	c := p.client(t)

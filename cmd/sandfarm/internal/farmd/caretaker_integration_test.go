@@ -1,0 +1,107 @@
+//go:build integration
+
+package farmd_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// A caretaker that is stopped removes the sandboxes, but not while a container with the named labels is there.
+func TestCaretakerKeepsTheSandboxesOfStoppedWorkers(t *testing.T) {
+	t.Parallel()
+	namespace := "sandfarm-test-" + farm.NewID("")
+	e, err := engine.New(engine.Config{Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := namespace + "/empty:1"
+	t.Cleanup(func() {
+		ctx, done := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer done()
+		for _, err := range []error{e.RemoveAll(ctx, true), e.RemoveImage(ctx, image), e.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := e.Import(t.Context(), image, bytes.NewReader(make([]byte, 1024))); err != nil {
+		t.Fatal(err)
+	}
+	volume, err := e.EnsureAgent(t.Context(), "v1", func(context.Context) ([]engine.Program, error) {
+		return []engine.Program{{Name: "agent", Data: []byte("never run")}}, nil
+	}, image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := e.NodeID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := farm.NewID(farm.SandboxPrefix)
+	if _, err := e.Create(t.Context(), engine.Spec{
+		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"/sandfarm/agent"}, UID: 1000,
+		AgentVolume: volume, AgentMount: "/sandfarm", Resources: farm.Resources{MemoryMB: 64, CPUs: 0.5, PIDs: 16, DiskMB: 16},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := &farmd.Settings{Engine: farmd.EngineSettings{Namespace: namespace}}
+
+	// The sandbox itself stands for the worker that was stopped.
+	if told := caretake(t, s, engine.LabelSandbox+"="+id); !strings.Contains(told, "their sandboxes stay") {
+		t.Errorf("told %q", told)
+	}
+	if left, err := e.List(t.Context()); err != nil || len(left) != 1 {
+		t.Fatalf("containers %v, error %v; want the sandbox", left, err)
+	}
+	if told := caretake(t, s, engine.LabelSandbox+"=sbx_none"); !strings.Contains(told, "removed every sandbox") {
+		t.Errorf("told %q", told)
+	}
+	if left, err := e.List(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("containers %v, error %v; want none", left, err)
+	}
+	if again, err := e.NodeID(t.Context()); err != nil || again != node {
+		t.Errorf("node %s, error %v; want it to keep its name %s", again, err, node)
+	}
+	if err := farmd.Caretake(t.Context(), &farmd.Settings{}, []string{"a=b"}, io.Discard); err == nil || !strings.Contains(err.Error(), "engine.namespace") {
+		t.Errorf("without a namespace: error %v", err)
+	}
+	if err := farmd.Caretake(t.Context(), s, nil, io.Discard); err == nil {
+		t.Error("without labels: no error, though no worker could ever keep its sandboxes")
+	}
+}
+
+// caretake runs a caretaker until it looks after the farm, stops it, and gives what it told.
+func caretake(t *testing.T, s *farmd.Settings, label string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	told := &teller{line: func(text string) {
+		if strings.Contains(text, "looking after") {
+			stop()
+		}
+	}}
+	if err := farmd.Caretake(ctx, s, []string{label}, told); err != nil {
+		t.Fatal(err)
+	}
+	return told.String()
+}
+
+// teller keeps what is written and tells of each write.
+type teller struct {
+	bytes.Buffer
+	line func(string)
+}
+
+func (w *teller) Write(p []byte) (int, error) {
+	w.line(string(p))
+	return w.Buffer.Write(p)
+}

@@ -1,0 +1,80 @@
+package farmd_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/scheduler"
+)
+
+// expect compares an error with the part of its text that is wanted; "" wants none.
+func expect(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: error %v, want %q", what, err, want)
+	}
+}
+
+func TestHealthOfTheAPI(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	s := &farmd.Settings{}
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	for _, host := range []string{"127.0.0.1", "0.0.0.0", ""} {
+		s.API.Listen = host + ":" + port
+		expect(t, "well, listening on "+s.API.Listen, farmd.Health(t.Context(), s, "api"), "")
+	}
+	status = http.StatusInternalServerError
+	expect(t, "ill", farmd.Health(t.Context(), s, "api"), "500")
+	server.Close()
+	expect(t, "gone", farmd.Health(t.Context(), s, "api"), "ask the API")
+}
+
+func TestHealthOfWorkerAndScheduler(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := &farmd.Settings{Redis: farmd.RedisSettings{URL: "redis://" + server.Addr()}, Limits: farm.DefaultLimits()}
+	st := store.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), store.Options{Limits: s.Limits})
+	t.Cleanup(func() { _ = st.Close() })
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host + "-other"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a worker elsewhere", farmd.Health(t.Context(), s, "worker"), "no live worker is on "+host)
+	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "a worker here", farmd.Health(t.Context(), s, "worker"), "")
+	server.FastForward(store.HeartbeatTTL + time.Second)
+	expect(t, "a worker that stands still", farmd.Health(t.Context(), s, "worker"), "no live worker")
+
+	expect(t, "no scheduler", farmd.Health(t.Context(), s, "scheduler"), "no scheduler leads")
+	if held, err := st.Lock(t.Context(), scheduler.LockName, "me", time.Minute); err != nil || !held {
+		t.Fatalf("held %v, error %v", held, err)
+	}
+	expect(t, "a scheduler", farmd.Health(t.Context(), s, "scheduler"), "")
+	server.Close()
+	expect(t, "no Redis", farmd.Health(t.Context(), s, "scheduler"), "look at lock")
+	expect(t, "no such service", farmd.Health(t.Context(), s, "index"), "name api, worker or scheduler")
+	expect(t, "no Redis is named", farmd.Health(t.Context(), &farmd.Settings{}, "worker"), "SANDFARM_REDIS_URL")
+}
