@@ -177,12 +177,8 @@ func (r *Roots) find(path string) (root, string, error) {
 			if !inside {
 				continue
 			}
-			for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
-				if strings.HasPrefix(element, ".") && element != "." {
-					return root{}, "", farm.Invalidf("it is hidden, and hidden files of this machine are left alone: ask the user to copy it, or to start the server with --root for its directory")
-				}
-			}
-			return in, name, nil
+			name, err := r.resolve(in, name)
+			return in, name, err
 		}
 		if !filepath.IsAbs(path) {
 			break

@@ -137,6 +137,33 @@ func TestHiddenFilesAreLeftAlone(t *testing.T) {
 			t.Errorf("write %s: %v", path, err)
 		}
 	}
+	write(t, filepath.Join(dir, "deep", "plain.txt"), "plain")
+	for link, to := range map[string]string{
+		"settings.txt": ".env", "again.txt": "settings.txt", "repo": ".git", "deep/up": "../.git", "loop": "loop", "back": "deep/../.env",
+		"whole": filepath.Join(dir, ".env"), "good.txt": "deep/plain.txt", "gooddir": "./deep/../deep", "new": ".new",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"settings.txt", "again.txt", "repo/config", "deep/up/config", "gooddir/up/config", "loop", "back", "whole"} {
+		if got, _, err := read(r, path); err == nil || farm.CodeOf(err) != farm.CodeInvalid || got != "" {
+			t.Errorf("read %s, a link: %q, %v", path, got, err)
+		}
+	}
+	for _, path := range []string{"new", "repo/hook", "repo/hooks/post-commit", "deep/up/x"} {
+		if err := create(r, path, "x"); err == nil || !strings.Contains(farm.MessageOf(err), "hidden") {
+			t.Errorf("write %s, a link: %v", path, err)
+		}
+	}
+	for _, path := range []string{"good.txt", "gooddir/plain.txt"} {
+		if got, _, err := read(r, path); err != nil || got != "plain" {
+			t.Errorf("read %s, a link: %q, %v", path, got, err)
+		}
+	}
+	if err := create(r, "gooddir/more.txt", "x"); err != nil {
+		t.Error(err)
+	}
 	if got, _, err := read(open(t, filepath.Join(dir, ".git")), "config"); err != nil || got != "x" {
 		t.Errorf("a root that is hidden itself was named by the user: %q, %v", got, err)
 	}
