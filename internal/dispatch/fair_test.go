@@ -1,0 +1,249 @@
+//go:build integration
+
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// crew is a farm without engines: workers claim jobs, do what the test says and end them.
+type crew struct {
+	*dispatch.Dispatcher
+	store *store.Store
+	begun chan *farm.Job // in the order in which they were claimed
+	ended chan *farm.Job
+}
+
+// newCrew starts workers with so many slots each.
+func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job)) *crew {
+	t.Helper()
+	socket := startRedis(t)
+	dial := func() redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
+	}
+	rdb := dial()
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := &crew{store: store.New(rdb, store.Options{}), begun: make(chan *farm.Job, 10_000), ended: make(chan *farm.Job, 10_000)}
+	c.Dispatcher = dispatch.New(c.store, queue.NewClient(rdb, nil), farm.DefaultLimits(), nil)
+	for i := range workers {
+		id := fmt.Sprintf("wrk_%d", i)
+		if err := c.store.Heartbeat(t.Context(), farm.Worker{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := queue.NewServer(dial, queue.ServerConfig{
+			Queues: map[string]int{farm.QueueCPU: 1, "node-n1": 4}, Concurrency: slots, ShutdownTimeout: 100 * time.Millisecond,
+			Handler: func(ctx context.Context, task queue.Task) error { return c.handle(ctx, t, task, id, do) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+	}
+	return c
+}
+
+func (c *crew) handle(ctx context.Context, t *testing.T, task queue.Task, worker string, do func(context.Context, *farm.Job)) error {
+	claim, err := c.store.Claim(ctx, task.Ref, worker)
+	if errors.Is(err, store.ErrNotClaimable) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.Next(ctx, claim.Next)
+	c.begun <- claim.Job
+	do(ctx, claim.Job)
+	if err := c.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {
+		if ctx.Err() == nil {
+			t.Errorf("Finish = %v", err)
+		}
+		return nil
+	}
+	c.ended <- claim.Job
+	return nil
+}
+
+// box makes a sandbox that is ready on the workers' node.
+func (c *crew) box(t *testing.T, tenant string) string {
+	t.Helper()
+	a := storetest.Create()
+	a.Job.Tenant, a.Sandbox.Tenant = tenant, tenant
+	if _, err := c.store.Accept(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := c.store.Claim(t.Context(), a.Job.Ref(), "wrk_setup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		if _, err := c.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: tenant, ID: a.Sandbox.ID}, To: to, Node: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.store.Finish(t.Context(), store.Finish{Ref: a.Job.Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	return a.Sandbox.ID
+}
+
+func (c *crew) submit(t *testing.T, tenant string, a store.Accept) *farm.Job {
+	t.Helper()
+	a.Job.Tenant = tenant
+	if a.Sandbox != nil {
+		a.Sandbox.Tenant = tenant
+	}
+	out, err := c.Submit(t.Context(), a)
+	if err != nil {
+		t.Fatalf("Submit = %v", err)
+	}
+	return out.Job
+}
+
+func await(t *testing.T, jobs <-chan *farm.Job) *farm.Job {
+	t.Helper()
+	select {
+	case job := <-jobs:
+		return job
+	case <-time.After(60 * time.Second):
+		t.Fatal("no job came within a minute")
+		return nil
+	}
+}
+
+// TestOneTenantsFloodDelaysAnotherByAFew queues a thousand creations of one tenant, and a thousand executions in as many
+// sandboxes, then one of another tenant: few of the first come before it. In the end all of them have run.
+func TestOneTenantsFloodDelaysAnotherByAFew(t *testing.T) {
+	t.Parallel()
+	const flood, few = 1000, 20
+	for name, submit := range map[string]func(t *testing.T, c *crew, tenant string) *farm.Job{
+		"Creates": func(t *testing.T, c *crew, tenant string) *farm.Job { return c.submit(t, tenant, storetest.Create()) },
+		"Executes": func(t *testing.T, c *crew, tenant string) *farm.Job {
+			return c.submit(t, tenant, storetest.Execute(c.box(t, tenant)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gate := make(chan struct{})
+			c := newCrew(t, 2, 2, func(ctx context.Context, _ *farm.Job) {
+				select {
+				case <-gate:
+				case <-ctx.Done():
+				}
+			})
+			for range flood {
+				submit(t, c, "greedy")
+			}
+			for range 4 { // every slot is taken
+				await(t, c.begun)
+			}
+			one := submit(t, c, "modest")
+			close(gate)
+			before := 0
+			for job := await(t, c.begun); job.ID != one.ID; job = await(t, c.begun) {
+				before++
+			}
+			t.Logf("%d jobs of the flood began before the other tenant's one", before)
+			if before > few {
+				t.Errorf("%d of %d jobs began before the other tenant's one, want at most %d", before, flood, few)
+			}
+			began := time.Now()
+			for range flood + 1 {
+				await(t, c.ended)
+			}
+			t.Logf("the rest took %v, %.0f a second", time.Since(began), float64(flood)/time.Since(began).Seconds())
+		})
+	}
+}
+
+// TestJobsOfOneSandboxRunInOrder gives 500 jobs of one sandbox to three workers.
+func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
+	t.Parallel()
+	const jobs = 500
+	var mu sync.Mutex
+	running, most := 0, 0
+	c := newCrew(t, 3, 8, func(context.Context, *farm.Job) {
+		mu.Lock()
+		running++
+		most = max(most, running)
+		mu.Unlock()
+		time.Sleep(100 * time.Microsecond) // long enough to be met by another one
+		mu.Lock()
+		running--
+		mu.Unlock()
+	})
+	box := c.box(t, storetest.Tenant)
+	var want, got []string
+	for range jobs {
+		want = append(want, c.submit(t, storetest.Tenant, storetest.Execute(box)).ID)
+	}
+	by := map[string]int{}
+	for range jobs {
+		job := await(t, c.begun)
+		got = append(got, job.ID)
+		by[job.Worker]++
+	}
+	if !slices.Equal(got, want) {
+		t.Error("the jobs ran in another order than they were accepted")
+	}
+	if most != 1 {
+		t.Errorf("%d jobs of one sandbox ran at once", most)
+	}
+	if len(by) < 2 {
+		t.Errorf("only %v had jobs: the test shows nothing about several workers", by)
+	}
+	t.Logf("jobs by worker: %v", by)
+}
+
+// TestSlowSandboxDelaysNoOther puts 50 jobs on a sandbox whose first one does not end, and runs one in another sandbox.
+func TestSlowSandboxDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	var slow string
+	ready := make(chan struct{})
+	c := newCrew(t, 1, 2, func(ctx context.Context, job *farm.Job) {
+		<-ready
+		if job.SandboxID == slow {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+			}
+		}
+	})
+	slow = c.box(t, storetest.Tenant)
+	close(ready)
+	for range 50 {
+		c.submit(t, storetest.Tenant, storetest.Execute(slow))
+	}
+	await(t, c.begun)
+	for range 20 {
+		began := time.Now()
+		job := c.submit(t, storetest.Tenant, storetest.Execute(c.box(t, storetest.Tenant)))
+		if got := await(t, c.ended); got.ID != job.ID {
+			t.Fatalf("job %s ended, want %s", got.ID, job.ID)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("a job beside the slow sandbox took %v", took)
+		}
+	}
+	close(gate)
+	for range 50 {
+		await(t, c.ended)
+	}
+}
