@@ -9,10 +9,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
 // scrapeTimeout bounds what a scrape asks of Redis: a scraper gives up after some seconds as well.
@@ -40,11 +39,10 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_jobs_accepted_total", Help: "Jobs that were taken in, by kind.",
 		}, []string{"kind"}),
-		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}),
+		handler: telemetry.Handler(registry),
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.duration, m.inFlight, m.accepted, newFarmCollector(queues, fleet),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
@@ -70,9 +68,9 @@ func knownMethod(method string) string {
 
 // farmCollector reads the farm's state when it is scraped.
 type farmCollector struct {
-	queues                              service.Queues
-	fleet                               service.Fleet
-	depth, running, workers, slots, box *prometheus.Desc
+	queues                                      service.Queues
+	fleet                                       service.Fleet
+	depth, running, oldest, workers, slots, box *prometheus.Desc
 }
 
 func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
@@ -80,6 +78,7 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 		queues: queues, fleet: fleet,
 		depth:   prometheus.NewDesc("sandfarm_queue_depth", "Jobs that wait, by queue.", []string{"queue"}, nil),
 		running: prometheus.NewDesc("sandfarm_queue_running", "Jobs that run, by queue.", []string{"queue"}, nil),
+		oldest:  prometheus.NewDesc("sandfarm_queue_oldest_seconds", "For how long the next job has waited in a queue; 0 when none waits.", []string{"queue"}, nil),
 		workers: prometheus.NewDesc("sandfarm_workers", "Live workers.", nil, nil),
 		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs that all live workers can run at once.", nil, nil),
 		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Sandboxes that all live workers hold.", nil, nil),
@@ -88,7 +87,7 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 
 // Describe is part of prometheus.Collector.
 func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.depth, f.running, f.workers, f.slots, f.box} {
+	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box} {
 		ch <- d
 	}
 }
@@ -104,6 +103,7 @@ func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, d := range depths {
 			gauge(f.depth, d.Depth, d.Name)
 			gauge(f.running, d.Running, d.Name)
+			ch <- prometheus.MustNewConstMetric(f.oldest, prometheus.GaugeValue, d.OldestSeconds, d.Name)
 		}
 	}
 	if workers, err := f.fleet.Workers(ctx); err == nil {

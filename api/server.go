@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
 // Timeouts of connections. Bodies and answers of any length have none as a whole: Config.StallTimeout bounds each step.
@@ -68,14 +69,16 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
-	if deps.Registry == nil {
-		deps.Registry = prometheus.NewRegistry()
-	}
 	if deps.Version == "" {
 		deps.Version = "dev"
 	}
-	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
 	var err error
+	if deps.Registry == nil {
+		if deps.Registry, err = telemetry.NewRegistry("api", deps.Version); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}

@@ -176,14 +176,12 @@ func (w *Worker) copyFile(ctx context.Context, c *client.Client, e *execution, p
 		return nil, source.explain(c)
 	}
 	a := w.artifact(e, p, contentType(p, first[:min(len(first), 512)]))
-	info, err := w.blobs.Put(ctx, a.Key, io.MultiReader(bytes.NewReader(first), source), entry.Size, putOptions(a))
-	if err != nil {
+	if err := w.put(ctx, a, io.MultiReader(bytes.NewReader(first), source), entry.Size); err != nil {
 		if source.broken {
 			return nil, source.explain(c)
 		}
 		return nil, fmt.Errorf("store %q: %w", p, err)
 	}
-	a.Size, a.SHA256 = info.Size, info.SHA256
 	return a, nil
 }
 
@@ -223,9 +221,7 @@ func putOptions(a *farm.Artifact) blob.PutOptions {
 func (w *Worker) uploadBytes(ctx context.Context, e *execution, p, contentType string, data []byte) (*farm.Artifact, error) {
 	a := w.artifact(e, p, contentType)
 	err := w.persist(ctx, func(ctx context.Context) error {
-		info, err := w.blobs.Put(ctx, a.Key, bytes.NewReader(data), int64(len(data)), putOptions(a))
-		a.Size, a.SHA256 = info.Size, info.SHA256
-		return err
+		return w.put(ctx, a, bytes.NewReader(data), int64(len(data)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", p, err)
@@ -239,9 +235,8 @@ func (w *Worker) uploadOutput(ctx context.Context, e *execution, index int, stre
 	err := w.persist(ctx, func(ctx context.Context) error {
 		r, to := io.Pipe()
 		go func() { to.CloseWithError(e.staged.whole(ctx, index, stream, to)) }()
-		info, err := w.blobs.Put(ctx, a.Key, r, s.total, putOptions(a))
+		err := w.put(ctx, a, r, s.total)
 		_ = r.Close()
-		a.Size, a.SHA256 = info.Size, info.SHA256
 		return err
 	})
 	if err != nil {

@@ -59,6 +59,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
 	}
 	r := w.runs.add(claim)
+	w.seen.claimed(claim.Job)
 	w.dispatch.Next(ctx, claim.Next)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -157,6 +158,7 @@ func (w *Worker) finish(ctx context.Context, r *run, v verdict) (committed bool,
 	if err != nil {
 		return false, fmt.Errorf("finish job %s: %w", r.Job.ID, err)
 	}
+	w.seen.ended(r.Job, v)
 	w.log.DebugContext(ctx, "job finished", "job_id", r.Job.ID, "kind", r.Job.Kind, "state", v.state, "sandbox_id", r.Job.SandboxID, "attempt", r.Job.Attempt)
 	return true, nil
 }

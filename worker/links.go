@@ -21,6 +21,8 @@ type links struct {
 	open   map[string]*link
 	closed bool
 	wg     sync.WaitGroup
+
+	broke, refused func() // told of a stream that broke, and of one that could not be opened; nil: nobody
 }
 
 // link is a stream that is open or being opened. No caller's context ends it: the callers of a sandbox share it.
@@ -99,13 +101,23 @@ func (ls *links) get(ctx context.Context, sandboxID string, dial func(context.Co
 		if l.err == nil {
 			select {
 			case <-l.client.Done():
+				tell(ctx, ls.broke)
 			case <-ctx.Done():
 			}
 			_ = l.client.Close()
+		} else {
+			tell(ctx, ls.refused)
 		}
 		ls.forget(sandboxID, l)
 	})
 	return l, nil
+}
+
+// tell counts what happened to a stream that nobody here closed.
+func tell(ctx context.Context, count func()) {
+	if count != nil && ctx.Err() == nil {
+		count()
+	}
 }
 
 // over reports whether a link has failed or broken.

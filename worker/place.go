@@ -40,6 +40,7 @@ func (w *Worker) giveBack(ctx context.Context, r *run) error {
 	case errors.Is(err, store.ErrFenced):
 		return nil
 	case err == nil:
+		w.seen.returned.Inc()
 		w.log.DebugContext(ctx, "no room for the sandbox here; its job waits", "job_id", r.Job.ID, "sandbox_id", r.Job.SandboxID)
 	}
 	return err

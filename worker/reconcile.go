@@ -38,6 +38,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove container: %w", err))
 		}
 	}
+	w.seen.contained.Set(float64(len(contained)))
 	open, err := w.reconcileRecords(ctx, running)
 	return errors.Join(append(errs, err, w.reconcileRoom(ctx, open, contained))...)
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -44,6 +46,8 @@ type Deps struct {
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Callback delivers the finished job to its callback URL; nil: none are delivered here.
 	Callback func(ctx context.Context, ref farm.Ref) error
+	// Metrics is where the worker's figures are shown; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Worker is one worker process, attached to one engine.
@@ -63,6 +67,7 @@ type Worker struct {
 	links  links
 	runs   runs
 	room   room
+	seen   *metrics
 	images imageCache
 	server Server
 	wake   atomic.Pointer[Server] // the server, once there is one
@@ -92,6 +97,11 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		stop: stop, base: base,
 	}
 	w.room = room{smallest: farm.Room{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
+	var err error
+	if w.seen, err = newMetrics(deps.Metrics, w); err != nil {
+		return nil, err
+	}
+	w.links.broke, w.links.refused = w.seen.breaks.Inc, w.seen.dialErrors.Inc
 	return w, nil
 }
 
@@ -131,8 +141,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := server.Start(); err != nil {
 		return fmt.Errorf("take jobs: %w", err)
 	}
-	w.loop(heartbeatEvery, w.beat)
-	w.loop(w.cfg.ReconcileEvery, w.reconcile)
+	w.loop(heartbeatEvery, w.seen.counted(loopHeartbeat, w.beat))
+	w.loop(w.cfg.ReconcileEvery, w.seen.counted(loopReconcile, w.reconcile))
 	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node, "slots", w.cfg.Slots)
 	return nil
 }

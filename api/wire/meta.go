@@ -39,6 +39,8 @@ type Queue struct {
 	Name    string `json:"name" doc:"name of the queue"`
 	Depth   int    `json:"depth" doc:"jobs that wait"`
 	Running int    `json:"running" doc:"jobs that run"`
+
+	OldestSeconds float64 `json:"oldest_seconds" doc:"for how long the next job has waited in the queue; 0 when none waits"`
 }
 
 // Health is the answer of GET /healthz.

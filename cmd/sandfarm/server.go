@@ -111,7 +111,7 @@ func serviceCommand(name string, load loader) *cobra.Command {
 			case "worker":
 				return farmd.RunWorker(cmd.Context(), s, versionText())
 			default:
-				return farmd.RunScheduler(cmd.Context(), s)
+				return farmd.RunScheduler(cmd.Context(), s, versionText())
 			}
 		}),
 	}

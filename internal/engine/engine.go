@@ -34,6 +34,9 @@ type Config struct {
 	Runtime   string       // OCI runtime of sandboxes, such as "runsc"; empty: the engine's default
 	Namespace string       // prefix of names and label of everything made here; empty: "sandfarm". Two farms on one engine need two
 	Logger    *slog.Logger // nil: nothing is logged
+
+	// Observe is told of every call with a fixed name, such as "start container"; streams count until they are open. Nil: nobody is told.
+	Observe func(call string, took time.Duration, err error)
 }
 
 // DefaultNamespace is the namespace of a farm on which none is set.
@@ -46,6 +49,7 @@ type Engine struct {
 	runtime   string
 	namespace string
 	seccomp   string
+	observe   func(call string, took time.Duration, err error)
 
 	fill sync.Mutex // one fill of the agent's volume at a time in this process
 
@@ -74,7 +78,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	return &Engine{
 		cli: cli, log: log, runtime: cfg.Runtime, seccomp: profile,
-		namespace: cmp.Or(cfg.Namespace, DefaultNamespace),
+		namespace: cmp.Or(cfg.Namespace, DefaultNamespace), observe: cfg.Observe,
 	}, nil
 }
 
@@ -98,7 +102,12 @@ func (e *Engine) Ping(ctx context.Context) error {
 func (e *Engine) call(ctx context.Context, limit time.Duration, what string, request func(context.Context) error) error {
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return e.coded(ctx, what, request(inner))
+	began := time.Now()
+	err := e.coded(ctx, what, request(inner))
+	if e.observe != nil {
+		e.observe(what, time.Since(began), err)
+	}
+	return err
 }
 
 // coded wraps an error of the client. The caller's own cancellation stays what it is; an engine that cannot be reached,

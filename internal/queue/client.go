@@ -126,12 +126,15 @@ func (c *Client) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	}
 	slices.Sort(names)
 	pipe := c.rdb.Pipeline()
-	type counts struct{ pending, retry, scheduled, active *redis.IntCmd }
+	type counts struct {
+		pending, retry, scheduled, active *redis.IntCmd
+		oldest                            *redis.Cmd
+	}
 	cmds := make([]counts, len(names))
 	for i, name := range names {
 		cmds[i] = counts{
 			pipe.LLen(ctx, listKey(name, "pending")), pipe.ZCard(ctx, listKey(name, "retry")),
-			pipe.ZCard(ctx, listKey(name, "scheduled")), pipe.LLen(ctx, listKey(name, "active")),
+			pipe.ZCard(ctx, listKey(name, "scheduled")), pipe.LLen(ctx, listKey(name, "active")), askOldest(ctx, pipe, name),
 		}
 	}
 	if len(names) > 0 {
@@ -139,12 +142,16 @@ func (c *Client) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 			return nil, unavailable("read depths of queues", err)
 		}
 	}
+	now := time.Now()
 	depths := make([]farm.QueueDepth, len(names))
 	for i, name := range names {
 		n := cmds[i]
-		depths[i] = farm.QueueDepth{Name: name, Depth: int(n.pending.Val() + n.retry.Val() + n.scheduled.Val()), Running: int(n.active.Val())}
+		depths[i] = farm.QueueDepth{
+			Name: name, Depth: int(n.pending.Val() + n.retry.Val() + n.scheduled.Val()), Running: int(n.active.Val()),
+			OldestSeconds: ageOf(n.oldest, now),
+		}
 	}
-	c.depths, c.asOf = depths, time.Now()
+	c.depths, c.asOf = depths, now
 	return slices.Clone(depths), nil
 }
 

@@ -197,6 +197,12 @@ func hasAndDepths(t *testing.T, factory Factory) {
 	want := []farm.QueueDepth{{Name: "cpu", Depth: 2, Running: 1}, {Name: "node-a", Depth: 1}}
 	eventually(t, "depths are as they are", func() bool { // the first answer may be remembered
 		depths, err := b.Depths(ctx)
+		for i := range depths { // both queues hold some that wait
+			if age := depths[i].OldestSeconds; age <= 0 || age > 60 {
+				t.Errorf("the oldest task of %s is %v s old", depths[i].Name, age)
+			}
+			depths[i].OldestSeconds = 0
+		}
 		return err == nil && cmp.Diff(want, depths) == ""
 	})
 	close(release)

@@ -16,12 +16,13 @@ import (
 func (p *Parts) newAPI(version string) (*api.Server, error) {
 	return api.New(p.Settings.API, api.Deps{
 		Submitter: p.Dispatch, Store: p.Store, Queues: p.Queue, Blobs: p.Blobs, Logger: p.Log, Version: version,
+		Registry: p.figures.registry,
 	})
 }
 
 // RunAPI runs the API alone until ctx ends.
 func RunAPI(ctx context.Context, s *Settings, version string) error {
-	return withParts(ctx, s, func(p *Parts) error {
+	return withParts(ctx, s, "api", version, func(p *Parts) error {
 		server, err := p.newAPI(version)
 		if err != nil {
 			return err

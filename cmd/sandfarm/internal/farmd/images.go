@@ -14,24 +14,30 @@ import (
 
 // BuildImage makes sure that the engine has a sandbox image, and the base that it is built on. One that is there is kept.
 func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (string, error) {
+	ref, _, err := buildImage(ctx, s, e, name, log, progress)
+	return ref, err
+}
+
+// buildImage says also whether the image was there before.
+func buildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (ref string, there bool, err error) {
 	definition, err := images.Find(name)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	there, err := e.HasImage(ctx, definition.Ref())
-	if err != nil {
-		return "", err
+	if there, err = e.HasImage(ctx, definition.Ref()); err != nil {
+		return "", false, err
 	}
 	if !there { // the base is looked for only when it is needed: it costs a registry's time-out where none answers
 		if _, err := base.EnsureBase(ctx, e, base.Options{Source: s.Images.Base, Logger: log}, progress); err != nil {
-			return "", fmt.Errorf("make base image: %w", err)
+			return "", false, fmt.Errorf("make base image: %w", err)
 		}
 	}
 	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
 	if dir := cacheDir("packages"); dir != "" { // of this host, as the engine's images are
 		options.Cache = index.NewDir(dir)
 	}
-	return images.Build(ctx, name, e, options, progress)
+	ref, err = images.Build(ctx, name, e, options, progress)
+	return ref, there, err
 }
 
 // OpenEngine opens the engine of the settings for commands that need nothing else: the image verbs and doctor.

@@ -35,12 +35,13 @@ type Parts struct {
 	// Persistent is false when what is in Redis is forgotten on stop.
 	Persistent bool
 
+	figures *figures
 	closers []func() error
 }
 
-// Open opens Redis and the object store. With builtin it runs them itself where the settings name none.
-func Open(ctx context.Context, s *Settings, log *slog.Logger, builtin bool) (p *Parts, err error) {
-	p = &Parts{Settings: s, Log: log, Persistent: true}
+// open opens Redis and the object store. With builtin it runs them itself where the settings name none.
+func open(ctx context.Context, s *Settings, log *slog.Logger, seen *figures, builtin bool) (p *Parts, err error) {
+	p = &Parts{Settings: s, Log: log, Persistent: true, figures: seen}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -53,6 +54,7 @@ func Open(ctx context.Context, s *Settings, log *slog.Logger, builtin bool) (p *
 		return p, err
 	}
 	rdb := redis.NewClient(p.Redis)
+	rdb.AddHook(seen.redis.Hook())
 	p.closers = append(p.closers, rdb.Close)
 	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log})
 	p.closers = append(p.closers, p.Store.Close)
@@ -135,8 +137,13 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	return nil
 }
 
-// Engine opens the engine of the settings, under a namespace.
+// engine opens the engine of the settings, under a namespace.
 func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, error) {
+	return s.observedEngine(namespace, log, nil)
+}
+
+// observedEngine opens the engine, and has its calls told to observe.
+func (s *Settings) observedEngine(namespace string, log *slog.Logger, observe func(string, time.Duration, error)) (*engine.Engine, error) {
 	if s.Engine.Namespace != "" {
 		namespace = s.Engine.Namespace
 	}
@@ -145,7 +152,7 @@ func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, e
 			return nil, fmt.Errorf("engine.host %q cannot be read", h)
 		}
 	}
-	return engine.New(engine.Config{Host: s.Engine.Host, Runtime: s.Engine.Runtime, Namespace: namespace, Logger: log})
+	return engine.New(engine.Config{Host: s.Engine.Host, Runtime: s.Engine.Runtime, Namespace: namespace, Logger: log, Observe: observe})
 }
 
 // Close closes what is open, the newest first.

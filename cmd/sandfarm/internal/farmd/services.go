@@ -27,18 +27,23 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	if err != nil {
 		return nil, err
 	}
+	if err := p.figures.worker(packages); err != nil {
+		return nil, err
+	}
 	return worker.New(cfg, worker.Deps{
-		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
+		Metrics: p.figures.registry,
+		Store:   p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		UV: installer(packages), Index: packages,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
-			c.Logger, c.ShutdownTimeout = p.Log, cfg.StopGrace+queueGrace
+			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.figures.redis.Hook()
 			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)
 		},
 		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
 			if progress != nil {
 				report = progress
 			}
-			_, err := BuildImage(ctx, p.Settings, e, name, p.Log, report)
+			_, there, err := buildImage(ctx, p.Settings, e, name, p.Log, report)
+			p.figures.image(there, err)
 			return err
 		},
 	})
@@ -46,17 +51,22 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 
 // newScheduler makes the scheduler of these parts.
 func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
-	return scheduler.New(p.Settings.Scheduler, scheduler.Deps{Records: p.Store, Jobs: p.Dispatch, Blobs: p.Blobs, Log: p.Log})
+	return scheduler.New(p.Settings.Scheduler, scheduler.Deps{Records: p.Store, Jobs: p.Dispatch, Blobs: p.Blobs, Log: p.Log, Metrics: p.figures.registry})
 }
 
 // RunWorker runs a worker alone until ctx ends.
 func RunWorker(ctx context.Context, s *Settings, version string) error {
-	return withParts(ctx, s, func(p *Parts) error {
-		e, err := s.engine("", p.Log)
+	return withParts(ctx, s, "worker", version, func(p *Parts) error {
+		e, err := s.observedEngine("", p.Log, p.figures.engine)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = e.Close() }()
+		metrics, err := p.showMetrics(ctx)
+		if err != nil {
+			return err
+		}
+		defer metrics.Stop()
 		w, err := p.newWorker(e, version, p.callback(nil), nil)
 		if err != nil {
 			return err
@@ -71,8 +81,13 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 }
 
 // RunScheduler runs a scheduler alone until ctx ends.
-func RunScheduler(ctx context.Context, s *Settings) error {
-	return withParts(ctx, s, func(p *Parts) error {
+func RunScheduler(ctx context.Context, s *Settings, version string) error {
+	return withParts(ctx, s, "scheduler", version, func(p *Parts) error {
+		metrics, err := p.showMetrics(ctx)
+		if err != nil {
+			return err
+		}
+		defer metrics.Stop()
 		sch, err := p.newScheduler()
 		if err != nil {
 			return err
@@ -86,8 +101,12 @@ func RunScheduler(ctx context.Context, s *Settings) error {
 	})
 }
 
-func withParts(ctx context.Context, s *Settings, run func(*Parts) error) error {
-	p, err := Open(ctx, s, s.Log.logger(), false)
+func withParts(ctx context.Context, s *Settings, service, version string, run func(*Parts) error) error {
+	seen, err := newFigures(service, version)
+	if err != nil {
+		return err
+	}
+	p, err := open(ctx, s, s.Log.logger(), seen, false)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 type Settings struct {
 	Data      string           `toml:"data" default:".sandfarm" doc:"Directory of everything that must outlive a stop: Redis, artifacts, keys. Made when missing."`
 	Log       LogSettings      `toml:"log"`
+	Metrics   MetricsSettings  `toml:"metrics"`
 	API       api.Config       `toml:"api"`
 	Worker    worker.Config    `toml:"worker"`
 	Scheduler scheduler.Config `toml:"scheduler"`

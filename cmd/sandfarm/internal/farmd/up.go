@@ -23,7 +23,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
 
-	e, err := s.engine(data.Namespace, log)
+	seen, err := newFigures("up", version)
+	if err != nil {
+		return err
+	}
+	e, err := s.observedEngine(data.Namespace, log, seen.engine)
 	if err != nil {
 		return err
 	}
@@ -31,7 +35,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err := e.Ping(ctx); err != nil {
 		return errors.New("no Docker engine answers: start it (systemctl start docker, or run dockerd as root), or use `make run`, which installs and starts one where it may")
 	}
-	p, err := Open(ctx, s, log, true)
+	p, err := open(ctx, s, log, seen, true)
 	if err != nil {
 		return err
 	}
