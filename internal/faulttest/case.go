@@ -1,0 +1,283 @@
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const (
+	settleWithin = 90 * time.Second // accepted jobs end within this time after the last fault, or are lost
+	tidyWithin   = 20 * time.Second // containers of ended sandboxes are gone within this time
+	wellWithin   = 90 * time.Second
+)
+
+// Case is one fault, with its books.
+type Case struct {
+	f    *Farm
+	name string
+	id   string
+
+	mu         sync.Mutex
+	jobs       []*Job
+	sent       int
+	sentTokens []string
+	boxes      []string
+	well       time.Duration
+	takeovers  []time.Duration
+}
+
+// Report is what a case's books come to.
+type Report struct {
+	Accepted, Lost, Doubled, Left int
+	Well                          time.Duration // the longest time until the system was well again
+	Takeovers                     []time.Duration
+}
+
+// String is the line that is printed.
+func (r Report) String() string {
+	line := fmt.Sprintf("%d jobs accepted, %d lost; %d effects doubled; %d containers left; well again after %.1f s",
+		r.Accepted, r.Lost, r.Doubled, r.Left, r.Well.Seconds())
+	if len(r.Takeovers) > 0 {
+		line += fmt.Sprintf("; %d takeovers, p95 %.1f s, longest %.1f s", len(r.Takeovers), r.P95().Seconds(), slices.Max(r.Takeovers).Seconds())
+	}
+	return line
+}
+
+// Case opens the books of a fault. Cases of one farm come one after the other; until the next, what the farm reports
+// goes to this one's test.
+func (f *Farm) Case(t testing.TB, name string) *Case {
+	before := f.t
+	f.t = t
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("output of the farm:\n%s", f.logs())
+		}
+		f.t = before
+	})
+	return &Case{f: f, name: name, id: strings.ReplaceAll(name, " ", "-")}
+}
+
+// Boxes gives n ready sandboxes to the case.
+func (c *Case) Boxes(n int) []string {
+	c.f.t.Helper()
+	reused := min(n, len(c.f.idle))
+	boxes := slices.Clone(c.f.idle[:reused])
+	c.f.idle = c.f.idle[reused:]
+	made := make([]wire.Created, n-reused)
+	errs := make([]error, n-reused)
+	var group sync.WaitGroup
+	for i := range made {
+		group.Go(func() {
+			made[i], errs[i] = c.f.CreateSandbox(c.f.t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
+		})
+	}
+	group.Wait()
+	for i := range made {
+		if errs[i] != nil || made[i].Job.State != "completed" {
+			c.f.t.Fatalf("create: %v %+v", errs[i], made[i].Job)
+		}
+		boxes = append(boxes, made[i].Sandbox.ID)
+	}
+	c.boxes = append(c.boxes, boxes...)
+	return boxes
+}
+
+// Fault does harm, and waits until the system is well again: a job that is sent afterwards is done, and every job that
+// ran before is in the hands of a living worker, or has ended. heal, if any, ends the harm after it has lasted a while.
+func (c *Case) Fault(harm, heal func()) time.Duration {
+	c.f.t.Helper()
+	ran := c.running()
+	began := time.Now()
+	harm()
+	if heal != nil {
+		heal()
+	}
+	probed := make(chan time.Duration, 1)
+	go func() { probed <- c.probe(began) }()
+	c.watch(ran, began)
+	well := <-probed
+	if well == 0 {
+		c.f.t.Fatalf("the farm is not well again within %s\n%s", wellWithin, c.f.logs())
+	}
+	well = max(well, time.Since(began))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.well = max(c.well, well)
+	return well
+}
+
+// running lists the jobs of the case that a worker has.
+func (c *Case) running() (ran []*Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		if c.f.Holder(j.ID) != "" {
+			ran = append(ran, j)
+		}
+	}
+	return ran
+}
+
+// watch waits until no job of these is without a living worker, and notes how long each was.
+func (c *Case) watch(jobs []*Job, began time.Time) {
+	left := slices.DeleteFunc(slices.Clone(jobs), func(j *Job) bool { return c.f.Holder(j.ID) != "" })
+	c.f.Until(wellWithin, "every job that ran is in the hands of a living worker", func() bool {
+		left = slices.DeleteFunc(left, func(j *Job) bool {
+			held := c.f.Holder(j.ID) != ""
+			if !held {
+				state, err := c.f.redis.HGet(c.f.t.Context(), "sf:{default}:job:"+j.ID, "state").Result()
+				held = err == nil && state != "running"
+			}
+			if held {
+				c.mu.Lock()
+				c.takeovers = append(c.takeovers, time.Since(began))
+				c.mu.Unlock()
+			}
+			return held
+		})
+		return len(left) == 0
+	})
+}
+
+// probe sends small jobs until one is done, and gives the time since the fault; 0 when none ever was.
+func (c *Case) probe(began time.Time) time.Duration {
+	ctx, done := context.WithTimeout(c.f.t.Context(), wellWithin)
+	defer done()
+	for ctx.Err() == nil {
+		job, err := c.f.Execute(ctx, c.f.probe, wire.ExecuteRequest{Code: "print('well')"}, client.WithWait(5*time.Second))
+		if err == nil && !job.Final() {
+			job, err = c.f.Wait(ctx, job.ID)
+		}
+		if err == nil && job.State == "completed" && job.Result.Execute.Stdout == "well\n" {
+			return time.Since(began)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return 0
+}
+
+// End closes the books: it waits for the accepted jobs, counts, prints a line, and fails on any but 0, 0, 0.
+func (c *Case) End() Report {
+	t := c.f.t
+	t.Helper()
+	c.settle(settleWithin)
+	r := Report{Accepted: len(c.jobs), Well: c.well, Takeovers: c.takeovers}
+	ran := map[string]int{}
+	var unread []string
+	for _, box := range c.boxes {
+		more, err := c.effectsOf(box)
+		if err != nil {
+			t.Errorf("sandbox %s: %v", box, err)
+			unread = append(unread, box)
+		}
+		for token, n := range more {
+			ran[token] += n
+		}
+	}
+	for _, j := range c.jobs {
+		if why := j.problem(ran[j.token]); why != "" {
+			r.Lost++
+			t.Errorf("accepted job %s is lost: %s", j.ID, why)
+		}
+	}
+	for _, token := range c.sentTokens {
+		if n := ran[token]; n > 1 {
+			r.Doubled += n - 1
+			t.Errorf("%s ran %d times", token, n)
+		}
+	}
+	r.Left = c.f.left()
+	for _, box := range c.boxes {
+		if !slices.Contains(unread, box) {
+			c.f.idle = append(c.f.idle, box)
+		}
+	}
+	if r.Left > 0 {
+		t.Errorf("%d containers are left of sandboxes that have ended", r.Left)
+	}
+	c.print(r)
+	return r
+}
+
+// left counts the containers of sandboxes that are not open, once there was time to remove them.
+func (f *Farm) left() (n int) {
+	for end := time.Now().Add(tidyWithin); ; {
+		open := map[string]bool{}
+		for box, err := range f.Sandboxes(f.t.Context(), client.SandboxFilter{}) {
+			if err != nil {
+				f.t.Errorf("list sandboxes: %v", err)
+				return 1
+			}
+			switch box.State {
+			case "closed", "expired", "failed", "lost":
+			default:
+				open[box.ID] = true
+			}
+		}
+		n = 0
+		for _, box := range f.Containers() {
+			if !open[box] {
+				n++
+			}
+		}
+		if n == 0 || time.Now().After(end) {
+			return n
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+}
+
+// print writes the line of a case for the reader, and into the file that SANDFARM_TEST_REPORT names.
+func (c *Case) print(r Report) {
+	line := fmt.Sprintf("%-44s %s\n", c.name, r)
+	c.f.t.Log(line)
+	name := os.Getenv("SANDFARM_TEST_REPORT")
+	if name == "" {
+		return
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the caller's own file
+	if err == nil {
+		_, err = file.WriteString(line)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		c.f.t.Errorf("write the report: %v", err)
+	}
+}
+
+// CloseAll ends every sandbox of the farm and gives the number of containers that are left then.
+func (f *Farm) CloseAll() int {
+	f.t.Helper()
+	for _, box := range append(f.idle, f.probe) {
+		if _, err := f.Close(f.t.Context(), box); err != nil {
+			f.t.Errorf("close %s: %v", box, err)
+		}
+	}
+	f.idle = nil
+	for end := time.Now().Add(60 * time.Second); len(f.Containers()) > 0 && time.Now().Before(end); {
+		<-time.After(200 * time.Millisecond)
+	}
+	return len(f.Containers())
+}
+
+// P95 is the time that 95 of 100 takeovers do not exceed; 0 when there was none.
+func (r Report) P95() time.Duration {
+	if len(r.Takeovers) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(r.Takeovers))
+	return sorted[(len(sorted)*95+99)/100-1]
+}

@@ -1,0 +1,211 @@
+package faulttest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// Names of the parts that there is one of. Workers are "worker-1" and so on, schedulers "scheduler-1".
+const (
+	Redis = "redis"
+	S3    = "s3"
+	API   = "api"
+)
+
+// Config says what a farm is made of.
+type Config struct {
+	Program    string   // the built sandfarm; needed
+	MinIO      string   // the MinIO server; needed
+	Workers    int      // default 2
+	Schedulers int      // default 2
+	Env        []string // settings beside those that the harness makes
+	Engine     string   // socket of the Docker engine; default that of the machine
+}
+
+// Farm is a farm of separate processes on free ports, with a namespace of its own in the engine.
+type Farm struct {
+	*client.Client
+
+	t         testing.TB
+	cfg       Config
+	url       string
+	namespace string
+	redis     *redis.Client
+	env       []string
+	parts     map[string]*part
+	probe     string   // the sandbox that tells whether the farm is well
+	idle      []string // sandboxes that no case uses now
+}
+
+// New starts a farm and waits until it is ready. After the test it is removed, with all that it made in the engine.
+func New(t testing.TB, cfg Config) *Farm {
+	t.Helper()
+	cfg.Workers, cfg.Schedulers = cmp.Or(cfg.Workers, 2), cmp.Or(cfg.Schedulers, 2)
+	cfg.Engine = cmp.Or(cfg.Engine, "/var/run/docker.sock")
+	dir, store, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
+	f := &Farm{
+		t: t, cfg: cfg, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
+		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), parts: map[string]*part{},
+	}
+	f.env = slices.Concat(os.Environ(), []string{
+		"SANDFARM_DATA=" + dir, "SANDFARM_API_LISTEN=" + api, "SANDFARM_REDIS_URL=redis://" + store,
+		"SANDFARM_S3_ENDPOINT=http://" + s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
+		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
+		"SANDFARM_ENGINE_HOST=unix://" + cfg.Engine, "SANDFARM_ENGINE_NAMESPACE=" + f.namespace, "SANDFARM_WORKER_STOP_GRACE=1s",
+		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000", // room is tested apart
+	}, cfg.Env)
+	_, port, _ := net.SplitHostPort(store)
+	f.add(Redis, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--save", "")
+	f.add(S3, cfg.MinIO, "server", "--quiet", "--address", s3, filepath.Join(dir, "s3"))
+	f.add(API, cfg.Program, "api")
+	for n := range cfg.Schedulers {
+		f.add(fmt.Sprintf("scheduler-%d", n+1), cfg.Program, "scheduler")
+	}
+	for n := range cfg.Workers {
+		f.add(fmt.Sprintf("worker-%d", n+1), cfg.Program, "worker")
+	}
+	var err error
+	if f.Client, err = client.New(f.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.remove)
+	f.Start(Redis, S3)
+	for _, address := range []string{store, s3} {
+		f.Until(20*time.Second, address+" answers", func() bool {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
+	}
+	f.Start(API)
+	f.Start(f.Schedulers()...)
+	f.Start(f.Workers()...)
+	f.AwaitReady()
+	f.probe = f.Box(wire.CreateRequest{Name: "probe"})
+	return f
+}
+
+// Workers are the names of all workers, running or not.
+func (f *Farm) Workers() []string { return f.names("worker-") }
+
+// Schedulers are the names of all schedulers, running or not.
+func (f *Farm) Schedulers() []string { return f.names("scheduler-") }
+
+// Namespace is the farm's namespace in the engine.
+func (f *Farm) Namespace() string { return f.namespace }
+
+// AwaitReady waits until the API says that the farm can work, and every worker that runs is registered.
+func (f *Farm) AwaitReady() {
+	f.t.Helper()
+	f.Until(60*time.Second, "the farm is ready", func() bool {
+		answer, err := http.Get(f.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK && !slices.ContainsFunc(f.Workers(), func(name string) bool {
+			return f.Alive(name) && f.parts[name].worker() == ""
+		})
+	})
+}
+
+// Box makes a sandbox that is ready, and that the caller ends.
+func (f *Farm) Box(request wire.CreateRequest) string {
+	f.t.Helper()
+	made, err := f.CreateSandbox(f.t.Context(), request, client.WithWait(60*time.Second))
+	if err != nil || made.Job.State != "completed" {
+		f.t.Fatalf("create: %v %+v", err, made.Job)
+	}
+	return made.Sandbox.ID
+}
+
+// Until polls a condition; the test ends when it does not come true.
+func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
+	f.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(within); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			f.t.Fatalf("not within %s: %s\n%s", within, what, f.logs())
+		}
+	}
+}
+
+// Containers lists the sandboxes of which the engine has a container.
+func (f *Farm) Containers() []string {
+	out, err := f.docker("ps", "-a", "--no-trunc", "--filter", "label=sandfarm.namespace="+f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`)
+	if err != nil {
+		f.t.Errorf("list containers: %v", err)
+	}
+	return strings.Fields(out)
+}
+
+// Wipe removes all that Redis holds, as when its disk is gone.
+func (f *Farm) Wipe() {
+	f.t.Helper()
+	if err := f.redis.FlushAll(f.t.Context()).Err(); err != nil {
+		f.t.Fatalf("wipe redis: %v", err)
+	}
+}
+
+func (f *Farm) docker(args ...string) (string, error) {
+	out, err := exec.Command("docker", append([]string{"-H", "unix://" + f.cfg.Engine}, args...)...).Output() //nolint:noctx // bounded by the test's end
+	return string(out), err
+}
+
+// remove ends all parts, and removes what they left in the engine.
+func (f *Farm) remove() {
+	f.Kill(f.names("")...)
+	_ = f.redis.Close()
+	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
+		ids, err := f.docker(append(kind[0], "--filter", "label=sandfarm.namespace="+f.namespace)...)
+		if err == nil && ids != "" {
+			_, err = f.docker(append(kind[1], strings.Fields(ids)...)...)
+		}
+		if err != nil {
+			f.t.Errorf("clean up: docker %v: %v", kind[1], err)
+		}
+	}
+	if f.t.Failed() {
+		f.t.Logf("output of the farm:\n%s", f.logs())
+	}
+}
+
+func (f *Farm) names(prefix string) []string {
+	var names []string
+	for name := range f.parts {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	var listen net.ListenConfig
+	l, err := listen.Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:forbidigo // it does not block
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

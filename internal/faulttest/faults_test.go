@@ -1,0 +1,179 @@
+//go:build faults
+
+package faulttest_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+)
+
+// takeoverP95 is what is promised: a dead worker's job goes on within 15 seconds.
+const takeoverP95 = 15 * time.Second
+
+// newFarm starts a farm of the program that `make build` made.
+func newFarm(t *testing.T, cfg faulttest.Config) *faulttest.Farm {
+	t.Helper()
+	var err error
+	if cfg.Program = os.Getenv("SANDFARM_TEST_PROGRAM"); cfg.Program == "" {
+		if cfg.Program, err = filepath.Abs("../../bin/sandfarm"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cfg.MinIO = os.Getenv("SANDFARM_TEST_MINIO"); cfg.MinIO == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.MinIO = filepath.Join(cache, "sandfarm", "bin", "minio")
+	}
+	return faulttest.New(t, cfg)
+}
+
+// Workers are killed while they run jobs, twenty in all: each job is attached to again, its output is whole, it ran once.
+func TestWorkersAreKilled(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, faulttest.Config{Workers: 6, Schedulers: 1})
+	t.Run("MidRun", func(t *testing.T) {
+		c := f.Case(t, "20 workers killed mid-run")
+		boxes := c.Boxes(10)
+		for killed := 0; killed < 20; {
+			busy := map[string]bool{}
+			for _, box := range boxes {
+				busy[f.AwaitHolder(c.Accept(box, faulttest.Run{Lines: 60}).ID)] = true
+			}
+			victims := slices.Sorted(maps.Keys(busy))
+			victims = victims[:min(len(victims), 5, 20-killed)] // one is left to take over
+			c.Fault(func() { f.Kill(victims...) }, nil)
+			killed += len(victims)
+			f.Start(victims...)
+			f.AwaitReady()
+		}
+		if r := c.End(); len(r.Takeovers) < 20 || r.P95() > takeoverP95 {
+			t.Errorf("%d takeovers, p95 %s", len(r.Takeovers), r.P95())
+		}
+	})
+	t.Run("Poison", func(t *testing.T) { poison(t, f) })
+	if n := f.CloseAll(); n > 0 {
+		t.Errorf("%d containers are left", n)
+	}
+}
+
+// A job that kills each of its workers is given up after the third, with a sentence; its queue and its line move on.
+func poison(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "a job that kills its worker three times")
+	boxes := c.Boxes(2)
+	bad := c.Accept(boxes[0], faulttest.Run{Lines: 3000, Want: []string{"lost", "failed"}})
+	behind, beside := c.Accept(boxes[0], faulttest.Run{Lines: 1, Want: []string{"completed", "timed_out"}}), c.Accept(boxes[1], faulttest.Run{Lines: 1})
+	for range 3 {
+		holder := f.AwaitHolder(bad.ID)
+		c.Fault(func() { f.Kill(holder) }, nil)
+		f.Start(holder)
+	}
+	end, err := f.Wait(t.Context(), bad.ID)
+	if err != nil || end.Error == nil || len(end.Error.Message) < 20 || end.Attempt < 3 {
+		t.Errorf("the job that kills its workers: %v %+v", err, end)
+	}
+	t.Logf("the job that kills its workers: %+v", end.Error)
+	for _, j := range []*faulttest.Job{behind, beside} {
+		if job, err := f.Wait(t.Context(), j.ID); err != nil || job.State != "completed" {
+			t.Errorf("the job after it: %v %+v", err, job)
+		}
+	}
+	c.End()
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, faulttest.Config{Workers: 2})
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T, *faulttest.Farm)
+	}{
+		{"WorkerIsStopped", stopped},
+		{"RedisIsKilled", redisKilled},
+		{"LeaderIsKilled", leaderKilled},
+	} {
+		t.Run(step.name, func(t *testing.T) { step.do(t, f) })
+	}
+	if n := f.CloseAll(); n > 0 {
+		t.Errorf("%d containers are left", n)
+	}
+}
+
+// A worker is stopped in order while it has ten runs: the next one has them at once. That it happens again and again, as
+// in a roll-out, is not held against the jobs.
+func stopped(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "worker stopped with 10 runs, 5 times over")
+	boxes := c.Boxes(10)
+	workers := f.Workers()
+	one, other := workers[0], workers[1]
+	f.Term(other)
+	var jobs []*faulttest.Job
+	for _, box := range boxes {
+		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 300}))
+	}
+	for _, j := range jobs {
+		f.AwaitHolder(j.ID)
+	}
+	for range 5 {
+		f.Start(other)
+		f.AwaitReady()
+		if took := c.Fault(func() { f.Term(one) }, nil); took > 8*time.Second {
+			t.Errorf("handing over took %s", took)
+		}
+		one, other = other, one
+	}
+	f.Start(other)
+	c.End()
+	for _, j := range jobs {
+		if end, err := f.Job(t.Context(), j.ID); err != nil || end.Attempt != 6 {
+			t.Errorf("attempt %d of a job that was handed over 5 times: %v", end.Attempt, err)
+		}
+	}
+}
+
+// Redis is killed with a hundred jobs in flight; its append-only file has them all.
+func redisKilled(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "Redis killed with 100 jobs in flight")
+	boxes := c.Boxes(10)
+	for range 10 {
+		for _, box := range boxes {
+			c.Accept(box, faulttest.Run{Lines: 2})
+		}
+	}
+	c.Fault(func() { f.Kill(faulttest.Redis) }, func() { f.Start(faulttest.Redis) })
+	c.End()
+}
+
+// The scheduler that leads is killed: another one leads within its lease, and what is due meanwhile is ended.
+func leaderKilled(t *testing.T, f *faulttest.Farm) {
+	const lease = 5 * time.Second
+	ttl := 8
+	c := f.Case(t, "leading scheduler killed")
+	var leader string
+	f.Until(15*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
+	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 30})
+	short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
+	box, err := f.Sandbox(t.Context(), short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Fault(func() { f.Kill(leader) }, func() {
+		began := time.Now()
+		f.Until(2*lease, "another scheduler leads", func() bool { return f.Leader() != "" })
+		t.Logf("another scheduler leads after %s", time.Since(began))
+	})
+	f.Until(time.Until(box.ExpiresAt)+10*time.Second, "the sandbox whose time is up is gone", func() bool {
+		return !slices.Contains(f.Containers(), short)
+	})
+	t.Logf("the sandbox was gone %s after its end", time.Since(box.ExpiresAt))
+	f.Start(leader)
+	c.End()
+}

@@ -1,0 +1,44 @@
+package faulttest
+
+import (
+	"strings"
+	"time"
+)
+
+// Holder is the name of the living worker that has a job; "" while none has.
+func (f *Farm) Holder(job string) string {
+	id, err := f.redis.HGet(f.t.Context(), "sf:{default}:job:"+job, "worker").Result()
+	if err != nil || id == "" {
+		return ""
+	}
+	for _, name := range f.Workers() {
+		if f.Alive(name) && f.parts[name].worker() == id {
+			return name
+		}
+	}
+	return ""
+}
+
+// AwaitHolder waits until a living worker has a job that runs.
+func (f *Farm) AwaitHolder(job string) (name string) {
+	f.t.Helper()
+	f.Until(30*time.Second, "a worker has job "+job, func() bool {
+		name = f.Holder(job)
+		return name != ""
+	})
+	return name
+}
+
+// Leader is the name of the living scheduler that leads; "" while none does.
+func (f *Farm) Leader() string {
+	id, err := f.redis.Get(f.t.Context(), "sf:lock:scheduler").Result()
+	if err != nil {
+		return ""
+	}
+	for _, name := range f.Schedulers() {
+		if f.Alive(name) && strings.Contains(f.parts[name].out.all(), id) {
+			return name
+		}
+	}
+	return ""
+}

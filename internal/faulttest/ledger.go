@@ -1,0 +1,137 @@
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// effects is the file of a sandbox to which each job appends its name. It is not in the workspace: it is no artifact.
+const effects = "/tmp/effects"
+
+// Run is a piece of code to be run, and the end that it must come to.
+type Run struct {
+	Lines int      // lines that it prints, one each 0.1 s
+	Code  string   // what it does after them
+	Out   string   // what Code prints
+	Want  []string // states that it may end in; none: completed, with its whole output, once
+}
+
+// Job is an accepted job in the books.
+type Job struct {
+	ID  string
+	Box string
+
+	token string
+	run   Run
+	end   wire.Job
+}
+
+// completes reports whether the job must have run to its end.
+func (j *Job) completes() bool { return len(j.run.Want) == 0 }
+
+func (j *Job) code() string {
+	return fmt.Sprintf("open(%q, 'a').write('%s\\n')\nimport time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n%s",
+		effects, j.token, j.run.Lines, j.run.Code)
+}
+
+// output is what the job prints when it is whole.
+func (j *Job) output() string {
+	var b strings.Builder
+	for n := range j.run.Lines {
+		fmt.Fprintln(&b, n)
+	}
+	return b.String() + j.run.Out
+}
+
+// problem says why an accepted job counts as lost; "" when it does not. ran is how often it began.
+func (j *Job) problem(ran int) string {
+	switch {
+	case !j.end.Final():
+		return "it is still " + j.end.State
+	case !j.completes() && !slices.Contains(j.run.Want, j.end.State):
+		return fmt.Sprintf("it is %s, not %v", j.end.State, j.run.Want)
+	case !j.completes():
+		return ""
+	case j.end.State != "completed" || j.end.Result == nil || j.end.Result.Execute == nil:
+		return fmt.Sprintf("it is %s: %+v", j.end.State, j.end.Error)
+	case ran == 0:
+		return "it has left no trace in its sandbox"
+	case j.end.Result.Execute.Error != nil || j.end.Result.Execute.Stdout != j.output():
+		return fmt.Sprintf("its output is not whole: %q %+v", j.end.Result.Execute.Stdout, j.end.Result.Execute.Error)
+	default:
+		return ""
+	}
+}
+
+// Accept sends a job that must be accepted.
+func (c *Case) Accept(box string, run Run) *Job {
+	c.f.t.Helper()
+	job, err := c.Try(c.f.t.Context(), box, run)
+	if err != nil {
+		c.f.t.Fatalf("accept: %v", err)
+	}
+	return job
+}
+
+// Try sends a job that the farm may refuse. Whatever a refused one does is in the books too: at most once.
+func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
+	c.mu.Lock()
+	c.sent++
+	j := &Job{Box: box, token: fmt.Sprintf("%s-%d", c.id, c.sent), run: run}
+	c.sentTokens = append(c.sentTokens, j.token)
+	c.mu.Unlock()
+	got, err := c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()})
+	if err != nil {
+		return nil, err
+	}
+	j.ID = got.ID
+	c.mu.Lock()
+	c.jobs = append(c.jobs, j)
+	c.mu.Unlock()
+	return j, nil
+}
+
+// settle waits until the accepted jobs have ended.
+func (c *Case) settle(within time.Duration) {
+	ctx, done := context.WithTimeout(c.f.t.Context(), within)
+	defer done()
+	var group sync.WaitGroup
+	slots := make(chan struct{}, 8)
+	for _, j := range c.jobs {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if end, err := c.f.Wait(ctx, j.ID); err == nil {
+				j.end = end
+				return
+			}
+			j.end, _ = c.f.Job(c.f.t.Context(), j.ID)
+		})
+	}
+	group.Wait()
+}
+
+// effectsOf counts what jobs left in a sandbox.
+func (c *Case) effectsOf(box string) (map[string]int, error) {
+	job, err := c.f.Execute(c.f.t.Context(), box, wire.ExecuteRequest{
+		Code: fmt.Sprintf("import os\nprint(open(%q).read() if os.path.exists(%q) else '', end='')", effects, effects),
+	}, client.WithWait(60*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("read effects: %w", err)
+	}
+	if job.State != "completed" || job.Result == nil || job.Result.Execute == nil || job.Result.Execute.Error != nil {
+		return nil, fmt.Errorf("read effects: the job is %s: %+v", job.State, job.Error)
+	}
+	ran := map[string]int{}
+	for token := range strings.FieldsSeq(job.Result.Execute.Stdout) {
+		ran[token]++
+	}
+	return ran, nil
+}

@@ -1,0 +1,134 @@
+package faulttest
+
+import (
+	"bytes"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// part is one process of a farm, or the place of one.
+type part struct {
+	argv   []string
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process has ended
+	out    *output
+}
+
+// add makes a part known; nothing is started.
+func (f *Farm) add(name string, argv ...string) { f.parts[name] = &part{argv: argv, out: &output{}} }
+
+// Start starts parts that do not run. They come up by themselves, see AwaitReady.
+func (f *Farm) Start(names ...string) {
+	f.t.Helper()
+	for _, name := range names {
+		p := f.parts[name]
+		p.out = &output{}
+		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the parts of a farm; remove ends them
+		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = f.env, p.out, p.out
+		// A group of its own keeps it from the terminal's Ctrl-C; it ends with the test all the same.
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		if err := p.cmd.Start(); err != nil {
+			f.t.Fatalf("start %s: %v", name, err)
+		}
+		p.exited = make(chan struct{})
+		go func(cmd *exec.Cmd, exited chan struct{}) {
+			_ = cmd.Wait()
+			close(exited)
+		}(p.cmd, p.exited)
+	}
+}
+
+// Alive reports whether a part runs.
+func (f *Farm) Alive(name string) bool {
+	p := f.parts[name]
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends parts with kill -9, all at once.
+func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, 10*time.Second, names) }
+
+// Term asks parts to stop, and waits until they have.
+func (f *Farm) Term(names ...string) { f.end(syscall.SIGTERM, 40*time.Second, names) }
+
+// Pause stops parts where they are (SIGSTOP): they neither answer nor end.
+func (f *Farm) Pause(names ...string) { f.signal(syscall.SIGSTOP, names) }
+
+// Resume lets paused parts go on.
+func (f *Farm) Resume(names ...string) { f.signal(syscall.SIGCONT, names) }
+
+func (f *Farm) signal(s syscall.Signal, names []string) {
+	for _, name := range names {
+		if f.Alive(name) {
+			_ = f.parts[name].cmd.Process.Signal(s)
+		}
+	}
+}
+
+func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
+	f.signal(s, names)
+	for _, name := range names {
+		if f.parts[name].cmd == nil {
+			continue
+		}
+		select {
+		case <-f.parts[name].exited:
+		case <-time.After(within):
+			f.t.Errorf("%s does not end within %s\n%s", name, within, f.parts[name].out.tail())
+		}
+	}
+}
+
+// logs are the last lines of every part.
+func (f *Farm) logs() string {
+	var b strings.Builder
+	for _, name := range f.names("") {
+		b.WriteString("--- " + name + "\n" + f.parts[name].out.tail() + "\n")
+	}
+	return b.String()
+}
+
+// output is what a process wrote.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) tail() string {
+	s := o.all()
+	return s[max(0, len(s)-4000):]
+}
+
+func (o *output) all() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// started finds the id that a worker logs when it has started.
+var started = regexp.MustCompile(`worker started.*?(wrk_[0-9a-z]{26})`)
+
+// worker is the worker's id, "" until it has started.
+func (p *part) worker() string {
+	if found := started.FindStringSubmatch(p.out.all()); found != nil {
+		return found[1]
+	}
+	return ""
+}
