@@ -64,6 +64,20 @@ func (in *install) findWanted() []*requirement {
 	return wanted
 }
 
+// resolve finds a solution. One of an automatic install that would bring what the operator does not allow is none.
+func (in *install) resolve(tool pyTool, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble) {
+	pins, t := tool.resolve(in, wanted, there)
+	if t != nil || !in.spec.Install.Auto {
+		return pins, t
+	}
+	for _, name := range in.spec.Install.Deny {
+		if p, ok := pins[name]; ok && there[name].version != p.version {
+			return nil, &trouble{text: fmt.Sprintf("It needs %s, which the operator does not allow to be installed automatically.", name)}
+		}
+	}
+	return pins, nil
+}
+
 // listed reads the requirements of the workspace, unless they are those of the last time.
 func (in *install) listed() []*requirement {
 	f, entry, err := in.s.open(requirementsFile)

@@ -166,3 +166,24 @@ func TestInstalledPackagesComeBehindPythonsOwnModules(t *testing.T) {
 		t.Errorf("command: %+v", ran)
 	}
 }
+
+// What the operator denies does not come with something else either, and what does not need it is installed.
+func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	spec := auto("import omegaconf, humanize")
+	spec.Install.Deny = []string{"pyyaml"}
+	ran := agenttest.Run(t, a.Client, spec)
+	if len(ran.Outcome.Install) != 2 {
+		t.Fatalf("%+v", ran.Outcome)
+	}
+	if p := ran.Outcome.Install[0]; p.Name != "omegaconf" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, "needs pyyaml, which the operator does not allow") {
+		t.Errorf("%+v", p)
+	}
+	if p := ran.Outcome.Install[1]; p.Name != "humanize" || p.Status != farm.PackageInstalled {
+		t.Errorf("%+v", p)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize, importlib.util as u; print(u.find_spec('yaml'), u.find_spec('omegaconf'))")); ran.Stdout != "None None\n" {
+		t.Errorf("what is there: %+v", ran)
+	}
+}

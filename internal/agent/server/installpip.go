@@ -121,7 +121,7 @@ func (in *install) bring(good []*requirement, before map[string]distribution) {
 
 // solve finds a solution for as many as can be had together, in the order of the request.
 func (in *install) solve(tool pyTool, good []*requirement, before map[string]distribution) (map[string]pin, []*requirement) {
-	pins, t := tool.resolve(in, good, before)
+	pins, t := in.resolve(tool, good, before)
 	if t == nil {
 		return pins, good
 	}
@@ -132,7 +132,7 @@ func (in *install) solve(tool pyTool, good []*requirement, before map[string]dis
 	}
 	accepted := slices.DeleteFunc(slices.Clone(good), func(r *requirement) bool { return !r.met(before) })
 	for i, r := range missing {
-		more, t := tool.resolve(in, append(slices.Clip(accepted), r), before)
+		more, t := in.resolve(tool, append(slices.Clip(accepted), r), before)
 		if t != nil {
 			if in.explainAll(tool, t, r, missing[i+1:]) {
 				return pins, accepted
@@ -149,7 +149,7 @@ func (in *install) bringEach(tool pyTool, accepted, pending []*requirement) {
 	done := slices.DeleteFunc(slices.Clone(accepted), func(r *requirement) bool { return slices.Contains(pending, r) })
 	for i, r := range pending {
 		there := in.s.distributions()
-		pins, t := tool.resolve(in, append(slices.Clip(done), r), there)
+		pins, t := in.resolve(tool, append(slices.Clip(done), r), there)
 		if t == nil {
 			t = in.put(tool, pins, there)
 		}
