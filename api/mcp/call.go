@@ -68,7 +68,7 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 			return s.failed(ctx, t, err), nil
 		}
 		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}
-		if r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil {
+		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
 			c.progress = newProgress(ctx, r.Params.Meta.ProgressToken)
 		}
 		return c.result(), nil

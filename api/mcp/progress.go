@@ -20,6 +20,22 @@ type progress struct {
 	last  float64
 }
 
+// tokenMax is the longest token that is repeated in each message; those of real clients are numbers and UUIDs.
+const tokenMax = 1 << 10
+
+// goodToken tells whether a caller can be told of progress under a token: without one, or under one that would make each
+// message a large one, the call just goes on.
+func goodToken(token any) bool {
+	switch token := token.(type) {
+	case string:
+		return len(token) <= tokenMax
+	case float64, int, int64, json.Number:
+		return true
+	default:
+		return false
+	}
+}
+
 func newProgress(ctx context.Context, token any) *progress {
 	return &progress{ctx: ctx, token: token, begun: time.Now()}
 }

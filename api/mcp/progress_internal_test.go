@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,4 +136,19 @@ func TestProgressAlwaysRises(t *testing.T) {
 			last = value
 		}
 	})
+}
+
+// A token is repeated in each message: one of some MiB would make hundreds of one call.
+func TestTokensAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, good := range []any{"t", strings.Repeat("t", tokenMax), 1.5, 7, int64(7)} {
+		if !goodToken(good) {
+			t.Errorf("%.20v is refused", good)
+		}
+	}
+	for _, bad := range []any{nil, strings.Repeat("t", tokenMax+1), []any{"t"}, map[string]any{"t": 1}, true} {
+		if goodToken(bad) {
+			t.Errorf("%.20v is taken", bad)
+		}
+	}
 }
