@@ -93,23 +93,33 @@ func (w *Worker) awaitEnd(ctx context.Context, open []*farm.Job) {
 // lose records that a sandbox has gone without being closed, and ends its jobs but one. One that is being closed is left
 // to its close job.
 func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) {
-	if w.closing(ctx, s) {
+	if !w.tellLost(ctx, s, but, reason) {
 		return
+	}
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer done()
+	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
+		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
+	}
+	w.leaveRoom(ctx, ref(s))
+}
+
+// tellLost is lose without the engine: the record and the jobs. It reports whether the sandbox is lost now.
+func (w *Worker) tellLost(ctx context.Context, s *farm.Sandbox, but, reason string) bool {
+	if w.closing(ctx, s) {
+		return false
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer done()
 	_, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(s), To: farm.SandboxLost, Reason: reason})
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		w.log.WarnContext(ctx, "lost sandbox was not recorded", "sandbox_id", s.ID, "error", err)
-		return
+		return false
 	}
 	if err == nil {
 		w.log.WarnContext(ctx, "sandbox lost", "sandbox_id", s.ID, "tenant", s.Tenant, "reason", reason)
 	}
 	w.links.drop(s.ID)
-	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
-		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
-	}
-	w.leaveRoom(ctx, ref(s))
 	w.endJobs(ctx, s, but, farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
+	return true
 }

@@ -19,6 +19,7 @@ type Config struct {
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
 	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
 	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
+	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may be silent before the sandboxes on it count as lost."`
 
 	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that are not for sandboxes."`
 	MemoryOvercommit float64 `toml:"memory_overcommit" default:"1" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them."`
@@ -43,6 +44,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.UploadRetry, 2*time.Minute)
 	setDefault(&c.UploadParallel, 8)
 	setDefault(&c.InstallTimeout, 5*time.Minute)
+	setDefault(&c.EnginePatience, time.Minute)
 	setDefault(&c.MemoryOvercommit, 1)
 	setDefault(&c.CPUOvercommit, 4)
 	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
@@ -81,6 +83,7 @@ func (c Config) validate() error {
 		{"reconcile_every", c.ReconcileEvery},
 		{"upload_retry", c.UploadRetry},
 		{"install_timeout", c.InstallTimeout},
+		{"engine_patience", c.EnginePatience},
 	} {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))

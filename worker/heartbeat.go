@@ -21,7 +21,7 @@ func (w *Worker) beat(ctx context.Context) error {
 	for name := range w.queues() {
 		queues = append(queues, name)
 	}
-	if err := w.lookAtRooms(ctx); err != nil {
+	if err := w.engineIs(ctx, problem == ""); err != nil {
 		return err
 	}
 	running, sandboxes := w.runs.count()

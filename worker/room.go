@@ -28,6 +28,7 @@ type room struct {
 	wake     func() // makes the queue look again; set before the queue is served
 
 	mu       sync.Mutex
+	down     bool // the engine does not answer
 	node     string
 	capacity farm.Room // zero: not known yet
 	nodes    map[string]store.NodeRoom
@@ -89,6 +90,8 @@ func (r *room) open() bool {
 	now := r.now()
 	own, known := r.nodes[r.node]
 	switch {
+	case r.down:
+		return false
 	case !known:
 		return true
 	case !own.Promised.Plus(r.smallest).Within(own.Capacity), now.Before(r.until):

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +59,8 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(3000, 4)
+	now := time.Now()
+	w.room.now = func() time.Time { return now } // no pause ends by itself
 	first, box := b.sized(2048, 1)
 	claim, err := b.store.Claim(t.Context(), first, w.id)
 	must(t, err)
@@ -213,5 +217,39 @@ func TestGateOfCreates(t *testing.T) {
 	r.learn(of(50, 0))
 	if !r.open() {
 		t.Error("more room did not end the pause")
+	}
+}
+
+// The sandboxes of an engine that stays silent are told lost; one that answers again in time keeps them.
+func TestSilentEngineLosesItsSandboxes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(5000, 4)
+	var mu sync.Mutex
+	now := time.Now()
+	w.now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	pass := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	box := b.ready()
+	waiting := b.command(box, "echo")
+	for _, up := range []bool{false, true, false} {
+		must(t, w.engineIs(t.Context(), up))
+		if w.gate(farm.QueueCPU) != up {
+			t.Errorf("engine up %v, gate open %v", up, !up)
+		}
+		if nodes, err := b.store.Rooms(t.Context(), "other", farm.Room{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
+			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
+		}
+		pass(w.cfg.EnginePatience - time.Second)
+	}
+	must(t, w.engineIs(t.Context(), false))
+	w.background.Wait()
+	if s := b.sandbox(box); s.State != farm.SandboxReady {
+		t.Fatalf("before the time is up the sandbox is %s", s.State)
+	}
+	pass(time.Second)
+	must(t, w.engineIs(t.Context(), false))
+	w.background.Wait()
+	if s, job := b.sandbox(box), b.job(waiting); s.State != farm.SandboxLost || !strings.Contains(s.Reason, "does not answer") || job.State != farm.JobLost {
+		t.Errorf("sandbox %s (%s), its job %s", s.State, s.Reason, job.State)
 	}
 }

@@ -67,6 +67,7 @@ type Worker struct {
 	links  links
 	runs   runs
 	room   room
+	silent silence
 	seen   *metrics
 	images imageCache
 	server Server

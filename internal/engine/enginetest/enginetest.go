@@ -1,0 +1,187 @@
+// Package enginetest starts Docker engines beside the one of the machine, for tests of farms with several nodes and for
+// faults that the machine's own engine must not suffer. Each has its own network, process and mount namespace, so nothing
+// of it outlives the test, and the machine's own engine is not touched. Tests that use it need root, and iproute2 and
+// util-linux beside dockerd.
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds the start of an engine.
+const patience = time.Minute
+
+// Options are the settings of an engine. The zero value is a plain one.
+type Options struct {
+	// Path are directories that stand before the PATH of the engine, as for hooks of its runtime.
+	Path []string
+	// Args are further arguments of dockerd.
+	Args []string
+}
+
+// Daemon is a Docker engine of a test.
+type Daemon struct {
+	Host string // its address, such as "unix:///tmp/…/docker.sock"
+
+	t       *testing.T
+	name    string
+	dir     string
+	options Options
+	log     *output
+	cmd     *exec.Cmd
+	exited  chan struct{}
+}
+
+// output keeps what the engine said last.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.buf.String()
+	return s[max(0, len(s)-4000):]
+}
+
+// New starts an engine without images. It is gone, with all that is in it, when the test ends.
+func New(t *testing.T, o Options) *Daemon {
+	t.Helper()
+	name := "sft-" + strings.ToLower(rand.Text()[:8])
+	dir, err := os.MkdirTemp("", name) // t.TempDir is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &output{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
+	t.Cleanup(func() {
+		d.Kill()
+		_ = exec.Command("ip", "netns", "delete", name).Run()
+		d.removeCgroups()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove engine: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("output of engine %s:\n%s", name, d.log)
+		}
+	})
+	for _, argv := range [][]string{
+		{"ip", "netns", "add", name},
+		{"nsenter", "--net=/run/netns/" + name, "ip", "link", "set", "lo", "up"},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil { //nolint:gosec // fixed programs
+			t.Fatalf("make a network for an engine: %v: %s", err, out)
+		}
+	}
+	d.Start()
+	return d
+}
+
+// Start starts the engine again after Kill, on the data that it had, and waits until it answers.
+func (d *Daemon) Start() {
+	d.t.Helper()
+	_ = os.Remove(filepath.Join(d.dir, "docker.pid")) // of an engine that was killed; the number may be another process's now
+	argv := append([]string{
+		"--net=/run/netns/" + d.name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
+		"dockerd", "--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
+		"--pidfile", filepath.Join(d.dir, "docker.pid"), "--host", d.Host, "--cgroup-parent", "/" + d.name, "--log-level", "warn",
+	}, d.options.Args...)
+	d.cmd = exec.Command("nsenter", argv...) //nolint:gosec // fixed programs
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(append(d.options.Path, os.Getenv("PATH")), ":"))
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatalf("start engine: %v", err)
+	}
+	exited := make(chan struct{})
+	d.exited = exited
+	go func(cmd *exec.Cmd) {
+		_ = cmd.Wait()
+		close(exited)
+	}(d.cmd)
+	ctx, done := context.WithTimeout(d.t.Context(), patience)
+	defer done()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for d.command(ctx, "version").Run() != nil {
+		select {
+		case <-tick.C:
+		case <-exited:
+			d.t.Fatalf("the engine ended:\n%s", d.log)
+		case <-ctx.Done():
+			d.t.Fatalf("the engine does not answer:\n%s", d.log)
+		}
+	}
+}
+
+// Kill ends the engine and everything that runs in it at once, as when its machine dies. It may be called again.
+func (d *Daemon) Kill() {
+	if d.cmd == nil || d.cmd.Process == nil {
+		return
+	}
+	_ = d.cmd.Process.Kill() // nsenter became unshare, whose end is that of its child, and with that of its namespace
+	<-d.exited
+	d.cmd = nil
+}
+
+// Docker runs a command of the Docker client on the engine and gives its output.
+func (d *Daemon) Docker(args ...string) string {
+	d.t.Helper()
+	out, err := d.command(d.t.Context(), args...).CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("docker %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "docker", append([]string{"--host", d.Host}, args...)...) //nolint:gosec // a fixed program
+}
+
+// Load copies images from the machine's own engine.
+func (d *Daemon) Load(refs ...string) {
+	d.t.Helper()
+	save := exec.CommandContext(d.t.Context(), "docker", append([]string{"save"}, refs...)...) //nolint:gosec // a fixed program
+	load := d.command(d.t.Context(), "load")
+	var failed bytes.Buffer
+	save.Stderr = &failed
+	pipe, err := save.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	load.Stdin = pipe
+	if err := save.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	out, err := load.CombinedOutput()
+	if werr := save.Wait(); err != nil || werr != nil {
+		d.t.Fatalf("copy images %v: %v, %v: %s%s", refs, err, werr, out, &failed)
+	}
+}
+
+// removeCgroups removes what the kernel keeps of groups that are empty.
+func (d *Daemon) removeCgroups() {
+	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + d.name)
+	for _, top := range append(tops, "/sys/fs/cgroup/"+d.name) {
+		inner, _ := filepath.Glob(filepath.Join(top, "*"))
+		for _, dir := range append(inner, top) {
+			_ = os.Remove(dir) // files of the kernel refuse, groups go
+		}
+	}
+}

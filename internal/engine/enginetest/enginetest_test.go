@@ -1,0 +1,96 @@
+//go:build integration
+
+package enginetest_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+)
+
+const program = `package main
+
+import "time"
+
+func main() { time.Sleep(time.Hour) }
+`
+
+// image makes an image in the machine's own engine whose only program sleeps.
+func image(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, path := filepath.Join(dir, "main.go"), filepath.Join(dir, "sleeper")
+	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", path, source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the sleeper: %v: %s", err, out)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := w.WriteHeader(&tar.Header{Name: "sleeper", Mode: 0o755, Size: int64(len(data))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ref := "sandfarm-test-" + strings.ToLower(rand.Text()) + ":1"
+	load := exec.Command("docker", "import", "-", ref)
+	load.Stdin = &archive
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("import image: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("docker", "image", "rm", ref).CombinedOutput(); err != nil {
+			t.Errorf("remove image: %v: %s", err, out)
+		}
+	})
+	return ref
+}
+
+// TestEngineOfItsOwn starts an engine, kills it with a container in it, and starts it again on its data.
+func TestEngineOfItsOwn(t *testing.T) {
+	t.Parallel()
+	ref := image(t)
+	bridge := func() string {
+		out, err := exec.Command("ip", "link", "show", "docker0").CombinedOutput()
+		if err != nil {
+			t.Errorf("the machine's own engine has no bridge: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	bridge()
+	d := enginetest.New(t, enginetest.Options{})
+	d.Load(ref)
+	id := d.Docker("run", "--detach", ref, "/sleeper")
+	if exec.Command("docker", "inspect", id).Run() == nil {
+		t.Error("the container is in the machine's own engine")
+	}
+	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "true" {
+		t.Fatalf("the container runs: %s", state)
+	}
+	d.Kill()
+	d.Kill()
+	d.Start()
+	if state := d.Docker("inspect", "--format", "{{.State.Running}}", id); state != "false" {
+		t.Errorf("after the kill the container runs: %s", state)
+	}
+	d.Docker("rm", id)
+	bridge()
+}
