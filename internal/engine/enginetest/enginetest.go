@@ -96,7 +96,11 @@ func New(t *testing.T, o Options) *Daemon {
 // Start starts the engine again after Kill, on the data that it had, and waits until it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
-	_ = os.Remove(filepath.Join(d.dir, "docker.pid")) // of an engine that was killed; the number may be another process's now
+	for _, left := range []string{"docker.pid", "exec"} { // as a machine that starts has none: the process ids are others' now
+		if err := os.RemoveAll(filepath.Join(d.dir, left)); err != nil {
+			d.t.Fatalf("start engine: %v", err)
+		}
+	}
 	argv := append([]string{
 		"--net=/run/netns/" + d.name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
 		"dockerd", "--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
