@@ -45,34 +45,49 @@ func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:parallel
 	}
 }
 
-func TestComposeWithBuildx(t *testing.T) { //nolint:paralleltest // see above
-	p := newProject(t, true)
-	out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=3")
-	if !strings.Contains(out, "load build definition from Dockerfile") {
-		t.Errorf("no sign of BuildKit in the output:\n%s", out)
+// Compose builds with buildx where that is installed, else with a BuildKit client of its own (the test after this one), or
+// with the engine's classic builder.
+func TestComposeBuildsEitherWay(t *testing.T) { //nolint:paralleltest // see above
+	for name, c := range map[string]struct {
+		buildx bool
+		env    string
+		sign   string // in the output
+	}{
+		"Buildx":         {true, "DOCKER_BUILDKIT=1", "load local bake definitions"},
+		"ClassicBuilder": {false, "DOCKER_BUILDKIT=0", "Step 1/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProject(t, c.buildx)
+			p.env = append(p.env, c.env)
+			out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=2")
+			if !strings.Contains(out, c.sign) {
+				t.Errorf("no %q in the output:\n%s", c.sign, out)
+			}
+			farm := p.client(t)
+			p.awaitReady(t, farm, 2)
+			job, err := farm.Run(t.Context(), wire.RunRequest{Code: "print(6*7)"}, client.WithWait(time.Minute))
+			if err != nil || stdout(job) != "42\n" {
+				t.Errorf("job %+v, error %v", job, err)
+			}
+			p.must(t, "down")
+			p.nothingIsLeft(t)
+		})
 	}
-	c := p.client(t)
-	p.awaitReady(t, c, 3)
-	job, err := c.Run(t.Context(), wire.RunRequest{Code: "print(6*7)"}, client.WithWait(time.Minute))
-	if err != nil || stdout(job) != "42\n" {
-		t.Errorf("job %+v, error %v", job, err)
-	}
-	p.must(t, "down")
-	p.nothingIsLeft(t)
 }
 
 func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see above
 	p := newProject(t, false)
 	ctx := t.Context()
-	out := p.must(t, "up", "--build", "--detach", "--wait", "--scale", "worker=3")
-	if strings.Contains(out, "load build definition from Dockerfile") {
-		t.Error("BuildKit was used, though there is no buildx")
+	out := p.must(t, "--progress", "plain", "up", "--build", "--detach", "--wait", "--scale", "worker=3")
+	if strings.Contains(out, "bake definitions") {
+		t.Errorf("buildx was used, though there is none:\n%s", out)
 	}
 	c := p.client(t)
 	p.awaitReady(t, c, 3)
 	p.checkContainers(t)
 	p.checkKeyIsNeeded(t)
 	p.checkRunsSpread(t, c)
+	p.checkPackages(t, c)
 
 	job, err := c.Run(ctx, wire.RunRequest{Code: "open('told.txt', 'w').write('from inside'); print('kept')"}, client.WithWait(time.Minute))
 	if err != nil || job.Result == nil || job.Result.Execute == nil || len(job.Result.Execute.Artifacts) != 1 {
@@ -217,6 +232,18 @@ func (p *project) checkRunsSpread(t *testing.T, c *client.Client) {
 	t.Logf("30 runs in %v, by worker: %v", time.Since(began).Round(time.Second), by)
 	if len(by) != 3 {
 		t.Errorf("runs went to %d workers, want all 3: %v", len(by), by)
+	}
+}
+
+// checkPackages installs a package: the worker reads the index from its container.
+func (p *project) checkPackages(t *testing.T, c *client.Client) {
+	t.Helper()
+	job, err := c.Run(t.Context(), wire.RunRequest{Code: "import six; print(six.__name__)", Packages: []string{"six"}}, client.WithWait(time.Minute))
+	if err == nil && !job.Final() {
+		job, err = c.Wait(t.Context(), job.ID)
+	}
+	if err != nil || stdout(job) != "six\n" {
+		t.Errorf("run with a package: job %+v, error %v", job, err)
 	}
 }
 

@@ -144,8 +144,12 @@ func (p *project) destroy(t *testing.T) {
 		logs, _ := p.compose(ctx, "logs", "--tail", "40")
 		t.Log(logs)
 	}
-	if _, err := p.compose(ctx, "down", "--volumes", "--remove-orphans", "--rmi", "all"); err != nil {
+	if _, err := p.compose(ctx, "down", "--volumes", "--remove-orphans"); err != nil {
 		t.Error(err)
+	}
+	// Not with --rmi: that leaves the layers of the classic builder behind.
+	for _, tag := range p.docker(t, "images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=sandfarm/*:"+p.name) {
+		p.docker(t, "rmi", tag)
 	}
 	for _, id := range p.sandboxes(t) {
 		p.docker(t, "rm", "--force", id)
