@@ -20,6 +20,7 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	if err != nil {
 		return verdict{}, explain(ctx, err)
 	}
+	defer w.evictLater(ctx, sandbox, r.Job.ID)()
 	began := time.Now()
 	if err := w.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
