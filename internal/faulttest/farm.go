@@ -43,6 +43,7 @@ type Farm struct {
 
 	t         testing.TB
 	cfg       Config
+	dir       string
 	url       string
 	namespace string
 	redis     *redis.Client
@@ -59,7 +60,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	cfg.Engine = cmp.Or(cfg.Engine, "/var/run/docker.sock")
 	dir, store, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
 	f := &Farm{
-		t: t, cfg: cfg, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
+		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
 		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), parts: map[string]*part{},
 	}
 	f.env = slices.Concat(os.Environ(), []string{

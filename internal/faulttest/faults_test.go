@@ -99,6 +99,9 @@ func TestParts(t *testing.T) {
 		{"WorkerIsStopped", stopped},
 		{"RedisIsKilled", redisKilled},
 		{"LeaderIsKilled", leaderKilled},
+		{"CancelAtEveryStage", canceled},
+		{"ObjectStoreIsDownAtCollect", collectWithoutStore},
+		{"DeadlineWithoutItsWorker", deadline},
 	} {
 		t.Run(step.name, func(t *testing.T) { step.do(t, f) })
 	}
@@ -133,8 +136,8 @@ func stopped(t *testing.T, f *faulttest.Farm) {
 	f.Start(other)
 	c.End()
 	for _, j := range jobs {
-		if end, err := f.Job(t.Context(), j.ID); err != nil || end.Attempt != 6 {
-			t.Errorf("attempt %d of a job that was handed over 5 times: %v", end.Attempt, err)
+		if end, err := f.Job(t.Context(), j.ID); err != nil || end.Attempt != 1 || f.Claims(j.ID) != 6 {
+			t.Errorf("job that was handed over 5 times: %v, claimed %d times, attempt %d", err, f.Claims(j.ID), end.Attempt)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -41,4 +42,22 @@ func (f *Farm) Leader() string {
 		}
 	}
 	return ""
+}
+
+// Claims is how often workers have taken a job, hand-overs included.
+func (f *Farm) Claims(job string) int {
+	n, err := f.redis.HGet(f.t.Context(), "sf:{default}:job:"+job, "attempt").Int()
+	if err != nil {
+		f.t.Errorf("read the attempt of %s: %v", job, err)
+	}
+	return n
+}
+
+// Objects is how many artifacts of a job are in the object store.
+func (f *Farm) Objects(box, job string) int {
+	found, err := filepath.Glob(filepath.Join(f.dir, "s3", "sandfarm", "artifacts", "*", box, job, "*"))
+	if err != nil {
+		f.t.Errorf("list objects of %s: %v", job, err)
+	}
+	return len(found)
 }

@@ -21,6 +21,7 @@ type Run struct {
 	Code  string   // what it does after them
 	Out   string   // what Code prints
 	Want  []string // states that it may end in; none: completed, with its whole output, once
+	Never bool     // it must not even begin
 }
 
 // Job is an accepted job in the books.
@@ -85,7 +86,10 @@ func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
 	c.mu.Lock()
 	c.sent++
 	j := &Job{Box: box, token: fmt.Sprintf("%s-%d", c.id, c.sent), run: run}
-	c.sentTokens = append(c.sentTokens, j.token)
+	c.most[j.token] = 1
+	if run.Never {
+		c.most[j.token] = 0
+	}
 	c.mu.Unlock()
 	got, err := c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()})
 	if err != nil {

@@ -1,0 +1,152 @@
+//go:build faults
+
+package faulttest_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+)
+
+// A job is cancelled in each stage of its life, and then all workers are killed and replaced: it never starts again.
+func canceled(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "cancel at every stage, then all workers killed")
+	boxes := c.Boxes(4)
+	either := []string{"canceled", "completed"}
+
+	head := c.Accept(boxes[0], faulttest.Run{Lines: 10})
+	queued := c.Accept(boxes[0], faulttest.Run{Want: []string{"canceled"}, Never: true})
+	cancel(t, f, queued.ID)
+	running := c.Accept(boxes[1], faulttest.Run{Lines: 600, Want: []string{"canceled"}})
+	awaitOutput(t, f, running.ID)
+	cancel(t, f, running.ID)
+	uploading := c.Accept(boxes[2], faulttest.Run{Want: either, Code: "for n in range(800): open(f'f{n}', 'w').write(str(n))"})
+	f.Until(30*time.Second, "some files are stored", func() bool { return f.Objects(boxes[2], uploading.ID) > 20 })
+	cancel(t, f, uploading.ID)
+	finished := c.Accept(boxes[3], faulttest.Run{Lines: 1})
+	if _, err := f.Wait(t.Context(), finished.ID); err != nil {
+		t.Fatal(err)
+	}
+	cancel(t, f, finished.ID)
+	starting := cancelStart(t, f)
+
+	// Its worker is killed before it can have heard of the cancel: whoever takes over ends the job.
+	orphaned := c.Accept(boxes[3], faulttest.Run{Lines: 600, Want: []string{"canceled"}})
+	awaitOutput(t, f, orphaned.ID)
+	c.Fault(func() {
+		f.Kill(f.Workers()...)
+		cancel(t, f, orphaned.ID)
+		f.Start(f.Workers()...)
+	}, f.AwaitReady)
+	if end, err := f.Wait(t.Context(), head.ID); err != nil || end.State != "completed" {
+		t.Errorf("the job before the cancelled one: %v, %s", err, end.State)
+	}
+	if box, err := f.Sandbox(t.Context(), starting); err != nil || box.State == "ready" || slices.Contains(f.Containers(), starting) {
+		t.Errorf("the sandbox whose start was cancelled: %v, %s, with a container: %v", err, box.State, slices.Contains(f.Containers(), starting))
+	}
+	c.End()
+}
+
+func cancel(t *testing.T, f *faulttest.Farm, job string) {
+	t.Helper()
+	if _, err := f.Cancel(t.Context(), job); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+}
+
+// cancelStart cancels the creation of a sandbox while a worker starts it. It gives the sandbox.
+func cancelStart(t *testing.T, f *faulttest.Farm) string {
+	t.Helper()
+	for range 5 { // one that is ready too soon is tried again
+		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.AwaitHolder(made.Job.ID)
+		cancel(t, f, made.Job.ID)
+		end, err := f.Wait(t.Context(), made.Job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end.State == "canceled" {
+			return made.Sandbox.ID
+		}
+		if _, err := f.Close(t.Context(), made.Sandbox.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("no creation was cancelled in time")
+	return ""
+}
+
+func awaitOutput(t *testing.T, f *faulttest.Farm, job string) {
+	t.Helper()
+	for event, err := range f.Events(t.Context(), job, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.Name == "stdout" {
+			return
+		}
+	}
+	t.Fatal("the job ended without output")
+}
+
+// The object store is gone when a job's files are to be stored: they are stored when it is back.
+func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "object store killed at collect")
+	boxes := c.Boxes(2)
+	job := c.Accept(boxes[0], faulttest.Run{Lines: 15, Code: "open('made.txt', 'w').write('whole')"})
+	f.AwaitHolder(job.ID)
+	c.Fault(func() { f.Kill(faulttest.S3) }, func() {
+		beside := c.Accept(boxes[1], faulttest.Run{Lines: 40}) // leaves no files, and is not held up
+		if end, err := f.Wait(t.Context(), beside.ID); err != nil || end.State != "completed" {
+			t.Errorf("a job without files: %v, %s", err, end.State)
+		}
+		if now, err := f.Job(t.Context(), job.ID); err != nil || now.State != "running" {
+			t.Errorf("the job whose files cannot be stored: %v, %s", err, now.State)
+		}
+		f.Start(faulttest.S3)
+	})
+	end, err := f.Wait(t.Context(), job.ID)
+	if err != nil || end.State != "completed" || len(end.Result.Execute.Artifacts) != 1 || f.Objects(boxes[0], job.ID) != 1 {
+		t.Errorf("the job with a file: %v %+v", err, end)
+	}
+	c.End()
+}
+
+// No sandbox outlives its deadline by more than ten seconds, whatever becomes of its worker.
+func deadline(t *testing.T, f *faulttest.Farm) {
+	const late = 10 * time.Second
+	c := f.Case(t, "workers killed before a sandbox's deadline")
+	ttl := 8
+	short := func() (box wire.Sandbox, job *faulttest.Job) {
+		box, err := f.Sandbox(t.Context(), f.Box(wire.CreateRequest{TTLSeconds: &ttl}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return box, c.Accept(box.ID, faulttest.Run{Lines: 3000, Want: []string{"canceled", "lost"}})
+	}
+	box, job := short()
+	holder := f.AwaitHolder(job.ID)
+	c.Fault(func() { f.Kill(holder) }, nil)
+	f.Until(time.Until(box.ExpiresAt)+late, "the sandbox of a dead worker is gone", func() bool { return !slices.Contains(f.Containers(), box.ID) })
+	t.Logf("with another worker: gone %.1f s after its deadline", time.Since(box.ExpiresAt).Seconds())
+	f.Start(holder)
+	f.AwaitReady()
+
+	box, job = short()
+	f.AwaitHolder(job.ID)
+	c.Fault(func() { f.Kill(f.Workers()...) }, func() {
+		f.Until(time.Until(box.ExpiresAt)+2*time.Second, "the deadline has passed", func() bool { return time.Now().After(box.ExpiresAt) })
+		f.Start(f.Workers()...)
+		f.AwaitReady()
+	})
+	began := time.Now()
+	f.Until(late, "the sandbox is gone after the next start", func() bool { return !slices.Contains(f.Containers(), box.ID) })
+	t.Logf("without any worker: gone %.1f s after the next start", time.Since(began).Seconds())
+	c.End()
+}
