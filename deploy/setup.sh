@@ -300,6 +300,7 @@ missing_packages() {
         have python3 || printf 'python3 '
         have curl || [ -d "$(mcp_dir)" ] || printf 'curl ca-certificates '
         venv_works || printf 'python3-venv '
+        have prometheus && have promtool || printf 'prometheus '
     fi
 }
 
@@ -318,12 +319,14 @@ setup_packages() {
     if may_install; then
         # shellcheck disable=SC2086 # a list of words
         apt_install $wanted
-        # The package starts a Redis at the next boot; the farm has its own.
-        case " $wanted" in *redis-server*)
-            if [ -d /run/systemd/system ] && have systemctl; then
-                as_root systemctl disable --quiet --now redis-server >/dev/null 2>&1 || true
-            fi ;;
-        esac
+        # The packages start a Redis and a Prometheus at the next boot; the farm and its tests have their own.
+        for service in redis-server prometheus; do
+            case " $wanted" in *" $service "*)
+                if [ -d /run/systemd/system ] && have systemctl; then
+                    as_root systemctl disable --quiet --now "$service" >/dev/null 2>&1 || true
+                fi ;;
+            esac
+        done
         return 0
     fi
     if [ "$mode" = test ]; then
