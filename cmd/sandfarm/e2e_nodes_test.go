@@ -1,0 +1,185 @@
+//go:build integration
+
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// nodesFarm is a farm on two engines, each with room for four sandboxes of small.
+type nodesFarm struct {
+	*partedFarm
+	second *enginetest.Daemon
+}
+
+const smallMB = 256
+
+func small() wire.CreateRequest {
+	memory, cpus := smallMB, 0.25
+	return wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, CPUs: &cpus}}
+}
+
+func newNodesFarm(t *testing.T) *nodesFarm {
+	t.Helper()
+	f := &nodesFarm{partedFarm: newPartedFarm(t), second: enginetest.New(t, enginetest.Options{})}
+	f.second.Load("sandfarm/python")
+	out, err := exec.Command("docker", "info", "--format", "{{.MemTotal}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.kill("worker", syscall.SIGTERM)
+	f.env = append(f.env, "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1", "SANDFARM_WORKER_ENGINE_PATIENCE=3s",
+		fmt.Sprintf("SANDFARM_WORKER_MEMORY_RESERVE_MB=%d", bytes>>20-4*smallMB))
+	f.commands["worker 2"] = []string{"env", "SANDFARM_ENGINE_HOST=" + f.second.Host, program, "worker"}
+	f.startParts("worker", "worker 2")
+	until(t.Context(), t, "both workers are there", time.Minute, func() bool {
+		workers, err := f.Workers(t.Context())
+		return err == nil && len(workers) == 2 && workers[0].Node != workers[1].Node
+	})
+	return f
+}
+
+// onSecond reports whether a sandbox's container is in the second engine; it must be in exactly one.
+func (f *nodesFarm) onSecond(sandbox string) bool {
+	f.t.Helper()
+	filter := "label=sandfarm.sandbox=" + sandbox
+	second := f.second.Docker("ps", "--quiet", "--filter", filter)
+	first, err := exec.Command("docker", "ps", "--quiet", "--filter", filter).Output()
+	if err != nil || (len(first) > 0) == (second != "") {
+		f.t.Fatalf("sandbox %s: %q in the first engine, %q in the second (%v)", sandbox, first, second, err)
+	}
+	return second != ""
+}
+
+// fill creates sandboxes side by side and gives them by their engine.
+func (f *nodesFarm) fill(n int) (first, second []string) {
+	f.t.Helper()
+	made := make(chan string, n)
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			out, err := f.CreateSandbox(f.t.Context(), small(), client.WithWait(60*time.Second))
+			if err != nil || out.Job.State != "completed" {
+				f.t.Errorf("create: %v %+v", err, out.Job)
+				return
+			}
+			made <- out.Sandbox.ID
+		})
+	}
+	group.Wait()
+	close(made)
+	for id := range made {
+		if f.onSecond(id) {
+			second = append(second, id)
+		} else {
+			first = append(first, id)
+		}
+	}
+	return first, second
+}
+
+func (f *nodesFarm) close(sandbox string) {
+	f.t.Helper()
+	if job, err := f.Close(f.t.Context(), sandbox, client.WithWait(60*time.Second)); err != nil || job.State != "completed" {
+		f.t.Fatalf("close: %v %+v", err, job)
+	}
+}
+
+// TestTwoNodes runs a farm on two engines: sandboxes go where there is room, their jobs to where they are; what finds no
+// room waits and is told where it stands; what no node could hold is refused. Then one engine dies.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	f := newNodesFarm(t)
+	first, second := f.fill(8)
+	if len(first) != 4 || len(second) != 4 {
+		t.Fatalf("%d sandboxes are on the first engine and %d on the second, want 4 and 4: each has room for four", len(first), len(second))
+	}
+	for i, id := range append(first, second...) {
+		f.run(id, fmt.Sprintf("open('mark', 'w').write('%d')", i))
+	}
+	for i, id := range append(first, second...) {
+		if got := f.run(id, "print(open('mark').read())").Stdout; got != fmt.Sprintf("%d\n", i) {
+			t.Errorf("sandbox %d says %q", i, got)
+		}
+	}
+	workers, err := f.Workers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range workers {
+		if w.Capacity.MemoryMB < 4*smallMB || w.Capacity.MemoryMB >= 5*smallMB || w.Promised.MemoryMB != 4*smallMB || w.Promised.CPUs != 1 {
+			t.Errorf("worker %s: capacity %+v, promised %+v", w.ID, w.Capacity, w.Promised)
+		}
+	}
+
+	var waiting []wire.Job
+	for range 3 {
+		made, err := f.CreateSandbox(t.Context(), small())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, made.Job)
+	}
+	until(t.Context(), t, "the creates wait in their order", 20*time.Second, func() bool {
+		for i := range waiting {
+			job, err := f.Job(t.Context(), waiting[i].ID)
+			if err != nil || job.State != "queued" || job.Position != i+1 || job.EstimateSeconds == nil || *job.EstimateSeconds <= 0 || job.Attempt != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if r := f.ask("POST", "/v1/sandboxes", `{"resources":{"memory_mb":2048}}`); r.status != http.StatusUnprocessableEntity || !strings.Contains(r.detail, "larger than any node: the largest has") {
+		t.Errorf("a sandbox larger than any node: %d %s", r.status, r.detail)
+	}
+	// A sandbox that waits for room can be closed all the same.
+	f.close(waiting[2].SandboxID)
+	if job, err := f.Job(t.Context(), waiting[2].ID); err != nil || job.State != "canceled" {
+		t.Errorf("the create of a sandbox that was closed: %v %+v", err, job)
+	}
+	f.close(second[0])
+	job, err := f.Wait(t.Context(), waiting[0].ID)
+	if err != nil || job.State != "completed" || !f.onSecond(job.SandboxID) {
+		t.Errorf("the first that waits: %v %+v", err, job)
+	}
+	f.close(first[0])
+	if job, err = f.Wait(t.Context(), waiting[1].ID); err != nil || job.State != "completed" || f.onSecond(job.SandboxID) {
+		t.Errorf("the second that waits: %v %+v", err, job)
+	}
+
+	f.second.Kill()
+	died := time.Now()
+	for _, id := range append(second[1:], waiting[0].SandboxID) {
+		until(t.Context(), t, "the sandbox of the dead engine is told lost", 40*time.Second, func() bool {
+			s, err := f.Sandbox(t.Context(), id)
+			return err == nil && s.State == string(farm.SandboxLost) && strings.Contains(s.Reason, "does not answer")
+		})
+	}
+	t.Logf("the sandboxes of the dead engine were told lost after %v", time.Since(died))
+	f.close(first[1])
+	f.close(first[2])
+	for range 2 {
+		s := f.sandbox(small())
+		f.run(s.ID, "print(1)")
+	}
+	if got := f.run(first[3], "print(open('mark').read())").Stdout; got != "3\n" {
+		t.Errorf("a sandbox of the other engine says %q", got)
+	}
+}
