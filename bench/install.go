@@ -177,9 +177,11 @@ func uvInstall(ctx context.Context, program, from, cache, target, requirement st
 	return cmd
 }
 
+// pipInstall trusts the upstream: pip keeps nothing of plain HTTP otherwise.
 func pipInstall(ctx context.Context, from, cache, target string) *exec.Cmd {
+	host := strings.TrimSuffix(strings.TrimPrefix(from, "http://"), "/simple/")
 	cmd := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--python-version", pythonVersion, "--only-binary", ":all:", "--target", target, wanted)
-	cmd.Env = append(plainEnv(), "PIP_CONFIG_FILE=/dev/null", "PIP_INDEX_URL="+from, "PIP_CACHE_DIR="+cache, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_ROOT_USER_ACTION=ignore")
+	cmd.Env = append(plainEnv(), "PIP_CONFIG_FILE=/dev/null", "PIP_INDEX_URL="+from, "PIP_TRUSTED_HOST="+host, "PIP_CACHE_DIR="+cache, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_ROOT_USER_ACTION=ignore")
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/embedded"
 )
 
@@ -72,16 +73,16 @@ func (s *service) sandbox(ctx context.Context) (string, error) {
 		if strings.TrimSpace(string(out)) != "" {
 			return id, nil
 		}
-		if _, err := s.b.Close(ctx, id); err != nil {
+		if _, err := s.b.Close(ctx, id, client.WithWait(time.Minute)); err != nil { // it is not to run beside what is measured
 			return "", err
 		}
 	}
 	return "", fmt.Errorf("no sandbox came to the second %s", s.name)
 }
 
-// until polls until ok, for a minute.
+// until polls until ok, for some minutes.
 func until(ctx context.Context, what string, ok func() bool) error {
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) || ctx.Err() != nil {
 			return fmt.Errorf("%s: it takes too long", what)
 		}

@@ -39,6 +39,7 @@ type upstream struct {
 	done chan struct{}
 
 	mu    sync.Mutex
+	pages int
 	whole map[string]int // downloads of files by path
 	parts int            // requests for parts of files
 	free  time.Time      // when the line has sent what it was given
@@ -93,6 +94,9 @@ func (u *upstream) answer(r *http.Response) error {
 	age := "max-age=365000000, immutable, public"
 	if strings.HasPrefix(r.Request.URL.Path, "/simple/") {
 		age = "max-age=600, public"
+		u.mu.Lock()
+		u.pages++
+		u.mu.Unlock()
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
 			return err
@@ -135,7 +139,7 @@ func (u *upstream) downloads() (files, most, all int) {
 
 func (u *upstream) String() string {
 	files, most, all := u.downloads()
-	return fmt.Sprintf("%d files, %d downloads, at most %d of one, %d parts", files, all, most, u.parts)
+	return fmt.Sprintf("%d pages, %d files, %d downloads, at most %d of one, %d parts", u.pages, files, all, most, u.parts)
 }
 
 // slow is a body that comes over the line.
@@ -147,14 +151,17 @@ type slow struct {
 // packet is how much goes over the line at once: transfers share it evenly.
 const packet = 16 << 10
 
+// burst is how far the line may catch up: a busy machine sleeps longer than it was told.
+const burst = 50 * time.Millisecond
+
 // Read waits for its turn on the line.
 func (s *slow) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p[:min(len(p), packet)])
 	u := s.line
 	u.mu.Lock()
 	now := time.Now()
-	if u.free.Before(now) {
-		u.free = now
+	if idle := now.Add(-burst); u.free.Before(idle) {
+		u.free = idle
 	}
 	u.free = u.free.Add(time.Duration(n) * time.Second / time.Duration(u.speed))
 	wait := u.free.Sub(now)
