@@ -1,11 +1,13 @@
 package index_test
 
 import (
+	"compress/gzip"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/index"
 )
@@ -38,6 +40,71 @@ func TestLinksThatGrowAreBounded(t *testing.T) {
 	at.Path = "/" + strings.Repeat("b", 8000) + "/"
 	if p, err := index.ParsePyPI(strings.NewReader(json), "application/json", at); err != nil || len(p.Names()) != 0 {
 		t.Errorf("addresses of 8000 bytes: %d, %v", len(p.Names()), err)
+	}
+}
+
+// What a hostile index sends is bounded unpacked, and its headers stay no longer than they are meant.
+func TestAnswersThatGrowAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.mux.HandleFunc("/simple/zeros/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		defer z.Close()
+		for range 256 {
+			if _, err := z.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	tags := 0
+	u.mux.HandleFunc("/simple/tagged/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match") != "" {
+			tags++
+		}
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("ETag", `"`+strings.Repeat("e", 30_000)+`"`)
+		_, _ = w.Write([]byte(`<a href="a-1.0.zip">a</a>`))
+	})
+	u.mux.HandleFunc("/simple/headed/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("h", 1<<20))
+	})
+	cfg := u.config()
+	cfg.PageAge = time.Nanosecond
+	cfg.Client = nil
+	x, err := index.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := serveHandler(t, x)
+	for _, project := range []string{"zeros", "headed"} {
+		if a := ask(t, http.MethodGet, address+"/pypi/simple/"+project+"/"); a.status != http.StatusBadGateway && a.status != http.StatusGatewayTimeout {
+			t.Errorf("%s: status %d, %.100q", project, a.status, a.body)
+		}
+	}
+	for range 2 {
+		get(t, address+"/pypi/simple/tagged/")
+	}
+	if tags != 0 {
+		t.Error("an ETag of 30 kB is kept")
+	}
+}
+
+// A caller can make each request a warning, but not fill the disk with them.
+func TestWarningsArePaced(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.mux.HandleFunc("/simple/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	log := &logged{}
+	cfg := u.config()
+	cfg.Logger = log.logger()
+	_, address := serve(t, cfg)
+	for i := range 300 {
+		ask(t, http.MethodGet, fmt.Sprintf("%s/pypi/simple/p%d/", address, i))
+	}
+	if n := log.has("level=WARN"); n < 20 || n > 60 {
+		t.Errorf("%d warnings of 300 requests", n)
 	}
 }
 

@@ -224,7 +224,7 @@ func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
 	http.ServeContent(w, r, "", time.Time{}, c)
 	if c.err != nil {
 		if r.Context().Err() == nil {
-			x.log.WarnContext(r.Context(), "package was cut off", "file", want.name, "error", c.err)
+			x.warn(r.Context(), "package was cut off", "file", want.name, "error", c.err)
 		}
 		panic(http.ErrAbortHandler) // the reader must see that the file is not whole
 	}

@@ -115,7 +115,7 @@ func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 		close(f.ready)
 	}
 	if !errors.Is(err, errAbandoned) {
-		x.log.WarnContext(ctx, "package was not downloaded", "file", f.want.name, "error", err)
+		x.warn(ctx, "package was not downloaded", "file", f.want.name, "error", err)
 	}
 }
 

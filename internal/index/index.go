@@ -54,6 +54,7 @@ type Index struct {
 	served    *semaphore.Weighted // bytes of large pages that are on their way to callers
 	trimming  sync.Mutex
 	spooled   atomic.Int64 // bytes in spool files
+	paced     pace         // of warnings
 
 	mu      sync.Mutex
 	flights map[string]*flight

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	staleWait   = 5 * time.Second  // how long a request waits for a new page when an old one is at hand
-	staleHold   = 15 * time.Second // how long the old page is then served at once
-	pageTimeout = 5 * time.Minute  // a page of some dozen MiB over a slow line
+	staleWait    = 5 * time.Second  // how long a request waits for a new page when an old one is at hand
+	staleHold    = 15 * time.Second // how long the old page is then served at once
+	validatorMax = 1 << 10
+	pageTimeout  = 5 * time.Minute // a page of some dozen MiB over a slow line
 )
 
 // source is where a page comes from and how it is read.
@@ -156,7 +157,7 @@ func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error)
 		return nil, err
 	}
 	x.held.put(s.key, x.cfg.Now().Add(staleHold), 1)
-	x.log.WarnContext(ctx, "package index does not answer; an old page is served", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
+	x.warn(ctx, "package index does not answer; an old page is served", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
 	return old, nil
 }
 
@@ -248,7 +249,7 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	}()
 	p, err := s.parse(body, resp.Header.Get("Content-Type"), resp.Request.URL)
 	if err == nil {
-		p.ETag, p.Modified, p.Fetched = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified"), now
+		p.ETag, p.Modified, p.Fetched = validator(resp, "ETag"), validator(resp, "Last-Modified"), now
 		p.arrange()
 		err = s.finish(p)
 	}
@@ -256,4 +257,12 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 		return nil, s.from.broken(fmt.Errorf("read page: %w", err), "a page of %s that cannot be read", s.what)
 	}
 	return p, nil
+}
+
+// validator gives a header by which a page can be asked for again; none where it is longer than any that is meant.
+func validator(resp *http.Response, name string) string {
+	if value := resp.Header.Get(name); len(value) <= validatorMax {
+		return value
+	}
+	return ""
 }

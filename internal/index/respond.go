@@ -43,7 +43,7 @@ func (x *Index) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 	}
 	if status >= http.StatusInternalServerError {
-		x.log.WarnContext(context.WithoutCancel(r.Context()), "package index cannot answer", "path", r.URL.Path, "error", err)
+		x.warn(context.WithoutCancel(r.Context()), "package index cannot answer", "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, farm.MessageOf(err), status)

@@ -18,6 +18,9 @@ var errSilent = errors.New("there was no answer")
 // redirectsMax is how many redirects are followed; indexes need one or two.
 const redirectsMax = 5
 
+// answerHeadMax bounds the headers of an answer; those of the public indexes have under 4 KiB.
+const answerHeadMax = 64 << 10
+
 // upstream is a registry that is read through.
 type upstream struct {
 	name    string // as in sentences: "The package index does not answer."
@@ -38,7 +41,9 @@ func newUpstream(name, address string, cfg Config, count *counters) (*upstream, 
 		return nil, err
 	}
 	u := &upstream{name: name, root: root, hosts: append(beside, root), timeout: cfg.Timeout, count: count}
-	client := http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxResponseHeaderBytes = answerHeadMax
+	client := http.Client{Transport: transport}
 	if cfg.Client != nil {
 		client = *cfg.Client
 	}
