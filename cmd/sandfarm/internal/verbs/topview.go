@@ -1,0 +1,141 @@
+package verbs
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// line is one line of top's page.
+type line struct{ text, style string }
+
+// seenLate is the age of a heartbeat that is worth a look: workers send one every few seconds.
+const seenLate = 10 * time.Second
+
+// page is what top shows.
+func page(url string, s standing, now time.Time) []line {
+	lines := []line{{text: summary(url, s, now), style: bold}, {}}
+	rows := make([][]string, len(s.Queues))
+	bad := make([]bool, len(s.Queues))
+	for i, q := range s.Queues {
+		servers := serving(s.Workers, q.Name)
+		bad[i] = servers == nobody && q.Depth > 0
+		rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), age(q.OldestSeconds), servers}
+	}
+	lines = append(lines, columns([]string{"QUEUE", "WAITING", "RUNNING", "OLDEST", "SERVED BY"}, rows, bad)...)
+	lines = append(lines, line{})
+	rows, bad = make([][]string, len(s.Workers)), make([]bool, len(s.Workers))
+	for i, w := range s.Workers {
+		state := w.Problem
+		bad[i] = state != "" || now.Sub(w.SeenAt) > seenLate
+		if state == "" {
+			state = "ok"
+		}
+		rows[i] = []string{
+			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
+			cores(w.Promised.CPUs, w.Capacity.CPUs), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
+		}
+	}
+	if len(rows) == 0 {
+		return append(lines, line{text: "No worker is alive: jobs wait until one comes.", style: red})
+	}
+	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
+}
+
+// summary is the first line: all in one.
+func summary(url string, s standing, now time.Time) string {
+	running, slots, waiting, oldest := 0, 0, 0, 0.0
+	for _, w := range s.Workers {
+		running, slots = running+w.Running, slots+w.Slots
+	}
+	for _, q := range s.Queues {
+		waiting, oldest = waiting+q.Depth, max(oldest, q.OldestSeconds)
+	}
+	text := fmt.Sprintf("%s  %s  %s, %d of %d slots in use, %s waiting", printable(url), now.Format("15:04:05"),
+		many(len(s.Workers), "worker"), running, slots, many(waiting, "job"))
+	if waiting > 0 {
+		text += ", the next since " + age(oldest)
+	}
+	return text
+}
+
+func many(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// nobody is who serves a queue that no live worker names.
+const nobody = "nobody"
+
+// serving names the hosts whose workers take jobs off a queue.
+func serving(workers []wire.Worker, queue string) string {
+	var hosts []string
+	for _, w := range workers {
+		if slices.Contains(w.Queues, queue) && !slices.Contains(hosts, w.Host) {
+			hosts = append(hosts, w.Host)
+		}
+	}
+	slices.Sort(hosts)
+	switch n := len(hosts); {
+	case n == 0:
+		return nobody
+	case n > 4:
+		return fmt.Sprintf("%s and %d more", strings.Join(hosts[:3], ", "), n-3)
+	default:
+		return strings.Join(hosts, ", ")
+	}
+}
+
+// age gives seconds as people read them; nothing where nobody waits.
+func age(seconds float64) string {
+	if seconds <= 0 {
+		return ""
+	}
+	return span(time.Duration(seconds * float64(time.Second)))
+}
+
+func memory(used, all int) string {
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f/%.1f GiB", float64(used)/1024, float64(all)/1024)
+}
+
+func cores(used, all float64) string {
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f/%.1f", used, all)
+}
+
+// columns lays rows out under a head; bad ones are red.
+func columns(head []string, rows [][]string, bad []bool) []line {
+	var text bytes.Buffer
+	_ = table(&text, head, rows) // a buffer takes everything
+	var lines []line
+	for i, row := range strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n") {
+		l := line{text: strings.TrimRight(row, " ")}
+		if i == 0 {
+			l.style = bold
+		} else if bad[i-1] {
+			l.style = red
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// plain is a page without colours.
+func plain(lines []line) string {
+	var text strings.Builder
+	for _, l := range lines {
+		text.WriteString(l.text + "\n")
+	}
+	return text.String()
+}
