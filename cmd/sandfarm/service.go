@@ -27,17 +27,17 @@ func caretakerCommand(load loader, streams verbs.Streams) *cobra.Command {
 	var keepWhile []string
 	c := &cobra.Command{
 		Use:   "caretaker",
-		Short: "Wait to be stopped, and then remove the sandboxes that no worker will want back",
+		Short: "Wait to be stopped, and then remove the sandboxes if no worker runs any more",
 		Long: `Waits until it is stopped, and then removes the sandboxes of the namespace (SANDFARM_ENGINE_NAMESPACE) from the Docker
-engine, unless containers with all the labels of --keep-while are still there, running or not. It is stopped after the
-workers: with "docker compose down" their containers are gone by then, with "docker compose stop" they are not.`,
+engine, unless a container with all the labels of --keep-while still runs. Docker compose stops it after the workers, so
+that no sandbox is left; when it is started anew for itself, as in an update, the workers run and nothing is removed.`,
 		Example: "  sandfarm caretaker --keep-while com.docker.compose.project=sandfarm --keep-while com.docker.compose.service=worker",
 		Args:    cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			return farmd.Caretake(cmd.Context(), s, keepWhile, streams.Err)
 		}),
 	}
-	c.Flags().StringArrayVar(&keepWhile, "keep-while", nil, "label, as name=value, of the containers whose presence keeps the sandboxes (may be repeated; all must be there)")
+	c.Flags().StringArrayVar(&keepWhile, "keep-while", nil, "label, as name=value, of the containers that keep the sandboxes while they run (may be repeated: one container must have all)")
 	_ = c.MarkFlagRequired("keep-while")
 	return c
 }

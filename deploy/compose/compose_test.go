@@ -105,18 +105,17 @@ func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see abo
 		t.Fatal(err)
 	}
 
-	// Stopped is not taken away: the sandbox and its variables are there at the next start.
-	p.must(t, "stop")
-	if n := len(p.sandboxes(t)); n != 1 {
-		t.Errorf("%d sandboxes after stop, want the one that was open", n)
-	}
-	p.must(t, "start")
+	// An update, and a restart: every container is a new process, and the sandbox has its variables.
+	p.must(t, "up", "--detach", "--wait", "--force-recreate", "--scale", "worker=3")
+	p.must(t, "restart")
 	p.awaitReady(t, c, 3)
 	again, err := c.Execute(ctx, created.Sandbox.ID, wire.ExecuteRequest{Code: "print(x + 1)"}, client.WithWait(time.Minute))
 	if err != nil || stdout(again) != "42\n" {
-		t.Errorf("after stop and start: job %+v, error %v", again, err)
+		t.Errorf("after an update and a restart: job %+v, error %v", again, err)
 	}
 
+	// Down leaves nothing, even when the farm was stopped before and nobody is there any more to clean up.
+	p.must(t, "stop")
 	p.must(t, "down")
 	p.nothingIsLeft(t)
 

@@ -11,9 +11,9 @@ import (
 // tidyTimeout bounds the removal of what is left; whoever stops us has a limit as well.
 const tidyTimeout = 5 * time.Minute
 
-// Caretake waits until ctx ends and then removes this farm's sandboxes from the engine, unless containers with all of the
-// labels in keepWhile are still there: those of workers that were stopped, and not taken away, want their sandboxes back
-// when they start again. The node keeps its name in the engine. Labels are written as name=value; at least one is needed.
+// Caretake waits until ctx ends and then removes this farm's sandboxes from the engine, unless a container with all of the
+// labels in keepWhile still runs: then a worker is there, which goes on with them. The node keeps its name in the engine.
+// Labels are written as name=value; at least one is needed.
 func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Writer) (err error) {
 	if s.Engine.Namespace == "" {
 		return errors.New("engine.namespace is not set (SANDFARM_ENGINE_NAMESPACE): it says whose sandboxes are looked after")
@@ -24,24 +24,24 @@ func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Write
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	say := &console{out: out}
-	if _, err := e.Present(ctx, keepWhile...); err != nil { // better now than when it is needed
+	if _, err := e.Running(ctx, keepWhile...); err != nil { // better now than when it is needed
 		return fmt.Errorf("look for workers: %w", err)
 	}
 	say.line("looking after the sandboxes of " + s.Engine.Namespace)
 	<-ctx.Done()
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer done()
-	there, err := e.Present(ctx, keepWhile...)
+	running, err := e.Running(ctx, keepWhile...)
 	if err != nil {
 		return fmt.Errorf("look for workers: %w", err)
 	}
-	if there {
-		say.line("workers are still here, if only stopped: their sandboxes stay")
+	if running {
+		say.line("a worker still runs: the sandboxes stay")
 		return nil
 	}
 	if err := e.RemoveAll(ctx, false); err != nil {
 		return fmt.Errorf("remove what is left in the engine: %w", err)
 	}
-	say.line("no worker is left: removed every sandbox of this farm from the engine")
+	say.line("no worker runs any more: removed every sandbox of this farm from the engine")
 	return nil
 }

@@ -15,27 +15,24 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A caretaker that is stopped removes the sandboxes, but not while a container with the named labels is there.
-func TestCaretakerKeepsTheSandboxesOfStoppedWorkers(t *testing.T) {
+// A caretaker that is stopped removes the sandboxes, but not while a container with the named labels runs.
+func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	t.Parallel()
 	namespace := "sandfarm-test-" + farm.NewID("")
 	e, err := engine.New(engine.Config{Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := namespace + "/empty:1"
+	const image = "sandfarm/python:latest"
 	t.Cleanup(func() {
 		ctx, done := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer done()
-		for _, err := range []error{e.RemoveAll(ctx, true), e.RemoveImage(ctx, image), e.Close()} {
+		for _, err := range []error{e.RemoveAll(ctx, true), e.Close()} {
 			if err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	if err := e.Import(t.Context(), image, bytes.NewReader(make([]byte, 1024))); err != nil {
-		t.Fatal(err)
-	}
 	volume, err := e.EnsureAgent(t.Context(), "v1", func(context.Context) ([]engine.Program, error) {
 		return []engine.Program{{Name: "agent", Data: []byte("never run")}}, nil
 	}, image)
@@ -47,16 +44,20 @@ func TestCaretakerKeepsTheSandboxesOfStoppedWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := farm.NewID(farm.SandboxPrefix)
-	if _, err := e.Create(t.Context(), engine.Spec{
-		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"/sandfarm/agent"}, UID: 1000,
+	made, err := e.Create(t.Context(), engine.Spec{
+		SandboxID: id, Tenant: "t", Node: node, Deadline: time.Now().Add(time.Hour), Image: image, Command: []string{"sleep", "600"}, UID: 1000,
 		AgentVolume: volume, AgentMount: "/sandfarm", Resources: farm.Resources{MemoryMB: 64, CPUs: 0.5, PIDs: 16, DiskMB: 16},
-	}); err != nil {
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), made); err != nil {
 		t.Fatal(err)
 	}
 	s := &farmd.Settings{Engine: farmd.EngineSettings{Namespace: namespace}}
 
-	// The sandbox itself stands for the worker that was stopped.
-	if told := caretake(t, s, engine.LabelSandbox+"="+id); !strings.Contains(told, "their sandboxes stay") {
+	// The sandbox itself stands for a worker that runs.
+	if told := caretake(t, s, engine.LabelSandbox+"="+id); !strings.Contains(told, "the sandboxes stay") {
 		t.Errorf("told %q", told)
 	}
 	if left, err := e.List(t.Context()); err != nil || len(left) != 1 {
