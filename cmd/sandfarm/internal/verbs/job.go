@@ -90,6 +90,9 @@ func (a *app) showJob(j wire.Job) error {
 	if j.Position > 0 {
 		rows = append(rows, [2]string{"position", fmt.Sprint(j.Position)})
 	}
+	if j.EstimateSeconds != nil {
+		rows = append(rows, [2]string{"begins in", fmt.Sprintf("about %g s", *j.EstimateSeconds)})
+	}
 	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
 	if j.Error != nil {
 		rows = append(rows, [2]string{"error", j.Error.Code + ": " + j.Error.Message})
