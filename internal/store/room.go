@@ -44,19 +44,19 @@ func (s *Store) Reserve(ctx context.Context, r Reservation) (ok bool, nodes map[
 		op = "force"
 	}
 	waited := !r.Since.IsZero() && s.now().Sub(r.Since) > holdAfter
-	verdict, nodes, err := s.room(ctx, op, r.Node, r.Capacity, r.Queue, promiseField(r.Sandbox), r.Want.MemoryMB, milli(r.Want.CPUs), flag(waited), holdFor.Milliseconds(), flag(r.Queue != ""))
+	verdict, nodes, err := s.room(ctx, op, r.Node, r.Capacity, r.Queue, r.Sandbox.ID, r.Want.MemoryMB, milli(r.Want.CPUs), flag(waited), holdFor.Milliseconds(), flag(r.Queue != ""), r.Sandbox.Tenant)
 	return verdict == "ok", nodes, err
 }
 
 // Unreserve gives back what a sandbox was promised on a node; it is no error when that is nothing.
 func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Room, sandbox farm.Ref) (map[string]NodeRoom, error) {
-	_, nodes, err := s.room(ctx, "release", node, capacity, "", promiseField(sandbox), 0, 0, "", 0, "")
+	_, nodes, err := s.room(ctx, "release", node, capacity, "", sandbox.ID, 0, 0, "", 0, "", "")
 	return nodes, err
 }
 
 // Rooms writes down what a node has, keeps it listed for half a minute, and gives the rooms of all nodes.
 func (s *Store) Rooms(ctx context.Context, node string, capacity farm.Room) (map[string]NodeRoom, error) {
-	_, nodes, err := s.room(ctx, "look", node, capacity, "", "", 0, 0, "", 0, "")
+	_, nodes, err := s.room(ctx, "look", node, capacity, "", "", 0, 0, "", 0, "", "")
 	return nodes, err
 }
 
@@ -73,20 +73,17 @@ func (s *Store) Promises(ctx context.Context, node string) (map[farm.Ref]Promise
 		return nil, wrap("list promises", err)
 	}
 	out := make(map[farm.Ref]Promise, len(fields))
-	for field, text := range fields {
-		tenant, id, _ := strings.Cut(field, "/")
-		parts := append(strings.Fields(text), "", "", "")
+	for id, text := range fields {
+		parts := append(strings.SplitN(text, " ", 4), "", "", "", "")
 		memory, _ := strconv.Atoi(parts[0])
 		cores, _ := strconv.Atoi(parts[1])
-		out[farm.Ref{Tenant: tenant, ID: id}] = Promise{Room: farm.Room{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2])}
+		out[farm.Ref{Tenant: parts[3], ID: id}] = Promise{Room: farm.Room{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2])}
 	}
 	return out, nil
 }
 
 // roomKey names a key of the rooms: all of them are in one slot.
 func (s *Store) roomKey(name string) string { return s.prefix + "{room}:" + name }
-
-func promiseField(sandbox farm.Ref) string { return sandbox.Tenant + "/" + sandbox.ID }
 
 // milli counts cores in thousandths.
 func milli(cpus float64) int { return int(math.Round(cpus * 1000)) }

@@ -1,8 +1,9 @@
--- The rooms of nodes: what each sandbox was promised. KEYS: the node's promises (sandbox → "memory cores at"), all nodes
+-- The rooms of nodes: what each sandbox was promised. KEYS: the node's promises (sandbox → "memory cores at tenant"), all nodes
 -- (node → "memory cores memory-capacity cores-capacity seen"), the sandbox that others must wait for ("sandbox node"), the
 -- last placements of a queue. Cores are in thousandths.
 -- ARGV: operation (look, reserve, force, release), now, node, capacity memory, capacity cores, sandbox, memory, cores,
--- '1' when the sandbox has waited so long that others wait for it, milliseconds that they do, '1' to note the placement.
+-- '1' when the sandbox has waited so long that others wait for it, milliseconds that they do, '1' to note the placement,
+-- tenant.
 -- Reply: {'ok' | 'full' | 'held', all nodes}.
 local call = redis.call
 local promises, nodes, hold, begun = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -47,7 +48,7 @@ if op == 'reserve' or op == 'force' then
     end
   end
   if verdict == 'ok' then
-    own = ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. now
+    own = ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. now .. ' ' .. ARGV[12]
     call('HSET', promises, sandbox, own)
     if first == sandbox then call('DEL', hold) end
     if op == 'reserve' and ARGV[11] == '1' and oldM == 0 then
