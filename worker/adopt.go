@@ -39,20 +39,27 @@ func (w *Worker) adopt(ctx context.Context) error {
 		return fmt.Errorf("list containers: %w", err)
 	}
 	for _, c := range containers {
-		s := recordOf(c)
-		if s == nil || !c.Running || !w.now().Before(s.ExpiresAt) {
-			continue // the reconciler removes it
-		}
-		s.LastUsedAt = w.now()
-		adopted, err := w.store.Adopt(ctx, s)
-		if err != nil {
-			return fmt.Errorf("adopt sandbox %s: %w", s.ID, err)
-		}
-		if adopted {
-			w.log.InfoContext(ctx, "sandbox adopted from the engine", "sandbox_id", s.ID, "tenant", s.Tenant)
+		if _, err := w.adoptOne(ctx, c); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// adoptOne gives a container's sandbox its record again, if it runs and its time is not up: else the reconciler removes it.
+func (w *Worker) adoptOne(ctx context.Context, c engine.Container) (adopted bool, err error) {
+	s := recordOf(c)
+	if s == nil || !c.Running || !w.now().Before(s.ExpiresAt) {
+		return false, nil
+	}
+	s.LastUsedAt = w.now()
+	if adopted, err = w.store.Adopt(ctx, s); err != nil {
+		return false, fmt.Errorf("adopt sandbox %s: %w", s.ID, err)
+	}
+	if adopted {
+		w.log.InfoContext(ctx, "sandbox adopted from the engine", "sandbox_id", s.ID, "tenant", s.Tenant)
+	}
+	return adopted, nil
 }
 
 // recordOf reads the record that a container carries; nil when there is none that fits it.

@@ -123,7 +123,7 @@ func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: w.node,
 		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: command,
 		UID: firstUID + int(hash.Sum32()%uidRange), Env: maps.Clone(s.Spec.Env),
-		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: recordLabel(s),
+		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: w.labels(s),
 	}
 }
 

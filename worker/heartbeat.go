@@ -34,7 +34,7 @@ func (w *Worker) beat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)
 	}
-	return nil
+	return w.followEpoch(ctx)
 }
 
 // look asks the engine how it does. An engine that hangs must not stop the heart: the worker's jobs would be given away.

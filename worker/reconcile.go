@@ -21,6 +21,9 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
+	if _, err := w.lookAtEpoch(ctx); err != nil {
+		return err
+	}
 	var errs []error
 	running, contained := map[string]bool{}, map[string]bool{}
 	for _, c := range containers {
@@ -28,6 +31,11 @@ func (w *Worker) reconcile(ctx context.Context) error {
 		keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: id})
 		if err != nil {
 			return err
+		}
+		if !keep {
+			if keep, err = w.takeBack(ctx, c); err != nil {
+				return err
+			}
 		}
 		if keep {
 			running[id], contained[id] = c.Running, true

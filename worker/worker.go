@@ -70,6 +70,7 @@ type Worker struct {
 	silent silence
 	seen   *metrics
 	images imageCache
+	epoch  epoch
 	server Server
 	wake   atomic.Pointer[Server] // the server, once there is one
 

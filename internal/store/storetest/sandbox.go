@@ -176,6 +176,9 @@ func adopts(t *testing.T, factory Factory) {
 	if adopted, err := b.Adopt(ctx, lost); err != nil || !adopted {
 		t.Fatalf("Adopt = %v, %v", adopted, err)
 	}
+	if tenants, err := b.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
+		t.Errorf("Tenants = %v, %v", tenants, err)
+	}
 	got := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: lost.ID})
 	if got.State != farm.SandboxReady || got.Node != "n1" || got.Container != "c1" || got.Spec.Name != "kept" || !got.Deadline().Equal(lost.Deadline()) {
 		t.Errorf("the adopted record is %+v", got)

@@ -53,6 +53,7 @@ func Run(t *testing.T, factory Factory) {
 		"BadCursor":                    badCursor,
 		"Deadlines":                    deadlines,
 		"Adopts":                       adopts,
+		"Epochs":                       epochs,
 		"PatchesDoNotUndoEachOther":    patchesDoNotUndoEachOther,
 		"PatchOnlyWhileItAccepts":      patchOnlyWhileItAccepts,
 		"DrainInOrder":                 drainInOrder,

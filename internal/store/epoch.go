@@ -1,0 +1,23 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Epoch names the life of what Redis holds. It is made when it is first asked for; that it is another one than before
+// says that all records were lost meanwhile.
+func (s *Store) Epoch(ctx context.Context) (string, error) {
+	var epoch *redis.StringCmd
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.SetNX(ctx, s.prefix+"epoch", rand.Text(), 0)
+		epoch = pipe.Get(ctx, s.prefix+"epoch")
+		return nil
+	})
+	if err != nil {
+		return "", wrap("read epoch", err)
+	}
+	return epoch.Val(), nil
+}
