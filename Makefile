@@ -32,7 +32,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose
+	compose compose-init compose-down compose-stage test-compose test-faults
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,11 +100,17 @@ test-compose: ## docker compose end to end, with and without buildx, in a projec
 	bin/sandfarm image build python
 	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
+test-faults: setup-test build ## take parts of a farm of processes away (kill -9, SIGTERM, restarts); a line for each fault, within 8 minutes
+	bin/sandfarm image build python
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
+	go test -json -count=1 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
 test-race: ## the tests that need no server, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: ## go vet and golangci-lint (its pinned version is built once)
-	go vet -tags integration,compose ./...
+	go vet -tags integration,compose,faults ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

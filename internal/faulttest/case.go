@@ -64,7 +64,7 @@ func (f *Farm) Case(t testing.TB, name string) *Case {
 		}
 		f.t = before
 	})
-	return &Case{f: f, name: name, id: strings.ReplaceAll(name, " ", "-"), most: map[string]int{}}
+	return &Case{f: f, name: name, id: strings.Join(strings.Fields(name), "-"), most: map[string]int{}}
 }
 
 // Boxes gives n ready sandboxes to the case.

@@ -102,6 +102,7 @@ func TestParts(t *testing.T) {
 		{"CancelAtEveryStage", canceled},
 		{"ObjectStoreIsDownAtCollect", collectWithoutStore},
 		{"DeadlineWithoutItsWorker", deadline},
+		{"RecordsAreWiped", wiped},
 	} {
 		t.Run(step.name, func(t *testing.T) { step.do(t, f) })
 	}

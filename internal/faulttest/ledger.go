@@ -38,8 +38,8 @@ type Job struct {
 func (j *Job) completes() bool { return len(j.run.Want) == 0 }
 
 func (j *Job) code() string {
-	return fmt.Sprintf("open(%q, 'a').write('%s\\n')\nimport time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n%s",
-		effects, j.token, j.run.Lines, j.run.Code)
+	return fmt.Sprintf("open(%q, 'a').write(%q)\nimport time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n%s",
+		effects, j.token+"\n", j.run.Lines, j.run.Code)
 }
 
 // output is what the job prints when it is whole.
@@ -57,7 +57,11 @@ func (j *Job) problem(ran int) string {
 	case !j.end.Final():
 		return "it is still " + j.end.State
 	case !j.completes() && !slices.Contains(j.run.Want, j.end.State):
-		return fmt.Sprintf("it is %s, not %v", j.end.State, j.run.Want)
+		why := fmt.Sprintf("it is %s, not %v: %+v", j.end.State, j.run.Want, j.end.Error)
+		if r := j.end.Result; r != nil && r.Execute != nil {
+			why += fmt.Sprintf(", %d bytes of output, %+v", len(r.Execute.Stdout), r.Execute.Error)
+		}
+		return why
 	case !j.completes():
 		return ""
 	case j.end.State != "completed" || j.end.Result == nil || j.end.Result.Execute == nil:
@@ -138,4 +142,11 @@ func (c *Case) effectsOf(box string) (map[string]int, error) {
 		ran[token]++
 	}
 	return ran, nil
+}
+
+// Forget strikes the jobs so far off the list of those that must have a record. What they did counts as before.
+func (c *Case) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jobs = nil
 }

@@ -3,6 +3,7 @@
 package faulttest_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 // No sandbox outlives its deadline by more than ten seconds, whatever becomes of its worker.
 func deadline(t *testing.T, f *faulttest.Farm) {
 	const late = 10 * time.Second
-	c := f.Case(t, "workers killed before a sandbox's deadline")
+	c := f.Case(t, "workers killed before a deadline")
 	ttl := 8
 	short := func() (box wire.Sandbox, job *faulttest.Job) {
 		box, err := f.Sandbox(t.Context(), f.Box(wire.CreateRequest{TTLSeconds: &ttl}))
@@ -148,5 +149,30 @@ func deadline(t *testing.T, f *faulttest.Farm) {
 	began := time.Now()
 	f.Until(late, "the sandbox is gone after the next start", func() bool { return !slices.Contains(f.Containers(), box.ID) })
 	t.Logf("without any worker: gone %.1f s after the next start", time.Since(began).Seconds())
+	c.End()
+}
+
+// All that Redis held is gone: jobs are forgotten, but the sandboxes run on and are taken back, with what is in them.
+func wiped(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "all of Redis's data wiped")
+	boxes := c.Boxes(3)
+	for n, box := range boxes {
+		if job, err := f.Wait(t.Context(), c.Accept(box, faulttest.Run{Code: fmt.Sprintf("kept = %d", n)}).ID); err != nil || job.State != "completed" {
+			t.Fatalf("before: %v %+v", err, job)
+		}
+	}
+	c.Forget() // what is over needs no record
+	before := f.Containers()
+	c.Fault(f.Wipe, nil)
+	for n, box := range boxes {
+		f.Until(10*time.Second, "the sandbox is taken back", func() bool {
+			now, err := f.Sandbox(t.Context(), box)
+			return err == nil && now.State == "ready"
+		})
+		c.Accept(box, faulttest.Run{Code: "print(kept)", Out: fmt.Sprintln(n)})
+	}
+	if after := f.Containers(); len(after) != len(before) {
+		t.Errorf("%d containers before, %d after", len(before), len(after))
+	}
 	c.End()
 }
