@@ -93,11 +93,9 @@ func TestStoppingWorkerAbandonsNothing(t *testing.T) {
 	w := b.worker()
 	job, box := b.creation(farm.KindCreate)
 	w.stop(errStopping)
-	if err := w.handle(t.Context(), task(job)); !errors.Is(err, errStopping) {
-		t.Fatalf("handling gave %v", err)
-	}
-	if got, s := b.job(job), b.sandbox(box); got.State != farm.JobRunning || s.State.Final() {
-		t.Fatalf("job %s, sandbox %s", got.State, s.State)
+	must(t, w.handle(t.Context(), task(job)))
+	if got, s := b.job(job), b.sandbox(box); got.State != farm.JobRunning || got.Spared != 1 || s.State.Final() {
+		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.Spared, s.State)
 	}
 }
 

@@ -57,11 +57,11 @@ func TestTakeoverGivesEveryLineOnce(t *testing.T) {
 	go func() { handled <- first.handle(t.Context(), task(job)) }()
 	until(t, "some lines are events", func() bool { return strings.Contains(b.stdout(job), "line 5\n") })
 	first.stop(errStopping)
-	if err := <-handled; !errors.Is(err, errStopping) {
+	if err := <-handled; err != nil {
 		t.Fatalf("a stopping worker gave %v", err)
 	}
-	if got := b.job(job); got.State != farm.JobRunning || got.Attempt != 1 {
-		t.Fatalf("the job of a stopped worker is %s, attempt %d", got.State, got.Attempt)
+	if got := b.job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.Spared != 1 || got.Worker == first.id {
+		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.Spared, got.Worker)
 	}
 	first.Stop()
 	must(t, b.store.Goodbye(t.Context(), first.id))
