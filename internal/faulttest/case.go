@@ -161,6 +161,13 @@ func (c *Case) probe(began time.Time) time.Duration {
 		if err == nil && job.State == "completed" && job.Result.Execute.Stdout == "well\n" {
 			return time.Since(began)
 		}
+		// A fault may have taken the probe's sandbox with it. Then a new one is what a caller would ask for.
+		if box, err := c.f.Sandbox(ctx, c.f.probe); err == nil && (box.State == "lost" || box.State == "failed") {
+			made, err := c.f.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(10*time.Second))
+			if err == nil {
+				c.f.probe = made.Sandbox.ID
+			}
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):

@@ -150,3 +150,10 @@ func (c *Case) Forget() {
 	defer c.mu.Unlock()
 	c.jobs = nil
 }
+
+// Abandon takes sandboxes that a fault has ended out of the books: nobody can tell what is in them. Their jobs stay.
+func (c *Case) Abandon(boxes ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boxes = slices.DeleteFunc(c.boxes, func(box string) bool { return slices.Contains(boxes, box) })
+}
