@@ -103,7 +103,7 @@ test-compose: ## docker compose end to end, with and without buildx, in a projec
 test-faults: setup-test build ## take parts of a farm of processes away (kill -9, SIGTERM, restarts); a line for each fault, within 8 minutes
 	bin/sandfarm image build python
 	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
-	go test -json -count=1 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
 test-race: ## the tests that need no server, under the race detector (needs a C compiler)
