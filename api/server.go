@@ -13,6 +13,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -35,6 +36,7 @@ type Deps struct {
 	Blobs     service.Blobs
 	Resolver  service.Resolver     // of callback addresses; default net.DefaultResolver
 	Logger    *slog.Logger         // default: nothing is logged
+	Tracer    trace.TracerProvider // of requests; nil: none are traced
 	Registry  *prometheus.Registry // shown by /metrics; default: a new one
 	Version   string               // of the farm; default "dev"
 	Now       func() time.Time     // default time.Now
@@ -49,6 +51,7 @@ type Server struct {
 	mcp     http.Handler
 	tenants map[[32]byte]string // by the SHA-256 of the key
 	metrics *metrics
+	tracer  trace.TracerProvider
 	spec    []byte // /openapi.json
 	engine  *gin.Engine
 	origins *http.CrossOriginProtection
@@ -78,7 +81,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			return nil, err
 		}
 	}
-	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
+	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
@@ -169,7 +172,11 @@ func (s *Server) router() *gin.Engine {
 	e.HandleMethodNotAllowed = true
 	e.ContextWithFallback = false
 	_ = e.SetTrustedProxies(nil) // nil cannot be wrong
-	e.Use(s.identify, s.observe, s.recover, s.guard)
+	e.Use(s.identify, s.observe)
+	if s.tracer != nil {
+		e.Use(s.trace)
+	}
+	e.Use(s.recover, s.guard)
 	for _, r := range s.routes() {
 		e.Handle(r.method, r.ginPath(), s.handle(r))
 	}

@@ -7,6 +7,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -40,7 +43,7 @@ type verdict struct {
 }
 
 // handle takes a task from the queue. An error means that it is to be delivered again: the record decides then.
-func (w *Worker) handle(ctx context.Context, t queue.Task) error {
+func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	if t.Type == "callback" {
 		if w.deps.Callback == nil {
 			return nil
@@ -60,6 +63,8 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 	}
 	r := w.runs.add(claim)
 	w.seen.claimed(claim.Job)
+	ctx, end := w.trace(ctx, claim.Job)
+	defer func() { end(err) }()
 	w.dispatch.Next(ctx, claim.Next)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -159,6 +164,7 @@ func (w *Worker) finish(ctx context.Context, r *run, v verdict) (committed bool,
 		return false, fmt.Errorf("finish job %s: %w", r.Job.ID, err)
 	}
 	w.seen.ended(r.Job, v)
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("sandfarm.state", string(v.state)))
 	w.log.DebugContext(ctx, "job finished", "job_id", r.Job.ID, "kind", r.Job.Kind, "state", v.state, "sandbox_id", r.Job.SandboxID, "attempt", r.Job.Attempt)
 	return true, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
@@ -48,6 +49,8 @@ type Deps struct {
 	Callback func(ctx context.Context, ref farm.Ref) error
 	// Metrics is where the worker's figures are shown; nil: nowhere.
 	Metrics prometheus.Registerer
+	// Tracer makes the spans of jobs; nil: none are made.
+	Tracer trace.TracerProvider
 }
 
 // Worker is one worker process, attached to one engine.

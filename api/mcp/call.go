@@ -67,6 +67,8 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 		if err != nil {
 			return s.failed(ctx, t, err), nil
 		}
+		ctx, end := adopt(ctx, r.Params.Meta, t.name)
+		defer end(nil)
 		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}
 		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
 			c.progress = newProgress(ctx, r.Params.Meta.ProgressToken)

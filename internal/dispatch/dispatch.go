@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // Times of tasks.
@@ -46,6 +47,9 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 // Submit accepts a job and, when nothing is before it, enqueues it. Once it is accepted it is durable, so a queue that
 // does not answer then is no error: Sweep enqueues it later.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
+	if a.Job.Trace == "" {
+		a.Job.Trace = tracing.Parent(ctx)
+	}
 	out, err := d.store.Accept(ctx, a)
 	if err != nil || !out.Ready {
 		return out, err

@@ -49,6 +49,7 @@ type Job struct {
 
 	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
 	CallbackURL    string `json:"callback_url,omitempty"`
+	Trace          string `json:"trace,omitempty"`  // W3C traceparent of whoever asked for it; empty: it is not traced
 	Queue          string `json:"queue"`            // where its task goes
 	Inline         bool   `json:"inline,omitempty"` // does not wait in its sandbox's line (reads, interrupt, restart, close)
 	Hidden         bool   `json:"hidden,omitempty"` // not listed and soon forgotten (reads of files)

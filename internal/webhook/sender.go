@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // deliverTimeout bounds one delivery; receivers should answer first and work later. Standard Webhooks names 15 to 30 s.
@@ -60,6 +62,9 @@ func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, 
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(at.Unix(), 10))
 	req.Header.Set("Webhook-Signature", Sign(secret, id, at, body))
+	if parent := tracing.Parent(ctx); parent != "" {
+		req.Header.Set("Traceparent", parent)
+	}
 	answer, err := s.client.Do(req)
 	if err != nil {
 		return errors.Is(err, errPrivate), fmt.Errorf("send callback: %w", err)

@@ -11,8 +11,11 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // maxJSON bounds a JSON answer: a listing of some hundred thousand entries fits.
@@ -30,7 +33,9 @@ type errorBody struct {
 }
 
 // do sends a request and gives the response when its status is a success; any other outcome is a *farm.Error.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (res *http.Response, err error) {
+	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
+	defer func() { end(err) }() // a stream goes on beyond it
 	target := "http://agent" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -39,7 +44,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	res, err := c.http.Do(req)
+	if parent := tracing.Parent(ctx); parent != "" {
+		req.Header.Set("Traceparent", parent)
+	}
+	res, err = c.http.Do(req)
 	if err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
 			return nil, unavailable(err, "The sandbox did not answer in time.")

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
@@ -16,7 +19,7 @@ import (
 func (p *Parts) newAPI(version string) (*api.Server, error) {
 	return api.New(p.Settings.API, api.Deps{
 		Submitter: p.Dispatch, Store: p.Store, Queues: p.Queue, Blobs: p.Blobs, Logger: p.Log, Version: version,
-		Registry: p.figures.registry,
+		Registry: p.figures.registry, Tracer: p.tracer,
 	})
 }
 
@@ -59,6 +62,8 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		if err != nil {
 			return fmt.Errorf("read job: %w", err)
 		}
+		ctx, end := tracing.Begin(tracing.Remote(ctx, record.Trace), p.tracer, "callback", trace.SpanKindClient)
+		defer end(nil)
 		body, err := json.Marshal(job.Job)
 		if err != nil {
 			return fmt.Errorf("encode job: %w", err)

@@ -18,6 +18,8 @@ type MetricsSettings struct {
 // figures are what this process counts beside its services.
 type figures struct {
 	registry *prometheus.Registry
+	service  string
+	version  string
 	redis    *telemetry.Redis
 
 	calls    *prometheus.HistogramVec
@@ -38,7 +40,7 @@ func newFigures(service, version string) (*figures, error) {
 		return nil, err
 	}
 	f := &figures{
-		registry: registry,
+		registry: registry, service: service, version: version,
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandfarm_engine_call_seconds", Help: "Seconds that calls of the container engine took, by call.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
@@ -36,6 +37,7 @@ type Parts struct {
 	Persistent bool
 
 	figures *figures
+	tracer  trace.TracerProvider // nil: nothing is traced
 	closers []func() error
 }
 
@@ -47,6 +49,9 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, seen *figures, bui
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	if err := p.openTracing(ctx); err != nil {
+		return p, err
+	}
 	if err := p.openRedis(ctx, builtin); err != nil {
 		return p, err
 	}

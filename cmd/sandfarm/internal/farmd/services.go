@@ -31,8 +31,8 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 		return nil, err
 	}
 	return worker.New(cfg, worker.Deps{
-		Metrics: p.figures.registry,
-		Store:   p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
+		Metrics: p.figures.registry, Tracer: p.tracer,
+		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		UV: installer(packages), Index: packages,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.figures.redis.Hook()

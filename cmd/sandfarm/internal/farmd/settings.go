@@ -23,6 +23,7 @@ type Settings struct {
 	Data      string           `toml:"data" default:".sandfarm" doc:"Directory of everything that must outlive a stop: Redis, artifacts, keys. Made when missing."`
 	Log       LogSettings      `toml:"log"`
 	Metrics   MetricsSettings  `toml:"metrics"`
+	Telemetry TraceSettings    `toml:"telemetry"`
 	API       api.Config       `toml:"api"`
 	Worker    worker.Config    `toml:"worker"`
 	Scheduler scheduler.Config `toml:"scheduler"`
