@@ -105,7 +105,7 @@ func (s *Settings) validate() error {
 			errs = append(errs, errBadRedisURL)
 		}
 	}
-	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate())
+	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
 }
 

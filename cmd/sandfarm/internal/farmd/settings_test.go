@@ -111,6 +111,8 @@ listen = "0.0.0.0:8000"
 endpoint = "http://localhost:9000"
 [scheduler]
 sweep_every = "1ms"
+[telemetry]
+otlp_endpoint = "localhost:4318"
 [limits.memory_mb]
 min = 4096
 max = 1024
@@ -119,7 +121,7 @@ max = 1024
 		t.Fatal("it loads")
 	}
 	for _, want := range []string{
-		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.sweep_every", "limits.memory_mb",
+		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.sweep_every", "telemetry.otlp_endpoint", "limits.memory_mb",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing is said of %s:\n%v", want, err)
