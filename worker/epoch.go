@@ -68,10 +68,14 @@ func (w *Worker) labels(s *farm.Sandbox) map[string]string {
 	return labels
 }
 
-// takeBack gives a container's sandbox its record again when the records were lost. A record that is there stays.
+// takeBack gives a container's sandbox its record again when the records were lost, and reports whether it is open. Another
+// worker of the engine may have been first: then the record that it wrote says so.
 func (w *Worker) takeBack(ctx context.Context, c engine.Container) (bool, error) {
 	if made := c.Labels[labelEpoch]; made == "" || made == w.epoch.get() {
 		return false, nil
 	}
-	return w.adoptOne(ctx, c)
+	if adopted, err := w.adoptOne(ctx, c); adopted || err != nil {
+		return adopted, err
+	}
+	return w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 }
