@@ -33,7 +33,7 @@ type errorBody struct {
 }
 
 // do sends a request and gives the response when its status is a success; any other outcome is a *farm.Error.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (res *http.Response, err error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
 	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
 	defer func() { end(err) }() // a stream goes on beyond it
 	target := "http://agent" + path
@@ -47,7 +47,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if parent := tracing.Parent(ctx); parent != "" {
 		req.Header.Set("Traceparent", parent)
 	}
-	res, err = c.http.Do(req)
+	res, err := c.http.Do(req)
 	if err != nil {
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
 			return nil, unavailable(err, "The sandbox did not answer in time.")
