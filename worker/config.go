@@ -22,8 +22,8 @@ type Config struct {
 	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may be silent before the sandboxes on it count as lost."`
 
 	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that are not for sandboxes."`
-	MemoryOvercommit float64 `toml:"memory_overcommit" default:"1" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them."`
-	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"4" min:"0.01" max:"1000" doc:"How many cores are promised to sandboxes for each core of the host."`
+	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them. An idle sandbox uses some 40 MiB of what it may; 1 promises nothing that is not there."`
+	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"128" min:"0.01" max:"1000" doc:"How many cores are promised to sandboxes for each core of the host. Cores are shared by the moment, so most sandboxes may be idle."`
 
 	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
@@ -45,8 +45,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.UploadParallel, 8)
 	setDefault(&c.InstallTimeout, 5*time.Minute)
 	setDefault(&c.EnginePatience, time.Minute)
-	setDefault(&c.MemoryOvercommit, 1)
-	setDefault(&c.CPUOvercommit, 4)
+	setDefault(&c.MemoryOvercommit, 16)
+	setDefault(&c.CPUOvercommit, 128)
 	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
