@@ -71,8 +71,13 @@ func (w *Worker) labels(s *farm.Sandbox) map[string]string {
 // takeBack gives a container's sandbox its record again when the records were lost, and reports whether it is open. Another
 // worker of the engine may have been first: then the record that it wrote says so.
 func (w *Worker) takeBack(ctx context.Context, c engine.Container) (bool, error) {
-	if made := c.Labels[labelEpoch]; made == "" || made == w.epoch.get() {
+	made := c.Labels[labelEpoch]
+	if made == "" {
 		return false, nil
+	}
+	// Asked anew, since the records may have been lost a moment ago; not noted, so that the next heartbeat sees it too.
+	if now, err := w.store.Epoch(ctx); err != nil || now == made {
+		return false, err
 	}
 	if adopted, err := w.adoptOne(ctx, c); adopted || err != nil {
 		return adopted, err
