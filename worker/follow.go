@@ -130,7 +130,7 @@ func (w *Worker) attach(ctx context.Context, e *execution) error {
 	if err != nil {
 		return fmt.Errorf("read execution: %w", err)
 	}
-	in := newFrameReader(frames)
+	in := newFrameReader(ctx, frames)
 	defer in.stop()
 	return w.pump(ctx, e, c, in)
 }
@@ -245,7 +245,7 @@ const readAhead = 8 << 20
 // frameReader reads ahead a little, so that output and events overlap.
 type frameReader struct {
 	frames chan frameItem
-	stopC  chan struct{}
+	cancel context.CancelFunc
 	source frameSource
 	done   chan struct{}
 	room   *semaphore.Weighted // of readAhead
@@ -262,27 +262,19 @@ type frameItem struct {
 	err   error
 }
 
-func newFrameReader(source frameSource) *frameReader {
+func newFrameReader(ctx context.Context, source frameSource) *frameReader {
+	ctx, cancel := context.WithCancel(ctx)
 	r := &frameReader{
-		frames: make(chan frameItem, 32), stopC: make(chan struct{}), source: source, done: make(chan struct{}),
+		frames: make(chan frameItem, 32), cancel: cancel, source: source, done: make(chan struct{}),
 		room: semaphore.NewWeighted(readAhead),
 	}
-	go r.run()
+	go r.run(ctx)
 	return r
 }
 
-func (r *frameReader) run() {
+func (r *frameReader) run(ctx context.Context) {
 	defer close(r.done)
 	defer close(r.frames)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-r.stopC:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	for {
 		f, err := r.source.Next()
 		if r.room.Acquire(ctx, weight(f)) != nil {
@@ -290,7 +282,7 @@ func (r *frameReader) run() {
 		}
 		select {
 		case r.frames <- frameItem{frame: f, err: err}:
-		case <-r.stopC:
+		case <-ctx.Done():
 			return
 		}
 		if err != nil || f.Type == agent.FrameFinal {
@@ -305,7 +297,7 @@ func (r *frameReader) taken(item frameItem) { r.room.Release(weight(item.frame))
 func weight(f agent.Frame) int64 { return min(int64(len(f.Payload)), readAhead) }
 
 func (r *frameReader) stop() {
-	close(r.stopC)
+	r.cancel()
 	_ = r.source.Close()
 	<-r.done
 }

@@ -26,7 +26,7 @@ func TestFramesReadAheadAreBounded(t *testing.T) {
 	for size, most := range map[int]int64{1: 33, readAhead / 4: 5, 2 * readAhead: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			source := &endless{size: size}
-			r := newFrameReader(source)
+			r := newFrameReader(t.Context(), source)
 			synctest.Wait()
 			if got := source.given.Load(); got != most {
 				t.Errorf("%d frames of %d bytes are read ahead, want %d", got, size, most)
