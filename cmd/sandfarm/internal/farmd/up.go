@@ -79,7 +79,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return describe("API", err)
 	}
 	running = append(running, server)
-	say.welcome("http://" + server.Addr())
+	say.welcome("http://"+server.Addr(), len(s.API.Keys) > 0)
 	<-ctx.Done()
 	return nil
 }
@@ -142,7 +142,11 @@ func (c *console) progress(p farm.Progress) {
 	_, _ = fmt.Fprintln(c.out, "  "+strings.ToValidUTF8(text, "?"))
 }
 
-func (c *console) welcome(url string) {
+func (c *console) welcome(url string, keys bool) {
+	header := ""
+	if keys {
+		header = `, "headers": {"Authorization": "Bearer YOUR_KEY"}`
+	}
 	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files stay for the next start.\n")
 	_, _ = fmt.Fprintf(c.out, `  API         %[1]s/v1
   docs        %[1]s/docs
@@ -154,7 +158,11 @@ Try it in another terminal:
 
   bin/sandfarm run examples/plot.py
   curl -s '%[1]s/v1/run?wait=30' -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'
-  bin/sandfarm mcp config --client claude-code   (or claude-desktop, cursor, vscode: what to paste there)
 
-`, url)
+For models, into the configuration of an MCP client (bin/sandfarm mcp config --client claude-code, claude-desktop, cursor
+or vscode prints its own form):
+
+  {"mcpServers": {"sandfarm": {"type": "http", "url": "%[1]s/mcp"%[2]s}}}
+
+`, url, header)
 }
