@@ -65,13 +65,19 @@ func (w *Worker) execute(ctx context.Context, e *execution) error {
 		ctx, stop = context.WithTimeout(ctx, limit)
 		defer stop()
 	}
+	return w.reattach(ctx, e.sandbox, e.job.ID, func() (moved bool, err error) {
+		began, from := time.Now(), e.staged.last
+		err = w.attach(ctx, e)
+		return e.staged.last > from || time.Since(began) > steady, err
+	})
+}
+
+// reattach calls attach again while the stream to a sandbox breaks, until it has brought nothing new for attachFor. moved
+// says that it worked for a while: then a break is a new one.
+func (w *Worker) reattach(ctx context.Context, sandbox *farm.Sandbox, job string, attach func() (moved bool, err error)) error {
 	var trouble time.Time
 	for {
-		began, from := time.Now(), e.staged.last
-		err := w.attach(ctx, e)
-		if e.staged.last > from || time.Since(began) > steady {
-			trouble = time.Time{} // it worked for a while: this is a new break
-		}
+		moved, err := attach()
 		switch {
 		case err == nil:
 			return nil
@@ -80,16 +86,16 @@ func (w *Worker) execute(ctx context.Context, e *execution) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if gone, ok := w.gone(ctx, e.sandbox); ok {
+		if gone, ok := w.gone(ctx, sandbox); ok {
 			return gone
 		}
-		if trouble.IsZero() {
+		if trouble.IsZero() || moved {
 			trouble = time.Now()
 		}
 		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(trouble) > attachFor {
 			return err
 		}
-		w.log.WarnContext(ctx, "stream to a sandbox broke; dialling again", "job_id", e.job.ID, "sandbox_id", e.sandbox.ID, "error", err)
+		w.log.WarnContext(ctx, "stream to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
