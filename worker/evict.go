@@ -41,10 +41,11 @@ func (w *Worker) evict(ctx context.Context, sandbox *farm.Sandbox, but string) e
 	}
 	var errs []error
 	for _, e := range list {
-		if e.Done || e.ID == but || !farm.ValidID(farm.JobPrefix, e.ID) {
+		id := jobOf(e.ID)
+		if e.Done || id == but || !farm.ValidID(farm.JobPrefix, id) {
 			continue
 		}
-		job, err := w.store.Job(ctx, farm.Ref{Tenant: sandbox.Tenant, ID: e.ID})
+		job, err := w.store.Job(ctx, farm.Ref{Tenant: sandbox.Tenant, ID: id})
 		switch {
 		case farm.CodeOf(err) == farm.CodeNotFound:
 		case err != nil:

@@ -23,11 +23,16 @@ const (
 	progressEvery = 250 * time.Millisecond
 )
 
-// Executions that come before the job's own in its sandbox.
+// Executions that come before the job's own in its sandbox: their ids are the job's and one of these.
 const (
 	asAsked = "-packages"
 	asNeeds = "-imports"
 )
+
+// jobOf is the id of the job that an execution belongs to.
+func jobOf(execution string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(execution, asAsked), asNeeds)
+}
 
 // installed is what came of the packages that a job needs before its own work.
 type installed struct {
@@ -130,31 +135,15 @@ func (f *installer) installed(packages []farm.PackageOutcome) *installed {
 func (f *installer) follow(ctx context.Context) error {
 	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
 	defer done()
-	var trouble time.Time
-	for {
+	err := f.w.reattach(ctx, f.sandbox, f.run.Job.ID, func() (moved bool, err error) {
 		before := f.next
-		err := f.attach(ctx)
-		switch {
-		case err == nil && f.outcome.Canceled:
-			return errCanceled
-		case err == nil, errors.Is(err, errHostile):
-			return err
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		}
-		if gone, ok := f.w.gone(ctx, f.sandbox); ok {
-			return gone
-		}
-		if trouble.IsZero() || f.next > before {
-			trouble = time.Now()
-		}
-		if code := farm.CodeOf(err); code != farm.CodeUnavailable && code != farm.CodeInternal || time.Since(trouble) > attachFor {
-			return err
-		}
-		if err := sleep(ctx, 300*time.Millisecond); err != nil {
-			return err
-		}
+		err = f.attach(ctx)
+		return f.next > before, err
+	})
+	if err == nil && f.outcome.Canceled {
+		return errCanceled
 	}
+	return err
 }
 
 // attach speaks to the agent until the install's end, or until the stream breaks.

@@ -65,9 +65,23 @@ func (w *Worker) belongs(ctx context.Context, r farm.Ref) (bool, error) {
 
 // reconcileRecords looks at every open sandbox, and gives those whose container runs here.
 func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
+	err = w.eachOpen(ctx, func(s *farm.Sandbox) error {
+		if s.Node == w.node && running[s.ID] {
+			here = append(here, s)
+		}
+		if err := w.reconcileRecord(ctx, s, running[s.ID]); err != nil {
+			return fmt.Errorf("reconcile sandbox %s: %w", s.ID, err)
+		}
+		return nil
+	})
+	return here, err
+}
+
+// eachOpen calls f for every open sandbox of every tenant, and joins what goes wrong.
+func (w *Worker) eachOpen(ctx context.Context, f func(*farm.Sandbox) error) error {
 	tenants, err := w.store.Tenants(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list tenants: %w", err)
+		return fmt.Errorf("list tenants: %w", err)
 	}
 	var errs []error
 	for _, tenant := range tenants {
@@ -77,15 +91,10 @@ func (w *Worker) reconcileRecords(ctx context.Context, running map[string]bool) 
 			continue
 		}
 		for _, s := range open {
-			if err := w.reconcileRecord(ctx, s, running[s.ID]); err != nil {
-				errs = append(errs, fmt.Errorf("reconcile sandbox %s: %w", s.ID, err))
-			}
-			if s.Node == w.node && running[s.ID] {
-				here = append(here, s)
-			}
+			errs = append(errs, f(s))
 		}
 	}
-	return here, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // reconcileRecord looks at one open sandbox. Its record was read after the containers were listed, so a container that

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -64,22 +62,10 @@ func (w *Worker) engineIs(ctx context.Context, up bool) error {
 // giveUpNode tells every open sandbox of this node lost. The engine is not asked: what is left on it is removed when it
 // answers again.
 func (w *Worker) giveUpNode(ctx context.Context) error {
-	tenants, err := w.store.Tenants(ctx)
-	if err != nil {
-		return fmt.Errorf("list tenants: %w", err)
-	}
-	var errs []error
-	for _, tenant := range tenants {
-		open, err := w.store.OpenSandboxes(ctx, tenant)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("list open sandboxes: %w", err))
-			continue
+	return w.eachOpen(ctx, func(s *farm.Sandbox) error {
+		if s.Node == w.node {
+			w.tellLost(ctx, s, "", "the container engine of its node does not answer")
 		}
-		for _, s := range open {
-			if s.Node == w.node {
-				w.tellLost(ctx, s, "", "the container engine of its node does not answer")
-			}
-		}
-	}
-	return errors.Join(errs...)
+		return nil
+	})
 }
