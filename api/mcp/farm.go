@@ -34,6 +34,20 @@ type Farm interface {
 	Artifact(ctx context.Context, id string, limit int64) (Artifact, error)
 }
 
+// ReadUpTo reads all of a content, as File and Artifact want it: nil when it is longer than the limit.
+func ReadUpTo(content io.Reader, limit int64) ([]byte, error) {
+	got, err := io.ReadAll(io.LimitReader(content, limit+1))
+	switch {
+	case err != nil:
+		return nil, err //nolint:wrapcheck // the caller names what was read
+	case int64(len(got)) > limit:
+		return nil, nil
+	case got == nil:
+		return []byte{}, nil
+	}
+	return got, nil
+}
+
 // File is a file of a workspace. Content is nil when it is longer than the reader's limit.
 type File struct {
 	Entry   wire.FileEntry

@@ -198,14 +198,5 @@ func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artif
 // upTo reads all of a content and closes it; nil when it is longer than the limit.
 func upTo(content io.ReadCloser, limit int64) ([]byte, error) {
 	defer func() { _ = content.Close() }() // it was read to its end, or its error is told
-	got, err := io.ReadAll(io.LimitReader(content, limit+1))
-	switch {
-	case err != nil:
-		return nil, err //nolint:wrapcheck // the caller names what was read
-	case int64(len(got)) > limit:
-		return nil, nil
-	case got == nil:
-		return []byte{}, nil
-	}
-	return got, nil
+	return mcp.ReadUpTo(content, limit)
 }

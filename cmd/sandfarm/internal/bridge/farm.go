@@ -184,16 +184,7 @@ func upTo(content *client.Content, limit int64) ([]byte, error) {
 	if content.Size > limit {
 		return nil, nil
 	}
-	got, err := io.ReadAll(io.LimitReader(content, limit+1))
-	switch {
-	case err != nil:
-		return nil, err //nolint:wrapcheck // the caller names what was read
-	case int64(len(got)) > limit:
-		return nil, nil
-	case got == nil:
-		return []byte{}, nil
-	}
-	return got, nil
+	return mcp.ReadUpTo(content, limit)
 }
 
 // explain makes errors of the client the domain's: with a code, and with a sentence that says what to do.
