@@ -68,17 +68,21 @@ func commandLine(args []string, dash int) (string, error) {
 	return args[1], nil
 }
 
+// accepted prints a job that is not waited for.
+func (a *app) accepted(job wire.Job, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.print(job)
+	}
+	_, err = fmt.Fprintln(a.Out, job.ID)
+	return err
+}
+
 func (a *app) exec(ctx context.Context, c *client.Client, id string, request wire.CommandRequest) error {
 	if request.Background {
-		job, err := c.Command(ctx, id, request)
-		if err != nil {
-			return err
-		}
-		if a.json {
-			return a.print(job)
-		}
-		_, err = fmt.Fprintln(a.Out, job.ID)
-		return err
+		return a.accepted(c.Command(ctx, id, request))
 	}
 	follower := a.follower(c, false)
 	job, err := follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Command(ctx, id, request) })

@@ -40,15 +40,7 @@ With --no-wait the job's id is printed at once; "packages status" and "job event
 	}, argCount(2, -1, "the sandbox's ID or the name of a package"), func(ctx context.Context, c *client.Client, args []string) error {
 		request := wire.PackagesRequest{Packages: args[1:], Manager: optional(manager)}
 		if noWait {
-			job, err := c.Install(ctx, args[0], request)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.print(job)
-			}
-			_, err = fmt.Fprintln(a.Out, job.ID)
-			return err
+			return a.accepted(c.Install(ctx, args[0], request))
 		}
 		job, err := a.install(ctx, c, args[0], request)
 		if err != nil {
