@@ -1,13 +1,10 @@
 package client_test
 
 import (
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/yamux"
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 )
@@ -15,20 +12,7 @@ import (
 // What an agent sends on a stream that nobody asked for would stay in the worker's memory.
 func TestAStreamThatTheAgentOpensEndsTheSession(t *testing.T) {
 	t.Parallel()
-	near, far := net.Pipe()
-	c, err := client.New(near, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	config := yamux.DefaultConfig()
-	config.LogOutput = nil
-	config.Logger = discard{}
-	session, err := yamux.Server(far, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = session.Close() })
+	c, session := hostileAgent(t, client.Options{})
 	if _, err := session.Open(); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,14 @@ const (
 // hostileIndex gives a client that serves an index, and the session of an agent that does with it what the test likes.
 func hostileIndex(t *testing.T, index http.HandlerFunc) (*client.Client, *yamux.Session) {
 	t.Helper()
+	return hostileAgent(t, client.Options{Index: index})
+}
+
+// hostileAgent gives a client, and the session of an agent that does with it what the test likes.
+func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Session) {
+	t.Helper()
 	near, far := net.Pipe()
-	c, err := client.New(near, client.Options{Index: index})
+	c, err := client.New(near, o)
 	if err != nil {
 		t.Fatal(err)
 	}
