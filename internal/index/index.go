@@ -40,6 +40,7 @@ type Index struct {
 	cache     *guard
 
 	pages     *lru[*page]
+	keeping   sync.Mutex      // pages are written to the cache one after the other
 	absent    *lru[time.Time] // until when a project is not asked for again
 	held      *lru[time.Time] // until when an old page is served without asking again
 	known     *lru[int64]     // sizes of files in the cache

@@ -192,6 +192,11 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	}
 	go func() {
 		defer end()
+		x.keeping.Lock() // an older write of the page must not come after a newer one
+		defer x.keeping.Unlock()
+		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
+			return // its own write comes behind
+		}
 		// A page that is there is kept when the index closes: the next one begins with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
