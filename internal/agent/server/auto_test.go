@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,7 +22,7 @@ func auto(code string) agent.Spec {
 }
 
 // denied runs code's automatic install with everything forbidden, and gives what it would have installed.
-func denied(t *testing.T, a *agenttest.Agent, code string) []string {
+func denied(t testing.TB, a *agenttest.Agent, code string) []string {
 	t.Helper()
 	spec := auto(code)
 	spec.Install.Only = []string{"nothing-at-all"}
@@ -80,18 +79,23 @@ func TestAutoFindsImports(t *testing.T) {
 			}
 		}
 	}
-	began := time.Now()
-	const rounds = 20
-	for range rounds {
-		denied(t, warm, "import os, numpy, pandas, matplotlib.pyplot as plt")
-	}
-	if each := time.Since(began) / rounds; each > 20*time.Millisecond {
-		t.Errorf("a look at code whose imports are all there takes %v", each)
-	} else {
-		t.Logf("each took %v", each)
-	}
 	if ran := agenttest.Run(t, warm.Client, agenttest.Code("print(len(In), [x for x in dir() if 'probe' in x])")); ran.Stdout != "2 []\n" || ran.Outcome.ExecutionCount != 1 {
 		t.Errorf("the kernel has seen the questions: %+v", ran)
+	}
+}
+
+// BenchmarkAutoLook compares a look at code whose imports are all there in a kernel that runs with one that starts an interpreter.
+func BenchmarkAutoLook(b *testing.B) {
+	warm, cold := installing(b), installing(b)
+	if err := warm.StartKernel(b.Context(), "default", "python"); err != nil {
+		b.Fatal(err)
+	}
+	for name, a := range map[string]*agenttest.Agent{"warm": warm, "cold": cold} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				denied(b, a, "import os, numpy, pandas, matplotlib.pyplot as plt")
+			}
+		})
 	}
 }
 

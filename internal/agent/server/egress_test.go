@@ -208,6 +208,13 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
 	check(t, a.Close()) // the worker goes
+	for a.Server.OpenSessions() > 0 {
+		select { // until the agent has seen it go
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
 	answer := make(chan string, 1)
 	go func() {
 		res, err := get(t.Context(), a, "/x")

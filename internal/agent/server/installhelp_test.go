@@ -77,10 +77,10 @@ func realIndex(tb testing.TB) http.Handler {
 }
 
 // installing starts an agent that can install from the public indexes.
-func installing(t *testing.T) *agenttest.Agent {
-	t.Helper()
-	tool := uv(t)
-	return agenttest.StartIndexed(t, venv(t), realIndex(t), func(c *server.Config) { c.UV = tool })
+func installing(tb testing.TB) *agenttest.Agent {
+	tb.Helper()
+	tool := uv(tb)
+	return agenttest.StartIndexed(tb, venv(tb), realIndex(tb), func(c *server.Config) { c.UV = tool })
 }
 
 // packages is an execution that installs Python packages.
