@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
 // runIn executes code or commands in a sandbox that exists, and collects what they leave.
@@ -32,7 +35,10 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 		v.run = time.Duration(ms * float64(time.Millisecond))
 	}
 	began = time.Now()
-	artifacts, err := w.keep(ctx, e)
+	tracing.Past(ctx, "run", began.Add(-v.run), began) // as the agent measured it
+	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)
+	artifacts, err := w.keep(kept, e)
+	stored(err)
 	if err != nil {
 		if ctx.Err() != nil {
 			return verdict{}, context.Cause(ctx)

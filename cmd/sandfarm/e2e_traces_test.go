@@ -129,6 +129,8 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 	wanted := []struct{ trace, span, path string }{
 		{callersTrace, "queue", execute + " > queue"},
 		{callersTrace, "agent", execute + " > job execute > agent"},
+		{callersTrace, "run", execute + " > job execute > run"},
+		{callersTrace, "collect", execute + " > job execute > collect"},
 		{callersTrace, "callback", execute + " > callback"},
 		{toolsTrace, "queue", tool + " > queue"},
 		{toolsTrace, "agent", tool + " > job execute > agent"},

@@ -5,6 +5,7 @@ package tracing
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -64,6 +65,16 @@ func Begin(ctx context.Context, provider trace.TracerProvider, name string, kind
 		return ctx, func(error) {}
 	}
 	return begin(ctx, provider, name, kind, attributes)
+}
+
+// Past tells of something below the context's span that is over already, such as what another process measured.
+func Past(ctx context.Context, name string, began, ended time.Time) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return
+	}
+	_, span := parent.TracerProvider().Tracer(Name).Start(ctx, name, trace.WithTimestamp(began))
+	span.End(trace.WithTimestamp(ended))
 }
 
 func begin(ctx context.Context, provider trace.TracerProvider, name string, kind trace.SpanKind, attributes []attribute.KeyValue) (context.Context, func(error)) {

@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -75,6 +76,24 @@ func TestAdoptTakesTheParentOfACall(t *testing.T) {
 	if tool.Name() != "tool" || tool.Parent().SpanID().String() != "b7ad6b7169203331" || len(tool.Links()) != 1 ||
 		tool.Links()[0].SpanContext.SpanID() != trace.SpanContextFromContext(request).SpanID() {
 		t.Errorf("span %s below %s with links %v", tool.Name(), tool.Parent().SpanID(), tool.Links())
+	}
+}
+
+func TestPastHasTheTimesItIsGiven(t *testing.T) {
+	t.Parallel()
+	p, seen := provider()
+	ctx, end := tracing.Begin(t.Context(), p, "job", trace.SpanKindConsumer)
+	ended := time.Now()
+	began := ended.Add(-time.Minute)
+	tracing.Past(ctx, "run", began, ended)
+	end(nil)
+	run := seen.Ended()[0]
+	if run.Name() != "run" || run.Parent().SpanID() != trace.SpanContextFromContext(ctx).SpanID() || !run.StartTime().Equal(began) || !run.EndTime().Equal(ended) {
+		t.Errorf("span %s below %s from %s to %s", run.Name(), run.Parent().SpanID(), run.StartTime(), run.EndTime())
+	}
+	tracing.Past(t.Context(), "nobody's", began, ended)
+	if n := len(seen.Ended()); n != 2 {
+		t.Errorf("%d spans, want 2", n)
 	}
 }
 
