@@ -28,9 +28,9 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 	if err != nil {
 		return 0, err
 	}
-	alive := make(map[string]bool, len(workers))
+	alive, nodes := make(map[string]bool, len(workers)), make(map[string]bool, len(workers))
 	for _, w := range workers {
-		alive[w.ID] = true
+		alive[w.ID], nodes[w.Node] = true, true
 	}
 	var problems []error
 	for after := ""; ; {
@@ -39,7 +39,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 			return n, errors.Join(append(problems, err)...)
 		}
 		for i := range routes {
-			did, err := d.sweepJob(ctx, &routes[i], alive)
+			did, err := d.sweepJob(ctx, &routes[i], alive, nodes)
 			if err != nil {
 				problems = append(problems, fmt.Errorf("sweep job %s: %w", routes[i].Ref.ID, err))
 			}
@@ -56,7 +56,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 	return n + called, errors.Join(append(problems, err)...)
 }
 
-func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive map[string]bool) (bool, error) {
+func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes map[string]bool) (bool, error) {
 	running := r.State == farm.JobRunning
 	if running && alive[r.Worker] {
 		return false, nil
@@ -77,6 +77,8 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive map[str
 			Code:    farm.CodeUnavailable,
 			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Spared),
 		})
+	case stranded(r, nodes):
+		return true, d.rescue(ctx, r)
 	default:
 		return d.ensure(ctx, r, taskID(r.Ref.ID, r.Attempt))
 	}

@@ -65,6 +65,7 @@ type Sandbox struct {
 	ClosedAt   time.Time `json:"closed_at,omitzero"`
 
 	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
+	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, whose id it has
 	Expired bool `json:"expired,omitempty"`  // its closing is due to time, so it ends as expired
 }
 

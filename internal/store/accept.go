@@ -17,7 +17,7 @@ import (
 type Accept struct {
 	Job         *farm.Job     // without its state; SandboxID names an existing sandbox or that of Sandbox
 	Request     *farm.Request //
-	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step
+	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step; with its node where it comes from the pool
 	Idempotency *Idempotency  // nil: none
 	Packages    []string      // names that the job installs, as farm.NormalPackage has them; see PackageJobs
 }
@@ -113,7 +113,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) ([]any, error) {
 		idem, fingerprint = hex.EncodeToString(sum[:]), a.Idempotency.Fingerprint
 	}
 	var boxDoc []byte
-	var expires, idle string
+	var expires, idle, node string
 	if box := a.Sandbox; box != nil {
 		if boxDoc, err = encode("sandbox", box); err != nil {
 			return nil, err
@@ -122,7 +122,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) ([]any, error) {
 		if ends.IsZero() {
 			ends = job.CreatedAt.Add(time.Duration(box.Spec.TTLSeconds) * time.Second)
 		}
-		expires, idle = micros(ends), strconv.Itoa(box.Spec.IdleSeconds)
+		expires, idle, node = micros(ends), strconv.Itoa(box.Spec.IdleSeconds), box.Node
 	}
 	expired, reason := false, ""
 	if request.Close != nil {
@@ -132,7 +132,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) ([]any, error) {
 		job.ID, string(job.Kind), job.SandboxID, flag(a.Sandbox != nil), flag(job.Inline), flag(job.Hidden),
 		flag(job.CallbackURL != ""), flag(request.Command != nil && request.Command.Background), micros(job.CreatedAt), doc, body,
 		idem, fingerprint, s.limits.IdempotencySeconds, s.limits.MaxWaiting, s.limits.MaxQueued,
-		boxDoc, expires, idle, flag(expired), reason, need(job), job.Queue, job.TimeoutSeconds,
+		boxDoc, expires, idle, flag(expired), reason, need(job), job.Queue, job.TimeoutSeconds, node,
 	}
 	for _, name := range a.Packages {
 		args = append(args, name)

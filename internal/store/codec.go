@@ -19,6 +19,9 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
 	job.Spared, _ = strconv.Atoi(f["spared"])
 	job.Worker = f["worker"]
+	if queue := f["queue"]; queue != "" { // another one than at first, see Reroute
+		job.Queue = queue
+	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
 	if text := f["result"]; text != "" {

@@ -4,8 +4,8 @@ local callback, background, created, doc, request = ARGV[9], ARGV[10] == '1', AR
 local idem, fingerprint, idemTTL = ARGV[14], ARGV[15], ARGV[16]
 local maxWaiting, maxQueued = tonumber(ARGV[17]), tonumber(ARGV[18])
 local boxDoc, expires, idle = ARGV[19], ARGV[20], ARGV[21]
-local expired, reason, need, queue, timeout = ARGV[22], ARGV[23], ARGV[24], ARGV[25], ARGV[26]
--- From ARGV[27] on: names of packages.
+local expired, reason, need, queue, timeout, node = ARGV[22], ARGV[23], ARGV[24], ARGV[25], ARGV[26], ARGV[27]
+-- From ARGV[28] on: names of packages.
 
 local function answer(job, existing)
   local f = call('HMGET', key('job', job), 'sandbox', 'state', 'inline')
@@ -78,11 +78,12 @@ end
 
 -- Who installs which package last. So many that nobody can have meant them are forgotten: they are looked up in the sandbox.
 local packages = key('pkg', box)
-for i = 27, #ARGV do call('HSET', packages, ARGV[i], id) end
-if #ARGV > 26 and call('HLEN', packages) > 10000 then call('DEL', packages) end
+for i = 28, #ARGV do call('HSET', packages, ARGV[i], id) end
+if #ARGV > 27 and call('HLEN', packages) > 10000 then call('DEL', packages) end
 
 if new then
   call('HSET', boxKey, 'doc', boxDoc, 'state', 'queued', 'used', created, 'expires', expires, 'idle', idle, 'seq', seq)
+  if node ~= '' then call('HSET', boxKey, 'node', node) end
   call('ZADD', P .. 'boxes', seq, box)
   call('ZADD', P .. 'openboxes', seq, box)
   trim(P .. 'boxes', 'sbx')

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// MemberState is where a member of the warm pool stands.
+type MemberState string
+
+// The states of a member. One that is claimed is a tenant's sandbox, and never becomes idle again once its creation was
+// accepted.
+const (
+	MemberStarting MemberState = "starting"
+	MemberIdle     MemberState = "idle"
+	MemberClaimed  MemberState = "claimed"
+)
+
+// Member is a sandbox that was started ahead of need. Its id becomes that of the sandbox which claims it.
+type Member struct {
+	ID        string         `json:"id"`
+	Node      string         `json:"node"`
+	Container string         `json:"container,omitempty"` // of one that is ready
+	Image     string         `json:"image"`               // name
+	Network   farm.Network   `json:"network"`
+	Resources farm.Resources `json:"resources"`
+	Version   string         `json:"version"` // of what it was made from: image and agent
+	Worker    string         `json:"worker"`  // that started it
+
+	State  MemberState `json:"-"`
+	Tenant string      `json:"-"` // whose it is, once it is claimed
+	At     time.Time   `json:"-"` // when it came into its state
+}
+
+// ErrNoMember says that there is no such member, or not in that state.
+var ErrNoMember = errors.New("the pool has no such member")
+
+// kind is what a member can serve: what a claim cannot change of it.
+func kind(image string, network farm.Network, diskMB int) string {
+	return image + " " + string(network) + " " + strconv.Itoa(diskMB)
+}
+
+// BeginMember writes down a member that is about to be started.
+func (s *Store) BeginMember(ctx context.Context, m Member) error {
+	doc, err := encode("member", m)
+	if err != nil {
+		return err
+	}
+	_, err = s.pool(ctx, "begin", m.ID, m.Node, kind(m.Image, m.Network, m.Resources.DiskMB), doc)
+	return err
+}
+
+// MemberReady offers a member that was started to creates. ErrNoMember when it was dropped meanwhile.
+func (s *Store) MemberReady(ctx context.Context, m Member) error {
+	doc, err := encode("member", m)
+	if err != nil {
+		return err
+	}
+	_, err = s.pool(ctx, "ready", m.ID, doc)
+	return err
+}
+
+// MemberClaim says what a create needs of a member.
+type MemberClaim struct {
+	Tenant  string
+	Image   string
+	Network farm.Network
+	DiskMB  int
+	Nodes   []string // that have a live worker
+}
+
+// ClaimMember gives the longest ready member that fits to a tenant, in one step. ErrNoMember when there is none.
+func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error) {
+	args := []any{kind(c.Image, c.Network, c.DiskMB), c.Tenant}
+	for _, node := range c.Nodes {
+		args = append(args, node)
+	}
+	r, err := s.pool(ctx, "claim", args...)
+	if err != nil {
+		return nil, err
+	}
+	var m Member
+	if err := json.Unmarshal([]byte(r.text(2)), &m); err != nil {
+		return nil, fmt.Errorf("decode member %s: %w", r.text(1), err)
+	}
+	m.State, m.Tenant, m.At = MemberClaimed, c.Tenant, s.now()
+	return &m, nil
+}
+
+// ReturnMember makes a claimed member idle again. It is for claims whose creation was refused: nothing of the tenant may
+// have come into it.
+func (s *Store) ReturnMember(ctx context.Context, id, tenant string) error {
+	_, err := s.pool(ctx, "back", id, tenant)
+	return err
+}
+
+// DropMember forgets a member that is in one of the states. Whoever gets no error has it for itself. Else ErrNoMember.
+func (s *Store) DropMember(ctx context.Context, id string, states ...MemberState) error {
+	args := []any{id}
+	for _, state := range states {
+		args = append(args, string(state))
+	}
+	_, err := s.pool(ctx, "drop", args...)
+	return err
+}
+
+// Member reads a member; ErrNoMember when there is none.
+func (s *Store) Member(ctx context.Context, id string) (*Member, error) {
+	r, err := s.pool(ctx, "one", id)
+	if err != nil {
+		return nil, err
+	}
+	list, err := decodeMembers(r.rows(1))
+	if err != nil || len(list) != 1 {
+		return nil, errors.Join(err, ErrNoMember)
+	}
+	return &list[0], nil
+}
+
+// Members lists the members of nodes, or of all of them, the oldest of a state first.
+func (s *Store) Members(ctx context.Context, nodes ...string) ([]Member, error) {
+	args := make([]any, len(nodes))
+	for i, node := range nodes {
+		args[i] = node
+	}
+	r, err := s.pool(ctx, "list", args...)
+	if err != nil {
+		return nil, err
+	}
+	return decodeMembers(r.rows(1))
+}
+
+func decodeMembers(rows []reply) ([]Member, error) {
+	list := make([]Member, 0, len(rows))
+	for _, row := range rows {
+		var m Member
+		if err := json.Unmarshal([]byte(row.text(1)), &m); err != nil {
+			return nil, fmt.Errorf("decode member %s: %w", row.text(0), err)
+		}
+		m.State, m.Tenant, m.At = MemberState(row.text(2)), row.text(3), moment(row.text(4))
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b Member) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) })
+	return list, nil
+}
+
+// pool runs a step on the pool, whose keys are in one slot.
+func (s *Store) pool(ctx context.Context, op string, args ...any) (reply, error) {
+	argv := append([]any{op, micros(s.now())}, args...)
+	values, err := s.scripts.pool.Run(ctx, s.rdb, []string{s.prefix + "{pool}:"}, argv...).Slice()
+	if err != nil {
+		return nil, wrap("look at the pool", err)
+	}
+	r := reply(values)
+	if r.text(0) != "ok" {
+		return nil, ErrNoMember
+	}
+	return r, nil
+}
