@@ -54,7 +54,11 @@ func (s *Server) read(c *gin.Context) ([]byte, error) {
 	if err := wantJSON(c); err != nil {
 		return nil, err
 	}
-	most := s.cfg.Limits.MaxBodyBytes
+	return s.whole(c, s.cfg.Limits.MaxBodyBytes)
+}
+
+// whole reads a body of any type as a whole, at most so many bytes.
+func (s *Server) whole(c *gin.Context, most int64) ([]byte, error) {
 	r := s.body(c)
 	var text bytes.Buffer
 	if c.Request.ContentLength <= most {

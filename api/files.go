@@ -225,6 +225,10 @@ func (s *Server) readFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	return s.sendFile(c, file)
+}
+
+func (s *Server) sendFile(c *gin.Context, file string) error {
 	link, err := flag(c, "link")
 	if err != nil {
 		return err

@@ -88,6 +88,11 @@ func problemOf(err error, requestID string) wire.Problem {
 
 // fail answers with a problem. Errors that are ours are logged with their cause; it is never sent.
 func (s *Server) fail(c *gin.Context, err error) {
+	s.failAs(c, err, func(p wire.Problem) { writeJSON(c, p.Status, "application/problem+json", p) })
+}
+
+// failAs answers with an error in the shape that write gives it.
+func (s *Server) failAs(c *gin.Context, err error, write func(wire.Problem)) {
 	ctx := c.Request.Context()
 	if _, ours := errors.AsType[*refusal](err); ctx.Err() != nil && !ours {
 		c.Status(statusGone) // nobody reads it; the log and the metrics do
@@ -118,7 +123,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="sandfarm"`)
 	}
-	writeJSON(c, p.Status, "application/problem+json", p)
+	write(p)
 	c.Abort()
 }
 

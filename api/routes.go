@@ -26,6 +26,8 @@ type route struct {
 	open    bool // needs no key
 	hidden  bool // not in the document
 	handler func(*gin.Context) error
+	// refuse tells of an error in another surface's shape; nil: a problem.
+	refuse func(*gin.Context, error)
 }
 
 // parameter is a query parameter or header.
@@ -81,6 +83,7 @@ func (s *Server) routes() []route {
 	all = append(all, s.fileRoutes()...)
 	all = append(all, s.jobRoutes()...)
 	all = append(all, s.mcpRoutes()...)
+	all = append(all, s.notebookRoutes()...)
 	return append(all, s.metaRoutes()...)
 }
 

@@ -187,15 +187,19 @@ func (s *Server) router() *gin.Engine {
 
 // handle is a route's handler: the key first, then the work; an error becomes a problem in one place.
 func (s *Server) handle(r route) gin.HandlerFunc {
+	fail := r.refuse
+	if fail == nil {
+		fail = s.fail
+	}
 	return func(c *gin.Context) {
 		if r.needsKey() {
 			if err := s.authenticate(c); err != nil {
-				s.fail(c, err)
+				fail(c, err)
 				return
 			}
 		}
 		if err := r.handler(c); err != nil {
-			s.fail(c, err)
+			fail(c, err)
 		}
 	}
 }

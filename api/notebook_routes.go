@@ -1,0 +1,55 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/seeds/seed4"
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// notebookRoutes are the routes of "LLM Python Code Sandbox" (package seed4). docs/coming-from/llm-python-code-sandbox.md
+// describes them; the OpenAPI document is /v1's alone.
+func (s *Server) notebookRoutes() []route {
+	const base = "/sandbox/{id}"
+	all := []route{
+		{method: "POST", path: "/sandbox/create", handler: s.notebookCreate},
+		{method: "POST", path: base + "/install", handler: s.notebookInstall},
+		{method: "POST", path: base + "/execute", handler: s.notebookExecute},
+		{method: "POST", path: base + "/upload", handler: s.notebookUpload},
+		{method: "GET", path: base + "/files", handler: s.notebookFiles},
+		{method: "GET", path: base + "/download/{path}", handler: s.notebookDownload},
+		{method: "POST", path: base + "/close", handler: s.notebookClose},
+		{method: "GET", path: "/sandboxes", handler: s.notebookList},
+		{method: "GET", path: "/health", open: true, handler: func(c *gin.Context) error {
+			return reply(c, http.StatusOK, gin.H{"status": "healthy"})
+		}},
+	}
+	for i := range all {
+		all[i].hidden, all[i].refuse = true, s.failNotebook
+	}
+	return all
+}
+
+// failNotebook tells of an error in the seed's shape: {"detail": …}.
+func (s *Server) failNotebook(c *gin.Context, err error) {
+	s.failAs(c, err, func(p wire.Problem) {
+		writeJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
+	})
+}
+
+// notebook gives the surface for a caller.
+func (s *Server) notebook(c *gin.Context) *seed4.Notebook { return seed4.New(s.service, tenant(c)) }
+
+// told answers with what a call gave. A refusal in the seed's own words is answered here, all else where errors are.
+func told(c *gin.Context, v any, err error) error {
+	if refusal, ok := errors.AsType[*seed4.Error](err); ok {
+		return reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
+	}
+	if err != nil {
+		return err
+	}
+	return reply(c, http.StatusOK, v)
+}
