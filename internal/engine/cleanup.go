@@ -12,7 +12,7 @@ import (
 // removeAtOnce is how many containers RemoveAll removes side by side: an engine does not get faster beyond a few.
 const removeAtOnce = 4
 
-// RemoveAll removes everything that this farm has in the engine: its containers, running or not, and the agent's volumes.
+// RemoveAll removes everything that this farm has in the engine: its containers, running or not, and the agent's volumes and notes.
 // Images stay. The node's volume stays too, so that the node keeps its id, unless volumes is set. It goes on after an
 // error and gives all of them.
 func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
@@ -30,7 +30,7 @@ func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
 		})
 	}
 	_ = group.Wait() // the errors are in failed
-	errs := append(failed, e.removeVolumes(ctx, RoleAgent))
+	errs := append(failed, e.removeVolumes(ctx, RoleAgent), e.removeVolumes(ctx, RoleNote))
 	if volumes {
 		errs = append(errs, e.removeVolumes(ctx, RoleNode))
 	}

@@ -40,7 +40,7 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 	for name, f := range best {
 		list = append(list, farm.Image{
 			Name: name, Ref: stableTag(f), Description: f.Labels[LabelDescription], Languages: fields(f.Labels[LabelLanguages]),
-			Size: f.Size, CreatedAt: time.Unix(f.Created, 0).UTC(),
+			Size: f.Size, CreatedAt: time.Unix(f.Created, 0).UTC(), ID: f.ID,
 		})
 	}
 	slices.SortFunc(list, func(a, b farm.Image) int { return strings.Compare(a.Name, b.Name) })

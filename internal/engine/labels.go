@@ -22,4 +22,5 @@ const (
 	RoleHelper  = "helper"  // container that is made for a moment and never started
 	RoleAgent   = "agent"   // volume with the agent, or the note that it is complete
 	RoleNode    = "node"    // volume that holds the node's id
+	RoleNote    = "note"    // volume that holds what a sandbox got after its container was made
 )

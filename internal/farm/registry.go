@@ -5,7 +5,8 @@ import "time"
 // Image is a sandbox image that a node offers.
 type Image struct {
 	Name        string    `json:"name"`
-	Ref         string    `json:"ref"` // what the engine calls it
+	Ref         string    `json:"ref"`          // what the engine calls it
+	ID          string    `json:"id,omitempty"` // of what is in it: another build has another one
 	Description string    `json:"description,omitempty"`
 	Languages   []string  `json:"languages"`
 	Size        int64     `json:"size"`

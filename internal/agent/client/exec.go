@@ -64,4 +64,13 @@ func (c *Client) StartKernel(ctx context.Context, kernel, language string) error
 	return c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/start", query, nil, nil)
 }
 
+// WarmKernel imports modules in the Python kernel of a context, which is up and idle: names and history of its code stay as they
+// are. It gives those that are loaded then; what the image lacks is left out, and so is all where the kernel is another one.
+func (c *Client) WarmKernel(ctx context.Context, kernel string, modules ...string) ([]string, error) {
+	var loaded []string
+	query := url.Values{"module": modules}
+	err := c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/warm", query, nil, &loaded)
+	return loaded, err
+}
+
 func executionPath(id string) string { return "/v1/executions/" + url.PathEscape(id) }

@@ -28,6 +28,7 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/interrupt":                 s.postInterrupt,
 		"POST /v1/kernels/{context}/restart": s.postRestart,
 		"POST /v1/kernels/{context}/start":   s.postStart,
+		"POST /v1/kernels/{context}/warm":    s.postWarm,
 		"GET /v1/packages":                   s.getPackages,
 		"GET /v1/files":                      s.getFiles,
 		"DELETE /v1/files":                   s.deleteFiles,

@@ -19,6 +19,7 @@ const probeTimeout = 2 * time.Second
 type probeQuestion struct {
 	Code    string   `json:"code,omitempty"`
 	Modules []string `json:"modules,omitempty"`
+	Warm    []string `json:"warm,omitempty"` // to be imported first, where they are there
 }
 
 // probeAnswer is what it says: names of Code's imports that are not there, and versions of Modules that are loaded.
@@ -83,7 +84,11 @@ func (s *Server) probe(at *slot, q probeQuestion) (probeAnswer, error) {
 	if err := k.send(k.shell, m); err != nil {
 		return probeAnswer{}, err
 	}
-	timer := time.NewTimer(probeTimeout)
+	limit := probeTimeout
+	if len(q.Warm) > 0 {
+		limit = warmTimeout
+	}
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	var answer probeAnswer
 	select {

@@ -110,7 +110,18 @@ def loaded(modules):
     return found
 
 
+def warm(modules):
+    """Imports those of the modules that are here, so that code need not wait for them. What fails would fail for the code too."""
+    for name in modules:
+        try:
+            if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                importlib.import_module(name)
+        except Exception:
+            pass
+
+
 def answer(question):
+    warm(question.get("warm") or ())
     try:
         return {"missing": missing(question.get("code") or ""), "loaded": loaded(question.get("modules") or ())}
     except (RecursionError, MemoryError):
