@@ -29,6 +29,18 @@ type Worker struct {
 	Capacity  Room      `json:"capacity"`          // of its node, for sandboxes; zero: not known
 	Promised  Room      `json:"promised"`          // to the sandboxes of its node
 	Problem   string    `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
+
+	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers
+}
+
+// LeasedGPUs counts the devices that sandboxes have.
+func (w Worker) LeasedGPUs() (n int) {
+	for _, d := range w.GPUs {
+		if d.Leased {
+			n++
+		}
+	}
+	return n
 }
 
 // QueueCPU is the queue of new sandboxes. Those that exist are served by the queue of their node.
