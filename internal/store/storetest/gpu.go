@@ -1,0 +1,372 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+var eightGPUs = []string{"0", "1", "2", "3", "4", "5", "6", "7"}
+
+func (b *bundle) openGPUs(t *testing.T) {
+	t.Helper()
+	if now, err := b.OpenGPUs(t.Context(), "n1"); err != nil || !now.Open {
+		t.Fatalf("OpenGPUs = %+v, %v", now, err)
+	}
+}
+
+// lease asks for devices of n1 and gives those that the sandbox has then, with its fence.
+func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func(*store.GPURequest)) (devices []string, fence int64) {
+	t.Helper()
+	r := store.GPURequest{Node: "n1", Sandbox: sandbox, Worker: "wrk_1", Count: count, Devices: eightGPUs}
+	for _, f := range change {
+		f(&r)
+	}
+	ok, now, err := b.LeaseGPUs(t.Context(), r)
+	if err != nil {
+		t.Errorf("LeaseGPUs = %v", err)
+	}
+	devices, fence = now.Of(sandbox.ID)
+	if ok != (len(devices) > 0) {
+		t.Errorf("LeaseGPUs = %v, but %s has %v", ok, sandbox.ID, devices)
+	}
+	return devices, fence
+}
+
+func gpuLeases(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	if devices, _ := b.lease(t, box("1"), 1); devices != nil {
+		t.Errorf("leased %v before anybody looked at the containers", devices)
+	}
+	b.openGPUs(t)
+	b.openGPUs(t)
+	devices, fence := b.lease(t, box("1"), 3)
+	if !slices.Equal(devices, []string{"0", "1", "2"}) || fence == 0 {
+		t.Errorf("leased %v under %d, want the first three", devices, fence)
+	}
+	if devices, _ := b.lease(t, box("2"), 6); devices != nil {
+		t.Errorf("leased %v of five", devices)
+	}
+	if devices, _ := b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} }); !slices.Equal(devices, []string{"6"}) {
+		t.Errorf("leased %v, want 6: 2 is another's", devices)
+	}
+	if devices, _ := b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" }); devices != nil {
+		t.Errorf("leased %v of a node that nobody opened", devices)
+	}
+	now, err := b.GPUs(t.Context(), "n1")
+	want := store.GPULease{Device: "6", Sandbox: box("2"), Fence: fence + 1, Worker: "wrk_1", At: b.clock.Now()}
+	if err != nil || len(now.Leases) != 4 || !cmp.Equal(want, now.Leases["6"]) {
+		t.Errorf("GPUs = %+v, %v, want %+v among them", now, err, want)
+	}
+	if err := b.BindGPUs(t.Context(), "n1", box("2"), fence+1); err != nil {
+		t.Errorf("BindGPUs = %v", err)
+	}
+	want.Bound = true
+	if now, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(want, now.Leases["6"]) {
+		t.Errorf("bound: %+v, %v", now.Leases["6"], err)
+	}
+	for range 2 {
+		if now, err = b.ReturnGPUs(t.Context(), "n1", box("1"), 0); err != nil || len(now.Leases) != 1 {
+			t.Errorf("ReturnGPUs = %+v, %v", now, err)
+		}
+	}
+}
+
+// gpusAreFenced has a worker that was taken for dead try to go on.
+func gpusAreFenced(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.openGPUs(t)
+	devices, first := b.lease(t, box("1"), 2)
+	again, second := b.lease(t, box("1"), 2, func(r *store.GPURequest) { r.Worker = "wrk_2" })
+	if !slices.Equal(devices, again) || second <= first {
+		t.Errorf("the worker that takes over has %v under %d, the first one had %v under %d", again, second, devices, first)
+	}
+	if err := b.BindGPUs(t.Context(), "n1", box("1"), first); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("BindGPUs under an old fence = %v", err)
+	}
+	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), first); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("ReturnGPUs under an old fence = %v", err)
+	}
+	if err := b.BindGPUs(t.Context(), "n1", box("1"), second); err != nil {
+		t.Errorf("BindGPUs = %v", err)
+	}
+	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), second); err != nil {
+		t.Errorf("ReturnGPUs = %v", err)
+	}
+	if err := b.BindGPUs(t.Context(), "n1", box("1"), second); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("BindGPUs after the return = %v", err)
+	}
+	if _, third := b.lease(t, box("2"), 2); third <= second {
+		t.Errorf("fence %d follows %d", third, second)
+	}
+}
+
+func gpusWaitForTheLarge(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.openGPUs(t)
+	since := b.clock.Now()
+	b.lease(t, box("1"), 4)
+	b.lease(t, box("2"), 1)
+	all := func(r *store.GPURequest) { r.Since = since }
+	b.lease(t, box("large"), 8, all) // has not waited long: holds back nobody
+	b.lease(t, box("3"), 1)
+	b.clock.forward(31 * time.Second)
+	b.lease(t, box("larger"), 9, all) // can never be: holds back nobody
+	b.lease(t, box("4"), 1)
+	b.lease(t, box("large"), 8, all)
+	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
+		t.Errorf("%v went to one that came later", devices)
+	}
+	if devices, _ := b.lease(t, box("1"), 4); len(devices) != 4 {
+		t.Error("what a sandbox has already is not held back")
+	}
+	for _, s := range []string{"1", "2", "3", "4"} {
+		if _, err := b.ReturnGPUs(t.Context(), "n1", box(s), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
+		t.Errorf("%v went to one that came later", devices)
+	}
+	if devices, _ := b.lease(t, box("large"), 8, all); len(devices) != 8 {
+		t.Errorf("the one that waited has %v", devices)
+	}
+	// One that holds back the others and is given up lets them go on.
+	b.lease(t, box("5"), 1, all)
+	if _, err := b.ReturnGPUs(t.Context(), "n1", box("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.ReturnGPUs(t.Context(), "n1", box("large"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if devices, _ := b.lease(t, box("6"), 1); devices == nil {
+		t.Error("the devices are held back for nobody")
+	}
+}
+
+func gpusAreAdopted(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	if _, err := b.AdoptGPUs(t.Context(), "n1", box("1"), []string{"1", "2"}); err != nil {
+		t.Errorf("AdoptGPUs = %v", err)
+	}
+	b.openGPUs(t)
+	if devices, _ := b.lease(t, box("2"), 7); devices != nil {
+		t.Errorf("leased %v of six", devices)
+	}
+	if devices, _ := b.lease(t, box("2"), 6); slices.Contains(devices, "1") || slices.Contains(devices, "2") {
+		t.Errorf("leased %v: 1 and 2 were adopted", devices)
+	}
+	before, err := b.GPUs(t.Context(), "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := b.AdoptGPUs(t.Context(), "n1", box("2"), []string{"0", "3"})
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("adopting what is leased: %v\n%s", err, diff)
+	}
+	_, err = b.AdoptGPUs(t.Context(), "n1", box("3"), []string{"0", "1"})
+	wantCode(t, "adopt what is another's", err, farm.CodeConflict)
+	if after, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
+		t.Errorf("after the conflict: %v\n%s", err, cmp.Diff(before, after))
+	}
+}
+
+// gpuWorld is a node with containers, and attempts to start them, of which only one step is made at a time.
+type gpuWorld struct {
+	*bundle
+	random     *rand.Rand
+	containers map[string][]string // devices of each sandbox's container
+	started    map[string]bool
+	attempts   []*gpuAttempt
+	most       int // devices that ran at once
+}
+
+// gpuAttempt is a worker's try to start a sandbox. Workers stop anywhere, go on much later, and several try the same one.
+type gpuAttempt struct {
+	sandbox farm.Ref
+	devices []string
+	fence   int64
+	stage   int
+}
+
+// gpusAreNeverShared makes random steps of many workers, with takeovers, closings, returns of what dead workers had and
+// losses of all that Redis has, and looks after each at what runs.
+func gpusAreNeverShared(t *testing.T, factory Factory) {
+	for seed := range uint64(4) {
+		b := setup(t, factory)
+		w := &gpuWorld{bundle: b, random: rand.New(rand.NewPCG(seed, 1)), containers: map[string][]string{}, started: map[string]bool{}} //nolint:gosec // a test's steps
+		b.openGPUs(t)
+		for step := range 400 {
+			w.step(t)
+			owner := map[string]string{}
+			for sandbox, devices := range w.containers {
+				if !w.started[sandbox] {
+					continue
+				}
+				for _, device := range devices {
+					if other, ok := owner[device]; ok {
+						t.Fatalf("seed %d, step %d: device %s is in %s and %s", seed, step, device, other, sandbox)
+					}
+					owner[device] = sandbox
+				}
+			}
+			w.most = max(w.most, len(owner))
+		}
+		if w.most < len(eightGPUs)/2 {
+			t.Errorf("seed %d: only %d devices ran at once", seed, w.most)
+		}
+	}
+	gpusAreLeasedOnce(t, factory)
+}
+
+func (w *gpuWorld) step(t *testing.T) {
+	t.Helper()
+	sandbox := box(fmt.Sprint(w.random.IntN(12)))
+	w.attempts = slices.DeleteFunc(w.attempts, func(a *gpuAttempt) bool { return a.stage > 2 })
+	switch n := w.random.IntN(100); {
+	case n < 35:
+		a := &gpuAttempt{sandbox: sandbox}
+		count := 1 + int(sandbox.ID[len(sandbox.ID)-1]-'0')%3
+		order := func(r *store.GPURequest) {
+			r.Devices = slices.Clone(eightGPUs)
+			w.random.Shuffle(len(r.Devices), func(i, j int) { r.Devices[i], r.Devices[j] = r.Devices[j], r.Devices[i] })
+		}
+		if a.devices, a.fence = w.lease(t, sandbox, count, order); len(a.devices) > 0 {
+			w.attempts = append(w.attempts, a)
+		}
+	case n < 75 && len(w.attempts) > 0:
+		w.advance(t, w.attempts[w.random.IntN(len(w.attempts))])
+	case n < 82: // closed: the container goes first
+		w.remove(sandbox)
+		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, 0); err != nil {
+			t.Fatal(err)
+		}
+	case n < 99: // what a worker had that is taken for dead
+		now, err := w.GPUs(t.Context(), "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if devices, fence := now.Of(sandbox.ID); len(devices) > 0 && !now.Leases[devices[0]].Bound && w.containers[sandbox.ID] == nil {
+			if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, fence); err != nil {
+				t.Fatal(err)
+			}
+		}
+	case n < 100:
+		w.wipe(t)
+	}
+}
+
+// advance makes the next step of an attempt: make the container, bind, start.
+func (w *gpuWorld) advance(t *testing.T, a *gpuAttempt) {
+	t.Helper()
+	id := a.sandbox.ID
+	switch a.stage++; a.stage {
+	case 1:
+		if w.containers[id] == nil { // else the engine gives the one that is there
+			w.containers[id] = a.devices
+		}
+	case 2:
+		if !slices.Equal(w.containers[id], a.devices) {
+			a.stage = 9
+			return
+		}
+		err := w.BindGPUs(t.Context(), "n1", a.sandbox, a.fence)
+		if errors.Is(err, store.ErrFenced) {
+			a.stage = 9
+			if !w.started[id] {
+				w.remove(a.sandbox)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	case 3:
+		if slices.Equal(w.containers[id], a.devices) { // by the engine's id: another container of the sandbox is another one
+			w.started[id] = true
+		}
+	}
+}
+
+func (w *gpuWorld) remove(sandbox farm.Ref) {
+	delete(w.containers, sandbox.ID)
+	delete(w.started, sandbox.ID)
+	for _, a := range w.attempts {
+		if a.sandbox == sandbox && a.stage > 0 {
+			a.stage = 9 // its container is gone
+		}
+	}
+}
+
+// wipe loses all that Redis has, has workers ask at once, and then takes back what the containers have.
+func (w *gpuWorld) wipe(t *testing.T) {
+	t.Helper()
+	keys, err := w.rdb.Keys(t.Context(), w.prefix+"*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("keys: %v, %v", keys, err)
+	}
+	if err := w.rdb.Del(t.Context(), keys...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if devices, _ := w.lease(t, box("hasty"), 1); devices != nil {
+		t.Fatalf("leased %v before anybody looked at the containers", devices)
+	}
+	for id, devices := range w.containers {
+		sandbox := farm.Ref{Tenant: "a b", ID: id}
+		_, err := w.AdoptGPUs(t.Context(), "n1", sandbox, devices)
+		if farm.CodeOf(err) == farm.CodeConflict && !w.started[id] { // made for a lease that was over: it never starts
+			w.remove(sandbox)
+			_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.openGPUs(t)
+}
+
+// gpusAreLeasedOnce has many sandboxes ask at the same time.
+func gpusAreLeasedOnce(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.openGPUs(t)
+	var mu sync.Mutex
+	holder := map[string]string{}
+	var group sync.WaitGroup
+	for i := range 24 {
+		group.Go(func() {
+			s := box(fmt.Sprint(i))
+			for range 10 {
+				devices, _ := b.lease(t, s, 1+i%3)
+				mu.Lock()
+				for _, device := range devices {
+					if other := holder[device]; other != "" {
+						t.Errorf("%s has %s, which %s has too", s.ID, device, other)
+					}
+					holder[device] = s.ID
+				}
+				mu.Unlock()
+				mu.Lock()
+				for _, device := range devices {
+					delete(holder, device)
+				}
+				mu.Unlock()
+				if len(devices) == 0 {
+					continue
+				}
+				if _, err := b.ReturnGPUs(t.Context(), "n1", s, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
