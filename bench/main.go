@@ -37,6 +37,7 @@ func benchmarks() []benchmark {
 		{"crowd", benchCrowd},
 		{"mcp", benchMCP},
 		{"sessions", benchSessions},
+		{"neighbour", benchNeighbour},
 	}
 }
 

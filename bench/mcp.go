@@ -15,7 +15,7 @@ const (
 	mcpRevision = "2025-11-25"
 )
 
-// mcpClient speaks to the farm's tools over one connection that is kept.
+// mcpClient speaks to the tools at an address over one connection that is kept.
 type mcpClient struct {
 	http *http.Client
 	url  string
@@ -23,7 +23,7 @@ type mcpClient struct {
 }
 
 func newMCPClient(url string) *mcpClient {
-	return &mcpClient{http: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}, url: url + "/mcp"}
+	return &mcpClient{http: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}, url: url}
 }
 
 // send sends one message and gives the result. A notification has none.
@@ -113,7 +113,7 @@ func benchMCP(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer func() { _, _ = b.Close(ctx, id) }()
-	c := newMCPClient(b.URL())
+	c := newMCPClient(b.URL() + "/mcp")
 	defer c.http.CloseIdleConnections()
 	if err := c.open(ctx); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func benchSessions(ctx context.Context, b *bench) ([]row, error) {
 	if err := until(ctx, "start an API", func() bool { return beside.Ready(ctx) == nil }); err != nil {
 		return nil, err
 	}
-	warm := newMCPClient(beside.URL())
+	warm := newMCPClient(beside.URL() + "/mcp")
 	for range 200 { // the paths are warm
 		if err := warm.hold(ctx); err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func benchSessions(ctx context.Context, b *bench) ([]row, error) {
 	var g errgroup.Group
 	g.SetLimit(16)
 	for i := range clients {
-		clients[i] = newMCPClient(beside.URL())
+		clients[i] = newMCPClient(beside.URL() + "/mcp")
 		defer clients[i].http.CloseIdleConnections()
 		g.Go(func() error { return clients[i].hold(ctx) })
 	}
