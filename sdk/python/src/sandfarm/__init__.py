@@ -1,0 +1,96 @@
+"""Run code written by language models in the sandboxes of a Sandfarm.
+
+```python
+from sandfarm import Sandbox
+
+with Sandbox(packages=["humanize"]) as box:
+    box.run("import humanize")
+    print(box.run("humanize.intcomma(1234567)"))
+```
+
+`Sandbox` and `Client` block; `AsyncSandbox` and `AsyncClient` have the same methods for asyncio. The farm is at
+`SANDFARM_URL` (default `http://127.0.0.1:8000`), with the key `SANDFARM_API_KEY`.
+"""
+
+from ._version import VERSION as __version__
+from .aio import AsyncClient
+from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
+from .aio_sandbox import AsyncSandbox
+from .client import Client
+from .errors import (
+    CodeError,
+    CommandError,
+    ConflictError,
+    ExhaustedError,
+    InternalError,
+    InvalidError,
+    JobCanceled,
+    JobError,
+    JobFailed,
+    JobLost,
+    JobTimedOut,
+    NotFoundError,
+    PackageError,
+    ResultError,
+    SandfarmError,
+    TooLargeError,
+    UnauthorizedError,
+    UnavailableError,
+    WaitTimeout,
+)
+from .files import Artifacts, Files, Packages
+from .models import Artifact, Event, FileEntry, Image, Job, Package, Progress, Queue, Resources, SandboxInfo, Worker
+from .results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult, Raised
+from .rich import Rich
+from .sandbox import Sandbox
+
+__all__ = [
+    "Artifact",
+    "Artifacts",
+    "AsyncArtifacts",
+    "AsyncClient",
+    "AsyncFiles",
+    "AsyncPackages",
+    "AsyncSandbox",
+    "Client",
+    "CodeError",
+    "CommandError",
+    "CommandOutcome",
+    "CommandResult",
+    "ConflictError",
+    "Event",
+    "ExecuteResult",
+    "ExhaustedError",
+    "FileEntry",
+    "Files",
+    "Image",
+    "InstallResult",
+    "Installed",
+    "InternalError",
+    "InvalidError",
+    "Job",
+    "JobCanceled",
+    "JobError",
+    "JobFailed",
+    "JobLost",
+    "JobTimedOut",
+    "NotFoundError",
+    "Package",
+    "PackageError",
+    "Packages",
+    "Progress",
+    "Queue",
+    "Raised",
+    "Resources",
+    "ResultError",
+    "Rich",
+    "Sandbox",
+    "SandboxInfo",
+    "SandfarmError",
+    "TooLargeError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "WaitTimeout",
+    "Worker",
+    "__version__",
+]

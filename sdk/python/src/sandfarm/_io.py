@@ -1,0 +1,216 @@
+"""Where blocking and asynchronous callers differ: sending, sleeping, locking.
+
+Everything else is written once, as coroutines over an `IO`. Those over `SyncIO` never suspend: `finish` runs one to its end
+in the caller's thread, without an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Protocol, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+Chunks = Callable[[], Iterator[bytes]]
+Content = bytes | Chunks | None
+Headers = dict[str, str]
+
+# How long the end of what a caller gave up may take: a cancel is one short request.
+SETTLE_SECONDS = 10.0
+
+
+class IO(Protocol):
+    """What coroutines of this package wait for."""
+
+    def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
+        """Makes a request."""
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        """Sends it and gives the answer with its body unread. Whoever calls closes it with `release`."""
+
+    async def body(self, response: httpx.Response) -> bytes:
+        """Reads the whole body."""
+
+    def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """Reads the body as it comes."""
+
+    async def release(self, response: httpx.Response) -> None:
+        """Gives the connection back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+
+    async def blocking(self, work: Callable[[], T]) -> T:
+        """Runs something that blocks, such as reading a disk."""
+
+    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
+        """Brings to its end what has to happen although the caller gave up. Its errors are dropped."""
+
+    def lock(self) -> AbstractAsyncContextManager[None]:
+        """A lock."""
+
+    async def close(self) -> None:
+        """Closes the connections."""
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine over `SyncIO` to its end."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    work.close()
+    raise RuntimeError("a callback of a blocking call gave an awaitable: use the class whose name begins with Async")
+
+
+def iterate(items: AsyncIterator[T]) -> Iterator[T]:
+    """Walks an asynchronous iterator over `SyncIO`."""
+    try:
+        while True:
+            try:
+                yield finish(_next(items))
+            except StopAsyncIteration:
+                return
+    finally:
+        if isinstance(items, AsyncGenerator):
+            finish(_await(items.aclose()))
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await items.__anext__()
+
+
+async def _await(work: Awaitable[T]) -> T:
+    return await work
+
+
+class _ThreadLock:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class _TaskLock:
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class SyncIO:
+    """Blocks the caller's thread. Any number of threads may share one."""
+
+    def __init__(self, http: httpx.Client | None = None) -> None:
+        self._owned = http is None
+        self._http = http or httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=32))
+
+    def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
+        body = content() if callable(content) else content
+        return self._http.build_request(method, url, headers=headers, content=body, timeout=timeout)
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        return self._http.send(request, stream=True, follow_redirects=False)
+
+    async def body(self, response: httpx.Response) -> bytes:
+        return response.read()
+
+    async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        for chunk in response.iter_bytes():
+            yield chunk
+
+    async def release(self, response: httpx.Response) -> None:
+        response.close()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 # that is what it is for
+
+    async def blocking(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
+        with suppress(Exception):
+            await work
+
+    def lock(self) -> _ThreadLock:
+        return _ThreadLock()
+
+    async def close(self) -> None:
+        if self._owned:
+            self._http.close()
+
+
+class AsyncIO:
+    """Suspends the caller's task. It belongs to the event loop that first uses it."""
+
+    def __init__(self, http: httpx.AsyncClient | None = None) -> None:
+        self._owned = http is None
+        self._http = http or httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=32))
+        self._settling: set[asyncio.Task[object]] = set()
+
+    def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
+        body = self._threaded(content) if callable(content) else content
+        return self._http.build_request(method, url, headers=headers, content=body, timeout=timeout)
+
+    async def _threaded(self, chunks: Chunks) -> AsyncIterator[bytes]:
+        source = chunks()
+        try:
+            while (chunk := await asyncio.to_thread(next, source, b"")) != b"":
+                yield chunk
+        finally:
+            if isinstance(source, Generator):
+                source.close()
+
+    async def send(self, request: httpx.Request) -> httpx.Response:
+        return await self._http.send(request, stream=True, follow_redirects=False)
+
+    async def body(self, response: httpx.Response) -> bytes:
+        return await response.aread()
+
+    async def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+
+    async def release(self, response: httpx.Response) -> None:
+        await response.aclose()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def blocking(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
+
+    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._settling.add(task)  # the loop alone would let go of it
+        task.add_done_callback(self._settled)
+        with suppress(Exception):
+            await asyncio.wait_for(asyncio.shield(task), SETTLE_SECONDS)
+
+    def _settled(self, task: asyncio.Task[object]) -> None:
+        self._settling.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, and dropped
+
+    def lock(self) -> _TaskLock:
+        return _TaskLock()
+
+    async def close(self) -> None:
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=SETTLE_SECONDS)
+        if self._owned:
+            await self._http.aclose()
