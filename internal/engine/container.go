@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -49,12 +50,13 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	nvidia := e.hasNvidia()
 	name := e.Name(s.SandboxID)
 	var made container.CreateResponse
 	err = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 		var err error
 		facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
-		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s), hostConfig(s, facts), nil, nil, name)
+		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
 		return err
 	})
 	if err == nil {
@@ -70,8 +72,8 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	return "", err
 }
 
-// containerConfig is the part of the container that is not the host's side.
-func (e *Engine) containerConfig(s Spec) *container.Config {
+// containerConfig is the part of the container that is not the host's side. nvidia says that the engine has NVIDIA's runtime.
+func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 	stopAtOnce := 0
 	labels := maps.Clone(s.Labels)
 	if labels == nil {
@@ -83,9 +85,17 @@ func (e *Engine) containerConfig(s Spec) *container.Config {
 	if !s.Deadline.IsZero() {
 		labels[LabelDeadline] = strconv.FormatInt(s.Deadline.Unix(), 10)
 	}
-	env := make([]string, 0, len(s.Env))
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		env = append(env, name+"="+s.Env[name])
+	if len(s.GPUs) > 0 {
+		labels[LabelGPUs] = strings.Join(s.GPUs, ",")
+	}
+	variables := maps.Clone(s.Env)
+	if variables == nil {
+		variables = map[string]string{}
+	}
+	s.gpuEnv(variables, nvidia)
+	env := make([]string, 0, len(variables))
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		env = append(env, name+"="+variables[name])
 	}
 	user := strconv.Itoa(s.UID)
 	return &container.Config{

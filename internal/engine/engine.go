@@ -56,6 +56,8 @@ type Engine struct {
 	mu    sync.Mutex
 	quota *bool // verdict of the probe for storage quotas
 	cpus  int   // cores of the engine, 0 while unknown
+
+	nvidia bool // it has NVIDIA's runtime; known with the cores
 }
 
 // New makes an Engine. It does not call the engine: one that is down is found by the first call, or by Ping.

@@ -56,6 +56,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 			CPUShares:      cpuShares,
 			PidsLimit:      &pids, // not ulimit nproc: that counts a uid over all containers
 			OomKillDisable: &never,
+			DeviceRequests: s.deviceRequests(),
 			Ulimits: []*container.Ulimit{
 				{Name: "core", Soft: 0, Hard: 0},
 				{Name: "nofile", Soft: openFiles, Hard: openFiles},
@@ -74,6 +75,10 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 // tmpfs gives the writable places. Each has a bound on bytes and on inodes.
 func tmpfs(s Spec, r farm.Resources) map[string]string {
 	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
+	shm := shmMB
+	if len(s.GPUs) > 0 {
+		shm = gpuShmMB
+	}
 	line := func(exec string, mb, inodes int, owner string) string {
 		return fmt.Sprintf("rw,%s,nosuid,nodev,size=%dm,nr_inodes=%d,%s", exec, mb, inodes, owner)
 	}
@@ -82,7 +87,7 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 		cmp.Or(s.HomeDir, defaultHome): line("exec", r.DiskMB, homeInodes, owned),
 		"/tmp":                         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
 		cmp.Or(s.RunDir, defaultRun):   line("noexec", runMB, runInodes, owned),
-		"/dev/shm":                     line("noexec", shmMB, shmInodes, "mode=1777"),
+		"/dev/shm":                     line("noexec", shm, shmInodes, "mode=1777"),
 	}
 }
 

@@ -109,8 +109,16 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	_, e.nvidia = got.Runtimes[DriverNvidia]
 	e.cpus = got.NCPU
 	return e.cpus, nil
+}
+
+// hasNvidia reports whether the engine has NVIDIA's runtime; cores must have been asked before.
+func (e *Engine) hasNvidia() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.nvidia
 }
 
 // storageQuota tries whether a container can be given a size, on an empty image of our own, and remembers the verdict.

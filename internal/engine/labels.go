@@ -8,6 +8,7 @@ const (
 	LabelTenant    = "sandfarm.tenant"    // its owner
 	LabelNode      = "sandfarm.node"      // the node that made it; on the node's volume: the node's id
 	LabelDeadline  = "sandfarm.deadline"  // when it must be gone, in seconds since 1970
+	LabelGPUs      = "sandfarm.gpus"      // ids of its GPUs, separated by commas
 	LabelFill      = "sandfarm.fill"      // random mark that ties an agent volume to the note that its fill is complete
 
 	LabelImage       = "sandfarm.image"       // name of a sandbox image

@@ -50,13 +50,16 @@ var probeBinary = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-func setup(t testing.TB) *bundle {
+func setup(t testing.TB) *bundle { return setupOn(t, "") }
+
+// setupOn is setup on another engine than the machine's.
+func setupOn(t testing.TB, host string) *bundle {
 	t.Helper()
 	probe, err := probeBinary()
 	if err != nil {
 		t.Fatalf("build probe: %v\n%s", err, probe)
 	}
-	cfg := engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")}
+	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID("")}
 	e, err := engine.New(cfg)
 	if err != nil {
 		t.Fatal(err)

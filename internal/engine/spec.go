@@ -24,6 +24,9 @@ type Spec struct {
 	Network   farm.Network   // anything but NetworkFull has loopback alone
 	Resources farm.Resources // zero fields take the farm's defaults; CPUs over the engine's count are cut to it
 
+	GPUs []string // ids of its devices, which are its own alone; nil: none
+	CDI  []string // what CDI calls them; nil: the nvidia driver has them by their ids
+
 	HomeDir string // home of user code, a tmpfs of disk_mb; empty: "/home/sandbox"
 	RunDir  string // the agent's own small tmpfs; empty: "/run/sandfarm"
 	Runtime string // OCI runtime; empty: the Engine's
@@ -40,6 +43,7 @@ const (
 	runInodes   = 4_096
 	shmMB       = 64 // what Docker gives by default
 	shmInodes   = 4_096
+	gpuShmMB    = 1024 // loaders of training data and NCCL pass tensors through it
 )
 
 // resources gives the spec's resources with the defaults filled in, and no more cores than the engine has (0: unknown).
@@ -74,6 +78,8 @@ func (s *Spec) validate() error {
 		return farm.Invalidf("a sandbox's container needs a command")
 	case s.UID <= 0:
 		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
+	case len(s.CDI) > 0 && len(s.CDI) != len(s.GPUs):
+		return farm.Invalidf("%d GPUs have %d names", len(s.GPUs), len(s.CDI))
 	case (s.AgentVolume == "") != (s.AgentMount == ""):
 		return farm.Invalidf("the agent's volume and its mount point are set together")
 	}

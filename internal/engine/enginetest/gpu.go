@@ -1,0 +1,67 @@
+package enginetest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// GPUs pretends that an engine has NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives
+// nothing to a container and writes down which devices it was to have.
+type GPUs struct {
+	Dir string
+
+	log string
+}
+
+// Hooked is one container that was started with devices.
+type Hooked struct {
+	Container string
+	Devices   []string // as NVIDIA_VISIBLE_DEVICES had them; nil when it was not set
+}
+
+// NewGPUs makes a hook.
+func NewGPUs(t *testing.T) *GPUs {
+	t.Helper()
+	dir := t.TempDir()
+	g := &GPUs{Dir: dir, log: filepath.Join(dir, "log")}
+	// The state of the container is on standard input: its id, and the bundle with its configuration. One write of a short
+	// line is whole, however many hooks write.
+	script := fmt.Sprintf(`#!/bin/sh
+state=$(cat)
+id=$(printf %%s "$state" | sed 's/.*"id":"\([^"]*\)".*/\1/')
+bundle=$(printf %%s "$state" | sed 's/.*"bundle":"\([^"]*\)".*/\1/')
+devices=$(tr '[]' '\n\n' <"$bundle/config.json" | tr ',' ' ' | tr '"' '\n' | sed -n 's/^NVIDIA_VISIBLE_DEVICES=//p' | tail -n 1 | tr ' ' ',')
+echo "$1 $id ${devices:-none}" >>%s
+`, g.log)
+	if err := os.WriteFile(filepath.Join(dir, "nvidia-container-runtime-hook"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(g.log, nil, 0o644); err != nil { //nolint:gosec // a log of a test
+		t.Fatal(err)
+	}
+	return g
+}
+
+// Seen lists the containers that were started with devices, in their order.
+func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
+	t.Helper()
+	text, err := os.ReadFile(g.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[0] != "prestart" {
+			t.Fatalf("the hook wrote %q", line)
+		}
+		h := Hooked{Container: words[1]}
+		if words[2] != "none" {
+			h.Devices = strings.Split(words[2], ",")
+		}
+		all = append(all, h)
+	}
+	return all
+}

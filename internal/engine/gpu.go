@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Drivers that give containers GPUs.
+const (
+	DriverNvidia = "nvidia" // the engine calls nvidia-container-runtime-hook, which was on its PATH when it started
+	DriverCDI    = "cdi"    // the engine reads descriptions of devices, such as /etc/cdi/nvidia.yaml
+)
+
+// cdiKind begins the names that NVIDIA's generator gives to GPUs.
+const cdiKind = "nvidia.com/gpu="
+
+// visibleDevices tells NVIDIA's runtime which devices a container is to have. Many CUDA images set it to "all".
+const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
+
+// noDevices is its value for none, and for what is given in another way.
+const noDevices = "void"
+
+// GPUSupport is how an engine gives containers GPUs.
+type GPUSupport struct {
+	Driver string   // DriverNvidia or DriverCDI; empty: it cannot
+	Names  []string // CDI: the devices that the engine knows, such as "nvidia.com/gpu=0"
+}
+
+// GPUSupport tries whether the engine can give containers GPUs: it starts a container that asks for the driver, but for no
+// device, on an empty image of its own.
+func (e *Engine) GPUSupport(ctx context.Context) (s GPUSupport, err error) {
+	nvidia, err := e.tryNvidia(ctx)
+	if err != nil || nvidia {
+		return GPUSupport{Driver: map[bool]string{true: DriverNvidia}[nvidia]}, err
+	}
+	info, err := e.systemInfo(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, d := range info.DiscoveredDevices {
+		if d.Source == DriverCDI && strings.HasPrefix(d.ID, cdiKind) {
+			s.Driver, s.Names = DriverCDI, append(s.Names, d.ID)
+		}
+	}
+	return s, nil
+}
+
+// CDIName finds what CDI calls a device: by the first of its other names that is known. Empty: none is.
+func (s GPUSupport) CDIName(names ...string) string {
+	for _, name := range names {
+		if name != "" && slices.Contains(s.Names, cdiKind+name) {
+			return cdiKind + name
+		}
+	}
+	return ""
+}
+
+func (e *Engine) tryNvidia(ctx context.Context) (has bool, err error) {
+	ref := e.namespace + "/probe:" + strings.ToLower(farm.NewID(""))
+	if err := e.Import(ctx, ref, bytes.NewReader(make([]byte, 1024))); err != nil { // a tar without members
+		return false, err
+	}
+	defer func() { err = errors.Join(err, e.RemoveImage(context.WithoutCancel(ctx), ref)) }()
+	id, err := e.helper(ctx, "", &container.Config{Image: ref, Cmd: []string{"/not-there"}, Env: []string{visibleDevices + "=" + noDevices}}, &container.HostConfig{
+		NetworkMode: "none",
+		Resources:   container.Resources{DeviceRequests: []container.DeviceRequest{{Driver: DriverNvidia, Capabilities: [][]string{{"gpu"}}}}},
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
+	err = e.Start(ctx, id)
+	switch {
+	case err == nil, strings.Contains(err.Error(), "/not-there"): // it came as far as the program that is not there
+		return true, nil
+	case cerrdefs.IsUnavailable(err), farm.CodeOf(err) == farm.CodeUnavailable, ctx.Err() != nil:
+		return false, err
+	default:
+		return false, nil // could not select device driver; each version has words of its own
+	}
+}
+
+// deviceRequests asks the engine for a sandbox's GPUs, and for those alone.
+func (s *Spec) deviceRequests() []container.DeviceRequest {
+	switch {
+	case len(s.GPUs) == 0:
+		return nil
+	case len(s.CDI) > 0:
+		return []container.DeviceRequest{{Driver: DriverCDI, DeviceIDs: s.CDI}}
+	default:
+		return []container.DeviceRequest{{Driver: DriverNvidia, DeviceIDs: s.GPUs, Capabilities: [][]string{{"gpu", "compute", "utility"}}}}
+	}
+}
+
+// gpuEnv keeps a sandbox from naming devices to NVIDIA's runtime, which believes variables of the caller and of the image.
+// present says that the engine has that runtime.
+func (s *Spec) gpuEnv(env map[string]string, present bool) {
+	switch {
+	case len(s.GPUs) > 0 && len(s.CDI) == 0:
+		env[visibleDevices] = strings.Join(s.GPUs, ",")
+	case len(s.GPUs) > 0, present:
+		env[visibleDevices] = noDevices
+	}
+}
+
+// GPUs gives the ids of a container's devices as Spec.GPUs had them.
+func (c Container) GPUs() []string {
+	if c.Labels[LabelGPUs] == "" {
+		return nil
+	}
+	return strings.Split(c.Labels[LabelGPUs], ",")
+}
