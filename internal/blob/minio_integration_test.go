@@ -29,6 +29,33 @@ func TestMinIO(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
 }
 
+// MinIO takes the rules, gives them back, and is asked to change nothing twice.
+func TestMinIOKeepsLifecycle(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, startMinIO(t))
+	s := newStore(t, cfg)
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	for _, want := range []bool{true, false} {
+		if got, err := s.EnsureLifecycle(t.Context(), rules(15)...); err != nil || got != want {
+			t.Fatalf("EnsureLifecycle = %v, %v; want %v", got, err, want)
+		}
+	}
+	config, err := raw(t, cfg).GetBucketLifecycle(t.Context(), cfg.Bucket)
+	if err != nil || len(config.Rules) != 2 {
+		t.Fatalf("GetBucketLifecycle = %+v, %v", config, err)
+	}
+	for i, r := range rules(15) {
+		if got := config.Rules[i]; got.ID != r.ID || got.RuleFilter.Prefix != r.Prefix || int(got.Expiration.Days) != r.Days || got.Status != "Enabled" {
+			t.Errorf("rule %+v, want %+v", got, r)
+		}
+	}
+	if n, err := s.AbortUploads(t.Context(), "a/", time.Now()); n != 0 || err != nil {
+		t.Errorf("AbortUploads = %d, %v", n, err)
+	}
+}
+
 // startMinIO runs a MinIO server with a folder of its own until the test ends.
 func startMinIO(t testing.TB) string {
 	t.Helper()

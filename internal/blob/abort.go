@@ -1,0 +1,60 @@
+package blob
+
+import (
+	"context"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// uploadsBatch is how many uploads one list request gives; S3 allows no more.
+const uploadsBatch = 1000
+
+// AbortUploads aborts uploads under a prefix that were begun before a moment and never came to an end, and gives their
+// number: their parts take room that no list of objects shows. A service that lists no uploads by prefix (MinIO) gives
+// none: it aborts them by itself.
+func (s *Store) AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error) {
+	core := minio.Core{Client: s.client}
+	var aborted int
+	var key, upload string
+	for {
+		page, err := s.listUploads(ctx, core, prefix, key, upload)
+		if err != nil {
+			return aborted, err
+		}
+		for _, u := range page.Uploads {
+			if !u.Initiated.Before(before) {
+				continue
+			}
+			if err := s.abort(ctx, core, u.Key, u.UploadID); err != nil {
+				return aborted, err
+			}
+			aborted++
+		}
+		if !page.IsTruncated || page.NextKeyMarker == key && page.NextUploadIDMarker == upload {
+			return aborted, nil
+		}
+		key, upload = page.NextKeyMarker, page.NextUploadIDMarker
+	}
+}
+
+func (s *Store) listUploads(ctx context.Context, core minio.Core, prefix, key, upload string) (minio.ListMultipartUploadsResult, error) {
+	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	page, err := core.ListMultipartUploads(callCtx, s.cfg.Bucket, prefix, key, upload, "", uploadsBatch)
+	if err != nil {
+		return page, toFarm(ctx, err, "list uploads")
+	}
+	return page, nil
+}
+
+// abort ends an upload. One that is gone meanwhile counts as aborted.
+func (s *Store) abort(ctx context.Context, core minio.Core, key, upload string) error {
+	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	err := core.AbortMultipartUpload(callCtx, s.cfg.Bucket, key, upload)
+	if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchUpload {
+		return toFarm(ctx, err, "abort upload")
+	}
+	return nil
+}

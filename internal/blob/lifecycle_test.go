@@ -1,0 +1,141 @@
+package blob_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func rules(days int) []blob.LifecycleRule {
+	return []blob.LifecycleRule{
+		{ID: "sandfarm-a", Prefix: "a/", Days: days, AbortDays: 3}, {ID: "sandfarm-b", Prefix: "b/", Days: 4, AbortDays: 3},
+	}
+}
+
+// bucket answers for one bucket's lifecycle.
+type bucket struct {
+	mu   sync.Mutex
+	xml  string // "": none
+	puts []string
+	fail int // a status to answer with instead
+}
+
+func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.fail != 0:
+		w.WriteHeader(b.fail)
+		_, _ = fmt.Fprint(w, `<Error><Code>Whatever</Code></Error>`)
+	case r.Method == http.MethodPut:
+		body, _ := io.ReadAll(r.Body)
+		b.xml = string(body)
+		b.puts = append(b.puts, b.xml)
+	case b.xml == "":
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = fmt.Fprint(w, `<Error><Code>NoSuchLifecycleConfiguration</Code></Error>`)
+	default:
+		_, _ = fmt.Fprint(w, b.xml)
+	}
+}
+
+func serveBucket(t *testing.T, b *bucket) *blob.Store {
+	t.Helper()
+	server := httptest.NewServer(b)
+	t.Cleanup(server.Close)
+	return newStore(t, newConfig(t, server.URL))
+}
+
+func TestLifecycleIsSetOnceAndLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	b := &bucket{xml: `<LifecycleConfiguration><Rule><ID>theirs</ID><Status>Enabled</Status><Filter><Prefix>c/</Prefix></Filter>` +
+		`<Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>`}
+	s := serveBucket(t, b)
+	for _, c := range []struct {
+		days    int
+		changed bool
+		want    string
+	}{
+		{15, true, "<Days>15</Days>"}, {15, false, "<Days>15</Days>"}, {16, true, "<Days>16</Days>"},
+		{15, false, "<Days>16</Days>"}, // objects may have been made to live so long
+	} {
+		changed, err := s.EnsureLifecycle(t.Context(), rules(c.days)...)
+		if err != nil || changed != c.changed || !strings.Contains(b.xml, c.want) {
+			t.Errorf("EnsureLifecycle of %d days = %v, %v: %s", c.days, changed, err, b.xml)
+		}
+	}
+	if len(b.puts) != 2 {
+		t.Errorf("it was set %d times", len(b.puts))
+	}
+	for _, want := range []string{"<ID>theirs</ID>", "<Prefix>c/</Prefix>", "<Days>1</Days>", "<Prefix>a/</Prefix>", "<Prefix>b/</Prefix>", "<Days>4</Days>", "<DaysAfterInitiation>3<"} {
+		if !strings.Contains(b.xml, want) {
+			t.Errorf("%s is missing in %s", want, b.xml)
+		}
+	}
+}
+
+// What a service drops of a rule is not put back for ever; what somebody changed is.
+func TestLifecycleIsMended(t *testing.T) {
+	t.Parallel()
+	rule := func(id, prefix, status string, days int) string {
+		return fmt.Sprintf(`<Rule><ID>%s</ID><Status>%s</Status><Prefix>%s</Prefix><Expiration><Days>%d</Days></Expiration></Rule>`, id, status, prefix, days)
+	}
+	for name, c := range map[string]struct {
+		a       string
+		changed bool
+	}{
+		"AbortDropped": {rule("sandfarm-a", "a/", "Enabled", 15), false},
+		"Disabled":     {rule("sandfarm-a", "a/", "Disabled", 15), true},
+		"Shortened":    {rule("sandfarm-a", "a/", "Enabled", 14), true},
+		"OtherPrefix":  {rule("sandfarm-a", "", "Enabled", 15), true},
+		"Gone":         {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &bucket{xml: "<LifecycleConfiguration>" + c.a + rule("sandfarm-b", "b/", "Enabled", 4) + "</LifecycleConfiguration>"}
+			if changed, err := serveBucket(t, b).EnsureLifecycle(t.Context(), rules(15)...); err != nil || changed != c.changed {
+				t.Errorf("EnsureLifecycle = %v, %v; want %v", changed, err, c.changed)
+			}
+		})
+	}
+}
+
+// A service that will never take rules is told from one that does not answer now.
+func TestLifecycleErrors(t *testing.T) {
+	t.Parallel()
+	for status, never := range map[int]bool{
+		http.StatusNotImplemented: true, http.StatusForbidden: true, http.StatusMethodNotAllowed: true, http.StatusBadRequest: true,
+		http.StatusNotFound: false, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			_, err := serveBucket(t, &bucket{fail: status}).EnsureLifecycle(t.Context(), rules(1)...)
+			if err == nil || errors.Is(err, blob.ErrNoLifecycle) != never {
+				t.Errorf("EnsureLifecycle = %v", err)
+			}
+		})
+	}
+	embedded := newStore(t, newConfig(t, endpoint))
+	if err := embedded.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	if _, err := embedded.EnsureLifecycle(t.Context(), rules(1)...); !errors.Is(err, blob.ErrNoLifecycle) {
+		t.Errorf("the embedded service gives %v", err)
+	}
+	if _, err := newStore(t, newConfig(t, "http://127.0.0.1:1")).EnsureLifecycle(t.Context(), rules(1)...); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("a service that is down gives %v", err)
+	}
+	for _, bad := range []blob.LifecycleRule{{Prefix: "a/", Days: 1, AbortDays: 1}, {ID: "a", Days: 1, AbortDays: 1}, {ID: "a", Prefix: "a/", AbortDays: 1}, {ID: "a", Prefix: "a/", Days: 1}} {
+		if _, err := newStore(t, newConfig(t, endpoint)).EnsureLifecycle(t.Context(), bad); err == nil || errors.Is(err, blob.ErrNoLifecycle) {
+			t.Errorf("%+v gives %v", bad, err)
+		}
+	}
+}
