@@ -14,6 +14,8 @@ type Config struct {
 	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often sandboxes whose time is up are looked for."`
 	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often jobs that no queue or no living worker holds are looked for."`
 	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
+	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records that are over their bounds are forgotten: see limits.max_finished and limits.retention_seconds."`
+	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Keep rules in the bucket by which the object store itself removes what the farm should have removed days before."`
 	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"How much earlier than its interval a loop may run, as a part of it, by chance: what was started together does not stay in step."`
 
 	Limits farm.Limits `toml:"-"`
@@ -23,6 +25,7 @@ func (c Config) withDefaults() Config {
 	c.ExpireEvery = cmp.Or(c.ExpireEvery, time.Second)
 	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
 	c.RetainEvery = cmp.Or(c.RetainEvery, time.Minute)
+	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
 	c.Jitter = cmp.Or(c.Jitter, 0.1)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
@@ -38,7 +41,7 @@ func (c Config) validate() error {
 	for _, s := range []struct {
 		name string
 		d    time.Duration
-	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}} {
+	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}, {"trim_every", c.TrimEvery}} {
 		if s.d < 10*time.Millisecond {
 			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", s.name, s.d))
 		}

@@ -10,6 +10,8 @@ const (
 	stepTimeout = time.Minute
 	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
 	unstageEvery = time.Hour
+	// rulesEvery is how often the bucket's rules are looked at: somebody may have changed them.
+	rulesEvery = 5 * time.Minute
 )
 
 // Names of the loops, as logs and metrics have them.
@@ -19,7 +21,13 @@ const (
 	loopSweep   = "sweep"
 	loopRetain  = "retain"
 	loopUnstage = "unstage"
+	loopTrim    = "trim"
+	loopRules   = "rules"
 )
+
+func loopNames() []string {
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules}
+}
 
 // loop is a step that is done again and again, by itself: one that is slow holds no other up.
 type loop struct {
@@ -36,13 +44,19 @@ func (s *Scheduler) loops() []loop {
 		{name: loopSweep, every: s.cfg.SweepEvery, step: s.sweep},
 		{name: loopRetain, every: s.cfg.RetainEvery, step: s.retain},
 		{name: loopUnstage, every: unstageEvery, step: s.unstage},
+		{name: loopTrim, every: s.cfg.TrimEvery, step: s.trim},
+		{name: loopRules, every: rulesEvery, step: s.rules},
 	}
 }
 
-// run does the step of a loop until ctx ends: at once, then each time that its interval less the jitter has passed.
+// run does the step of a loop until ctx ends: at once, and when the lead is gained, then each time that its interval less
+// the jitter has passed.
 func (s *Scheduler) run(ctx context.Context, l loop) {
 	for {
-		next := time.NewTimer(s.pause(l))
+		next, gained := time.NewTimer(s.pause(l)), s.gains()
+		if l.always {
+			gained = nil
+		}
 		if l.always || s.leading() {
 			s.once(ctx, l)
 		}
@@ -50,6 +64,8 @@ func (s *Scheduler) run(ctx context.Context, l loop) {
 		case <-ctx.Done():
 			next.Stop()
 			return
+		case <-gained:
+			next.Stop()
 		case <-next.C:
 		}
 	}

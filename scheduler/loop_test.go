@@ -20,7 +20,7 @@ func begin(t *testing.T, f *fake, cfg scheduler.Config, random func() float64) (
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	s, err := scheduler.New(cfg, scheduler.Deps{
-		Records: f, Jobs: f, Blobs: f, Log: slog.New(slog.DiscardHandler), Metrics: registry, Random: random,
+		Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(slog.DiscardHandler), Metrics: registry, Random: random,
 	})
 	if err != nil {
 		t.Fatal(err)

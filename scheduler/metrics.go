@@ -16,6 +16,8 @@ type metrics struct {
 	expired      prometheus.Counter
 	requeued     prometheus.Counter
 	removed      prometheus.Counter
+	aborted      prometheus.Counter
+	trimmed      *prometheus.CounterVec
 }
 
 func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error) {
@@ -42,8 +44,15 @@ func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error)
 		expired:  counter("sandfarm_scheduler_sandboxes_expired_total", "Sandboxes that were closed because their time was up."),
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
+		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
+		trimmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_scheduler_records_trimmed_total", Help: "What was forgotten because it was over its bound, by kind.",
+		}, []string{"kind"}),
 	}
-	for _, name := range []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage} { // so that a rate knows their first run
+	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues} {
+		m.trimmed.WithLabelValues(kind)
+	}
+	for _, name := range loopNames() { // so that a rate knows their first run
 		m.runs.WithLabelValues(name)
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
@@ -56,7 +65,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error)
 		}
 		return 0
 	})
-	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, leads)
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, leads)
 }
 
 // ran counts a run of a loop.

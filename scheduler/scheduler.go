@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -35,6 +36,17 @@ type Records interface {
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error
 }
 
+// Ledger forgets records that are over their bounds.
+type Ledger interface {
+	Trim(ctx context.Context, tenant string) (store.Trimmed, error)
+	Workers(ctx context.Context) ([]farm.Worker, error)
+}
+
+// Tasks forgets what the queues keep of the past.
+type Tasks interface {
+	Trim(ctx context.Context, before time.Time, unused func(queue string) bool) (queue.Trimmed, error)
+}
+
 // Jobs accepts jobs and sweeps what no queue holds.
 type Jobs interface {
 	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
@@ -45,12 +57,16 @@ type Jobs interface {
 type Blobs interface {
 	List(ctx context.Context, prefix string, fn func(blob.Info) error) error
 	Delete(ctx context.Context, keys ...string) error
+	AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error)
+	EnsureLifecycle(ctx context.Context, rules ...blob.LifecycleRule) (changed bool, err error)
 }
 
 // Deps are what a scheduler works with; all but the last two are needed.
 type Deps struct {
 	Records Records
+	Ledger  Ledger
 	Jobs    Jobs
+	Tasks   Tasks
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // where the figures are shown; nil: nowhere
@@ -69,7 +85,11 @@ type Scheduler struct {
 
 	mu    sync.Mutex
 	stop  context.CancelFunc
-	until time.Time // end of the lease, by this machine's clock; zero: another one leads
+	until time.Time     // end of the lease, by this machine's clock; zero: another one leads
+	gain  chan struct{} // closed, and made anew, when the lead is gained
+
+	noRules bool                 // of the loop rules: it was said that the object store takes none
+	unused  map[string]time.Time // of the loop trim: queues that nobody serves, and since when
 }
 
 // New makes a scheduler; nothing is started.
@@ -81,7 +101,7 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	if deps.Random == nil {
 		deps.Random = rand.Float64
 	}
-	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log}
+	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), unused: map[string]time.Time{}}
 	var err error
 	if s.seen, err = newMetrics(deps.Metrics, s.leading); err != nil {
 		return nil, err
@@ -147,8 +167,21 @@ func (s *Scheduler) leading() bool {
 	return time.Now().Before(s.until)
 }
 
+// setLease writes down until when this scheduler leads, and wakes the loops where it did not before.
 func (s *Scheduler) setLease(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	if !now.Before(s.until) && now.Before(until) {
+		close(s.gain)
+		s.gain = make(chan struct{})
+	}
 	s.until = until
+}
+
+// gains is closed when the lead is gained next.
+func (s *Scheduler) gains() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gain
 }

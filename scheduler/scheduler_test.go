@@ -38,6 +38,8 @@ type fake struct {
 	deleteErr error
 	staged    map[string]time.Time
 	steps     []string // what was done, in order
+
+	kept keptFake
 }
 
 func (f *fake) Lock(ctx context.Context, _, owner string, ttl time.Duration) (bool, error) {
@@ -172,11 +174,16 @@ func (f *fake) left(tenant string) int {
 
 func start(t *testing.T, f *fake, log *strings.Builder) *scheduler.Scheduler {
 	t.Helper()
+	return startWith(t, f, log, scheduler.Config{})
+}
+
+func startWith(t *testing.T, f *fake, log *strings.Builder, cfg scheduler.Config) *scheduler.Scheduler {
+	t.Helper()
 	handler := slog.DiscardHandler
 	if log != nil {
 		handler = slog.NewTextHandler(&locked{to: log}, nil)
 	}
-	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Jobs: f, Blobs: f, Log: slog.New(handler)})
+	s, err := scheduler.New(cfg, scheduler.Deps{Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(handler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +367,7 @@ func TestStagedObjectsThatNobodyFetchedAreRemoved(t *testing.T) {
 func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
-	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Jobs: f, Blobs: f, Log: slog.New(slog.DiscardHandler)})
+	s, err := scheduler.New(scheduler.Config{}, scheduler.Deps{Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

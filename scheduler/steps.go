@@ -102,10 +102,14 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 const stagingAge = 48 * time.Hour
 
 // unstage removes what was staged for jobs and never fetched: uploads of jobs that were refused or cancelled, files read
-// for a link. What is in use is younger.
+// for a link. What is in use is younger. Uploads that were begun and never ended go as well.
 func (s *Scheduler) unstage(ctx context.Context) error {
+	return errors.Join(s.unstageOld(ctx), s.abort(ctx))
+}
+
+func (s *Scheduler) unstageOld(ctx context.Context) error {
 	var old []string
-	err := s.deps.Blobs.List(ctx, "staging/", func(o blob.Info) error {
+	err := s.deps.Blobs.List(ctx, stagingPrefix, func(o blob.Info) error {
 		if time.Since(o.Modified) > stagingAge {
 			old = append(old, o.Key)
 		}

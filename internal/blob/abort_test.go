@@ -2,6 +2,7 @@ package blob_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/url"
 	"testing"
@@ -35,6 +36,11 @@ func TestAbortUploads(t *testing.T) {
 	if err := s.EnsureBucket(t.Context()); err != nil {
 		t.Fatalf("EnsureBucket: %v", err)
 	}
+	t.Cleanup(func() { // the bucket may be used again
+		if _, err := s.AbortUploads(context.WithoutCancel(t.Context()), "", time.Now().Add(time.Hour)); err != nil {
+			t.Errorf("AbortUploads: %v", err)
+		}
+	})
 	core := raw(t, cfg)
 	begin := func(key string) {
 		t.Helper()

@@ -64,7 +64,9 @@ func TestLifecycleIsSetOnceAndLeavesOthersAlone(t *testing.T) {
 		changed bool
 		want    string
 	}{
-		{15, true, "<Days>15</Days>"}, {15, false, "<Days>15</Days>"}, {16, true, "<Days>16</Days>"},
+		{15, true, "<Days>15</Days>"},
+		{15, false, "<Days>15</Days>"},
+		{16, true, "<Days>16</Days>"},
 		{15, false, "<Days>16</Days>"}, // objects may have been made to live so long
 	} {
 		changed, err := s.EnsureLifecycle(t.Context(), rules(c.days)...)

@@ -53,6 +53,7 @@ type Limits struct {
 	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
 	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Jobs of a tenant that are handed to a queue before any of them begins. Others wait behind so many, whatever else the tenant has waiting."`
+	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept, finished ones for retention_seconds at most. The oldest finished ones go first, with the Idempotency-Keys that led to them; their artifacts stay."`
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Jobs of a tenant that are not finished."`
 }
 
@@ -87,7 +88,7 @@ func DefaultLimits() Limits {
 		MaxStreamInline: 1 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
-		HiddenSeconds: 300, MaxQueued: 100_000, MaxQueueDepth: 10_000, QueueShare: 8,
+		HiddenSeconds: 300, MaxQueued: 100_000, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// artifactGrace is how long a record stays behind its artifact's end, so that the sweeper can remove the object even
+// ArtifactGrace is how long a record stays behind its artifact's end, so that the sweeper can remove the object even
 // after an outage of some days.
-const artifactGrace = 7 * 24 * time.Hour
+const ArtifactGrace = 7 * 24 * time.Hour
 
 // artifactStretch bounds one script call.
 const artifactStretch = 500
@@ -35,7 +35,7 @@ func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) err
 				if err != nil {
 					return err
 				}
-				keep := max(a.ExpiresAt.Sub(s.now()), 0) + artifactGrace
+				keep := max(a.ExpiresAt.Sub(s.now()), 0) + ArtifactGrace
 				args = append(args, a.ID, doc, a.SandboxID, a.JobID, micros(a.ExpiresAt), keep.Milliseconds())
 			}
 			if _, err := s.run(ctx, "add artifacts", s.scripts.artifacts, tenant, args...); err != nil {

@@ -57,6 +57,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	o.Limits.QueueShare = cmp.Or(o.Limits.QueueShare, farm.DefaultLimits().QueueShare)
 	o.Limits.MaxQueueDepth = cmp.Or(o.Limits.MaxQueueDepth, farm.DefaultLimits().MaxQueueDepth)
+	o.Limits.MaxFinished = cmp.Or(o.Limits.MaxFinished, farm.DefaultLimits().MaxFinished)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -42,6 +42,8 @@ func Run(t *testing.T, factory Factory) {
 		"BadSettingsAreRefused":  badSettingsAreRefused,
 		"ManyTasksArriveAllOnce": manyTasksArriveAllOnce,
 		"GateKeepsAQueueBack":    gateKeepsAQueueBack,
+		"TrimGivenUp":            trimRemovesWhatWasGivenUp,
+		"TrimQueues":             trimRemovesUnusedQueues,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -84,6 +84,8 @@ func Run(t *testing.T, factory Factory) {
 		"ReleaseOfACanceledJob":        releaseOfACanceledJob,
 		"IndexesForgetExpiredRecords":  indexesForgetExpiredRecords,
 		"FinishedJobsLeaveNoOpenTrace": finishedJobsLeaveNoOpenTrace,
+		"TrimForgetsExpired":           trimForgetsExpired,
+		"TrimBoundsFinishedJobs":       trimBoundsFinishedJobs,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

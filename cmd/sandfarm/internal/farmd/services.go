@@ -51,7 +51,11 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 
 // newScheduler makes the scheduler of these parts.
 func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
-	return scheduler.New(p.Settings.Scheduler, scheduler.Deps{Records: p.Store, Jobs: p.Dispatch, Blobs: p.Blobs, Log: p.Log, Metrics: p.figures.registry})
+	cfg := p.Settings.Scheduler
+	cfg.Lifecycle = cfg.Lifecycle && p.Settings.S3.Endpoint != "" // the built-in service takes no rules
+	return scheduler.New(cfg, scheduler.Deps{
+		Records: p.Store, Ledger: p.Store, Jobs: p.Dispatch, Tasks: p.Queue, Blobs: p.Blobs, Log: p.Log, Metrics: p.figures.registry,
+	})
 }
 
 // RunWorker runs a worker alone until ctx ends.

@@ -1,0 +1,84 @@
+package queuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/queue"
+)
+
+// trimRemovesWhatWasGivenUp makes a task be given up, and lets it grow old by a moment that lies ahead.
+func trimRemovesWhatWasGivenUp(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	server := b.serve(t, func(context.Context, queue.Task) error { return errors.New("no") })
+	const many = 3
+	for i := range many {
+		id := fmt.Sprint("job_", i)
+		if err := b.Enqueue(t.Context(), "cpu", job(id), queue.EnqueueOptions{ID: id, MaxRetry: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "tasks are given up", func() bool {
+		return b.rdb.ZCard(t.Context(), "asynq:{cpu}:archived").Val() == many
+	})
+	server.Stop()
+	b.enqueue(t, "cpu", job("job_waits"))
+	never := func(string) bool { return false }
+	for _, c := range []struct {
+		name   string
+		before time.Time
+		want   queue.Trimmed
+	}{
+		{"young", time.Now().Add(-time.Hour), queue.Trimmed{}},
+		{"old", time.Now().Add(time.Hour), queue.Trimmed{Tasks: many}},
+		{"again", time.Now().Add(time.Hour), queue.Trimmed{}},
+	} {
+		if got, err := b.Trim(t.Context(), c.before, never); err != nil || got != c.want {
+			t.Errorf("%s: Trim = %+v, %v; want %+v", c.name, got, err, c.want)
+		}
+	}
+	if keys := b.rdb.Keys(t.Context(), "asynq:{cpu}:t:*").Val(); len(keys) != 1 {
+		t.Errorf("tasks are %v, want the one that waits", keys)
+	}
+}
+
+// trimRemovesUnusedQueues removes those that are empty and not used, and lets them come again.
+func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	for _, name := range []string{"used", "busy", "empty"} {
+		b.enqueue(t, name, job("job_"+name))
+	}
+	for _, name := range []string{"used", "empty"} {
+		for _, set := range []string{"pending", "t:job_" + name} {
+			if err := b.rdb.Del(t.Context(), "asynq:{"+name+"}:"+set).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// What servers leave that were killed.
+	for _, key := range []string{"asynq:servers", "asynq:workers"} {
+		if err := b.rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: "dead"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Trim(t.Context(), time.Now(), func(name string) bool { return name != "used" })
+	if want := (queue.Trimmed{Queues: 1}); err != nil || got != want {
+		t.Errorf("Trim = %+v, %v; want %+v", got, err, want)
+	}
+	if names := b.rdb.SMembers(t.Context(), "asynq:queues").Val(); len(names) != 2 {
+		t.Errorf("queues are %v", names)
+	}
+	for _, key := range []string{"asynq:servers", "asynq:workers"} {
+		if n := b.rdb.ZCard(t.Context(), key).Val(); n != 0 {
+			t.Errorf("%s has %d entries", key, n)
+		}
+	}
+	b.enqueue(t, "empty", job("job_late"))
+	b.serve(t, nil, func(c *queue.ServerConfig) { c.Queues = map[string]int{"empty": 1} })
+	b.expect(t, job("job_late"))
+}

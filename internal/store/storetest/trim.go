@@ -1,0 +1,104 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// trim trims, and says what it should have forgotten.
+func (b *bundle) trim(t *testing.T, want store.Trimmed) {
+	t.Helper()
+	if got, err := b.Trim(t.Context(), Tenant); err != nil || got != want {
+		t.Errorf("Trim = %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// trimForgetsExpired: a tenant that is quiet keeps nothing of records that have expired, however many they were.
+func trimForgetsExpired(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	b.trim(t, store.Trimmed{})
+	waits := b.accept(t, Execute(box.ID)).Job // and is older than all others
+	const many = 1200                         // more than two stretches
+	pipe := b.rdb.Pipeline()
+	for i := range many {
+		for _, index := range []string{"jobs", "boxes", "arts"} {
+			pipe.Do(t.Context(), "ZADD", b.prefix+"{acme}:"+index, 1000+i, fmt.Sprint("gone_", i))
+		}
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.trim(t, store.Trimmed{Entries: 3 * many})
+	b.trim(t, store.Trimmed{})
+	for index, want := range map[string]int64{"jobs": 2, "boxes": 1, "arts": 0} {
+		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != want {
+			t.Errorf("%s has %d entries, want %d", index, n, want)
+		}
+	}
+	b.job(t, waits.Ref())
+}
+
+// trimBoundsFinishedJobs: of finished jobs the youngest stay, up to the bound, and nothing of the others is left.
+func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
+	const most = 5
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = most })
+	box := b.box(t, farm.SandboxReady) // with a create job: one of the five
+	waits := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job
+	owed := Execute(box.ID) // one of the five, or six with the other create job
+	owed.Job.CallbackURL = "https://example.com"
+	b.accept(t, owed)
+	b.finish(t, b.claim(t, owed.Job.Ref(), "w").Job, farm.JobCompleted)
+	var done []*farm.Job
+	run := func() {
+		t.Helper()
+		a := Execute(box.ID)
+		a.Idempotency = &store.Idempotency{Key: fmt.Sprint(len(done)), Fingerprint: "f"}
+		job := b.accept(t, a).Job
+		b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
+		done = append(done, job)
+	}
+	b.trim(t, store.Trimmed{}) // limit-1: two creates, one that waits, one whose callback is due
+	run()
+	b.trim(t, store.Trimmed{}) // limit
+	run()
+	b.trim(t, store.Trimmed{}) // limit+1, but somebody may wait for each of them
+	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Millisecond)
+	b.trim(t, store.Trimmed{Jobs: 1}) // a create job
+	run()
+	run()
+	b.clock.forward(time.Hour)
+	run()
+	b.trim(t, store.Trimmed{Jobs: 3}) // the other create job and the two oldest
+	for i, job := range done {
+		want := farm.Code("")
+		if i < 2 {
+			want = farm.CodeNotFound
+		}
+		_, err := b.Job(t.Context(), job.Ref())
+		wantCode(t, fmt.Sprint("job ", i), err, want)
+	}
+	for _, job := range []*farm.Job{waits, owed.Job} {
+		b.job(t, job.Ref())
+	}
+	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{}, store.Page{}); err != nil || len(jobs) != most {
+		t.Errorf("Jobs = %d, %v; want %d", len(jobs), err, most)
+	}
+	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != most-1 {
+		t.Errorf("Jobs of the sandbox = %d, %v; want %d", len(jobs), err, most-1)
+	}
+	for _, job := range done[:2] {
+		if keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result(); err != nil || len(keys) > 0 {
+			t.Errorf("of a job that went there is left %v, %v", keys, err)
+		}
+	}
+	again := Execute(box.ID)
+	again.Idempotency = &store.Idempotency{Key: "0", Fingerprint: "other"}
+	if out := b.accept(t, again); out.Existing || out.Job.ID != again.Job.ID {
+		t.Errorf("a key whose job went gives %+v", out)
+	}
+}

@@ -1,0 +1,195 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/scheduler"
+)
+
+// keptFake is what the fake keeps for the loops that trim and the bucket's rules.
+type keptFake struct {
+	rules    []blob.LifecycleRule
+	asked    int // how often rules were asked for
+	rulesErr error
+	uploads  map[string]time.Time // when they were begun, by key
+	over     map[string]store.Trimmed
+	workers  []farm.Worker
+	queues   []string
+	before   time.Time // up to when tasks were trimmed last
+}
+
+func (f *fake) EnsureLifecycle(_ context.Context, rules ...blob.LifecycleRule) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept.asked++
+	if f.kept.rulesErr != nil {
+		return false, f.kept.rulesErr
+	}
+	changed := !slices.Equal(rules, f.kept.rules)
+	f.kept.rules = rules
+	return changed, nil
+}
+
+func (f *fake) AbortUploads(_ context.Context, prefix string, before time.Time) (n int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.kept.uploads, func(key string, begun time.Time) bool {
+		old := strings.HasPrefix(key, prefix) && begun.Before(before)
+		if old {
+			n++
+		}
+		return old
+	})
+	return n, nil
+}
+
+func (f *fake) Trim(_ context.Context, tenant string) (store.Trimmed, error) {
+	if tenant == "bad" {
+		return store.Trimmed{}, errTest
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.kept.over[tenant]
+	delete(f.kept.over, tenant)
+	return n, nil
+}
+
+func (f *fake) Workers(context.Context) ([]farm.Worker, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept.workers, nil
+}
+
+// keeps is a look at what the fake keeps.
+func (f *fake) keeps() keptFake {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept
+}
+
+// tasks are the fake's queues.
+type tasks struct{ f *fake }
+
+func (t tasks) Trim(_ context.Context, before time.Time, unused func(string) bool) (queue.Trimmed, error) {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	t.f.kept.before = before
+	was := len(t.f.kept.queues)
+	t.f.kept.queues = slices.DeleteFunc(t.f.kept.queues, unused)
+	return queue.Trimmed{Queues: was - len(t.f.kept.queues)}, nil
+}
+
+// With the default retention of seven days no rule may touch what a record of up to fifteen days names.
+func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ seconds, days int }{
+		"Default": {7 * 24 * 3600, 15}, "OneSecondMore": {7*24*3600 + 1, 16}, "Short": {1, 9}, "Month": {30 * 24 * 3600, 38},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				limits := farm.DefaultLimits()
+				limits.RetentionSeconds = c.seconds
+				f := &fake{}
+				s, registry := begin(t, f, scheduler.Config{Lifecycle: true, Limits: limits}, nil)
+				defer s.Stop()
+				time.Sleep(time.Second) // at the start, not only after the interval
+				want := []blob.LifecycleRule{
+					{ID: "sandfarm-artifacts", Prefix: "artifacts/", Days: c.days, AbortDays: 3},
+					{ID: "sandfarm-staging", Prefix: "staging/", Days: 4, AbortDays: 3},
+				}
+				if diff := cmp.Diff(want, f.keeps().rules); diff != "" {
+					t.Errorf("rules (-want +got):\n%s", diff)
+				}
+				if least := time.Duration(c.seconds)*time.Second + store.ArtifactGrace; time.Duration(c.days)*24*time.Hour <= least {
+					t.Errorf("records name objects for %s", least)
+				}
+				f.set(func() { f.kept.rules = nil }) // somebody took them away
+				time.Sleep(5*time.Minute + time.Second)
+				if len(f.keeps().rules) != 2 || value(t, registry, "sandfarm_scheduler_loop_errors_total", "rules") != 0 {
+					t.Errorf("rules are %v", f.keeps().rules)
+				}
+			})
+		})
+	}
+}
+
+// A store without rules is told of once, and the farm goes on; without the setting nobody is asked.
+func TestLifecycleRulesThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		f := &fake{tenants: []string{"a"}, kept: keptFake{rulesErr: fmt.Errorf("put: %w", blob.ErrNoLifecycle)}}
+		s := startWith(t, f, &log, scheduler.Config{Lifecycle: true})
+		time.Sleep(time.Hour)
+		s.Stop()
+		if n := strings.Count(log.String(), "takes no lifecycle rules"); n != 1 || f.keeps().asked < 10 {
+			t.Errorf("%d warnings after %d tries: %.300s", n, f.keeps().asked, log.String())
+		}
+		if strings.Contains(log.String(), "did not succeed") || count(f.done(), "sweep a") == 0 {
+			t.Errorf("the farm does not go on: %.300s", log.String())
+		}
+		off := &fake{}
+		s = startWith(t, off, nil, scheduler.Config{})
+		time.Sleep(time.Hour)
+		s.Stop()
+		if off.keeps().asked > 0 {
+			t.Error("rules are asked for without the setting")
+		}
+	})
+}
+
+// One that does not answer is an error each time, and is asked again.
+func TestLifecycleRulesComeLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{kept: keptFake{rulesErr: errTest}}
+		s, registry := begin(t, f, scheduler.Config{Lifecycle: true}, nil)
+		defer s.Stop()
+		time.Sleep(11 * time.Minute)
+		if n := value(t, registry, "sandfarm_scheduler_loop_errors_total", "rules"); n < 2 {
+			t.Errorf("%v errors", n)
+		}
+		f.set(func() { f.kept.rulesErr = nil })
+		time.Sleep(5*time.Minute + time.Second)
+		if len(f.keeps().rules) != 2 {
+			t.Errorf("rules are %v", f.keeps().rules)
+		}
+	})
+}
+
+func TestUploadsThatNobodyEndsAreAborted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		f := &fake{kept: keptFake{uploads: map[string]time.Time{
+			"artifacts/a": now.Add(-72 * time.Hour), "staging/a": now.Add(-73 * time.Hour), "index/a": now.Add(-80 * time.Hour),
+			"artifacts/young": now.Add(-70 * time.Hour), "theirs/a": now.Add(-1000 * time.Hour),
+		}}}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		time.Sleep(time.Hour + time.Second)
+		f.mu.Lock()
+		left := slices.Sorted(maps.Keys(f.kept.uploads))
+		f.mu.Unlock()
+		if diff := cmp.Diff([]string{"artifacts/young", "theirs/a"}, left); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		if n := value(t, registry, "sandfarm_scheduler_uploads_aborted_total", ""); n != 3 {
+			t.Errorf("%v uploads counted", n)
+		}
+	})
+}

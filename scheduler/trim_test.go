@@ -1,0 +1,89 @@
+package scheduler_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/scheduler"
+)
+
+func TestTrimGoesThroughAllTenants(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"bad", "a", "b"}, kept: keptFake{over: map[string]store.Trimmed{"a": {Entries: 2, Jobs: 3}, "b": {Entries: 5}}}}
+		s, registry := begin(t, f, scheduler.Config{TrimEvery: 10 * time.Second}, nil)
+		defer s.Stop()
+		time.Sleep(61 * time.Second)
+		for kind, want := range map[string]float64{"entry": 7, "job": 3, "task": 0, "queue": 0} {
+			if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", kind); n != want {
+				t.Errorf("%v of kind %s, want %v", n, kind, want)
+			}
+		}
+		runs, errs := value(t, registry, "sandfarm_scheduler_loop_runs_total", "trim"), value(t, registry, "sandfarm_scheduler_loop_errors_total", "trim")
+		if runs < 6 || runs > 9 || errs != runs { // one tenant fails each time
+			t.Errorf("%v runs and %v errors in a minute at one in 10 s", runs, errs)
+		}
+		if age := time.Since(f.keeps().before); age < 7*24*time.Hour || age > 7*24*time.Hour+11*time.Second {
+			t.Errorf("tasks that were given up are kept for %s", age)
+		}
+	})
+}
+
+// A node's queue is forgotten when no worker has served it for an hour; other queues never are.
+func TestQueuesOfNodesThatAreGoneAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{kept: keptFake{
+			queues:  []string{"cpu", "node-gone", "node-here", "node-back", "callbacks"},
+			workers: []farm.Worker{{ID: "w1", Node: "here"}},
+		}}
+		s, registry := begin(t, f, scheduler.Config{}, nil)
+		defer s.Stop()
+		left := func(want ...string) {
+			t.Helper()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if diff := cmp.Diff(want, f.kept.queues); diff != "" {
+				t.Errorf("queues (-want +got):\n%s", diff)
+			}
+		}
+		time.Sleep(30 * time.Minute)
+		f.set(func() { f.kept.workers = append(f.kept.workers, farm.Worker{ID: "w2", Node: "back"}) })
+		time.Sleep(2 * time.Minute)
+		f.set(func() { f.kept.workers = f.kept.workers[:1] })
+		time.Sleep(26 * time.Minute)
+		left("cpu", "node-gone", "node-here", "node-back", "callbacks")
+		time.Sleep(10 * time.Minute)
+		left("cpu", "node-here", "node-back", "callbacks")
+		time.Sleep(30 * time.Minute)
+		left("cpu", "node-here", "callbacks")
+		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "queue"); n != 2 {
+			t.Errorf("%v queues counted", n)
+		}
+	})
+}
+
+// A scheduler that gains the lead runs its loops at once, the slow ones too.
+func TestLoopsRunWhenTheLeadIsGained(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}}
+		first, _ := begin(t, f, scheduler.Config{}, nil)
+		synctest.Wait()
+		second, registry := begin(t, f, scheduler.Config{}, nil)
+		defer second.Stop()
+		time.Sleep(10 * time.Second)
+		first.Stop()
+		time.Sleep(3 * time.Second)
+		for _, loop := range []string{"expire", "sweep", "retain", "unstage", "trim", "rules"} {
+			if n := value(t, registry, "sandfarm_scheduler_loop_runs_total", loop); n == 0 {
+				t.Errorf("%s has not run", loop)
+			}
+		}
+	})
+}
