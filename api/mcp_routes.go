@@ -23,20 +23,27 @@ type tenantContext struct{}
 // so with keys the name in the Host header says nothing, while pages of other origins are refused in any case.
 func (s *Server) newMCP() (http.Handler, error) {
 	tools, err := mcp.New(mcp.Options{
-		Farm: func(ctx context.Context) mcp.Farm {
-			tenant, _ := ctx.Value(tenantContext{}).(string)
-			return inprocess.New(s.service, tenant)
-		},
+		Farm:    func(ctx context.Context) mcp.Farm { return inprocess.New(s.service, tenantOf(ctx)) },
 		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
-		HTTP: mcp.HTTP{
-			MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
-			AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout,
-		},
+		HTTP: s.mcpHTTP(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make mcp tools: %w", err)
 	}
 	return tools.Handler(), nil
+}
+
+// mcpHTTP are the bounds and guards of every MCP address.
+func (s *Server) mcpHTTP() mcp.HTTP {
+	return mcp.HTTP{
+		MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
+		AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout,
+	}
+}
+
+func tenantOf(ctx context.Context) string {
+	tenant, _ := ctx.Value(tenantContext{}).(string)
+	return tenant
 }
 
 func (s *Server) mcpRoutes() []route {
@@ -48,13 +55,16 @@ func (s *Server) mcpRoutes() []route {
 			{http.StatusOK, "the response", nil, "application/json"},
 			{http.StatusAccepted, "the notification was taken", nil, ""},
 		},
-		handler: s.serveMCP,
+		pages: true, handler: s.serve(s.mcp.ServeHTTP),
 	}}
 }
 
-func (s *Server) serveMCP(c *gin.Context) error {
-	r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, tenant(c)))
-	r.Body = io.NopCloser(s.body(c))
-	s.mcp.ServeHTTP(c.Writer, r)
-	return nil
+// serve hands a request to a handler of the protocol, with its caller's tenant.
+func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, tenant(c)))
+		r.Body = io.NopCloser(s.body(c))
+		handler(c.Writer, r)
+		return nil
+	}
 }

@@ -99,8 +99,8 @@ func (s *Server) guard(c *gin.Context) {
 		s.fail(c, refusef(http.StatusForbidden, farm.CodeUnauthorized, "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or name this host as trusted."))
 		return
 	}
-	if c.FullPath() == mcpPath {
-		c.Next() // it judges origins itself: pages on loopback may call it
+	if s.takesPages(c.FullPath()) {
+		c.Next() // origins are judged there: pages on loopback may call it
 		return
 	}
 	if err := s.origins.Check(c.Request); err != nil {

@@ -24,6 +24,7 @@ type route struct {
 	answers []answer
 	wait    bool // takes wait and Prefer
 	open    bool // needs no key
+	pages   bool // takes calls of web pages on trusted origins, and tells their browsers so
 	hidden  bool // not in the document
 	handler func(*gin.Context) error
 	// refuse tells of an error in another surface's shape; nil: a problem.
@@ -84,6 +85,7 @@ func (s *Server) routes() []route {
 	all = append(all, s.jobRoutes()...)
 	all = append(all, s.mcpRoutes()...)
 	all = append(all, s.notebookRoutes()...)
+	all = append(all, s.seedRoutes()...)
 	return append(all, s.metaRoutes()...)
 }
 

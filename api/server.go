@@ -44,17 +44,20 @@ type Deps struct {
 
 // Server is the REST server.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	version string
-	service *service.Service
-	mcp     http.Handler
-	tenants map[[32]byte]string // by the SHA-256 of the key
-	metrics *metrics
-	tracer  trace.TracerProvider
-	spec    []byte // /openapi.json
-	engine  *gin.Engine
-	origins *http.CrossOriginProtection
+	cfg       Config
+	log       *slog.Logger
+	version   string
+	service   *service.Service
+	mcp       http.Handler
+	seeds     []seed
+	pagePaths []string            // of the router, that pages of trusted origins may call
+	closing   chan struct{}       // closed when the server stops
+	tenants   map[[32]byte]string // by the SHA-256 of the key
+	metrics   *metrics
+	tracer    trace.TracerProvider
+	spec      []byte // /openapi.json
+	engine    *gin.Engine
+	origins   *http.CrossOriginProtection
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -81,7 +84,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 			return nil, err
 		}
 	}
-	s := &Server{cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection()}
+	s := &Server{
+		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}),
+	}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
@@ -93,8 +98,16 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}
+	if s.seeds, err = s.newSeeds(); err != nil {
+		return nil, err
+	}
 	if s.spec, err = s.document(); err != nil {
 		return nil, err
+	}
+	for _, r := range s.routes() {
+		if r.pages {
+			s.pagePaths = append(s.pagePaths, r.ginPath())
+		}
 	}
 	s.engine = s.router()
 	return s, nil
@@ -146,6 +159,9 @@ func (s *Server) Addr() string {
 // Stop ends waits and event streams, lets other requests finish for a while, and returns when all is over.
 func (s *Server) Stop() {
 	s.mu.Lock()
+	if !s.stopped {
+		close(s.closing)
+	}
 	s.stopped = true
 	server := s.http
 	s.mu.Unlock()
@@ -180,6 +196,7 @@ func (s *Server) router() *gin.Engine {
 	for _, r := range s.routes() {
 		e.Handle(r.method, r.ginPath(), s.handle(r))
 	}
+	s.preflights(e)
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.noMethod)
 	return e
@@ -192,6 +209,9 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		fail = s.fail
 	}
 	return func(c *gin.Context) {
+		if r.pages && !s.welcome(c) {
+			return
+		}
 		if r.needsKey() {
 			if err := s.authenticate(c); err != nil {
 				fail(c, err)

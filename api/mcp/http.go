@@ -64,26 +64,17 @@ type head struct {
 
 // ServeHTTP answers one message.
 func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case !t.AnyHost && overLoopback(r) && !t.trustedHost(r.Host):
-		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "This server does not answer under the name in the Host header. Use http://127.0.0.1 or http://localhost.")
+	if !t.admit(w, r) {
 		return
-	case !t.trustedOrigin(r):
-		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "Pages of this origin may not call this server.")
-		return
-	case r.Method != http.MethodPost:
+	}
+	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		refuse(w, http.StatusMethodNotAllowed, mcp.INVALID_REQUEST, "Send messages by POST: this server has no sessions and no stream to GET.")
 		return
 	}
 	body, err := t.read(r)
 	if err != nil {
-		status := http.StatusBadRequest
-		code := mcp.PARSE_ERROR
-		if errors.Is(err, errTooLarge) {
-			status, code = http.StatusRequestEntityTooLarge, mcp.INVALID_REQUEST
-		}
-		refuse(w, status, code, err.Error())
+		refuseBody(w, err)
 		return
 	}
 	var message head
@@ -114,6 +105,19 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.next.ServeHTTP(w, r)
 }
 
+// admit refuses callers who come under a foreign name or from a foreign page.
+func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case !h.AnyHost && overLoopback(r) && !h.trustedHost(r.Host):
+		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "This server does not answer under the name in the Host header. Use http://127.0.0.1 or http://localhost.")
+		return false
+	case !h.TrustedOrigin(r):
+		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "Pages of this origin may not call this server.")
+		return false
+	}
+	return true
+}
+
 type headKey struct{}
 
 // counted is the innermost part, around mcp-go's handler alone.
@@ -133,18 +137,27 @@ func (t *transport) counted(next http.Handler) http.Handler {
 var errTooLarge = errors.New("the body is too large")
 
 // read takes in the body as a whole, at most the limit.
-func (t *transport) read(r *http.Request) ([]byte, error) {
-	if r.ContentLength <= t.MaxBodyBytes {
-		body, err := io.ReadAll(io.LimitReader(r.Body, t.MaxBodyBytes+1))
+func (h HTTP) read(r *http.Request) ([]byte, error) {
+	if r.ContentLength <= h.MaxBodyBytes {
+		body, err := io.ReadAll(io.LimitReader(r.Body, h.MaxBodyBytes+1))
 		if err != nil {
 			return nil, errors.New("the body ended before it was complete")
 		}
-		if int64(len(body)) <= t.MaxBodyBytes {
+		if int64(len(body)) <= h.MaxBodyBytes {
 			return body, nil
 		}
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
-	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, t.MaxBodyBytes)
+	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, h.MaxBodyBytes)
+}
+
+// refuseBody answers that a body cannot be read.
+func refuseBody(w http.ResponseWriter, err error) {
+	status, code := http.StatusBadRequest, mcp.PARSE_ERROR
+	if errors.Is(err, errTooLarge) {
+		status, code = http.StatusRequestEntityTooLarge, mcp.INVALID_REQUEST
+	}
+	refuse(w, status, code, err.Error())
 }
 
 // refuse answers with an error of JSON-RPC that belongs to no request.
@@ -171,13 +184,13 @@ func overLoopback(r *http.Request) bool {
 	return ok && loopback(hostOf(local.String()))
 }
 
-func (t *transport) trustedHost(host string) bool {
+func (h HTTP) trustedHost(host string) bool {
 	name := hostOf(host)
-	return loopback(name) || slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
+	return loopback(name) || slices.ContainsFunc(h.Hosts, func(one string) bool { return strings.EqualFold(one, name) })
 }
 
-// trustedOrigin tells pages that may call from those that may not. Callers that are no pages name no origin.
-func (t *transport) trustedOrigin(r *http.Request) bool {
+// TrustedOrigin tells pages that may call from those that may not. Callers that are no pages name no origin.
+func (h HTTP) TrustedOrigin(r *http.Request) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {
 		return r.Header.Get("Sec-Fetch-Site") != "cross-site"
@@ -185,7 +198,7 @@ func (t *transport) trustedOrigin(r *http.Request) bool {
 	for _, value := range values {
 		origin, err := url.Parse(value)
 		ok := err == nil && (origin.Scheme == "http" || origin.Scheme == "https") && loopback(origin.Hostname())
-		if !ok && !slices.ContainsFunc(t.Origins, func(o string) bool { return strings.EqualFold(strings.TrimRight(o, "/"), value) }) {
+		if !ok && !slices.ContainsFunc(h.Origins, func(o string) bool { return strings.EqualFold(strings.TrimRight(o, "/"), value) }) {
 			return false
 		}
 	}

@@ -19,6 +19,7 @@ const (
 	number kind = "number"
 	flag   kind = "boolean"
 	texts  kind = "array" // of strings
+	fields kind = "object"
 )
 
 // param is one parameter of a tool. Its schema and its check are made from the same words.
@@ -30,6 +31,7 @@ type param struct {
 	standard any      // default that the schema tells; nil: none
 	low, top float64  // of numbers; the bounds hold where top is not zero
 	enum     []string // the texts that are taken; nil: any
+	null     bool     // the schema tells that null is taken; it always is, where nothing is required
 }
 
 func (p param) schema() map[string]any {
@@ -45,6 +47,10 @@ func (p param) schema() map[string]any {
 	}
 	if p.enum != nil {
 		out["enum"] = p.enum
+	}
+	if p.null {
+		delete(out, "type")
+		out["anyOf"], out["default"] = []map[string]any{{"type": p.kind}, {"type": "null"}}, nil
 	}
 	return out
 }
@@ -139,6 +145,12 @@ func (p param) take(value any) (any, error) {
 		return b, nil
 	case texts:
 		return p.takeTexts(value)
+	case fields:
+		members, ok := value.(map[string]any)
+		if !ok {
+			return nil, farm.Invalidf("%s must be an object, not %s.", p.name, describe(value))
+		}
+		return members, nil
 	default:
 		return p.takeNumber(value)
 	}

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"strings"
 	"time"
 
@@ -59,7 +60,17 @@ type work func(wait time.Duration) (wire.Job, error)
 
 // await starts a job, or looks at one, and waits for its end. A caller who wants progress gets the job's output live.
 func (c *call) await(wait time.Duration, begin work) (wire.Job, error) {
-	if c.progress == nil || wait <= 0 {
+	return await(c.ctx, c.farm, c.progress, wait, begin)
+}
+
+// jobs are what is needed of a farm to follow its jobs.
+type jobs interface {
+	Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
+	Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error]
+}
+
+func await(ctx context.Context, farm jobs, p *progress, wait time.Duration, begin work) (wire.Job, error) {
+	if p == nil || wait <= 0 {
 		return begin(wait)
 	}
 	until := time.Now().Add(wait)
@@ -67,25 +78,25 @@ func (c *call) await(wait time.Duration, begin work) (wire.Job, error) {
 	if err != nil || job.Final() {
 		return job, err
 	}
-	c.follow(job.ID, until)
+	follow(ctx, farm, p, job.ID, until)
 	for {
 		asked := time.Now()
 		patience := max(0, min(time.Until(until), progressQuiet))
-		job, err = c.farm.Job(c.ctx, job.ID, patience)
+		job, err = farm.Job(ctx, job.ID, patience)
 		if err != nil || job.Final() || patience < progressQuiet || time.Since(asked) < patience/2 {
 			return job, err //nolint:wrapcheck // an error of the farm
 		}
-		c.progress.tell("still running")
+		p.tell("still running")
 	}
 }
 
 // follow tells of a job's events until it ends, the time is up, or the events cannot be read.
-func (c *call) follow(jobID string, until time.Time) {
-	ctx, cancel := context.WithDeadline(c.ctx, until)
+func follow(ctx context.Context, farm jobs, p *progress, jobID string, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
 	events := make(chan wire.Event)
 	go func() {
 		defer close(events)
-		for event, err := range c.farm.Events(ctx, jobID) {
+		for event, err := range farm.Events(ctx, jobID) {
 			if err != nil {
 				return
 			}
@@ -101,7 +112,7 @@ func (c *call) follow(jobID string, until time.Time) {
 		for range events { //nolint:revive // the reader ends before the call does
 		}
 	}()
-	live := &live{progress: c.progress}
+	live := &live{progress: p}
 	pause, quiet := time.NewTicker(progressPause), time.NewTimer(progressQuiet)
 	defer pause.Stop()
 	defer quiet.Stop()
@@ -117,7 +128,7 @@ func (c *call) follow(jobID string, until time.Time) {
 				quiet.Reset(progressQuiet)
 			}
 		case <-quiet.C:
-			c.progress.tell("still running")
+			p.tell("still running")
 			quiet.Reset(progressQuiet)
 		case <-ctx.Done():
 			live.flush()

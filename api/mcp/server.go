@@ -62,9 +62,13 @@ func (s *Server) MCP() *server.MCPServer { return s.mcp }
 
 // ServeStdio serves one client over a pair of streams until in ends or ctx does. A process can do this once.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	return serveStdio(ctx, s.mcp, s.Logger, in, out)
+}
+
+func serveStdio(ctx context.Context, m *server.MCPServer, logger *slog.Logger, in io.Reader, out io.Writer) error {
 	d := newDelivery()
-	stdio := server.NewStdioServer(s.mcp)
-	server.WithErrorLogger(slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug))(stdio)
+	stdio := server.NewStdioServer(m)
+	server.WithErrorLogger(slog.NewLogLogger(logger.Handler(), slog.LevelDebug))(stdio)
 	server.WithStdioContextFunc(func(ctx context.Context) context.Context { return withDelivery(ctx, d) })(stdio)
 	if err := stdio.Listen(ctx, in, &countedLines{w: out, delivery: d}); err != nil {
 		return fmt.Errorf("serve stdio: %w", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -33,10 +34,10 @@ type caller struct {
 	tenant string
 }
 
-var _ mcp.Farm = caller{}
+var _ toolset.Farm = caller{}
 
 // New gives the farm as a tenant sees it.
-func New(s *service.Service, tenant string) mcp.Farm { return caller{s: s, tenant: tenant} }
+func New(s *service.Service, tenant string) toolset.Farm { return caller{s: s, tenant: tenant} }
 
 func (f caller) call(wait time.Duration) service.Call {
 	return service.Call{Tenant: f.tenant, Wait: wait}
@@ -54,8 +55,11 @@ func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait ti
 }
 
 // Sandboxes lists the sandboxes that are not over.
-func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) {
-	q := service.SandboxQuery{Page: store.Page{Limit: pageSize}}
+func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return f.Labeled(ctx, nil) }
+
+// Labeled lists those of them that have all these labels.
+func (f caller) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
+	q := service.SandboxQuery{Labels: labels, Page: store.Page{Limit: pageSize}}
 	for _, state := range farm.SandboxStates() {
 		if !state.Final() {
 			q.States = append(q.States, string(state))

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/seeds"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
@@ -23,7 +26,7 @@ const Toolset = "sandfarm"
 // Command is the verb mcp.
 func Command(streams verbs.Streams, connect Connect, version string) *cobra.Command {
 	var roots []string
-	toolset := Toolset
+	which := Toolset
 	c := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve the farm's tools to an MCP client over stdio",
@@ -34,6 +37,8 @@ client's configuration. Clients that speak HTTP can use the farm's /mcp directly
 The tools upload_file_to_sandbox and download_file can use files of this machine here, below the directories of --root
 (default: the current directory, unless that is / or holds your home). A model chooses the names, so nothing outside is
 read or written, hidden files are left alone, and no file that is there is overwritten.
+
+With --toolset it serves the tools of an older system instead, with the names and answers that its clients know.
 
 Only the protocol is written on stdout; what there is to say otherwise goes to stderr. It ends when stdin ends.`,
 		Example: `  sandfarm mcp config --client claude-desktop
@@ -46,7 +51,7 @@ Only the protocol is written on stdout; what there is to say otherwise goes to s
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := known(toolset); err != nil {
+			if err := known(which); err != nil {
 				return &verbs.UsageError{Err: err, Command: cmd.CommandPath()}
 			}
 			farm, err := connect()
@@ -58,18 +63,25 @@ Only the protocol is written on stdout; what there is to say otherwise goes to s
 				return err
 			}
 			defer func() { _ = files.Close() }()
-			return Serve(cmd.Context(), streams, farm, files, version)
+			return Serve(cmd.Context(), streams, farm, files, which, version)
 		},
 	}
 	c.Flags().StringArrayVar(&roots, "root", nil, "directory of this machine whose files the tools may use (repeatable; default: the current one)")
-	c.Flags().StringVar(&toolset, "toolset", toolset, "which tools: "+strings.Join(toolsets(), ", "))
+	c.Flags().StringVar(&which, "toolset", which, "which tools: "+strings.Join(toolsets(), ", "))
 	_ = c.MarkFlagDirname("root")
 	_ = c.RegisterFlagCompletionFunc("toolset", cobra.FixedCompletions(toolsets(), cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(configCommand(streams, connect))
 	return c
 }
 
-func toolsets() []string { return []string{Toolset} }
+// toolsets are the names of all of them: the farm's own tools, and those of older systems.
+func toolsets() []string {
+	names := []string{Toolset}
+	for _, set := range seeds.Toolsets() {
+		names = append(names, set.Name)
+	}
+	return names
+}
 
 func known(toolset string) error {
 	if slices.Contains(toolsets(), toolset) {
@@ -78,16 +90,10 @@ func known(toolset string) error {
 	return fmt.Errorf("there is no toolset %q; there is: %s", toolset, strings.Join(toolsets(), ", "))
 }
 
-// Serve serves one client until its end of the streams is closed or ctx ends. A process can do this once.
-func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, version string) error {
+// Serve serves a toolset to one client until its end of the streams is closed or ctx ends. A process can do this once.
+func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, name, version string) error {
 	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	remote := NewFarm(c)
-	server, err := mcp.New(mcp.Options{
-		Farm:    func(context.Context) mcp.Farm { return remote },
-		Version: version,
-		Logger:  log,
-		Local:   files,
-	})
+	server, err := newServer(NewFarm(c), files, name, version, log)
 	if err != nil {
 		return fmt.Errorf("make the tools: %w", err)
 	}
@@ -97,4 +103,24 @@ func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *
 		return fmt.Errorf("serve tools: %w", err)
 	}
 	return nil // a signal is how clients end their servers
+}
+
+// stdioServer serves tools over a pair of streams.
+type stdioServer interface {
+	ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error
+}
+
+func newServer(remote toolset.Farm, files *Roots, name, version string, log *slog.Logger) (stdioServer, error) {
+	for _, set := range seeds.Toolsets() {
+		if set.Name == name {
+			env := toolset.Env{Farm: func(context.Context) toolset.Farm { return remote }, Local: files, Logger: log}
+			return set.Serve(env, version, mcp.HTTP{}) //nolint:wrapcheck // the caller says what was made
+		}
+	}
+	return mcp.New(mcp.Options{ //nolint:wrapcheck // the caller says what was made
+		Farm:    func(context.Context) mcp.Farm { return remote },
+		Version: version,
+		Logger:  log,
+		Local:   files,
+	})
 }

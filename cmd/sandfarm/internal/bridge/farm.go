@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -22,10 +23,10 @@ type remote struct {
 	c *client.Client
 }
 
-var _ mcp.Farm = (*remote)(nil)
+var _ toolset.Farm = (*remote)(nil)
 
 // NewFarm makes the tools' farm of a client. Its errors carry the farm's codes, and what to do where no farm answers.
-func NewFarm(c *client.Client) mcp.Farm { return &remote{c: c} }
+func NewFarm(c *client.Client) toolset.Farm { return &remote{c: c} }
 
 func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, wait time.Duration) (wire.Created, error) {
 	made, err := r.c.CreateSandbox(ctx, request, client.WithWait(wait))
@@ -33,7 +34,10 @@ func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, 
 }
 
 // Sandboxes asks for those that are not over only: a farm keeps the others for a day.
-func (r *remote) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) {
+func (r *remote) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return r.Labeled(ctx, nil) }
+
+// Labeled is Sandboxes for those that have all these labels.
+func (r *remote) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
 	var states []string
 	for _, state := range farm.SandboxStates() {
 		if !state.Final() {
@@ -41,7 +45,7 @@ func (r *remote) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) {
 		}
 	}
 	found := []wire.Sandbox{}
-	for one, err := range r.c.Sandboxes(ctx, client.SandboxFilter{State: strings.Join(states, ",")}) {
+	for one, err := range r.c.Sandboxes(ctx, client.SandboxFilter{State: strings.Join(states, ","), Labels: labels}) {
 		if err != nil {
 			return nil, r.explain(err)
 		}

@@ -107,7 +107,7 @@ func serve(t *testing.T, url string) *served {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.end <- bridge.Serve(ctx, verbs.Streams{In: in, Out: out, Err: s.log}, c, files, "1.2.3")
+		s.end <- bridge.Serve(ctx, verbs.Streams{In: in, Out: out, Err: s.log}, c, files, bridge.Toolset, "1.2.3")
 		_ = out.Close()
 	}()
 	t.Cleanup(func() {

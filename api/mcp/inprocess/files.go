@@ -1,0 +1,39 @@
+package inprocess
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// tarWait bounds a whole project, which is unpacked behind what runs in its sandbox.
+const tarWait = 10 * time.Minute
+
+func (f caller) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
+	return f.s.Sandbox(ctx, f.tenant, id) //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) WriteTar(ctx context.Context, id, dir string, tar io.Reader, size int64) error {
+	return changed(f.s.WriteTar(ctx, f.call(tarWait), id, dir, tar, size))
+}
+
+func (f caller) OpenFile(ctx context.Context, id, path string) (io.ReadCloser, int64, error) {
+	read, err := f.s.ReadFile(ctx, f.call(fileWait), id, path, service.Range{})
+	return read.Content, read.Length, err //nolint:wrapcheck // an error of the domain
+}
+
+func (f caller) RemoveFile(ctx context.Context, id, path string) error {
+	return changed(f.s.DeleteFile(ctx, f.call(fileWait), id, path))
+}
+
+// changed makes an error of a change that has not come to its end.
+func changed(out service.Outcome, err error) error {
+	if err == nil && !out.Done() {
+		return farm.Errorf(farm.CodeUnavailable, "The change waits for other work in the sandbox and is made after it: job %s.", out.Job.ID)
+	}
+	return err //nolint:wrapcheck // an error of the domain
+}

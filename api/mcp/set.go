@@ -1,0 +1,151 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// Set is a set of tools whose answers have shapes of their own, as those of older systems do. It is served over the same
+// transports as the farm's own tools, and over SSE.
+type Set struct {
+	Name         string // of the server
+	Title, About string // in a line
+	Instructions string // to the model
+	Version      string
+	Structured   bool // answers are there as structured content as well
+	Tools        []SetTool
+	Logger       *slog.Logger // default: nothing is logged
+	HTTP         HTTP
+}
+
+// SetTool is one tool of a Set. Run takes what the caller gave, decoded from JSON and not checked yet, and never fails:
+// what went wrong is an answer too.
+type SetTool struct {
+	Name, Title, About string
+	Params             []Param
+	Hints              Hints
+	Run                func(ctx context.Context, given any, p *Progress) Reply
+}
+
+// Hints are the annotations of a tool.
+type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
+
+// Reply is the answer of a SetTool: a string is told as it is, anything else as JSON.
+type Reply struct {
+	Value   any
+	IsError bool
+}
+
+// Progress tells the caller of a running call how it goes. Nil tells nobody.
+type Progress = progress
+
+// Jobs are what is needed of a farm to follow its jobs.
+type Jobs = jobs
+
+// Await starts a job, or looks at one, and waits for its end, or until the time is up. A caller who wants progress gets
+// the job's output live.
+func Await(ctx context.Context, farm Jobs, p *Progress, wait time.Duration, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
+	return await(ctx, farm, p, wait, begin)
+}
+
+// SetServer serves a Set. It is safe for concurrent use.
+type SetServer struct {
+	set     Set
+	mcp     *server.MCPServer
+	handler http.Handler
+}
+
+// NewSet makes the server of a set. It talks to nobody.
+func NewSet(set Set) (*SetServer, error) {
+	if set.Logger == nil {
+		set.Logger = slog.New(slog.DiscardHandler)
+	}
+	if set.Version == "" {
+		set.Version = "dev"
+	}
+	s := &SetServer{set: set}
+	s.mcp = server.NewMCPServer(set.Name, set.Version,
+		server.WithTitle(set.Title), server.WithDescription(set.About), server.WithInstructions(set.Instructions),
+		server.WithToolCapabilities(false), server.WithMethodCacheHints(mcp.MethodToolsList, listFor, mcp.CacheScopePublic),
+		server.WithHooks(acknowledged()), server.WithRecovery(), server.WithLogger(quietly(set.Logger)),
+	)
+	for i := range set.Tools {
+		t := &set.Tools[i]
+		input, err := inputSchema(t.Params)
+		if err != nil {
+			return nil, fmt.Errorf("add tool %s: %w", t.Name, err)
+		}
+		s.mcp.AddTool(mcp.Tool{
+			Name: t.Name, Title: t.Title, Description: t.About, RawInputSchema: input,
+			Annotations: mcp.ToolAnnotation{
+				Title: t.Title, ReadOnlyHint: &t.Hints.ReadOnly, DestructiveHint: &t.Hints.Destructive,
+				IdempotentHint: &t.Hints.Idempotent, OpenWorldHint: &t.Hints.OpenWorld,
+			},
+		}, s.handle(t))
+	}
+	s.handler = NewHandler(s.mcp, set.HTTP, set.Logger)
+	return s, nil
+}
+
+// Handler serves the set over streamable HTTP. Who the caller is must have been found out before.
+func (s *SetServer) Handler() http.Handler { return s.handler }
+
+// ServeStdio serves one client over a pair of streams until in ends or ctx does. A process can do this once.
+func (s *SetServer) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	return serveStdio(ctx, s.mcp, s.set.Logger, in, out)
+}
+
+func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
+	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		ctx, end := adopt(ctx, r.Params.Meta, t.Name)
+		defer end(nil)
+		var p *Progress
+		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
+			p = newProgress(ctx, r.Params.Meta.ProgressToken)
+		}
+		return s.result(t.Run(ctx, r.Params.Arguments, p))
+	}
+}
+
+// result is an answer as the protocol has it: a text that is JSON where the answer is no text itself.
+func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
+	if text, ok := reply.Value.(string); ok {
+		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: reply.IsError}, nil
+	}
+	text, err := EncodeReply(reply.Value)
+	if err != nil {
+		return nil, err
+	}
+	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(string(text))}, IsError: reply.IsError}
+	switch {
+	case !s.set.Structured || reply.IsError:
+	case reflect.ValueOf(reply.Value).Kind() == reflect.Slice: // structured content is an object
+		result.StructuredContent = map[string]any{"result": reply.Value}
+	default:
+		result.StructuredContent = reply.Value
+	}
+	return result, nil
+}
+
+// EncodeReply writes an answer as JSON, as a person would: without escapes for HTML.
+func EncodeReply(value any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return bytes.TrimRight(out.Bytes(), "\n"), nil
+}

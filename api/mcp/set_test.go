@@ -1,0 +1,331 @@
+package mcp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	protocol "github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+)
+
+// echoSet has tools that answer with what they are given, and one that waits until its call is over.
+func echoSet(t *testing.T, ended chan<- string) *mcp.SetServer {
+	t.Helper()
+	param := []mcp.Param{mcp.Text("text", "what to say")}
+	s, err := mcp.NewSet(mcp.Set{
+		Name: "echo", Title: "Echo", Structured: true,
+		Tools: []mcp.SetTool{
+			{Name: "object", Params: param, Run: func(_ context.Context, given any, _ *mcp.Progress) mcp.Reply {
+				return mcp.Reply{Value: map[string]any{"said": given}}
+			}},
+			{Name: "list", Run: func(context.Context, any, *mcp.Progress) mcp.Reply { return mcp.Reply{Value: []string{"<a>", "b"}} }},
+			{Name: "text", Run: func(context.Context, any, *mcp.Progress) mcp.Reply { return mcp.Reply{Value: "bare"} }},
+			{Name: "wrong", Run: func(context.Context, any, *mcp.Progress) mcp.Reply {
+				return mcp.Reply{Value: map[string]any{"error": true}, IsError: true}
+			}},
+			{Name: "wait", Run: func(ctx context.Context, _ any, _ *mcp.Progress) mcp.Reply {
+				ended <- "begun"
+				<-ctx.Done()
+				ended <- "ended"
+				return mcp.Reply{Value: "over"}
+			}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sseServer serves the set over SSE to callers who name themselves in a header.
+func sseServer(t *testing.T, o mcp.SSEOptions, ended chan<- string) *httptest.Server {
+	t.Helper()
+	type owner struct{}
+	o.Messages = "/messages/"
+	o.Owner = func(ctx context.Context) string { name, _ := ctx.Value(owner{}).(string); return name }
+	sse := echoSet(t, ended).SSE(o)
+	named := func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			next(w, r.WithContext(context.WithValue(r.Context(), owner{}, r.Header.Get("X-Name"))))
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sse", named(sse.Stream))
+	mux.HandleFunc("POST /messages/", named(sse.Post))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// listener is an open stream.
+type listener struct {
+	t      *testing.T
+	body   io.ReadCloser
+	lines  *bufio.Scanner
+	url    string // to post to
+	server *httptest.Server
+}
+
+func (l *listener) event() (name, data string) {
+	l.t.Helper()
+	for l.lines.Scan() {
+		switch line := l.lines.Text(); {
+		case strings.HasPrefix(line, "event: "):
+			name = strings.TrimPrefix(line, "event: ")
+		case strings.HasPrefix(line, "data: "):
+			data = strings.TrimPrefix(line, "data: ")
+		case line == "" && name != "":
+			return name, data
+		case strings.HasPrefix(line, ":"):
+			return "comment", line
+		}
+	}
+	return "end", ""
+}
+
+func get(t *testing.T, server *httptest.Server, name string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/sse", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Name", name)
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer
+}
+
+func listen(t *testing.T, server *httptest.Server, name string) *listener {
+	t.Helper()
+	answer := get(t, server, name) //nolint:bodyclose // closed by get
+	l := &listener{t: t, body: answer.Body, lines: bufio.NewScanner(answer.Body), server: server}
+	kind, data := l.event()
+	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" || kind != "endpoint" || !strings.HasPrefix(data, "/messages/?session_id=") {
+		t.Fatalf("the stream begins with %d %q %q %q", answer.StatusCode, answer.Header.Get("Content-Type"), kind, data)
+	}
+	l.url = server.URL + data
+	return l
+}
+
+func say(t *testing.T, server *httptest.Server, url, name, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Name", name)
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func TestSetAnswersAlikeOverEveryTransport(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(echoSet(t, nil).Handler())
+	t.Cleanup(web.Close)
+	stream := sseServer(t, mcp.SSEOptions{}, nil)
+	doors := map[string]func(t *testing.T) *client.Client{
+		"HTTP": func(t *testing.T) *client.Client {
+			t.Helper()
+			c, err := client.NewStreamableHttpClient(web.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+		"SSE": func(t *testing.T) *client.Client {
+			t.Helper()
+			c, err := client.NewSSEMCPClient(stream.URL + "/sse")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+		"Stdio": func(t *testing.T) *client.Client {
+			t.Helper()
+			in, toServer := io.Pipe()
+			fromServer, out := io.Pipe()
+			s := echoSet(t, nil)
+			var serving sync.WaitGroup
+			serving.Go(func() { _ = s.ServeStdio(context.WithoutCancel(t.Context()), in, out) }) // it ends with its input
+			t.Cleanup(func() { _ = toServer.Close(); serving.Wait() })
+			return client.NewClient(transport.NewIO(fromServer, toServer, io.NopCloser(&bytes.Buffer{})))
+		},
+	}
+	for name, open := range doors {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := open(t)
+			if err := c.Start(context.WithoutCancel(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			info, err := c.Initialize(t.Context(), protocol.InitializeRequest{Params: protocol.InitializeParams{
+				ProtocolVersion: "2024-11-05", ClientInfo: protocol.Implementation{Name: "test", Version: "1"},
+			}})
+			if err != nil || info.ServerInfo.Name != "echo" {
+				t.Fatalf("initialize gives %+v, %v", info, err)
+			}
+			for tool, want := range map[string]struct{ text, structured string }{
+				"object": {`{"said":{"text":"x & y"}}`, `{"said":{"text":"x \u0026 y"}}`},
+				"list":   {`["<a>","b"]`, `{"result":["\u003ca\u003e","b"]}`},
+				"text":   {`bare`, `null`},
+				"wrong":  {`{"error":true}`, `null`},
+			} {
+				r, err := c.CallTool(t.Context(), protocol.CallToolRequest{Params: protocol.CallToolParams{Name: tool, Arguments: map[string]any{"text": "x & y"}}})
+				if err != nil {
+					t.Fatalf("%s: %v", tool, err)
+				}
+				structured, _ := json.Marshal(r.StructuredContent)
+				if textOf(r) != want.text || string(structured) != want.structured || r.IsError != (tool == "wrong") || len(r.Content) != 1 {
+					t.Errorf("%s answers %q, %s, %t", tool, textOf(r), structured, r.IsError)
+				}
+			}
+		})
+	}
+}
+
+func TestSSEMessagesNeedAStreamOfTheirOwner(t *testing.T) {
+	t.Parallel()
+	server := sseServer(t, mcp.SSEOptions{}, nil)
+	mine := listen(t, server, "me")
+	const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
+	for name, test := range map[string]struct {
+		url, who, body string
+		status         int
+	}{
+		"NoId":      {server.URL + "/messages/", "me", ping, http.StatusBadRequest},
+		"UnknownId": {server.URL + "/messages/?session_id=" + strings.Repeat("0", 32), "me", ping, http.StatusNotFound},
+		"Foreign":   {mine.url, "somebody", ping, http.StatusNotFound},
+		"NoJSON":    {mine.url, "me", "{", http.StatusBadRequest},
+		"Mine":      {mine.url, "me", ping, http.StatusAccepted},
+	} {
+		status, body := say(t, server, test.url, test.who, test.body)
+		if status != test.status || status >= 400 && !strings.Contains(body, `"error"`) {
+			t.Errorf("%s: %d %s, want %d", name, status, body, test.status)
+		}
+	}
+	if name, data := mine.event(); name != "message" || !strings.Contains(data, `"id":7`) {
+		t.Errorf("the answer is %s %s", name, data)
+	}
+	_ = mine.body.Close()
+}
+
+func TestSSECallsEndWithTheirStream(t *testing.T) {
+	t.Parallel()
+	ended := make(chan string, 4)
+	server := sseServer(t, mcp.SSEOptions{}, ended)
+	l := listen(t, server, "me")
+	if status, body := say(t, server, l.url, "me", toolCall(1, "wait", nil, nil)); status != http.StatusAccepted {
+		t.Fatal(status, body)
+	}
+	if got := <-ended; got != "begun" {
+		t.Fatal(got)
+	}
+	_ = l.body.Close()
+	if got := <-ended; got != "ended" {
+		t.Fatal(got)
+	}
+}
+
+func TestSSECancelledCallsEnd(t *testing.T) {
+	t.Parallel()
+	ended := make(chan string, 4)
+	server := sseServer(t, mcp.SSEOptions{}, ended)
+	l := listen(t, server, "me")
+	say(t, server, l.url, "me", toolCall(1, "wait", nil, nil))
+	<-ended
+	say(t, server, l.url, "me", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if got := <-ended; got != "ended" {
+		t.Fatal(got)
+	}
+}
+
+func TestSSEBounds(t *testing.T) {
+	t.Parallel()
+	ended := make(chan string, 8)
+	closing := make(chan struct{})
+	server := sseServer(t, mcp.SSEOptions{Streams: 2, Calls: 2, Heartbeat: 20 * time.Millisecond, Closing: closing}, ended)
+	first, second := listen(t, server, "me"), listen(t, server, "me")
+	if answer := get(t, server, "me"); answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" { //nolint:bodyclose // closed by get
+		t.Errorf("a third stream: %d", answer.StatusCode)
+	}
+	other := listen(t, server, "other") // the bound is each owner's own
+	for i, want := range []int{202, 202, 429} {
+		if status, body := say(t, server, first.url, "me", toolCall(i, "wait", nil, nil)); status != want {
+			t.Errorf("call %d: %d %s", i, status, body)
+		}
+	}
+	if status, _ := say(t, server, second.url, "me", toolCall(9, "wait", nil, nil)); status != http.StatusAccepted {
+		t.Errorf("a call on another stream: %d", status)
+	}
+	if name, data := other.event(); name != "comment" || data != ": ping" {
+		t.Errorf("a quiet stream says %s %s", name, data)
+	}
+	close(closing)
+	for _, l := range []*listener{first, second, other} {
+		for name := "comment"; name != "end"; {
+			name, _ = l.event()
+		}
+	}
+}
+
+func TestSSERefusesForeignPages(t *testing.T) {
+	t.Parallel()
+	server := sseServer(t, mcp.SSEOptions{}, nil)
+	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "http://localhost:3000": http.StatusOK} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/sse", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d", origin, answer.StatusCode)
+		}
+	}
+}
+
+func ExampleNewSet() {
+	s, _ := mcp.NewSet(mcp.Set{Name: "greeter", Tools: []mcp.SetTool{{
+		Name: "greet", Run: func(context.Context, any, *mcp.Progress) mcp.Reply { return mcp.Reply{Value: "hello"} },
+	}}})
+	web := httptest.NewServer(s.Handler())
+	defer web.Close()
+	answer, err := http.Post(web.URL, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet"}}`)) //nolint:gosec,noctx // of the example itself
+	if err != nil {
+		return
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var message struct{ Result protocol.CallToolResult }
+	_ = json.NewDecoder(answer.Body).Decode(&message)
+	fmt.Println(textOf(&message.Result))
+	// Output: hello
+}

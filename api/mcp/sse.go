@@ -1,0 +1,273 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// SSEOptions are the settings of a set's SSE transport. A field of zero means its default.
+type SSEOptions struct {
+	Messages  string                           // path that clients are told to post to; needed
+	Owner     func(ctx context.Context) string // who a caller is; a stream is its owner's alone. Default: everybody is the same
+	Heartbeat time.Duration                    // between signs of life on a quiet stream; default 15 s
+	Streams   int                              // open at once, of one owner; default 256
+	Calls     int                              // under way at once, on one stream; default 64
+	Closing   <-chan struct{}                  // ends all streams, so that a server can stop
+}
+
+// SSE is the older HTTP transport of the protocol: a stream to GET, and messages that are posted beside it. mcp-go's own
+// has no owners, no bounds and no end of calls whose caller has gone.
+type SSE struct {
+	HTTP
+	o      SSEOptions
+	server *server.MCPServer
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	streams map[string]*stream
+	count   map[string]int // by owner
+}
+
+// SSE makes the SSE transport of the set. It may be called for several addresses.
+func (s *SetServer) SSE(o SSEOptions) *SSE {
+	if o.Owner == nil {
+		o.Owner = func(context.Context) string { return "" }
+	}
+	orElse(&o.Heartbeat, 15*time.Second)
+	orElse(&o.Streams, 256)
+	orElse(&o.Calls, 64)
+	return &SSE{HTTP: s.set.HTTP.withDefaults(), o: o, server: s.mcp, log: s.set.Logger, streams: map[string]*stream{}, count: map[string]int{}}
+}
+
+// stream is one client's stream, and mcp-go's session.
+type stream struct {
+	id, owner   string
+	ctx         context.Context //nolint:containedctx // of the stream, which ends the calls of its client
+	out         chan []byte     // answers
+	notes       chan mcp.JSONRPCNotification
+	delivery    *delivery
+	slots       chan struct{} // of calls
+	calls       sync.WaitGroup
+	initialized sync.Once
+	ready       chan struct{}
+}
+
+var _ server.ClientSession = (*stream)(nil)
+
+// SessionID is the id under which messages are posted.
+func (s *stream) SessionID() string { return s.id }
+
+// NotificationChannel takes notifications to the client.
+func (s *stream) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.notes }
+
+// Initialize notes that the client has said hello.
+func (s *stream) Initialize() { s.initialized.Do(func() { close(s.ready) }) }
+
+// Initialized reports whether it has.
+func (s *stream) Initialized() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// open makes a stream; nil when its owner has too many.
+func (t *SSE) open(ctx context.Context, owner string) *stream {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	s := &stream{
+		id: hex.EncodeToString(id[:]), owner: owner, ctx: ctx, out: make(chan []byte), notes: make(chan mcp.JSONRPCNotification),
+		delivery: newDelivery(), slots: make(chan struct{}, t.o.Calls), ready: make(chan struct{}),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.count[owner] >= t.o.Streams {
+		return nil
+	}
+	t.count[owner]++
+	t.streams[s.id] = s
+	return s
+}
+
+func (t *SSE) shut(s *stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.streams, s.id)
+	if t.count[s.owner]--; t.count[s.owner] == 0 {
+		delete(t.count, s.owner)
+	}
+}
+
+// find gives a stream of an owner.
+func (t *SSE) find(id, owner string) *stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.streams[id]; s != nil && s.owner == owner {
+		return s
+	}
+	return nil
+}
+
+// Stream serves GET: it tells where to post messages, then sends what there is to say until the client has gone. Its
+// calls end with it.
+func (t *SSE) Stream(w http.ResponseWriter, r *http.Request) {
+	if !t.admit(w, r) {
+		return
+	}
+	ctx, end := context.WithCancel(r.Context())
+	s := t.open(ctx, t.o.Owner(r.Context()))
+	if s == nil {
+		end()
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("You have %d streams open, which is the most: close one.", t.o.Streams))
+		return
+	}
+	defer func() {
+		t.shut(s)
+		end()
+		s.calls.Wait()
+		t.server.UnregisterSession(context.WithoutCancel(ctx), s.id)
+	}()
+	if err := t.server.RegisterSession(ctx, s); err != nil {
+		refuse(w, http.StatusInternalServerError, mcp.INTERNAL_ERROR, "The stream cannot be opened. Try again.")
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	out := &writer{w: w, control: http.NewResponseController(w), delivery: s.delivery, patience: t.WriteTimeout}
+	if t.event(out, "endpoint", []byte(t.o.Messages+"?session_id="+s.id)) == nil {
+		t.pump(ctx, out, s)
+	}
+}
+
+// pump sends until the client has gone, takes nothing more, or the server stops.
+func (t *SSE) pump(ctx context.Context, out *writer, s *stream) {
+	beat := time.NewTicker(t.o.Heartbeat)
+	defer beat.Stop()
+	for {
+		var err error
+		select {
+		case answer := <-s.out:
+			err = t.event(out, "message", answer)
+		case note := <-s.notes:
+			text, broken := EncodeReply(note)
+			if broken == nil {
+				err = t.event(out, "message", text)
+			}
+			s.delivery.wrote()
+		case <-beat.C:
+			if _, err = out.send([]byte(": ping\n\n")); err == nil {
+				out.Flush()
+			}
+		case <-ctx.Done():
+			return
+		case <-t.o.Closing:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *SSE) event(out *writer, name string, data []byte) error {
+	_, err := out.send(bytes.Join([][]byte{[]byte("event: " + name + "\ndata: "), data, []byte("\n\n")}, nil))
+	if err == nil {
+		out.Flush()
+	}
+	return err
+}
+
+// Post serves the messages of a stream's client. The answer goes over the stream.
+func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
+	if !t.admit(w, r) {
+		return
+	}
+	id := strings.TrimSpace(r.URL.Query().Get("session_id"))
+	if id == "" {
+		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "session_id is missing: post to the address that the stream told.")
+		return
+	}
+	s := t.find(id, t.o.Owner(r.Context()))
+	if s == nil {
+		refuse(w, http.StatusNotFound, mcp.INVALID_REQUEST, "There is no such stream: it has ended, or it is not yours. Open a new one.")
+		return
+	}
+	body, err := t.read(r)
+	if err != nil {
+		refuseBody(w, err)
+		return
+	}
+	if !json.Valid(body) {
+		refuse(w, http.StatusBadRequest, mcp.PARSE_ERROR, "The body is not JSON.")
+		return
+	}
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		w.Header().Set("Retry-After", "2")
+		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("%d calls are under way on this stream, which is the most: wait for one.", t.o.Calls))
+		return
+	}
+	if !t.begin(context.WithoutCancel(r.Context()), s, body) {
+		refuse(w, http.StatusNotFound, mcp.INVALID_REQUEST, "The stream has just ended. Open a new one.")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write([]byte("Accepted")) // who takes nothing has gone
+}
+
+// begin handles a message beside its request, for as long as the stream lives. It reports false when that is over.
+func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
+	t.mu.Lock()
+	if t.streams[s.id] == nil { // its calls are waited for already
+		t.mu.Unlock()
+		<-s.slots
+		return false
+	}
+	s.calls.Add(1)
+	t.mu.Unlock()
+	ctx, cancel := context.WithCancel(withDelivery(t.server.WithContext(ctx, s), s.delivery))
+	stop := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // the call ends with its stream, not with the request that brought it
+	go func() {
+		defer s.calls.Done()
+		defer func() { stop(); cancel(); <-s.slots }()
+		defer func() {
+			if v := recover(); v != nil {
+				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			}
+		}()
+		answer := t.server.HandleMessage(ctx, message)
+		if answer == nil {
+			return
+		}
+		text, err := EncodeReply(answer)
+		if err != nil {
+			t.log.ErrorContext(ctx, "mcp answer cannot be sent", slog.Any("error", err))
+			return
+		}
+		select {
+		case s.out <- text:
+		case <-s.ctx.Done():
+		}
+	}()
+	return true
+}

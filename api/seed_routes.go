@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/api/seeds"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
+)
+
+// seed is a toolset of an older system and what serves it.
+type seed struct {
+	set  *toolset.Toolset
+	http http.Handler
+	sse  []stream
+}
+
+// stream is an SSE address of a toolset, and the one beside it that takes messages.
+type stream struct {
+	path, messages string
+	sse            *mcp.SSE
+}
+
+// seedEnv is the surroundings of the toolsets' tools.
+func (s *Server) seedEnv() toolset.Env {
+	return toolset.Env{
+		Farm:   func(ctx context.Context) toolset.Farm { return inprocess.New(s.service, tenantOf(ctx)) },
+		Logger: s.log,
+	}
+}
+
+// newSeeds makes the servers of all toolsets.
+func (s *Server) newSeeds() ([]seed, error) {
+	var all []seed
+	for _, set := range seeds.Toolsets() {
+		server, err := set.Serve(s.seedEnv(), s.version, s.mcpHTTP())
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names the toolset
+		}
+		one := seed{set: set, http: server.Handler()}
+		prefixes := []string{"/" + set.Name}
+		if set.Name == seeds.Bare {
+			prefixes = append(prefixes, "")
+		}
+		for _, prefix := range prefixes {
+			one.sse = append(one.sse, stream{path: prefix + "/sse", messages: prefix + "/messages/", sse: server.SSE(mcp.SSEOptions{
+				Messages: prefix + "/messages/", Owner: tenantOf, Heartbeat: s.cfg.Heartbeat, Closing: s.closing,
+			})})
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// seedRoutes are the addresses of the older systems.
+func (s *Server) seedRoutes() []route {
+	var all []route
+	for _, one := range s.seeds {
+		all = append(all, route{
+			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
+			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, pages: true,
+			answers: []answer{
+				{http.StatusOK, "the response", nil, "application/json"},
+				{http.StatusAccepted, "the notification was taken", nil, ""},
+			},
+			handler: s.serve(one.http.ServeHTTP),
+		})
+		for _, at := range one.sse {
+			all = append(all, streamRoutes(s, one.set.Name, at)...)
+		}
+	}
+	return all
+}
+
+func streamRoutes(s *Server, name string, at stream) []route {
+	taken := []answer{{http.StatusAccepted, "the message was taken; its response comes over the stream", nil, "text/plain"}}
+	id := []parameter{query("session_id", "of the stream", object{"type": "string"})}
+	post := route{
+		method: http.MethodPost, path: at.messages, tag: "Toolsets", summary: "Send a message of the toolset " + name, query: id,
+		raw: []string{"application/json"}, answers: taken, pages: true, handler: s.serve(at.sse.Post),
+	}
+	plain := post
+	plain.path, plain.hidden = at.messages[:len(at.messages)-1], true
+	return []route{{
+		method: http.MethodGet, path: at.path, tag: "Toolsets", summary: "Open a stream of the toolset " + name,
+		detail:  "The older HTTP transport of the protocol: the first event, endpoint, tells where to post messages.",
+		answers: []answer{{http.StatusOK, "the stream", nil, "text/event-stream"}}, pages: true, handler: s.serve(at.sse.Stream),
+	}, post, plain}
+}
