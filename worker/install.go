@@ -57,10 +57,16 @@ func (i *installed) result() *farm.Result {
 
 // addTo tells of it in the result of code, before what the result has already.
 func (i *installed) addTo(r *farm.Result) {
-	if i == nil || r == nil || r.Execute == nil {
+	switch {
+	case i == nil || r == nil:
+		return
+	case r.Execute != nil:
+		r.Execute.Installed = append(slices.Clone(i.packages), r.Execute.Installed...)
+	case r.Command != nil:
+		r.Command.Installed = append(slices.Clone(i.packages), r.Command.Installed...)
+	default:
 		return
 	}
-	r.Execute.Installed = append(slices.Clone(i.packages), r.Execute.Installed...)
 	r.Notes = append(slices.Clone(i.notes), r.Notes...)
 }
 
@@ -79,20 +85,26 @@ func (w *Worker) installAsked(ctx context.Context, r *run, sandbox *farm.Sandbox
 	return f.installed(reportAsked(asked, f.outcome, w.cfg.InstallTimeout)), nil
 }
 
-// installNeeded installs what a job's code imports; nil when that is not wanted.
+// installNeeded installs what a job's code or commands import; nil when that is not wanted.
 func (w *Worker) installNeeded(ctx context.Context, r *run, sandbox *farm.Sandbox) (*installed, error) {
-	e := r.Request.Execute
-	if e == nil || !e.AutoInstall || e.Language != "python" {
+	install := agent.Install{Manager: farm.ManagerPip, Auto: true, Only: w.cfg.AutoInstallAllow, Deny: w.cfg.AutoInstallDeny}
+	switch e, c := r.Request.Execute, r.Request.Command; {
+	case e != nil && e.AutoInstall && e.Language == "python":
+		install.Code = e.Code
+	case c != nil && c.AutoInstall && slices.ContainsFunc(c.Commands, mayBePython):
+		install.Commands, install.Cwd = c.Commands, c.Cwd
+	default:
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
-	f := w.installer(r, sandbox, asNeeds, agent.Install{
-		Manager: farm.ManagerPip, Auto: true, Code: e.Code, Only: w.cfg.AutoInstallAllow, Deny: w.cfg.AutoInstallDeny,
-	})
+	f := w.installer(r, sandbox, asNeeds, install)
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
 	return f.installed(reportNeeded(f.outcome)), nil
 }
+
+// mayBePython reports whether a command can start a Python program: its name or that of its file says so.
+func mayBePython(command string) bool { return strings.Contains(command, "py") }
 
 // progress tells those who follow a job. It is a courtesy: what cannot be told does not stop the job.
 func (w *Worker) progress(ctx context.Context, r *run, message string) {

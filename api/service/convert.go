@@ -131,7 +131,7 @@ func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.Execu
 func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.CommandResult {
 	out := &wire.CommandResult{
 		Results: make([]wire.CommandOutcome, len(r.Command.Commands)), Artifacts: s.artifacts(ctx, r.Artifacts),
-		ArtifactsSkipped: r.ArtifactsSkipped, Notes: some(r.Notes),
+		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(r.Command.Installed), Notes: some(r.Notes),
 	}
 	for i, c := range r.Command.Commands {
 		out.Results[i] = wire.CommandOutcome{

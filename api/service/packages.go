@@ -187,6 +187,9 @@ func outcomeOf(job *farm.Job, name string) (farm.PackageOutcome, bool) {
 	if job.Result.Execute != nil {
 		list = job.Result.Execute.Installed
 	}
+	if job.Result.Command != nil {
+		list = job.Result.Command.Installed
+	}
 	for _, outcome := range list {
 		if outcome.Name == name {
 			return outcome, true

@@ -69,7 +69,7 @@ func (s *Service) Command(ctx context.Context, c Call, sandboxID string, r wire.
 	if err != nil {
 		return Outcome{}, err
 	}
-	request := &farm.CommandRequest{Cwd: r.Cwd, Env: r.Env, ContinueOnError: r.ContinueOnError, Background: r.Background}
+	request := &farm.CommandRequest{Cwd: r.Cwd, Env: r.Env, ContinueOnError: r.ContinueOnError, Background: r.Background, AutoInstall: r.AutoInstall}
 	if request.Commands, err = s.commands(r); err != nil {
 		return Outcome{}, err
 	}

@@ -52,6 +52,7 @@ type CommandRequest struct {
 	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all of them together" default:"300"`
 	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"go on after a command that failed"`
 	Background      bool              `json:"background,omitempty" doc:"do not hold back the jobs behind it"`
+	AutoInstall     bool              `json:"auto_install,omitempty" doc:"install what the Python programs that the commands start import and the sandbox lacks, and what the requirements.txt beside them lists"`
 	CallbackURL     string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 

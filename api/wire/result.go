@@ -59,6 +59,7 @@ type CommandResult struct {
 	Results          []CommandOutcome `json:"results" doc:"one entry for each command that ran"`
 	Artifacts        []Artifact       `json:"artifacts" doc:"every file of the workspace that is new or changed"`
 	ArtifactsSkipped int              `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
+	Installed        []InstalledOne   `json:"installed" doc:"packages that were installed for the commands"`
 	Notes            []string         `json:"notes" doc:"what the caller should know, a sentence each"`
 }
 

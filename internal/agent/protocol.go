@@ -43,16 +43,21 @@ type Spec struct {
 	Install         *Install          `json:"install,omitempty"`
 }
 
-// Install is what an execution of farm.KindInstall does: it installs Packages, or finds out by itself what Code needs. The
-// installer's own output comes as frames, its findings in Outcome.Install.
+// Install is what an execution of farm.KindInstall does: it installs Packages, or finds out by itself what Code or Commands
+// need. The installer's own output comes as frames, its findings in Outcome.Install.
 type Install struct {
 	Manager  string   `json:"manager"`            // farm.ManagerPip or farm.ManagerNpm
 	Packages []string `json:"packages,omitempty"` // requirements, checked by the API and checked again
 
 	// Auto installs what Code imports and neither the image nor the workspace has, and what the workspace's
-	// requirements.txt lists.
-	Auto bool     `json:"auto,omitempty"`
-	Code string   `json:"code,omitempty"`
+	// requirements.txt lists. With Commands it is what the Python programs that they start import, and the requirements.txt
+	// beside those.
+	Auto bool   `json:"auto,omitempty"`
+	Code string `json:"code,omitempty"`
+
+	Commands []string `json:"commands,omitempty"`
+	Cwd      string   `json:"cwd,omitempty"` // of the commands, as in Spec
+
 	Only []string `json:"only,omitempty"` // normalised names that Auto may install; empty: every one
 	Deny []string `json:"deny,omitempty"` // normalised names that Auto never installs
 }

@@ -99,6 +99,7 @@ type CommandRequest struct {
 	Env             map[string]string `json:"env,omitempty"`
 	ContinueOnError bool              `json:"continue_on_error,omitempty"`
 	Background      bool              `json:"background,omitempty"`
+	AutoInstall     bool              `json:"auto_install,omitempty"` // what the Python programs they start need
 }
 
 // FileOp is what a file job does.

@@ -62,6 +62,8 @@ type RichResult struct {
 // CommandResult is the outcome of a list of commands, as far as they ran.
 type CommandResult struct {
 	Commands []CommandOutcome `json:"commands"`
+
+	Installed []PackageOutcome `json:"installed,omitempty"` // packages that were installed for the commands
 }
 
 // CommandOutcome is the outcome of one command.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -23,8 +24,8 @@ const (
 	maxImportBytes = 200
 )
 
-// requirementsSeen is what of the workspace's requirements has been installed already.
-type requirementsSeen [sha256.Size]byte
+// requirementsSeen is what of the workspace's requirements has been installed already: a sum of each file.
+type requirementsSeen map[string][sha256.Size]byte
 
 var (
 	importPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$`)
@@ -32,29 +33,29 @@ var (
 	lineHash       = regexp.MustCompile(`\s--hash=\S+`)
 )
 
-// findWanted lists what code imports that is not there, and what the workspace's requirements ask for that was not asked for before.
+// findWanted lists what code or commands import that is not there, and what their requirements ask for that was not asked for
+// before.
 func (in *install) findWanted() []*requirement {
 	spec := in.spec.Install
-	if spec.Manager != farm.ManagerPip {
-		return nil
+	need := in.need()
+	var wanted []*requirement
+	for _, file := range need.Requirements {
+		for _, r := range in.listed(file, maxRequirements-len(wanted)) {
+			if !wants(wanted, r.name) {
+				wanted = append(wanted, r)
+			}
+		}
 	}
-	wanted := in.listed()
-	if strings.Contains(spec.Code, "import") {
-		contextName := in.spec.Context
-		if contextName == "" {
-			contextName = defaultContext
+	for _, name := range need.Missing {
+		if len(name) > maxImportBytes || !importPattern.MatchString(name) || len(wanted) >= maxRequirements {
+			continue
 		}
-		for _, name := range in.s.missingImports(contextName, spec.Code) {
-			if len(name) > maxImportBytes || !importPattern.MatchString(name) || len(wanted) >= maxRequirements {
-				continue
-			}
-			r := parseRequirement(farm.ManagerPip, distributionOf(name))
-			if slices.ContainsFunc(wanted, func(other *requirement) bool { return other.name == r.name }) {
-				continue
-			}
-			r.asked, r.why = name, "imported as "+name
-			wanted = append(wanted, r)
+		r := parseRequirement(farm.ManagerPip, distributionOf(name))
+		if wants(wanted, r.name) {
+			continue
 		}
+		r.asked, r.why = name, "imported as "+name
+		wanted = append(wanted, r)
 	}
 	for _, r := range wanted {
 		if slices.Contains(spec.Deny, r.name) || len(spec.Only) > 0 && !slices.Contains(spec.Only, r.name) {
@@ -62,6 +63,18 @@ func (in *install) findWanted() []*requirement {
 		}
 	}
 	return wanted
+}
+
+func wants(wanted []*requirement, name string) bool {
+	return slices.ContainsFunc(wanted, func(r *requirement) bool { return r.name == name })
+}
+
+// missing lists what the code imports that is not there.
+func (in *install) missing() []string {
+	if !strings.Contains(in.spec.Install.Code, "import") {
+		return nil
+	}
+	return in.s.missingImports(cmp.Or(in.spec.Context, defaultContext), in.spec.Install.Code)
 }
 
 // resolve finds a solution. One of an automatic install that would bring what the operator does not allow is none.
@@ -78,23 +91,23 @@ func (in *install) resolve(tool pyTool, wanted []*requirement, there map[string]
 	return pins, nil
 }
 
-// listed reads the requirements of the workspace, unless they are those of the last time.
-func (in *install) listed() []*requirement {
-	f, entry, err := in.s.open(requirementsFile)
+// listed reads a file of requirements in the workspace, unless they are those of the last time.
+func (in *install) listed(file string, most int) []*requirement {
+	f, entry, err := in.s.open(file)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
 	if entry.Size > maxRequirementsBytes {
-		in.notes = append(in.notes, fmt.Sprintf("%s was not read: it has more than %d KiB.", requirementsFile, maxRequirementsBytes>>10))
+		in.notes = append(in.notes, fmt.Sprintf("%s was not read: it has more than %d KiB.", file, maxRequirementsBytes>>10))
 		return nil
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxRequirementsBytes))
-	sum := requirementsSeen(sha256.Sum256(raw))
-	if err != nil || sum == in.s.listed {
+	sum := sha256.Sum256(raw)
+	if err != nil || sum == in.s.listed[file] {
 		return nil
 	}
-	in.seen = sum
+	in.seen[file] = sum
 	var wanted []*requirement
 	leftOut := 0
 	for line := range strings.Lines(strings.ReplaceAll(strings.ReplaceAll(string(raw), "\r\n", "\n"), "\\\n", " ")) {
@@ -103,17 +116,17 @@ func (in *install) listed() []*requirement {
 			continue
 		}
 		r := parseRequirement(farm.ManagerPip, line)
-		if r.problem != "" || len(wanted) >= maxRequirements {
+		if r.problem != "" || len(wanted) >= most {
 			if leftOut++; leftOut <= maxLeftOut {
-				in.notes = append(in.notes, fmt.Sprintf("%s: %q was left out; only names with versions are installed.", requirementsFile, cut(line, 100)))
+				in.notes = append(in.notes, fmt.Sprintf("%s: %q was left out; only names with versions are installed.", file, cut(line, 100)))
 			}
 			continue
 		}
-		r.why = "in " + requirementsFile
+		r.why = "in " + file
 		wanted = append(wanted, r)
 	}
 	if leftOut > maxLeftOut {
-		in.notes = append(in.notes, fmt.Sprintf("%s: %d more lines were left out.", requirementsFile, leftOut-maxLeftOut))
+		in.notes = append(in.notes, fmt.Sprintf("%s: %d more lines were left out.", file, leftOut-maxLeftOut))
 	}
 	return wanted
 }

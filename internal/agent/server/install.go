@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,6 +22,8 @@ const (
 	installerOOMScore = "1000"
 	// workPrefix begins the names of the directories in which installs are made ready.
 	workPrefix = ".install-"
+	// maxSeen bounds the files of requirements that are remembered.
+	maxSeen = 1000
 )
 
 // checkInstall refuses what no installer could do.
@@ -47,7 +50,7 @@ type install struct {
 	timeout time.Duration
 	said    ends // of the step that runs
 	notes   []string
-	seen    requirementsSeen // of the workspace's requirements, when they are new
+	seen    requirementsSeen // of the workspace's requirements, those that are new
 	before  map[string]distribution
 
 	indexTroubles int // how often the index did not give what it has
@@ -55,7 +58,7 @@ type install struct {
 
 // runInstall installs, one execution after the other.
 func (s *Server) runInstall(e *execution) {
-	in := &install{execution: e, s: s, timeout: e.spec.Timeout}
+	in := &install{execution: e, s: s, timeout: e.spec.Timeout, seen: requirementsSeen{}}
 	if !s.installs.acquire(e.stopped) {
 		e.finish(in.neverBegun())
 		return
@@ -96,8 +99,11 @@ func (in *install) run() agent.Outcome {
 	} else {
 		versions = in.installPython(wanted)
 	}
-	if in.seen != (requirementsSeen{}) && !in.isStopped() {
-		in.s.listed = in.seen
+	if !in.isStopped() {
+		if len(in.s.listed) > maxSeen {
+			clear(in.s.listed)
+		}
+		maps.Copy(in.s.listed, in.seen)
 	}
 	out := agent.Outcome{Notes: in.notes}
 	for _, r := range wanted {

@@ -73,7 +73,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
 	s := &Server{
-		cfg: cfg, image: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
+		listed: requirementsSeen{},
+		cfg:    cfg, image: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
 		seed: maphash.MakeSeed(), executions: newRegistry(), kernels: kernels{slots: map[place]*slot{}},
 	}
 	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
