@@ -21,7 +21,7 @@ print("python", sys.version.split()[0], sys.executable)
 assert run("node", "--version").startswith("v22.")
 assert run("npm", "--version").startswith("11.")
 assert run("npx", "--version").startswith("11.")
-assert os.path.realpath("/app/results") == "/workspace"
+assert os.readlink("/app") == "/home/sandbox/.app"
 
 os.chdir("/workspace")
 with open("probe.js", "w") as probe:

@@ -28,7 +28,7 @@ for module in (ipykernel, matplotlib, np, openpyxl, pd, PIL, requests, scipy, sn
 assert sys.version_info[:2] == (3, 13), sys.version
 assert os.getuid() != 0, "runs as root"
 assert sys.prefix == "/opt/python", sys.prefix
-assert os.path.realpath("/app/results") == "/workspace"
+assert os.readlink("/app") == "/home/sandbox/.app"
 
 os.chdir("/workspace")
 TITLE = "销售额 中文标签 测试，漢字かな한글 −1.5 ±µ"

@@ -127,3 +127,12 @@ func TestAutoInstallsWhatCommandsNeed(t *testing.T) {
 		t.Errorf("again: %+v", again.Outcome)
 	}
 }
+
+// Older systems keep their files under /app, which images have as a link to this directory.
+func TestAppResultsLeadToTheWorkspace(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	if to, err := os.Readlink(filepath.Join(a.Home, ".app", "results")); err != nil || to != a.Workspace {
+		t.Errorf("results lead to %q, %v", to, err)
+	}
+}

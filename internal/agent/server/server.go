@@ -83,6 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.makePackageDir(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.makeApp()
 	if cfg.Index != "" {
 		if s.index, err = s.openEgress(cfg.Index, egressWait); err != nil {
 			return nil, errors.Join(err, s.Close())
