@@ -40,7 +40,7 @@ type Queue struct {
 	Depth   int    `json:"depth" doc:"jobs that wait"`
 	Running int    `json:"running" doc:"jobs that run"`
 
-	OldestSeconds float64 `json:"oldest_seconds" doc:"for how long the next job has waited in the queue; 0 when none waits"`
+	OldestSeconds float64 `json:"oldest_seconds" doc:"for how long the next job has waited, of those on the queue and of those that their tenant's share holds back; 0 when none waits"`
 }
 
 // Health is the answer of GET /healthz.

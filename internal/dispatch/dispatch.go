@@ -31,6 +31,7 @@ type Dispatcher struct {
 	limits farm.Limits
 	log    *slog.Logger
 	now    func() time.Time
+	held   *holds
 
 	mu    sync.Mutex
 	stuck map[string]time.Time // queued jobs whose task was seen active, and since when
@@ -41,7 +42,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, stuck: map[string]time.Time{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, held: newHolds(), stuck: map[string]time.Time{}}
 }
 
 // Submit accepts a job and, when nothing is before it, enqueues it. Once it is accepted it is durable, so a queue that

@@ -57,6 +57,6 @@ type QueueDepth struct {
 	Name    string `json:"name"`
 	Depth   int    `json:"depth"` // waiting
 	Running int    `json:"running"`
-	// OldestSeconds is for how long the job that is next has waited in the queue; 0 when none waits.
+	// OldestSeconds is for how long the job that is next has waited for the queue or in it; 0 when none waits.
 	OldestSeconds float64 `json:"oldest_seconds"`
 }

@@ -16,7 +16,7 @@ var luaFiles embed.FS
 
 // scripts are the Lua scripts, each behind the same prelude.
 type scripts struct {
-	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt, release, room, pool, reroute, gpu, trim *redis.Script
+	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt, release, room, pool, reroute, gpu, trim, holds *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
@@ -28,7 +28,7 @@ func loadScripts(limits farm.Limits) scripts {
 		adopt: script("adopt"), release: script("release"), open: script("open"), route: script("route"), artifacts: script("artifacts"),
 		lock: redis.NewScript(mustLua("lock")), unlock: redis.NewScript(mustLua("unlock")),
 		room: redis.NewScript(mustLua("room")), pool: redis.NewScript(mustLua("pool")), reroute: script("reroute"), gpu: redis.NewScript(mustLua("gpu")),
-		trim: script("trim"),
+		trim: script("trim"), holds: script("holds"),
 	}
 }
 

@@ -118,7 +118,7 @@ local function admit(id)
     if call('ZSCORE', key('out', q), id) then return true end
   else
     q = queueOf(j[2], j[3] == '1', j[4])
-    call('HSET', key('job', id), 'aq', q)
+    call('HSET', key('job', id), 'aq', q, 'aqt', NOW)
   end
   if call('ZCARD', key('out', q)) < SHARE then
     call('ZREM', key('held', q), id)
@@ -126,6 +126,7 @@ local function admit(id)
     return true
   end
   call('ZADD', key('held', q), j[5], id)
+  call('SADD', P .. 'holds', q)
   return false
 end
 
@@ -133,7 +134,7 @@ end
 local function begun(id)
   local q = call('HGET', key('job', id), 'aq')
   if not q then return '' end
-  call('HDEL', key('job', id), 'aq')
+  call('HDEL', key('job', id), 'aq', 'aqt')
   call('ZREM', key('held', q), id)
   if call('ZREM', key('out', q), id) == 0 then return '' end
   local first = call('ZRANGE', key('held', q), 0, 0)[1]

@@ -84,6 +84,8 @@ func Run(t *testing.T, factory Factory) {
 		"ReleaseOfACanceledJob":        releaseOfACanceledJob,
 		"IndexesForgetExpiredRecords":  indexesForgetExpiredRecords,
 		"FinishedJobsLeaveNoOpenTrace": finishedJobsLeaveNoOpenTrace,
+		"HoldsAreCounted":              holdsAreCounted,
+		"HoldsCountFromTheHead":        holdsCountFromTheHead,
 		"TrimForgetsExpired":           trimForgetsExpired,
 		"TrimBoundsFinishedJobs":       trimBoundsFinishedJobs,
 	} {

@@ -1,0 +1,43 @@
+package dispatch_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// A queue is as deep as its tasks and the jobs that are held back from it, and as far behind as the oldest of both.
+func TestDepthsCountHeldJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	share := farm.DefaultLimits().QueueShare
+	for range share {
+		b.submit(t, storetest.Create())
+	}
+	b.SetNow(func() time.Time { return time.Now().Add(time.Hour) })
+	depth := func() farm.QueueDepth {
+		t.Helper()
+		depths, err := b.Depths(t.Context())
+		if err != nil || len(depths) != 1 || depths[0].Name != farm.QueueCPU {
+			t.Fatalf("Depths = %+v, %v", depths, err)
+		}
+		return depths[0]
+	}
+	if d := depth(); d.Depth != share || d.OldestSeconds > 1800 { // the queue itself goes by the true time
+		t.Errorf("nothing held: %+v", d)
+	}
+	for range 3 {
+		b.submit(t, storetest.Create())
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // the answers are up to a second old
+		d := depth()
+		if d.Depth == share+3 && d.OldestSeconds >= 3600 && d.OldestSeconds < 3700 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("three are held: %+v", d)
+		}
+	}
+}
