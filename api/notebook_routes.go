@@ -6,7 +6,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/seeds/seed4"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
@@ -41,7 +43,9 @@ func (s *Server) failNotebook(c *gin.Context, err error) {
 }
 
 // notebook gives the surface for a caller.
-func (s *Server) notebook(c *gin.Context) *seed4.Notebook { return seed4.New(s.service, tenant(c)) }
+func (s *Server) notebook(c *gin.Context) *seed4.Notebook {
+	return seed4.New(&toolset.Call{Farm: inprocess.New(s.service, tenant(c))})
+}
 
 // told answers with what a call gave. A refusal in the seed's own words is answered here, all else where errors are.
 func told(c *gin.Context, v any, err error) error {

@@ -3,12 +3,13 @@ package seeds
 
 import (
 	"github.com/sandfarm/sandfarm/api/seeds/seed3"
+	"github.com/sandfarm/sandfarm/api/seeds/seed4"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 )
 
 // Toolsets makes the toolsets, in the order in which they are told.
 func Toolsets() []*toolset.Toolset {
-	return []*toolset.Toolset{seed3.New()}
+	return []*toolset.Toolset{seed3.New(), seed4.Toolset()}
 }
 
 // Bare is the name of the toolset that is served over SSE at /sse as well, without a name: its system had no other address.

@@ -30,6 +30,10 @@ func (f caller) RemoveFile(ctx context.Context, id, path string) error {
 	return changed(f.s.DeleteFile(ctx, f.call(fileWait), id, path))
 }
 
+func (f caller) MoveFile(ctx context.Context, id, from, to string) error {
+	return changed(f.s.MoveFile(ctx, f.call(fileWait), id, wire.MoveRequest{From: from, To: to}))
+}
+
 // changed makes an error of a change that has not come to its end.
 func changed(out service.Outcome, err error) error {
 	if err == nil && !out.Done() {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -62,17 +62,23 @@ func (n *Notebook) Execute(ctx context.Context, id, code string) (Executed, erro
 	if strings.TrimSpace(code) == "" {
 		return Executed{Stdout: []string{}, Stderr: []string{}, Results: []Rich{}}, nil
 	}
-	limit := min(codeSeconds, n.service.Bounds().TimeoutMaxSeconds)
-	out, err := n.service.Execute(ctx, n.call(patience), id, wire.ExecuteRequest{Code: code, TimeoutSeconds: &limit})
+	job, err := n.execute(ctx, id, wire.ExecuteRequest{Code: code, TimeoutSeconds: new(codeSeconds)})
+	if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow less time
+		job, err = n.execute(ctx, id, wire.ExecuteRequest{Code: code})
+	}
 	if err != nil {
 		return Executed{}, n.gone(ctx, id, err)
 	}
-	return n.executed(ctx, &out.Job, limit)
+	return n.executed(ctx, &job)
+}
+
+func (n *Notebook) execute(ctx context.Context, id string, r wire.ExecuteRequest) (wire.Job, error) {
+	return n.finish(ctx, func(wait time.Duration) (wire.Job, error) { return n.farm.Execute(ctx, id, r, wait) })
 }
 
 // executed reads the result. That code was stopped, or took its kernel along, is an error of the code, and never an empty
 // success.
-func (n *Notebook) executed(ctx context.Context, job *wire.Job, limit int) (Executed, error) {
+func (n *Notebook) executed(ctx context.Context, job *wire.Job) (Executed, error) {
 	state := farm.JobState(job.State)
 	stopped := state == farm.JobTimedOut || state == farm.JobCanceled
 	if !stopped {
@@ -95,7 +101,7 @@ func (n *Notebook) executed(ctx context.Context, job *wire.Job, limit int) (Exec
 	switch {
 	case out.Error != nil:
 	case state == farm.JobTimedOut:
-		out.Error = raised("TimeoutError", fmt.Sprintf("the code was stopped after %d seconds", limit))
+		out.Error = raised("TimeoutError", fmt.Sprintf("the code was stopped after %.0f seconds", job.Timings.RunMS/1000))
 	case state == farm.JobCanceled:
 		out.Error = raised("KeyboardInterrupt", "the code was stopped")
 	case exit != 0:
@@ -122,15 +128,11 @@ func (n *Notebook) rich(ctx context.Context, r wire.Rich) Rich {
 	if r.ArtifactID == "" {
 		return out
 	}
-	_, content, err := n.service.OpenArtifact(ctx, n.tenant, r.ArtifactID, richBytes)
-	if err != nil || content == nil {
+	found, err := n.farm.Artifact(ctx, r.ArtifactID, richBytes)
+	if err != nil || found.Content == nil {
 		return out // the link has to do
 	}
-	defer func() { _ = content.Close() }() // read to its end, or not used
-	raw, err := io.ReadAll(io.LimitReader(content, richBytes))
-	if err != nil {
-		return out
-	}
+	raw := found.Content
 	out.URL = ""
 	if strings.HasPrefix(r.Mime, "text/") || r.Mime == "application/json" || r.Mime == "image/svg+xml" {
 		out.Data = string(raw)

@@ -19,6 +19,15 @@ type Error struct {
 // Error gives the detail.
 func (e *Error) Error() string { return fmt.Sprint(e.Detail) }
 
+// Unwrap gives the same as an error of the farm.
+func (e *Error) Unwrap() error {
+	code := farm.CodeInvalid
+	if e.Status == http.StatusNotFound {
+		code = farm.CodeNotFound
+	}
+	return farm.Errorf(code, "%s", e.Error())
+}
+
 // Field is one mistake in a request, as the seed's framework tells it.
 type Field struct {
 	Loc  []string `json:"loc"`
@@ -41,12 +50,12 @@ func outside() error   { return &Error{Status: http.StatusForbidden, Detail: "Fi
 
 // open gives an error unless the sandbox takes work. One that is over is not there for users of the seed.
 func (n *Notebook) open(ctx context.Context, id string) error {
-	box, err := n.service.Sandbox(ctx, n.tenant, id)
+	box, err := n.farm.Sandbox(ctx, id)
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
 		return noSandbox()
 	case err != nil:
-		return err //nolint:wrapcheck // an error of the domain
+		return err //nolint:wrapcheck // an error of the farm
 	case !farm.SandboxState(box.State).Accepts():
 		return noSandbox()
 	}

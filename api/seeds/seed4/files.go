@@ -18,12 +18,12 @@ func (n *Notebook) Files(ctx context.Context, id string) ([]File, error) {
 	if err := n.open(ctx, id); err != nil {
 		return nil, err
 	}
-	found, err := n.service.ListFiles(ctx, n.call(n.service.FileWait()), id, "", true)
+	found, err := n.farm.Files(ctx, id, "", true)
 	if err != nil {
 		return nil, n.gone(ctx, id, err)
 	}
 	list := []File{}
-	for _, e := range found.Entries {
+	for _, e := range found {
 		if e.Type == "file" {
 			list = append(list, File{Path: e.Path, Size: e.Size})
 		}

@@ -3,6 +3,7 @@ package seed4
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -21,16 +22,17 @@ func (n *Notebook) Install(ctx context.Context, id, requirement string) (Install
 	if err := n.open(ctx, id); err != nil {
 		return Installed{}, err
 	}
-	out, err := n.service.Install(ctx, n.call(patience), id, wire.PackagesRequest{Packages: []string{requirement}})
+	job, err := n.finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		return n.farm.Install(ctx, id, wire.PackagesRequest{Packages: []string{requirement}}, wait)
+	})
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		return Installed{Stderr: farm.MessageOf(err), Message: "Failed to install: " + farm.MessageOf(err)}, nil
 	}
 	if err != nil {
 		return Installed{}, n.gone(ctx, id, err)
 	}
-	job := &out.Job
 	if job.Result == nil || job.Result.Install == nil {
-		if err := ended(job); err != nil {
+		if err := ended(&job); err != nil {
 			return Installed{}, n.gone(ctx, id, err)
 		}
 		return Installed{Message: "Failed to install " + requirement}, nil

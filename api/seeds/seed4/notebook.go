@@ -4,37 +4,31 @@ import (
 	"context"
 	"time"
 
-	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 const (
-	// lifeSeconds is the life of a sandbox, which the seed counts from its creation.
-	lifeSeconds = 24 * 3600
-	// codeSeconds is how long code may run. The seed has no such limit, and cuts off what is silent for ten seconds.
+	// codeSeconds is how long code may run at most, where the farm lets it. The seed has no such limit, and cuts off what is
+	// silent for ten seconds.
 	codeSeconds = 3600
-	// patience is how long an answer is held: as long as the caller stays. The job's own limits end the wait.
-	patience = 48 * time.Hour
 	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
 	closeWait = 30 * time.Second
-	// pageSize and maxListed bound the list of sandboxes.
-	pageSize  = 200
-	maxListed = 10_000
 )
 
-// Notebook is the surface for one tenant.
+// Notebook is the surface for one caller.
 type Notebook struct {
-	service *service.Service
-	tenant  string
+	call *toolset.Call
+	farm toolset.Farm
 }
 
-// New gives the surface as a tenant sees it.
-func New(s *service.Service, tenant string) *Notebook { return &Notebook{service: s, tenant: tenant} }
+// New gives the surface as a caller sees it.
+func New(c *toolset.Call) *Notebook { return &Notebook{call: c, farm: c.Farm} }
 
-func (n *Notebook) call(wait time.Duration) service.Call {
-	return service.Call{Tenant: n.tenant, Wait: wait}
+// finish starts a job and waits for its end, as long as the caller stays.
+func (n *Notebook) finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
+	return n.call.Finish(ctx, begin) //nolint:wrapcheck // an error of the farm
 }
 
 // Created is the answer to a create.
@@ -42,17 +36,18 @@ type Created struct {
 	SandboxID string `json:"sandbox_id"`
 }
 
-// Create makes a sandbox and waits until it is ready. It lives for a day, used or not.
+// Create makes a sandbox and waits until it is ready. It lives as long as the farm gives it, a day where nothing else is
+// set, used or not.
 func (n *Notebook) Create(ctx context.Context) (Created, error) {
-	life, idle := min(lifeSeconds, n.service.Bounds().TTLMaxSeconds), 0
-	out, err := n.service.CreateSandbox(ctx, n.call(patience), wire.CreateRequest{TTLSeconds: &life, IdleSeconds: &idle})
-	if err != nil {
-		return Created{}, err //nolint:wrapcheck // an error of the domain
+	idle := 0
+	job, err := n.finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		made, err := n.farm.CreateSandbox(ctx, wire.CreateRequest{IdleSeconds: &idle}, wait)
+		return made.Job, err
+	})
+	if err == nil {
+		err = ended(&job)
 	}
-	if err := ended(&out.Job); err != nil {
-		return Created{}, err
-	}
-	return Created{SandboxID: out.Job.SandboxID}, nil
+	return Created{SandboxID: job.SandboxID}, err
 }
 
 // Closed is the answer to a close.
@@ -66,7 +61,7 @@ func (n *Notebook) Close(ctx context.Context, id string) (Closed, error) {
 	if err := n.open(ctx, id); err != nil {
 		return Closed{}, err
 	}
-	if _, err := n.service.CloseSandbox(ctx, n.call(closeWait), id); err != nil {
+	if _, err := n.farm.CloseSandbox(ctx, id, closeWait); err != nil {
 		return Closed{}, n.gone(ctx, id, err)
 	}
 	return Closed{Status: "success", Message: "Sandbox closed"}, nil
@@ -79,29 +74,20 @@ type Listed struct {
 
 // List gives the sandboxes that take work, by their ids.
 func (n *Notebook) List(ctx context.Context) (map[string]Listed, error) {
-	q := service.SandboxQuery{Page: store.Page{Limit: pageSize}}
-	for _, state := range farm.SandboxStates() {
-		if state.Accepts() {
-			q.States = append(q.States, string(state))
-		}
+	boxes, err := n.farm.Sandboxes(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
 	}
 	found := map[string]Listed{}
-	for {
-		page, err := n.service.Sandboxes(ctx, n.tenant, q)
-		if err != nil {
-			return nil, err //nolint:wrapcheck // an error of the domain
-		}
-		for _, box := range page.Items {
+	for _, box := range boxes {
+		if farm.SandboxState(box.State).Accepts() {
 			found[box.ID] = Listed{CreatedAt: float64(box.CreatedAt.UnixMicro()) / 1e6}
 		}
-		if page.NextCursor == "" || len(found) >= maxListed {
-			return found, nil
-		}
-		q.Page.Cursor = string(page.NextCursor)
 	}
+	return found, nil
 }
 
-// ended is nil for a job that did what it was to do. The wait for it ends early only when the server stops.
+// ended is nil for a job that did what it was to do.
 func ended(job *wire.Job) error {
 	switch {
 	case job.State == string(farm.JobCompleted):

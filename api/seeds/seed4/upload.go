@@ -11,7 +11,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -67,11 +66,7 @@ func (n *Notebook) write(ctx context.Context, id, target string, content io.Read
 	if err != nil {
 		return Uploaded{}, err
 	}
-	out, err := n.service.WriteFile(ctx, n.call(patience), id, clean, content, -1)
-	if err == nil {
-		err = ended(&out.Job)
-	}
-	if err != nil {
+	if _, err := n.farm.WriteFile(ctx, id, clean, content, -1); err != nil {
 		return Uploaded{}, n.gone(ctx, id, err)
 	}
 	return Uploaded{FilePath: clean}, nil
@@ -150,8 +145,7 @@ func (u *upload) end(ctx context.Context) (Uploaded, error) {
 		return Uploaded{}, err
 	}
 	if u.stored != clean {
-		_, err = u.service.MoveFile(ctx, u.call(patience), u.id, wire.MoveRequest{From: u.stored, To: clean})
-		if err != nil {
+		if err := u.farm.MoveFile(ctx, u.id, u.stored, clean); err != nil {
 			return Uploaded{}, u.gone(ctx, u.id, err)
 		}
 		u.stored = clean
@@ -162,7 +156,7 @@ func (u *upload) end(ctx context.Context) (Uploaded, error) {
 // tidy removes a file that did not get to its place.
 func (u *upload) tidy(ctx context.Context) {
 	if strings.HasPrefix(u.stored, uploadPrefix) {
-		_, _ = u.service.DeleteFile(context.WithoutCancel(ctx), u.call(0), u.id, u.stored) // the sandbox has it to itself otherwise
+		_ = u.farm.RemoveFile(context.WithoutCancel(ctx), u.id, u.stored) // the sandbox has it to itself otherwise
 	}
 }
 

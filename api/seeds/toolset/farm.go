@@ -21,4 +21,6 @@ type Farm interface {
 	OpenFile(ctx context.Context, id, path string) (io.ReadCloser, int64, error)
 	// RemoveFile removes a file of the workspace, or a directory with all that is in it.
 	RemoveFile(ctx context.Context, id, path string) error
+	// MoveFile renames a file or directory within the workspace, and makes the directories above its new place.
+	MoveFile(ctx context.Context, id, from, to string) error
 }

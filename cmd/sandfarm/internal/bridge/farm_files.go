@@ -35,3 +35,14 @@ func (r *remote) RemoveFile(ctx context.Context, id, path string) error {
 	}
 	return r.explain(r.c.Files(id).Delete(ctx, clean))
 }
+
+func (r *remote) MoveFile(ctx context.Context, id, from, to string) error {
+	from, err := cleanFile(from)
+	if err != nil {
+		return err
+	}
+	if to, err = cleanFile(to); err != nil {
+		return err
+	}
+	return r.explain(r.c.Files(id).Move(ctx, from, to))
+}
