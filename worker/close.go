@@ -58,6 +58,7 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
+	w.leaveGPUs(ctx, s)
 	w.endJobs(ctx, s, but, farm.JobCanceled, closedUnder)
 	_, err = w.store.MoveSandbox(ctx, store.Move{Ref: ref(s), To: end, Reason: reason})
 	if err != nil && !errors.Is(err, store.ErrMove) {
@@ -100,6 +101,8 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) 
 	defer done()
 	if err := w.engine.Remove(ctx, w.containerOf(s)); err != nil {
 		w.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
+	} else {
+		w.leaveGPUs(ctx, s)
 	}
 	w.leaveRoom(ctx, ref(s))
 }

@@ -25,6 +25,9 @@ type Config struct {
 	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them. An idle sandbox uses some 40 MiB of what it may; 1 promises nothing that is not there."`
 	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"128" min:"0.01" max:"1000" doc:"How many cores are promised to sandboxes for each core of the host. Cores are shared by the moment, so most sandboxes may be idle."`
 
+	GPUs        []string `toml:"gpus" doc:"GPUs that are offered to sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also: id=, the driver's own or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
+	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs that need none. It does so only while no job waits for a GPU."`
+
 	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never brings."`
@@ -88,6 +91,9 @@ func (c Config) validate() error {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))
 		}
+	}
+	if _, _, err := listedGPUs(c.GPUs); err != nil {
+		errs = append(errs, err)
 	}
 	for _, name := range slices.Concat(c.AutoInstallAllow, c.AutoInstallDeny) {
 		if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok {

@@ -69,6 +69,7 @@ func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox
 	if moved.Container, err = w.startPatiently(ctx, moved); err != nil {
 		return nil, err
 	}
+	w.gpus.forget(moved.ID)
 	c, err := w.link(ctx, moved)
 	if err != nil {
 		return nil, causeOr(ctx, err)
@@ -102,9 +103,16 @@ func (w *Worker) start(ctx context.Context, s *farm.Sandbox) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, err := w.engine.Create(ctx, w.containerSpec(s, image))
+	spec := w.containerSpec(s, image)
+	if err := w.equip(s, &spec); err != nil {
+		return "", err
+	}
+	id, err := w.engine.Create(ctx, spec)
 	if err != nil {
 		return "", fmt.Errorf("create container: %w", err)
+	}
+	if err := w.guard(ctx, s); err != nil {
+		return "", err
 	}
 	if err := w.engine.Start(ctx, id); err != nil {
 		return "", fmt.Errorf("start container: %w", err)
@@ -138,6 +146,8 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 	w.links.drop(r.Sandbox.ID)
 	if rerr := w.engine.Remove(ctx, w.containerOf(r.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
+	} else {
+		w.leaveGPUs(ctx, r.Sandbox)
 	}
 	w.leaveRoom(ctx, ref(r.Sandbox))
 	if closed { // meanwhile; the close job does the rest

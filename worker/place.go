@@ -10,8 +10,11 @@ import (
 
 // gate decides whether tasks are taken off a queue now. It is asked often, and answers from memory.
 func (w *Worker) gate(queue string) bool {
+	if model, ok := farm.GPUQueue(queue); ok {
+		return w.room.fits() && w.gpus.open(queue, model)
+	}
 	if queue == farm.QueueCPU {
-		return w.room.open()
+		return !w.gpus.yielding() && w.room.open()
 	}
 	return true
 }
@@ -22,7 +25,14 @@ func (w *Worker) place(ctx context.Context, r *run) (bool, error) {
 	if !fresh(r) {
 		return true, nil
 	}
-	return w.takeRoom(ctx, r)
+	if ok, err := w.takeGPUs(ctx, r); !ok || err != nil {
+		return false, err
+	}
+	ok, err := w.takeRoom(ctx, r)
+	if !ok && r.Sandbox.Node != w.node {
+		w.leaveGPUs(ctx, r.Sandbox)
+	}
+	return ok, err
 }
 
 // fresh reports whether a job has a sandbox to start.

@@ -40,6 +40,9 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err := w.measure(ctx); err != nil {
 		return err
 	}
+	if err := w.findGPUs(ctx); err != nil {
+		return err
+	}
 	for _, name := range w.cfg.Images {
 		if w.deps.BuildImage == nil {
 			continue

@@ -48,7 +48,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	}
 	w.seen.contained.Set(float64(len(contained)))
 	open, err := w.reconcileRecords(ctx, running)
-	return errors.Join(append(errs, err, w.reconcileRoom(ctx, open, contained))...)
+	return errors.Join(append(errs, err, w.reconcileRoom(ctx, open, contained), w.reconcileGPUs(ctx))...)
 }
 
 // belongs reports whether a container's sandbox is open.

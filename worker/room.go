@@ -83,6 +83,14 @@ func (r *room) placed() {
 	r.pause, r.until = 0, time.Time{}
 }
 
+// fits reports whether the smallest sandbox would fit now.
+func (r *room) fits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own, known := r.nodes[r.node]
+	return !r.down && (!known || own.Promised.Plus(r.smallest).Within(own.Capacity)) && !r.now().Before(r.until)
+}
+
 // open reports whether creates are to be taken now.
 func (r *room) open() bool {
 	r.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"sync"
@@ -70,6 +71,7 @@ type Worker struct {
 	links  links
 	runs   runs
 	room   room
+	gpus   *gpus
 	silent silence
 	seen   *metrics
 	images imageCache
@@ -101,6 +103,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		now: time.Now, links: links{open: map[string]*link{}}, runs: runs{byJob: map[string]*run{}},
 		stop: stop, base: base,
 	}
+	w.gpus = newGPUs(w.now, w.wakeQueues)
 	w.room = room{smallest: farm.Room{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
 	var err error
 	if w.seen, err = newMetrics(deps.Metrics, w); err != nil {
@@ -188,6 +191,10 @@ func (w *Worker) queues() map[string]int {
 	q := map[string]int{farm.QueueCPU: 1, farm.QueueControl: 4, farm.NodeQueue(w.node): 4}
 	if w.deps.Callback != nil {
 		q[queueCallbacks] = 1
+	}
+	maps.Copy(q, w.gpus.queues())
+	if w.gpus.any() && !w.cfg.GPUTakesCPU {
+		delete(q, farm.QueueCPU)
 	}
 	return q
 }
