@@ -281,5 +281,6 @@ def of_job(job: Job) -> JobError:
     """The error for a final job that did not complete."""
     kind = _BY_STATE.get(job.state, JobFailed)
     if job.error is None:
-        return kind(f"the job {job.id} is {job.state}", job=job, code="internal")
+        told = "conflict" if kind in {JobTimedOut, JobCanceled} else "internal"
+        return kind(f"the job {job.id} is {job.state}", job=job, code=told)
     return kind(job.error.message, job=job, code=job.error.code)

@@ -1,0 +1,212 @@
+"""What goes wrong between here and the farm: it is down, busy, cut off in mid-stream, not a farm at all."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from conftest import Fake
+from proxy import Proxy
+from sandfarm import (
+    Client,
+    ExhaustedError,
+    InternalError,
+    NotFoundError,
+    Sandbox,
+    SandfarmError,
+    TooLargeError,
+    UnavailableError,
+)
+
+Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str, str], Any]]], Fake]
+
+DONE = {"id": "job_1", "kind": "run", "state": "completed", "result": {"stdout": "ok\n", "exit_code": 0, "results": []}}
+
+
+def problem(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+    body = {"title": "T", "status": status, "detail": f"It is {code}.", "code": code, "request_id": "req_1"}
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, body
+
+
+def test_a_farm_that_is_down(unique: str) -> None:
+    with Proxy("http://127.0.0.1:9") as nobody:
+        url = nobody.url
+    began = time.monotonic()
+    with Client(url, unique) as client, pytest.raises(UnavailableError) as raised:
+        client.run("1")
+    assert url in str(raised.value)
+    assert "SANDFARM_URL" in str(raised.value)
+    assert unique not in str(raised.value)
+    assert raised.value.code == "unavailable"
+    assert 0.1 < time.monotonic() - began < 20, "it was tried again, and not for ever"
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "requests"),
+    [
+        ("get", "hang up", 3),
+        ("get", "503", 3),
+        ("get", "429", 3),
+        ("get", "500", 1),
+        ("get", "503 later", 1),
+        ("post", "hang up", 3),
+        ("post", "503", 3),
+        ("post", "429", 3),
+        ("put", "hang up", 3),
+        ("put", "429", 3),
+        ("delete", "hang up", 1),
+        ("delete", "503", 1),
+        ("delete", "429", 3),
+    ],
+)
+def test_what_is_repeated(fake: Make, method: str, fault: str, requests: int) -> None:
+    count = itertools.count(1)
+
+    def farm(*_: object) -> tuple[int, dict[str, str], Any]:
+        if next(count) < 3:
+            return {
+                "hang up": (0, {}, b""),
+                "500": problem(500, "internal"),
+                "503": problem(503, "unavailable"),
+                "503 later": problem(503, "unavailable", Retry_After="3600"),
+                "429": problem(429, "exhausted", Retry_After="0"),
+            }[fault]
+        return 200, {}, DONE
+
+    served = fake(farm)
+    with Client(served.url, "key", retries=3) as client:
+        use: dict[str, Callable[[], object]] = {
+            "get": lambda: client.job("job_1"),
+            "post": lambda: client.run("1"),
+            "put": lambda: client.sandbox("sbx_1").files.write("a", b"content"),
+            "delete": lambda: client.cancel("job_1"),
+        }
+        if requests == 3:
+            use[method]()
+        else:
+            with pytest.raises(SandfarmError):
+                use[method]()
+    assert len(served.seen) == requests
+    keys = {headers.get("idempotency-key") for _, _, headers, _ in served.seen}
+    assert len(keys) == 1, "a repeated request has the same Idempotency-Key"
+    assert (keys != {None}) == (method == "post")
+    assert {body for _, _, _, body in served.seen} == {served.seen[0][3]}
+    assert served.seen[0][2]["authorization"] == "Bearer key"
+
+
+def test_retry_after_is_waited_for_and_told(fake: Make) -> None:
+    count = itertools.count(1)
+    served = fake(lambda *_: problem(429, "exhausted", Retry_After="1") if next(count) == 1 else (200, {}, DONE))
+    began = time.monotonic()
+    with Client(served.url) as client:
+        assert client.run("1").stdout == "ok\n"
+        assert time.monotonic() - began >= 1
+    busy = fake(lambda *_: problem(429, "exhausted", Retry_After="90"))
+    with Client(busy.url, max_pause=2) as client, pytest.raises(ExhaustedError) as raised:
+        client.run("1")
+    assert raised.value.retry_after == 90
+    assert len(busy.seen) == 1
+    assert str(raised.value) == "It is exhausted (exhausted, HTTP 429)"
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "kind"),
+    [
+        (413, b"<html>proxy</html>", TooLargeError),
+        (404, b"", NotFoundError),
+        (500, b"\xff\xfe", InternalError),
+        (418, b"[]", SandfarmError),
+        (200, b"<html>", InternalError),
+    ],
+)
+def test_answers_that_are_no_farms(fake: Make, status: int, content: bytes, kind: type[SandfarmError]) -> None:
+    served = fake(lambda *_: (status, {}, content))
+    with Client(served.url, retries=0) as client, pytest.raises(kind):
+        client.job("job_1")
+
+
+def test_a_farm_that_does_not_answer(fake: Make) -> None:
+    quiet = threading.Event()
+
+    def farm(*_: object) -> tuple[int, dict[str, str], Any]:
+        quiet.wait(30)
+        return 0, {}, b""
+
+    served = fake(farm)
+    try:
+        with Client(served.url, timeout=0.3) as client, pytest.raises(UnavailableError, match="in time"):
+            client.limits()
+        assert len(served.seen) == 1
+    finally:
+        quiet.set()
+
+
+def test_a_stream_of_events_goes_on_where_it_broke(fake: Make) -> None:
+    events = [("1-0", "stdout", {"text": "a"}), ("2-0", "stdout", {"text": "b"}), ("3-0", "state", {"state": "completed"})]
+
+    def farm(method: str, path: str, headers: dict[str, str], _: bytes) -> tuple[int, dict[str, str], Any]:
+        if not path.endswith("/events"):
+            return 200, {}, DONE
+        after = headers.get("last-event-id", "")
+        left = [event for event in events if event[0] > after][:1]  # one for each connection
+        text = "".join(f": hello\n\nid: {i}\nevent: {n}\ndata: {json.dumps(d)}\n\nid: 9-9\ndata: {{" for i, n, d in left)
+        return 200, {"Content-Type": "text/event-stream"}, text.encode()
+
+    served = fake(farm)
+    out: list[str] = []
+    with Client(served.url) as client:
+        assert client.run("1", on_stdout=out.append).stdout == "ok\n"
+    assert out == ["a", "b"]
+    assert [h.get("last-event-id") for _, p, h, _ in served.seen if p.endswith("/events")] == [None, "1-0", "2-0"]
+
+
+def test_a_stream_that_never_gets_anywhere_ends(fake: Make) -> None:
+    served = fake(lambda *_: (200, {"Content-Type": "text/event-stream"}, b": hello\n\n"))
+    with Client(served.url) as client, pytest.raises(UnavailableError, match="8 times"):
+        list(client.events("job_1"))
+
+
+def test_a_connection_that_is_cut_in_mid_run(box: Sandbox, proxy: Proxy) -> None:
+    """Output comes once and whole, though every connection breaks again and again."""
+    out: list[str] = []
+
+    def stdout(text: str) -> None:
+        out.append(text)
+        if len(out) in {3, 6}:
+            proxy.cut()
+
+    with Client(proxy.url) as client:
+        attached = client.sandbox(box.id)
+        result = attached.run("import time\nfor n in range(12): print(n, flush=True); time.sleep(.05)", on_stdout=stdout)
+    assert "".join(out) == result.stdout == "".join(f"{n}\n" for n in range(12))
+    assert proxy.connections >= 3
+
+
+def test_a_wait_that_is_cut_runs_nothing_twice(box: Sandbox, proxy: Proxy) -> None:
+    box.run("runs = 0")
+    with Client(proxy.url) as client, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(client.sandbox(box.id).run, "import time\nruns += 1; time.sleep(1.5); print(runs)")
+        while not any(job.state == "running" for job in box.jobs()):
+            assert not running.done()
+        proxy.cut()
+        assert running.result(120).stdout == "1\n"
+    assert box.run("runs").results[0].text == "1"
+
+
+def test_a_farm_that_goes_away_for_a_moment_while_a_job_is_waited_for(box: Sandbox, proxy: Proxy) -> None:
+    job = box.submit("import time; time.sleep(3); print('there')")
+    with Client(proxy.url) as client, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.wait, job)
+        while not proxy.connections:
+            assert not waiting.done()
+        proxy.refusing = True
+        proxy.cut()
+        threading.Timer(1.0, setattr, (proxy, "refusing", False)).start()
+        assert waiting.result(120).result.stdout == "there\n"

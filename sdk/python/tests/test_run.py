@@ -1,0 +1,282 @@
+"""Code and commands in a real sandbox."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sandfarm import (
+    Client,
+    CodeError,
+    CommandError,
+    ConflictError,
+    InvalidError,
+    JobTimedOut,
+    NotFoundError,
+    Rich,
+    Sandbox,
+    UnauthorizedError,
+)
+
+
+def test_variables_are_kept_between_runs(shared: Sandbox) -> None:
+    shared.run("kept = 20")
+    result = shared.run("print('out'); kept + 22")
+    assert result.ok
+    assert result.stdout == "out\n"
+    assert result.results[0].text == "42"
+    assert str(result) == "out\n42"
+
+
+def test_a_result_says_what_went_wrong_and_check_raises_it(shared: Sandbox) -> None:
+    result = shared.run("print('before')\ndef f():\n    raise ValueError('no good')\nf()")
+    assert not result.ok
+    assert result.error is not None
+    assert (result.error.name, result.error.value, result.exit_code) == ("ValueError", "no good", 1)
+    assert "ValueError: no good" in str(result)
+    with pytest.raises(CodeError, match="ValueError: no good") as raised:
+        result.check()
+    assert raised.value.result is result
+    with pytest.raises(CodeError, match="exited with 3"):
+        shared.run("import sys; sys.exit(3)", check=True)
+
+
+def test_callbacks_get_output_values_and_files_as_they_appear(box: Sandbox) -> None:
+    out: list[str] = []
+    err: list[str] = []
+    shown: list[Rich] = []
+    files: list[str] = []
+    seen_before_the_end = threading.Event()
+
+    def stdout(text: str) -> None:
+        out.append(text)
+        if "first" in text:
+            seen_before_the_end.set()
+            box.interrupt()  # the code waits for it
+
+    result = box.run(
+        "import sys, time\n"
+        "try:\n    print('first', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: pass\n"
+        "open('late.txt', 'w').write('x')\n"
+        "print('oops', file=sys.stderr)\n"
+        "from IPython.display import display, HTML\n"
+        "display(HTML('<b>bold</b>')); display(7)\n"
+        "'last'",
+        on_stdout=stdout,
+        on_stderr=err.append,
+        on_result=shown.append,
+        on_artifact=lambda artifact: files.append(artifact.path),
+    )
+    assert seen_before_the_end.is_set()
+    assert "".join(out) == result.stdout == "first\n"
+    assert "".join(err) == result.stderr == "oops\n"
+    assert [r.html or r.text for r in shown] == ["<b>bold</b>", "7", "'last'"]
+    assert shown == list(result.results)
+    assert "late.txt" in files
+
+
+def test_a_callback_that_raises_cancels_the_job(box: Sandbox) -> None:
+    def fail(_: str) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        box.run("print('x', flush=True)\nimport time\ntime.sleep(600)", on_stdout=fail)
+    job = next(job for job in box.jobs() if job.kind == "execute")
+    assert box.wait(job, timeout=60).state == "canceled"
+
+
+def test_pictures_and_tables(shared: Sandbox, tmp_path: Path) -> None:
+    result = shared.run(
+        "import matplotlib.pyplot as plt, pandas as pd\n"
+        "plt.plot([1, 3, 2]); plt.show()\n"
+        "display(pd.DataFrame({'a<b': [1, 2]}))\n"
+        "plt.figure(); plt.plot([1]); plt.show()\n"
+        "42"
+    )
+    picture, table, second, last = result.results
+    assert picture.png is not None
+    assert picture.png.startswith(b"\x89PNG\r\n")
+    assert picture.save(tmp_path / "a.png").read_bytes() == picture.png
+    assert "a&lt;b" in table.html
+    assert "a&lt;b" in (table._repr_html_() or "")
+    assert "<style" not in (table._repr_html_() or "")
+    assert (second.png or b"")[:4] == b"\x89PNG"
+    assert last.text == "42"
+    assert last.png is None
+    assert len(result.images) == 2
+    html = result._repr_html_()
+    assert html.count("<img") == 2
+    assert "<table" in html
+
+
+def test_a_large_value_is_fetched_from_its_link(shared: Sandbox) -> None:
+    result = shared.run("from IPython.display import display, HTML\ndisplay(HTML('<p>' + 'ä' * 400_000 + '</p>'))")
+    assert result.results[0].html == "<p>" + "ä" * 400_000 + "</p>"
+    assert not result.results[0].links
+
+
+def test_output_over_the_limit_is_cut_and_whole_in_an_artifact(shared: Sandbox) -> None:
+    result = shared.run("print('x' * (3 << 20))")
+    assert result.truncated.stdout
+    assert len(result.stdout) < 2 << 20
+    whole = next(a for a in result.artifacts if a.size == (3 << 20) + 1)
+    assert shared.artifacts.read(whole) == b"x" * (3 << 20) + b"\n"
+
+
+def test_output_that_is_no_utf8_is_text_all_the_same(shared: Sandbox) -> None:
+    result = shared.run(r"import sys; sys.stdout.buffer.write(b'a\xff\xfeb\n'); sys.stdout.flush()")
+    assert result.stdout.startswith("a\ufffd")
+    assert result.stdout.endswith("b\n")
+    command = shared.bash(r"printf 'a\377b'")
+    assert command.stdout == "a\ufffdb"
+    pieces: list[str] = []
+    shared.bash(r"printf 'a\377b'", on_stdout=pieces.append)
+    assert "".join(pieces) == "a\ufffdb"
+
+
+def test_code_of_any_script_and_a_surrogate(shared: Sandbox) -> None:
+    assert shared.run("print('数据 🐦 \\u0000'.encode())").stdout.startswith("b'\\xe6")
+    with pytest.raises(InvalidError, match="no Unicode"):
+        shared.run("print('\udc80')")
+
+
+def test_a_timeout_keeps_what_was_printed(box: Sandbox) -> None:
+    with pytest.raises(JobTimedOut) as raised:
+        box.run("print('so far', flush=True)\nimport time\ntime.sleep(600)", timeout=2)
+    assert raised.value.result.stdout == "so far\n"
+    assert raised.value.job.state == "timed_out"
+    assert raised.value.code
+
+
+def test_env_context_language_and_auto_install(shared: Sandbox) -> None:
+    assert shared.run("import os; print(os.environ['MINE'])", env={"MINE": "1"}).stdout == "1\n"
+    shared.run("only_here = 1", context="other")
+    assert (shared.run("only_here").error or pytest.fail("shared")).name == "NameError"
+    assert shared.run("only_here", context="other").results[0].text == "1"
+    assert shared.run("echo $((6 * 7))", language="bash").stdout == "42\n"
+    assert set(shared.languages()) >= {"python", "bash"}
+    installed = shared.run("import inflection; inflection.pluralize('octopus')", auto_install=True)
+    assert installed.results[0].text == "'octopi'"
+    assert [(p.name, p.ok) for p in installed.installed] == [("inflection", True)]
+
+
+def test_commands(shared: Sandbox) -> None:
+    one = shared.bash("echo hi; echo no >&2")
+    assert (one.stdout, one.stderr, one.exit_code, str(one)) == ("hi\n", "no\n", 0, "hi\nno")
+    several = shared.bash(["echo a", "exit 4", "echo never"])
+    assert (several.stdout, several.exit_code, len(several.results)) == ("a\n", 4, 2)
+    on = shared.bash(["exit 4", "echo b"], continue_on_error=True)
+    assert (on.stdout, on.exit_code) == ("b\n", 4)
+    with pytest.raises(CommandError, match=r"exited with 2.*sorry"):
+        shared.bash("echo sorry >&2; exit 2", check=True)
+    shared.files.mkdir("below")
+    assert shared.bash("pwd; echo $X", cwd="below", env={"X": "1"}).stdout == "/workspace/below\n1\n"
+
+
+def test_interrupt_and_restart(box: Sandbox) -> None:
+    box.run("n = 1")
+    job = box.submit("import time\nprint('up', flush=True)\ntime.sleep(600)")
+    assert next(e for e in box.events(job) if e.name == "stdout").text == "up\n"
+    box.interrupt()
+    ended = box.wait(job, timeout=60)
+    assert ended.state == "canceled" or ended.result.error.name == "KeyboardInterrupt"
+    assert box.run("n").results[0].text == "1"
+    box.restart()
+    assert (box.run("n").error or pytest.fail("kept")).name == "NameError"
+
+
+def test_a_run_in_a_sandbox_of_its_own(client: Client) -> None:
+    result = client.run(
+        "import humanize; print(humanize.naturalsize(open('in/n.bin', 'rb').seek(0, 2)), open('a.txt').read())",
+        packages="humanize",
+        files={"in/n.bin": b"\xff" * 2000, "a.txt": "text"},
+        env={"A": "b"},
+        memory_mb=512,
+        labels={"made-by": "sdk-tests"},
+        check=True,
+    )
+    assert result.stdout == "2.0 kB text\n"
+    with pytest.raises(CodeError, match="ZeroDivisionError"):
+        client.run("1/0", check=True)
+
+
+def test_life_of_a_sandbox(client: Client, unique: str) -> None:
+    box = client.create(name="of the SDK", labels={"test": unique}, ttl=300, idle=200, env={"A": "1"}, memory_mb=512, cpus=1)
+    info = box.info()
+    assert (info.name, info.state, info.ttl_seconds, info.idle_seconds, info.env_names) == (
+        "of the SDK",
+        "ready",
+        300,
+        200,
+        ("A",),
+    )
+    assert (info.resources.memory_mb, info.resources.cpus) == (512, 1)
+    assert info.open
+    assert [found.id for found in client.sandboxes(labels={"test": unique})] == [box.id]
+    later = box.keep_alive(600)
+    assert later.expires_at > info.expires_at
+    assert box.update(labels={"test": unique, "x": "y"}).labels == {"test": unique, "x": "y"}
+    with client.sandbox(box.id) as attached:
+        assert attached.run("1 + 1").results[0].text == "2"
+    assert box.info().open, "leaving an attached one does not close it"
+    box.close()
+    box.close()
+    assert not client.info(box.id).open
+    with pytest.raises(ConflictError, match="closed"):
+        box.run("1")
+    with pytest.raises(ConflictError):
+        client.sandbox(box.id).run("1")
+    with pytest.raises(NotFoundError) as raised:
+        client.info("sbx_nowhere")
+    assert raised.value.code == "not_found"
+    assert raised.value.status == 404
+    assert raised.value.request_id
+    assert raised.value.details["title"] == "Not Found"
+
+
+def test_a_sandbox_is_made_by_its_first_use_and_once(client: Client, unique: str) -> None:
+    box = Sandbox(client=client, labels={"test": unique}, ttl=300)
+    assert box.id == ""
+    with ThreadPoolExecutor(8) as threads:
+        values = [r.results[0].text for r in threads.map(lambda n: box.run(f"{n} * {n}"), range(8))]
+    assert values == [str(n * n) for n in range(8)]
+    assert [found.id for found in client.sandboxes(labels={"test": unique})] == [box.id]
+    box.close()
+
+
+def test_threads_share_a_client(client: Client) -> None:
+    def one(n: int) -> str:
+        with Sandbox(client=client, ttl=300) as mine:
+            mine.run(f"n = {n}")
+            return mine.run("print(n)", on_stdout=lambda _: None).stdout
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(one, range(3))) == [f"{n}\n" for n in range(3)]
+
+
+def test_bad_arguments_are_told_apart(client: Client, shared: Sandbox) -> None:
+    with pytest.raises(InvalidError) as raised:
+        shared.run("1", timeout=0)
+    assert raised.value.code == "invalid"
+    assert "timeout_seconds" in raised.value.message
+    with pytest.raises(InvalidError):
+        shared.run("1", language="cobol")
+    with pytest.raises(ValueError, match="http"):
+        Client("127.0.0.1:8000")
+    with pytest.raises(InvalidError, match="no path"):
+        client.info("..")
+    with Client(client.url, "wrong") as stranger, pytest.raises(UnauthorizedError):
+        stranger.images()
+
+
+def test_the_farm_tells_about_itself(client: Client) -> None:
+    assert client.health()["status"] == "ok"
+    assert client.ready()["status"] == "ready"
+    assert "python" in {image.name for image in client.images()}
+    assert client.workers()[0].slots > 0
+    assert {queue.name for queue in client.queues()} >= {"cpu"}
+    assert client.limits()["wait_max_seconds"] == 60
+    assert client.languages("no-such-image") == ()

@@ -1,0 +1,115 @@
+"""What a person at a terminal sees: the line of progress, and Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from sandfarm import Progress, Sandbox
+from sandfarm._progress import Line
+
+# Runs code in a sandbox that is there; its arguments are the sandbox, the code, and whether callbacks are given.
+PROGRAM = """
+import sys
+from sandfarm import Sandbox
+box = Sandbox(id=sys.argv[1])
+on = (lambda text: print(text, end="", flush=True)) if sys.argv[3:] else None
+try:
+    print(box.run(sys.argv[2], on_stdout=on).stdout, end="")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def at_terminal(box: Sandbox, code: str) -> tuple[str, str]:
+    """What a program writes to standard output, and to standard error, which is a terminal."""
+    near, far = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, box.id, code],
+            stdout=subprocess.PIPE,
+            stderr=far,
+            env={**os.environ, "TERM": "xterm"},
+        ) as process:
+            os.close(far)
+            shown: list[bytes] = []
+
+            def read() -> None:
+                try:
+                    while piece := os.read(near, 4096):
+                        shown.append(piece)
+                except OSError:  # the other end has gone
+                    pass
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            out = process.communicate(timeout=120)[0].decode()
+            reader.join(20)
+            return out, b"".join(shown).decode()
+    finally:
+        os.close(near)
+
+
+def test_a_long_wait_draws_a_line_and_takes_it_away(shared: Sandbox) -> None:
+    out, shown = at_terminal(shared, "import time; time.sleep(2.5); print('done')")
+    assert out == "done\n"
+    assert "running" in shown
+    assert shown.endswith("\r\x1b[K"), "nothing of it is left"
+
+
+def test_a_short_wait_draws_nothing() -> None:
+    stream = io.StringIO()
+    with Line("waiting", enabled=True, stream=stream, delay=600):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_without_a_terminal_nothing_is_drawn(shared: Sandbox) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, shared.id, "import time; time.sleep(1.5); print('done')"],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (b"done\n", b"")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_ctrl_c_cancels_the_job(shared: Sandbox, unique: str, streaming: bool) -> None:
+    code = f"print({unique!r}, flush=True)\nimport time\ntime.sleep(600)"
+    before = {job.id for job in shared.jobs()}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, shared.id, code, *(["on"] if streaming else [])], stdout=subprocess.PIPE
+    ) as process:
+        mine = None
+        while mine is None:
+            assert process.poll() is None
+            mine = next((job for job in shared.jobs(state="running") if job.id not in before), None)
+        process.send_signal(signal.SIGINT)
+        out = process.communicate(timeout=120)[0].decode()
+    assert out.endswith("interrupted\n")
+    assert shared.wait(mine, timeout=60).state == "canceled"
+
+
+def test_the_line() -> None:
+    line = Line("uploading", enabled=False)
+    assert line.text(3.2, 200) == "⠹ uploading 3 s"
+    line.update(Progress("1.0 of 4.0\n MiB", 1, 4))
+    assert line.text(0, 200) == "⠋ uploading [██████··················]  25% 1.0 of 4.0 MiB 0 s"
+    line.update(Progress("", 9, 4))
+    assert "100%" in line.text(0, 200)
+    assert len(line.text(0, 20)) == 19
+    assert not Line("x", stream=io.StringIO()).enabled
+
+
+def test_a_terminal_that_goes_away_does_no_harm() -> None:
+    stream = io.StringIO()
+    with Line("waiting", enabled=True, stream=stream, delay=0):
+        stream.close()
