@@ -208,7 +208,7 @@ func (s *Server) statFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	fileHeaders(c, entry)
+	fileHeaders(c, entry, "attachment")
 	c.Header("X-File-Type", entry.Type)
 	c.Header("X-File-Mode", entry.Mode)
 	if entry.Type == "file" {
@@ -225,10 +225,12 @@ func (s *Server) readFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.sendFile(c, file)
+	return s.sendFile(c, c.Param("id"), file, "attachment")
 }
 
-func (s *Server) sendFile(c *gin.Context, file string) error {
+// sendFile answers with a file, as the request's headers and query want it. Shown is how a browser takes it where it is of a
+// kind that does no harm: as attachment or inline.
+func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 	link, err := flag(c, "link")
 	if err != nil {
 		return err
@@ -239,7 +241,7 @@ func (s *Server) sendFile(c *gin.Context, file string) error {
 	}
 	call = reading(call, s)
 	if link {
-		url, err := s.service.LinkFile(c.Request.Context(), call, c.Param("id"), file)
+		url, err := s.service.LinkFile(c.Request.Context(), call, id, file)
 		if err != nil {
 			return err
 		}
@@ -248,22 +250,22 @@ func (s *Server) sendFile(c *gin.Context, file string) error {
 	}
 	part, status := service.Range{}, http.StatusOK
 	if wanted, ok := parseRange(c.GetHeader("Range")); ok && c.GetHeader("If-Range") == "" {
-		if part, err = s.partOf(c, call, file, wanted); err != nil {
+		if part, err = s.partOf(c, call, id, file, wanted); err != nil {
 			return err
 		}
 		status = http.StatusPartialContent
 	}
-	f, err := s.service.ReadFile(c.Request.Context(), call, c.Param("id"), file, part)
+	f, err := s.service.ReadFile(c.Request.Context(), call, id, file, part)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Content.Close() }() // everything was read, or the caller has gone
-	return s.send(c, status, f)
+	return s.send(c, status, f, shown)
 }
 
 // partOf looks at the file's size first, so that a range beyond its end is told as such.
-func (s *Server) partOf(c *gin.Context, call service.Call, file string, wanted byteRange) (service.Range, error) {
-	entry, err := s.service.StatFile(c.Request.Context(), call, c.Param("id"), file)
+func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, wanted byteRange) (service.Range, error) {
+	entry, err := s.service.StatFile(c.Request.Context(), call, id, file)
 	if err != nil {
 		return service.Range{}, err
 	}
@@ -278,8 +280,8 @@ func (s *Server) partOf(c *gin.Context, call service.Call, file string, wanted b
 	return part, nil
 }
 
-func (s *Server) send(c *gin.Context, status int, f service.File) error {
-	fileHeaders(c, f.Entry)
+func (s *Server) send(c *gin.Context, status int, f service.File, shown string) error {
+	fileHeaders(c, f.Entry, shown)
 	c.Header("Content-Length", strconv.FormatInt(f.Length, 10))
 	if status == http.StatusPartialContent {
 		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
@@ -299,12 +301,17 @@ func (s *Server) send(c *gin.Context, status int, f service.File) error {
 	return nil
 }
 
-// fileHeaders describe a file. It always downloads and never runs in a browser: its origin is the farm's own.
-func fileHeaders(c *gin.Context, e wire.FileEntry) {
+// fileHeaders describe a file. It never runs in a browser, since its origin is the farm's own: what a browser would run
+// downloads, however it is to be shown.
+func fileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
 	h := c.Writer.Header()
 	name := path.Base(e.Path)
-	h.Set("Content-Type", fileType(name))
-	h.Set("Content-Disposition", disposition(name))
+	kind := fileType(name)
+	if kind == anyType {
+		shown = "attachment"
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", disposition(shown, name))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Accept-Ranges", "bytes")
 	if !e.ModifiedAt.IsZero() {
@@ -312,12 +319,15 @@ func fileHeaders(c *gin.Context, e wire.FileEntry) {
 	}
 }
 
-func disposition(name string) string {
-	if text := mime.FormatMediaType("attachment", map[string]string{"filename": name}); text != "" {
+func disposition(shown, name string) string {
+	if text := mime.FormatMediaType(shown, map[string]string{"filename": name}); text != "" {
 		return text
 	}
-	return "attachment"
+	return shown
 }
+
+// anyType is the media type of bytes that nothing is known of.
+const anyType = "application/octet-stream"
 
 // fileType guesses a media type from a name, and takes none that a browser would run.
 func fileType(name string) string {
@@ -328,6 +338,6 @@ func fileType(name string) string {
 		"image/png", "image/jpeg", "image/gif", "image/webp":
 		return kind
 	default:
-		return "application/octet-stream"
+		return anyType
 	}
 }

@@ -93,7 +93,7 @@ func (s *Server) notebookDownload(c *gin.Context) error {
 	if err := n.Readable(ctx, id, path); err != nil {
 		return told(c, nil, err)
 	}
-	err = s.sendFile(c, path)
+	err = s.sendFile(c, id, path, "attachment")
 	if status := statusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
 		err = n.Unreadable(ctx, id, err)
 	}

@@ -128,9 +128,14 @@ func TestNotebookDoesNotKnowASandbox(t *testing.T) {
 			body         any
 			kind         string
 		}{
-			{"POST", "install", `{"package_name":"six"}`, jsonKind}, {"POST", "execute", `{"code":"1"}`, jsonKind},
-			{"POST", "execute", "print 1", ""}, {"POST", "execute", "", ""}, {"POST", "upload", upload, kind}, {"GET", "files", nil, ""},
-			{"GET", "download/x", nil, ""}, {"POST", "close", nil, ""},
+			{"POST", "install", `{"package_name":"six"}`, jsonKind},
+			{"POST", "execute", `{"code":"1"}`, jsonKind},
+			{"POST", "execute", "print 1", ""},
+			{"POST", "execute", "", ""},
+			{"POST", "upload", upload, kind},
+			{"GET", "files", nil, ""},
+			{"GET", "download/x", nil, ""},
+			{"POST", "close", nil, ""},
 		} {
 			if got := b.detail(http.StatusNotFound, c.method, "/sandbox/"+id+"/"+c.path, c.body, "Content-Type", c.kind); got != "Sandbox not found" {
 				t.Errorf("%s %s: %s", id, c.path, got)

@@ -40,13 +40,13 @@ func TestEveryRouteNeedsAKey(t *testing.T) {
 	checked := 0
 	for name, body := range operations(b) {
 		method, path, _ := strings.Cut(name, " ")
-		if slices.Contains([]string{"/healthz", "/readyz", "/openapi.json", "/docs"}, path) {
+		if slices.Contains([]string{"/healthz", "/readyz", "/openapi.json", "/docs", "/check"}, path) {
 			continue
 		}
 		checked++
 		path = regexp.MustCompile(`\{[a-z_]+\}`).ReplaceAllString(path, "x")
 		for _, headers := range [][]string{nil, {"Authorization", "Bearer wrong"}, {"X-API-Key", "wrong"}, {"Authorization", key}, {"Authorization", "Basic " + key}, {"Authorization", "Bearer " + hash(key)}} {
-			if method == "HEAD" {
+			if method == "HEAD" || strings.HasPrefix(path, "/mcp/tools/") { // no body, or one in another shape
 				if answer, _ := b.do(method, path, nil, headers...); answer.StatusCode != http.StatusUnauthorized {
 					t.Errorf("%s: status %d", name, answer.StatusCode)
 				}

@@ -56,7 +56,7 @@ func (s *Server) newSeeds() ([]seed, error) {
 
 // seedRoutes are the addresses of the older systems.
 func (s *Server) seedRoutes() []route {
-	var all []route
+	all := s.sandboxToolRoutes()
 	for _, one := range s.seeds {
 		all = append(all, route{
 			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",

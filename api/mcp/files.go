@@ -9,7 +9,6 @@ import (
 	"io"
 	"mime"
 	"path"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -39,7 +38,7 @@ func (s *Server) uploadFile() *tool {
 }
 
 func (c *call) uploadFile() (*answer, error) {
-	content, size, err := c.given()
+	content, size, err := Given(c.arguments, c.Local, "local_file_path")
 	if err != nil {
 		return nil, err
 	}
@@ -69,27 +68,29 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// given is the content of an upload, and its size, -1 when that is not known.
-func (c *call) given() (io.ReadCloser, int64, error) {
-	hasText, hasBytes, hasLocal := c.has("content"), c.has("content_base64"), c.has("local_file_path")
+// Given is the content of an upload, and its size, -1 when that is not known: the text in the argument content, the bytes in
+// content_base64, or the file on the caller's own machine that another argument names, where its files can be read (local is
+// not nil). Errors say what to give instead. The caller closes it.
+func Given(a Arguments, local LocalFiles, param string) (io.ReadCloser, int64, error) {
+	hasText, hasBytes, hasLocal := a.has("content"), a.has("content_base64"), a.has(param)
 	switch {
 	case hasText && hasBytes:
 		return nil, 0, farm.Invalidf("Give content or content_base64, not both.")
 	case hasText:
-		s := c.text("content")
+		s := a.text("content")
 		return io.NopCloser(strings.NewReader(s)), int64(len(s)), nil
 	case hasBytes:
-		content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(c.text("content_base64")), ""))
+		content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(a.text("content_base64")), ""))
 		if err != nil {
 			return nil, 0, farm.Invalidf("content_base64 is not base64.")
 		}
 		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
-	case hasLocal && c.Local == nil:
-		return nil, 0, farm.Invalidf("local_file_path %q is on your machine, which this server cannot read: give the file's text as content, or its bytes as content_base64. Files of any size go by the stdio bridge, sandfarm mcp.", short(c.text("local_file_path")))
+	case hasLocal && local == nil:
+		return nil, 0, farm.Invalidf("%s %q is on your machine, which this server cannot read: give the file's text as content, or its bytes as content_base64. Files of any size go by the stdio bridge, sandfarm mcp.", param, short(a.text(param)))
 	case hasLocal:
-		content, size, err := c.Local.Open(c.text("local_file_path"))
+		content, size, err := local.Open(a.text(param))
 		if err != nil {
-			return nil, 0, localError("local_file_path", c.text("local_file_path"), err)
+			return nil, 0, localError(param, a.text(param), err)
 		}
 		return content, size, nil
 	default:
@@ -102,11 +103,26 @@ func localError(param, name string, err error) error {
 	return farm.Invalidf("%s %q cannot be used: %v.", param, short(name), err)
 }
 
+// oldResults is the workspace under the name that it had in an older system, which every image still knows.
+const oldResults = "/app/results"
+
+// LocalName is the last element of a path on the caller's machine, of whichever system; empty where there is none.
+func LocalName(path string) string {
+	path = strings.TrimRight(strings.ReplaceAll(path, "\\", "/"), "/")
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if name == "." || name == ".." {
+		return ""
+	}
+	return name
+}
+
 // destination is where an upload goes.
 func (c *call) destination() (string, error) {
-	dest, name := c.text("dest_path"), ""
-	if local := c.text("local_file_path"); local != "" {
-		name = filepath.Base(strings.ReplaceAll(local, "\\", "/"))
+	dest, name := c.text("dest_path"), LocalName(c.text("local_file_path"))
+	if rest, ok := strings.CutPrefix(dest, oldResults); ok && (rest == "" || rest[0] == '/') { // where an older system had it
+		if dest = strings.TrimLeft(rest, "/"); dest == "" && name != "" {
+			return name, nil
+		}
 	}
 	switch {
 	case dest != "" && !strings.HasSuffix(dest, "/"):

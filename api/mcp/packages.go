@@ -167,17 +167,19 @@ func (c *call) checkPackages() (*answer, error) {
 		return nil, farm.Invalidf("package_names has %d names; it takes 1 to %d.", len(names), maxLookups)
 	}
 	until := time.Now().Add(c.wait(0))
-	list := make([]map[string]any, len(names))
+	found := make(map[string]any, len(names))
 	lines := make([]string, len(names))
 	for i, name := range names {
 		p, err := c.lookUp(name, until)
 		if err != nil {
 			return nil, err
 		}
-		list[i], lines[i] = statusOf(p), sentenceOf(p)
+		one := statusOf(p)
+		one["installed"] = p.Status == string(farm.PackageInstalled)
+		found[name], lines[i] = one, sentenceOf(p)
 	}
 	return &answer{
 		text:       strings.Join(lines, "\n"),
-		structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "packages": list},
+		structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "packages": found},
 	}, nil
 }

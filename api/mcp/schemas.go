@@ -98,7 +98,8 @@ const statusSchema = `{"type":"object","properties":{
 
 const statusesSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
-	"packages":{"type":"array","description":"one entry for each name, in order","items":{"type":"object","properties":{` + statusFields + `},"required":["name","status","version","job_id","message"]}}
+	"packages":{"type":"object","description":"how it stands with each package, under the name that was given","additionalProperties":{"type":"object","properties":{` + statusFields + `,
+	"installed":{"type":"boolean","description":"it can be imported"}},"required":["name","status","version","job_id","message","installed"]}}
 },"required":["sandbox_id","packages"]}`
 
 const uploadSchema = `{"type":"object","properties":{

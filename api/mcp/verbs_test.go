@@ -155,8 +155,8 @@ func TestInstallThenPoll(t *testing.T) {
 		t.Errorf("%s %s", status, text)
 	}
 	r = b.call("check_packages_installation_status", map[string]any{"sandbox_id": "sbx_1", "package_names": []string{"A", "B"}})
-	if list := field(t, r, "packages").([]any); len(list) != 2 || list[1].(map[string]any)["name"] != "b" {
-		t.Errorf("%v", list)
+	if found := field(t, r, "packages").(map[string]any); len(found) != 2 || found["B"].(map[string]any)["name"] != "b" || found["B"].(map[string]any)["installed"] != false {
+		t.Errorf("%v", found)
 	}
 	r = b.call("get_job_result", map[string]any{"job_id": "job_1"})
 	if list := field(t, r, "packages").([]any); len(list) != 1 || field(t, r, "kind") != "install" || !strings.Contains(textOf(r), "numpy 2.1") {

@@ -2,6 +2,7 @@
 package seeds
 
 import (
+	"github.com/sandfarm/sandfarm/api/seeds/seed1"
 	"github.com/sandfarm/sandfarm/api/seeds/seed3"
 	"github.com/sandfarm/sandfarm/api/seeds/seed4"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
@@ -9,7 +10,7 @@ import (
 
 // Toolsets makes the toolsets, in the order in which they are told.
 func Toolsets() []*toolset.Toolset {
-	return []*toolset.Toolset{seed3.New(), seed4.Toolset()}
+	return []*toolset.Toolset{seed1.New(), seed3.New(), seed4.Toolset()}
 }
 
 // Bare is the name of the toolset that is served over SSE at /sse as well, without a name: its system had no other address.
