@@ -71,6 +71,7 @@ type farmCollector struct {
 	queues                                      service.Queues
 	fleet                                       service.Fleet
 	depth, running, oldest, workers, slots, box *prometheus.Desc
+	gpus, leased                                *prometheus.Desc
 }
 
 func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
@@ -82,12 +83,14 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 		workers: prometheus.NewDesc("sandfarm_workers", "Live workers.", nil, nil),
 		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs that all live workers can run at once.", nil, nil),
 		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Sandboxes that all live workers hold.", nil, nil),
+		gpus:    prometheus.NewDesc("sandfarm_gpus", "GPUs that live workers offer to sandboxes, by model.", []string{"model"}, nil),
+		leased:  prometheus.NewDesc("sandfarm_gpus_leased", "GPUs that sandboxes have, by model.", []string{"model"}, nil),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box} {
+	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box, f.gpus, f.leased} {
 		ch <- d
 	}
 }
@@ -115,6 +118,11 @@ func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(f.workers, len(workers))
 		gauge(f.slots, slots)
 		gauge(f.box, boxes)
+		all, leased := service.GPUModels(workers)
+		for model, n := range all {
+			gauge(f.gpus, n, model)
+			gauge(f.leased, leased[model], model)
+		}
 	}
 }
 

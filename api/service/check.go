@@ -152,18 +152,6 @@ func (s *Service) network(given *string, hosts []string) (farm.Network, error) {
 	return mode, nil
 }
 
-func checkGPU(g *wire.GPU) error {
-	switch {
-	case g == nil:
-		return nil
-	case g.Count < 0:
-		return farm.Invalidf("gpu.count is %d; it must be 0 or more", g.Count)
-	case g.Count > 0:
-		return farm.Invalidf("no worker of this farm offers a GPU: leave gpu out")
-	}
-	return checkText("gpu.model", g.Model)
-}
-
 func (s *Service) checkCode(code string) error {
 	if code == "" {
 		return farm.Invalidf("code is empty")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -43,24 +44,34 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 		list.Items[i] = wire.Worker{
 			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: some(w.Queues), Images: images, Slots: w.Slots,
 			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
-			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Promised),
+			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Promised), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(),
 		}
 	}
 	return list, nil
 }
 
-// Queues lists the queues; the one that every farm has is there even before its first job.
+// Queues lists the queues; those that somebody serves for new sandboxes are there even before their first job.
 func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 	depths, err := s.Deps.Queues.Depths(ctx)
 	if err != nil {
 		return wire.Items[wire.Queue]{}, fmt.Errorf("read queues: %w", err)
 	}
-	list := wire.Items[wire.Queue]{Items: make([]wire.Queue, 0, len(depths)+1)}
-	for _, d := range depths {
-		list.Items = append(list.Items, wire.Queue(d))
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return wire.Items[wire.Queue]{}, err
 	}
-	if !slices.ContainsFunc(list.Items, func(q wire.Queue) bool { return q.Name == farm.QueueCPU }) {
-		list.Items = append(list.Items, wire.Queue{Name: farm.QueueCPU})
+	devices := gpuQueues(workers)
+	for _, name := range append(slices.Collect(maps.Keys(devices)), farm.QueueCPU) {
+		if !slices.ContainsFunc(depths, func(d farm.QueueDepth) bool { return d.Name == name }) {
+			depths = append(depths, farm.QueueDepth{Name: name})
+		}
+	}
+	list := wire.Items[wire.Queue]{Items: make([]wire.Queue, len(depths))}
+	for i, d := range depths {
+		list.Items[i] = wire.Queue{
+			Name: d.Name, Depth: d.Depth, Running: d.Running, OldestSeconds: d.OldestSeconds,
+			GPUs: devices[d.Name].all, GPUsLeased: devices[d.Name].leased,
+		}
 	}
 	slices.SortFunc(list.Items, func(a, b wire.Queue) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil

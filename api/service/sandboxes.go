@@ -17,7 +17,8 @@ func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxS
 		func() error { return s.checkName(r.Name) },
 		func() error { return s.checkEnv(r.Env) },
 		func() error { return s.checkLabels(r.Labels) },
-		func() error { return checkGPU(r.GPU) },
+		func() (err error) { out.GPU, err = gpu(r.GPU); return err },
+		func() error { return checkGPUEnv(out.GPU, r.Env) },
 		func() (err error) { out.Network, err = s.network(r.Network, r.AllowHosts); return err },
 		func() (err error) { out.Resources, err = s.resources(r.Resources); return err },
 		func() (err error) { out.TTLSeconds, err = s.ttl(r.TTLSeconds); return err },
@@ -25,6 +26,7 @@ func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxS
 		func() error { return s.checkCallback(ctx, r.CallbackURL) },
 		func() error { _, _, err := s.image(ctx, out.Image); return err },
 		func() error { return s.checkRoom(ctx, out.Resources) },
+		func() error { return s.checkGPURoom(ctx, &out) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -59,7 +61,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	}
 	box := s.newSandbox(c.Tenant, spec)
 	job := s.record(c, farm.KindCreate, box.ID)
-	job.Queue, job.CallbackURL = farm.QueueCPU, r.CallbackURL
+	job.Queue, job.CallbackURL = spec.GPU.Queue(), r.CallbackURL
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Packages: names, Idempotency: idem})
 }
 

@@ -162,7 +162,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	box := s.newSandbox(c.Tenant, spec)
 	box.OneShot = true
 	job := s.record(c, farm.KindRun, box.ID)
-	job.Queue, job.TimeoutSeconds, job.CallbackURL = farm.QueueCPU, timeout, r.CallbackURL
+	job.Queue, job.TimeoutSeconds, job.CallbackURL = spec.GPU.Queue(), timeout, r.CallbackURL
 	staged := s.stage(c.Tenant, job.ID)
 	for i := range files {
 		if err := staged.spill(ctx, &files[i]); err != nil {

@@ -26,6 +26,17 @@ type Worker struct {
 	Capacity  Room      `json:"capacity" doc:"what its node has for sandboxes"`
 	Promised  Room      `json:"promised" doc:"what the sandboxes of its node were promised of that"`
 	Problem   string    `json:"problem" doc:"why it takes no jobs now; empty when it does"`
+
+	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
+	GPUsLeased int         `json:"gpus_leased" doc:"how many of them sandboxes have"`
+}
+
+// GPUDevice is a GPU that a node offers.
+type GPUDevice struct {
+	ID       string `json:"id" doc:"id of the device, unique on its node"`
+	Model    string `json:"model" doc:"its model, as gpu.model has it; its beginning up to a dash will do there"`
+	MemoryMB int    `json:"memory_mb" doc:"MiB on the device; 0: not known"`
+	Leased   bool   `json:"leased" doc:"a sandbox has it"`
 }
 
 // Room is memory and cores for sandboxes.
@@ -41,6 +52,9 @@ type Queue struct {
 	Running int    `json:"running" doc:"jobs that run"`
 
 	OldestSeconds float64 `json:"oldest_seconds" doc:"for how long the next job has waited, of those on the queue and of those that their tenant's share holds back; 0 when none waits"`
+
+	GPUs       int `json:"gpus" doc:"devices that its sandboxes may have; 0 where they have none"`
+	GPUsLeased int `json:"gpus_leased" doc:"how many of them sandboxes have"`
 }
 
 // Health is the answer of GET /healthz.

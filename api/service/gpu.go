@@ -1,0 +1,165 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// gpu checks what is wanted of devices; nil: none are.
+func gpu(g *wire.GPU) (*farm.GPU, error) {
+	if g == nil {
+		return nil, nil
+	}
+	if g.Count < 0 || g.Count > farm.MaxGPUs {
+		return nil, farm.Invalidf("gpu.count is %d; it must be from 0 to %d", g.Count, farm.MaxGPUs)
+	}
+	if len(g.Model) > farm.MaxGPUModelBytes {
+		return nil, farm.Invalidf("gpu.model has %d bytes; at most %d are allowed", len(g.Model), farm.MaxGPUModelBytes)
+	}
+	if err := checkText("gpu.model", g.Model); err != nil {
+		return nil, err
+	}
+	out := &farm.GPU{Count: g.Count, Model: farm.NormalGPUModel(g.Model)}
+	if g.Model != "" && out.Model == "" {
+		return nil, farm.Invalidf("gpu.model %q is no model: a name such as a100 is", short(g.Model))
+	}
+	if g.Count == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// checkGPUEnv refuses variables that NVIDIA's runtime and the loader of its tools believe before the sandbox is closed in.
+func checkGPUEnv(g *farm.GPU, env map[string]string) error {
+	if !g.Wanted() {
+		return nil
+	}
+	for name := range env {
+		if strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_") {
+			return farm.Invalidf("env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", short(name))
+		}
+	}
+	return nil
+}
+
+// checkGPURoom refuses a sandbox whose devices no live worker has: it would wait for ever.
+func (s *Service) checkGPURoom(ctx context.Context, spec *farm.SandboxSpec) error {
+	if !spec.GPU.Wanted() {
+		return nil
+	}
+	workers, err := s.Store.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	devices := false
+	for _, w := range workers {
+		n := 0
+		for _, d := range w.GPUs {
+			if d.Is(spec.GPU.Model) {
+				n++
+			}
+		}
+		if n < spec.GPU.Count {
+			continue
+		}
+		devices = true
+		if (w.Capacity == (farm.Room{}) || spec.Resources.Room().Within(w.Capacity)) &&
+			slices.ContainsFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image }) {
+			return nil
+		}
+	}
+	there := offeredGPUs(workers)
+	switch {
+	case there == "":
+		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out.")
+	case devices:
+		return farm.Invalidf("No worker has the GPUs that were asked for and also image %q and room for %d MiB and %g cores. There are %s.",
+			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, there)
+	case spec.GPU.Model == "":
+		return farm.Invalidf("No worker offers %d GPUs to one sandbox. There are %s.", spec.GPU.Count, there)
+	default:
+		return farm.Invalidf("No worker offers %d × %s to one sandbox. There are %s.", spec.GPU.Count, spec.GPU.Model, there)
+	}
+}
+
+// offeredGPUs says in words which devices there are: those of each node.
+func offeredGPUs(workers []farm.Worker) string {
+	var words []string
+	for _, w := range eachNode(workers) {
+		models := map[string]int{}
+		for _, d := range w.GPUs {
+			name := d.Model
+			if d.MemoryMB > 0 {
+				name += fmt.Sprintf(" (%d MiB)", d.MemoryMB)
+			}
+			models[name]++
+		}
+		for _, name := range slices.Sorted(maps.Keys(models)) {
+			words = append(words, fmt.Sprintf("%d × %s on %s", models[name], name, w.Host))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// eachNode gives one worker of each node: all of them offer the same devices. The one that was seen last knows best.
+func eachNode(workers []farm.Worker) []farm.Worker {
+	nodes := map[string]farm.Worker{}
+	for _, w := range workers {
+		if w.SeenAt.After(nodes[w.Node].SeenAt) || nodes[w.Node].ID == "" {
+			nodes[w.Node] = w
+		}
+	}
+	return slices.SortedFunc(maps.Values(nodes), func(a, b farm.Worker) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Node, b.Node))
+	})
+}
+
+// gpuCount is how many devices serve a queue, and how many of them sandboxes have.
+type gpuCount struct{ all, leased int }
+
+// gpuQueues counts the devices of each queue that is for some.
+func gpuQueues(workers []farm.Worker) map[string]gpuCount {
+	out := map[string]gpuCount{}
+	for _, w := range eachNode(workers) {
+		for _, d := range w.GPUs {
+			for _, name := range d.Queues() {
+				n := out[name]
+				n.all++
+				if d.Leased {
+					n.leased++
+				}
+				out[name] = n
+			}
+		}
+	}
+	return out
+}
+
+func gpusOf(devices []farm.GPUDevice) []wire.GPUDevice {
+	out := make([]wire.GPUDevice, len(devices))
+	for i, d := range devices {
+		out[i] = wire.GPUDevice(d)
+	}
+	return out
+}
+
+// GPUModels counts the devices of each model, and how many of them sandboxes have.
+func GPUModels(workers []farm.Worker) (all, leased map[string]int) {
+	all, leased = map[string]int{}, map[string]int{}
+	for _, w := range eachNode(workers) {
+		for _, d := range w.GPUs {
+			all[d.Model]++
+			if d.Leased {
+				leased[d.Model]++
+			}
+		}
+	}
+	return all, leased
+}
