@@ -128,7 +128,7 @@ def _sha256(path: Path) -> str:
 
 
 def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None:
-    with Sandbox(client=client, ttl=300) as box:
+    with Sandbox(ttl=300) as box:  # with a client of its own, which the block closes
         result = box.run("import os; os.mkdir('out'); open('out/täst.csv', 'w').write('a,b\\n')")
         (artifact,) = result.artifacts
         assert (artifact.path, artifact.name, artifact.size) == ("out/täst.csv", "täst.csv", 4)
@@ -137,6 +137,7 @@ def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None
         assert [a.id for a in box.artifacts.list(job=artifact.job_id)] == [artifact.id]
     assert box.artifacts.save(artifact, tmp_path).read_bytes() == b"a,b\n"
     assert (tmp_path / "täst.csv").exists()
+    box.client.close()
     assert client.save_artifact(artifact.id, tmp_path / "named.csv").read_bytes() == b"a,b\n"
     assert client.read_artifact(artifact) == b"a,b\n"
     with urllib.request.urlopen(client.artifact_url(artifact)) as answer:

@@ -24,6 +24,8 @@ Headers = dict[str, str]
 # How long the end of what a caller gave up may take: a cancel is one short request.
 SETTLE_SECONDS = 10.0
 
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=32)
+
 
 class IO(Protocol):
     """What coroutines of this package wait for."""
@@ -116,8 +118,24 @@ class SyncIO:
     """Blocks the caller's thread. Any number of threads may share one."""
 
     def __init__(self, http: httpx.Client | None = None) -> None:
-        self._owned = http is None
-        self._http = http or httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=32))
+        self._given = http
+        self._own: httpx.Client | None = None
+        self._making = threading.Lock()
+
+    @property
+    def _http(self) -> httpx.Client:
+        """The connections. Where they were closed, new ones are made: artifacts are read when their sandbox is gone."""
+        if self._given is not None:
+            return self._given
+        with self._making:
+            if self._own is None:
+                self._own = httpx.Client(limits=_LIMITS)
+            return self._own
+
+    def __del__(self) -> None:
+        if (own := getattr(self, "_own", None)) is not None:
+            with suppress(Exception):
+                own.close()
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
         body = content() if callable(content) else content
@@ -150,17 +168,27 @@ class SyncIO:
         return _ThreadLock()
 
     async def close(self) -> None:
-        if self._owned:
-            self._http.close()
+        with self._making:
+            own, self._own = self._own, None
+        if own is not None:
+            own.close()
 
 
 class AsyncIO:
     """Suspends the caller's task. It belongs to the event loop that first uses it."""
 
     def __init__(self, http: httpx.AsyncClient | None = None) -> None:
-        self._owned = http is None
-        self._http = http or httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=32))
+        self._given = http
+        self._own: httpx.AsyncClient | None = None
         self._settling: set[asyncio.Task[object]] = set()
+
+    @property
+    def _http(self) -> httpx.AsyncClient:
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            self._own = httpx.AsyncClient(limits=_LIMITS)
+        return self._own
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
         body = self._threaded(content) if callable(content) else content
@@ -212,5 +240,6 @@ class AsyncIO:
     async def close(self) -> None:
         if self._settling:
             await asyncio.wait(self._settling, timeout=SETTLE_SECONDS)
-        if self._owned:
-            await self._http.aclose()
+        own, self._own = self._own, None
+        if own is not None:
+            await own.aclose()

@@ -63,7 +63,7 @@ class AsyncClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections. Sandboxes stay."""
+        """Closes the connections. Sandboxes stay, and the client can be used again."""
         await self._http.io.close()
 
     # --- sandboxes ---------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. Sandboxes stay."""
+        """Closes the connections. Sandboxes stay, and the client can be used again."""
         finish(self._async.aclose())
 
     def __repr__(self) -> str:
