@@ -23,6 +23,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
 	accepted *prometheus.CounterVec
+	pooled   *prometheus.CounterVec
 	handler  http.Handler
 }
 
@@ -39,16 +40,37 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_jobs_accepted_total", Help: "Jobs that were taken in, by kind.",
 		}, []string{"kind"}),
+		pooled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_pool_claims_total", Help: "Creates that asked the warm pool for a sandbox, by outcome: hit or miss.",
+		}, []string{"outcome"}),
 		handler: telemetry.Handler(registry),
 	}
+	for _, outcome := range []string{poolHit, poolMiss} { // so that a rate knows the first one
+		m.pooled.WithLabelValues(outcome)
+	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.accepted, newFarmCollector(queues, fleet),
+		m.requests, m.duration, m.inFlight, m.accepted, m.pooled, newFarmCollector(queues, fleet),
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return m, nil
+}
+
+// Outcomes of asking the warm pool.
+const (
+	poolHit  = "hit"
+	poolMiss = "miss"
+)
+
+// asked counts a create that asked the warm pool.
+func (m *metrics) asked(hit bool) {
+	if hit {
+		m.pooled.WithLabelValues(poolHit).Inc()
+	} else {
+		m.pooled.WithLabelValues(poolMiss).Inc()
+	}
 }
 
 func (m *metrics) observe(route, method string, status int, took time.Duration) {

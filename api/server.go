@@ -94,6 +94,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
+		Pooled:   s.metrics.asked,
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err

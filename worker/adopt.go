@@ -39,6 +39,14 @@ func (w *Worker) adopt(ctx context.Context) error {
 		return fmt.Errorf("list containers: %w", err)
 	}
 	for _, c := range containers {
+		if isMember(c) {
+			if c, err = w.noted(ctx, c); farm.CodeOf(err) == farm.CodeNotFound {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if _, err := w.adoptOne(ctx, c); err != nil {
 			return err
 		}

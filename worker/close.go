@@ -65,6 +65,7 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 		return fmt.Errorf("record the end: %w", err)
 	}
 	w.leaveRoom(ctx, ref(s))
+	w.forgetMember(ctx, s)
 	w.log.InfoContext(ctx, "sandbox closed", "sandbox_id", s.ID, "tenant", s.Tenant, "state", end)
 	return nil
 }
@@ -105,6 +106,7 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) 
 		w.leaveGPUs(ctx, s)
 	}
 	w.leaveRoom(ctx, ref(s))
+	w.forgetMember(ctx, s)
 }
 
 // tellLost is lose without the engine: the record and the jobs. It reports whether the sandbox is lost now.

@@ -28,11 +28,16 @@ type Config struct {
 	GPUs        []string `toml:"gpus" doc:"GPUs that are offered to sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also: id=, the driver's own or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs that need none. It does so only while no job waits for a GPU."`
 
+	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a booted kernel, as python=2. auto: python=2 under sandfarm up on an engine with 8 GiB or more, none elsewhere. none: no pool."`
+	PoolAge  time.Duration `toml:"pool_age" default:"1h" min:"1s" doc:"How old a sandbox of the warm pool may become before it is replaced."`
+	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started side by side. None while creates wait."`
+
 	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never brings."`
 
 	Adopt   bool        `toml:"-"` // Redis keeps nothing: sandboxes without a record are taken back from the engine at the start
+	Alone   bool        `toml:"-"` // the whole farm is this process, see pool
 	Limits  farm.Limits `toml:"-"`
 	Version string      `toml:"-"`
 	Host    string      `toml:"-"`
@@ -48,6 +53,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.UploadParallel, 8)
 	setDefault(&c.InstallTimeout, 5*time.Minute)
 	setDefault(&c.EnginePatience, time.Minute)
+	setDefault(&c.PoolAge, time.Hour)
+	setDefault(&c.PoolFill, 2)
 	setDefault(&c.MemoryOvercommit, 16)
 	setDefault(&c.CPUOvercommit, 128)
 	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
@@ -71,6 +78,12 @@ func (c Config) validate() error {
 	if c.MemoryReserveMB < 0 {
 		errs = append(errs, fmt.Errorf("worker.memory_reserve_mb is %d; it cannot be negative", c.MemoryReserveMB))
 	}
+	if c.PoolFill < 1 || c.PoolFill > 64 {
+		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
+	}
+	if _, err := c.poolTargets(0); err != nil {
+		errs = append(errs, err)
+	}
 	for name, factor := range map[string]float64{"memory_overcommit": c.MemoryOvercommit, "cpu_overcommit": c.CPUOvercommit} {
 		if factor < 0.01 || factor > 1000 {
 			errs = append(errs, fmt.Errorf("worker.%s is %g; 0.01 to 1000 are allowed", name, factor))
@@ -87,6 +100,7 @@ func (c Config) validate() error {
 		{"upload_retry", c.UploadRetry},
 		{"install_timeout", c.InstallTimeout},
 		{"engine_patience", c.EnginePatience},
+		{"pool_age", c.PoolAge},
 	} {
 		if s.d < 0 {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))

@@ -66,6 +66,14 @@ func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
+	if moved.Pooled {
+		container, ok, err := w.takeMember(ctx, moved)
+		if ok || err != nil {
+			moved.Container = container
+			return moved, causeOr(ctx, err)
+		}
+	}
+	defer w.pool.begun()()
 	if moved.Container, err = w.startPatiently(ctx, moved); err != nil {
 		return nil, err
 	}
@@ -150,6 +158,7 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 		w.leaveGPUs(ctx, r.Sandbox)
 	}
 	w.leaveRoom(ctx, ref(r.Sandbox))
+	w.forgetMember(ctx, r.Sandbox)
 	if closed { // meanwhile; the close job does the rest
 		return errCanceled
 	}

@@ -27,12 +27,15 @@ func (w *Worker) beat(ctx context.Context) error {
 	if err := w.lookAtGPUs(ctx); err != nil {
 		return err
 	}
+	if _, err := w.lookAtPool(ctx); err != nil {
+		return err
+	}
 	running, sandboxes := w.runs.count()
 	node := w.room.mine()
 	err := w.store.Heartbeat(ctx, farm.Worker{
 		ID: w.id, Node: w.node, Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
-		Capacity: node.Capacity, Promised: node.Promised, GPUs: w.gpus.shown(),
+		Capacity: node.Capacity, Promised: node.Promised, GPUs: w.gpus.shown(), Pool: w.pool.stock(),
 	})
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)

@@ -138,6 +138,14 @@ func (l *link) over() bool {
 	}
 }
 
+// has reports whether a stream to a sandbox is open or being opened.
+func (ls *links) has(sandboxID string) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l, ok := ls.open[sandboxID]
+	return ok && !l.over()
+}
+
 func (ls *links) forget(sandboxID string, l *link) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

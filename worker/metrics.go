@@ -22,12 +22,16 @@ type metrics struct {
 	breaks, dialErrors prometheus.Counter
 	loopErrors         *prometheus.CounterVec
 	contained          prometheus.Gauge
+
+	poolStarted, poolErrors, poolUnusable prometheus.Counter
+	poolLeft                              *prometheus.CounterVec
 }
 
 // Names of the loops and outcomes, as metrics have them.
 const (
 	loopHeartbeat = "heartbeat"
 	loopReconcile = "reconcile"
+	loopPool      = "pool"
 	outcomeOK     = "ok"
 	outcomeError  = "error"
 )
@@ -54,17 +58,21 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: telemetry.Seconds()}, []string{"kind"})
 	}
 	m := &metrics{
-		jobs:        vec("sandfarm_worker_jobs_total", "Jobs that this worker ended, by kind and end state.", "kind", "state"),
-		queue:       seconds("sandfarm_worker_job_queue_seconds", "Seconds that a job waited until a worker had it, the line of its sandbox included."),
-		run:         seconds("sandfarm_worker_job_run_seconds", "Seconds that a job ran in its sandbox."),
-		upload:      seconds("sandfarm_worker_job_upload_seconds", "Seconds that the artifacts of a job took to be stored."),
-		takeovers:   counter("sandfarm_worker_takeovers_total", "Jobs that another worker had begun and this one went on with."),
-		returned:    counter("sandfarm_worker_jobs_returned_total", "Jobs that were given back to their queue, since the node had no room for them."),
-		uploads:     vec("sandfarm_worker_uploads_total", "Artifacts sent to the object store, each try, by outcome: ok or error.", "outcome"),
-		uploadBytes: counter("sandfarm_worker_upload_bytes_total", "Bytes of artifacts that the object store took."),
-		breaks:      counter("sandfarm_worker_agent_link_breaks_total", "Streams to agents that broke, not closed by this worker."),
-		dialErrors:  counter("sandfarm_worker_agent_dial_errors_total", "Streams to agents that could not be opened."),
-		loopErrors:  vec("sandfarm_worker_loop_errors_total", "Runs of the heartbeat and of the reconciler that went wrong.", "loop"),
+		jobs:         vec("sandfarm_worker_jobs_total", "Jobs that this worker ended, by kind and end state.", "kind", "state"),
+		queue:        seconds("sandfarm_worker_job_queue_seconds", "Seconds that a job waited until a worker had it, the line of its sandbox included."),
+		run:          seconds("sandfarm_worker_job_run_seconds", "Seconds that a job ran in its sandbox."),
+		upload:       seconds("sandfarm_worker_job_upload_seconds", "Seconds that the artifacts of a job took to be stored."),
+		takeovers:    counter("sandfarm_worker_takeovers_total", "Jobs that another worker had begun and this one went on with."),
+		returned:     counter("sandfarm_worker_jobs_returned_total", "Jobs that were given back to their queue, since the node had no room for them."),
+		uploads:      vec("sandfarm_worker_uploads_total", "Artifacts sent to the object store, each try, by outcome: ok or error.", "outcome"),
+		uploadBytes:  counter("sandfarm_worker_upload_bytes_total", "Bytes of artifacts that the object store took."),
+		breaks:       counter("sandfarm_worker_agent_link_breaks_total", "Streams to agents that broke, not closed by this worker."),
+		dialErrors:   counter("sandfarm_worker_agent_dial_errors_total", "Streams to agents that could not be opened."),
+		loopErrors:   vec("sandfarm_worker_loop_errors_total", "Runs of the heartbeat, the reconciler and the look at the warm pool that went wrong.", "loop"),
+		poolStarted:  counter("sandfarm_worker_pool_started_total", "Sandboxes that were started for the warm pool."),
+		poolErrors:   counter("sandfarm_worker_pool_fill_errors_total", "Sandboxes for the warm pool that could not be started."),
+		poolUnusable: counter("sandfarm_worker_pool_unusable_total", "Claimed sandboxes of the warm pool that had ended or were made from something else, so that another one was started."),
+		poolLeft:     vec("sandfarm_worker_pool_left_total", "Sandboxes that left the warm pool without a claim, by reason: died, changed, old, surplus, room or stale.", "reason"),
 		contained: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sandfarm_worker_node_sandboxes", Help: "Containers of open sandboxes on the worker's node, at the last look of the reconciler.",
 		}),
@@ -79,11 +87,14 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 	for _, outcome := range []string{outcomeOK, outcomeError} {
 		m.uploads.WithLabelValues(outcome)
 	}
-	for _, loop := range []string{loopHeartbeat, loopReconcile} {
+	for _, reason := range []string{leftDied, leftChanged, leftOld, leftSurplus, leftRoom, leftStale} {
+		m.poolLeft.WithLabelValues(reason)
+	}
+	for _, loop := range []string{loopHeartbeat, loopReconcile, loopPool} {
 		m.loopErrors.WithLabelValues(loop)
 	}
 	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.returned, m.uploads, m.uploadBytes,
-		m.breaks, m.dialErrors, m.loopErrors, m.contained, newStanding(w))
+		m.breaks, m.dialErrors, m.loopErrors, m.contained, m.poolStarted, m.poolErrors, m.poolUnusable, m.poolLeft, newStanding(w))
 }
 
 // claimed counts a job that the worker took.
@@ -136,6 +147,7 @@ type standing struct {
 	slots, running, sandboxes, links *prometheus.Desc
 	capacityBytes, promisedBytes     *prometheus.Desc
 	capacityCPUs, promisedCPUs       *prometheus.Desc
+	poolReady, poolTarget, poolAge   *prometheus.Desc
 }
 
 func newStanding(w *Worker) *standing {
@@ -152,6 +164,9 @@ func newStanding(w *Worker) *standing {
 		promisedBytes: desc("sandfarm_node_memory_promised_bytes", "Memory that is promised to sandboxes of the worker's node.", "node"),
 		capacityCPUs:  desc("sandfarm_node_cpus_capacity", "Cores that the worker's node has for sandboxes, its overcommit included.", "node"),
 		promisedCPUs:  desc("sandfarm_node_cpus_promised", "Cores that are promised to sandboxes of the worker's node.", "node"),
+		poolReady:     desc("sandfarm_pool_ready", "Sandboxes of the warm pool that wait for a create on the worker's node.", "node", "image"),
+		poolTarget:    desc("sandfarm_pool_target", "Sandboxes that the warm pool of the worker's node is to have.", "node", "image"),
+		poolAge:       desc("sandfarm_pool_oldest_seconds", "For how long the oldest of them has waited; 0 when there is none.", "node"),
 	}
 }
 
@@ -159,6 +174,7 @@ func newStanding(w *Worker) *standing {
 func (s *standing) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		s.slots, s.running, s.sandboxes, s.links, s.capacityBytes, s.promisedBytes, s.capacityCPUs, s.promisedCPUs,
+		s.poolReady, s.poolTarget, s.poolAge,
 	} {
 		ch <- d
 	}
@@ -183,6 +199,11 @@ func (s *standing) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.promisedBytes, float64(room.Promised.MemoryMB)*mib, node)
 	gauge(s.capacityCPUs, room.Capacity.CPUs, node)
 	gauge(s.promisedCPUs, room.Promised.CPUs, node)
+	for _, p := range s.worker.pool.stock() {
+		gauge(s.poolReady, float64(p.Ready), node, p.Image)
+		gauge(s.poolTarget, float64(p.Target), node, p.Image)
+	}
+	gauge(s.poolAge, s.worker.pool.age(s.worker.now()).Seconds(), node)
 }
 
 // named is the room of this worker's node, and the node; "" before it was measured.

@@ -32,6 +32,9 @@ func (w *Worker) place(ctx context.Context, r *run) (bool, error) {
 	if !ok && r.Sandbox.Node != w.node {
 		w.leaveGPUs(ctx, r.Sandbox)
 	}
+	if err == nil && !ok {
+		err = w.unpool(ctx, r)
+	}
 	return ok, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -17,6 +18,10 @@ const startingPatience = 2 * time.Minute
 // sandboxes whose container is gone are lost, and closing ones that nobody closes are closed. It does nothing while Redis
 // or the engine do not answer; what fails for one sandbox does not keep it from the others.
 func (w *Worker) reconcile(ctx context.Context) error {
+	view, err := w.notesFirst(ctx)
+	if err != nil {
+		return err
+	}
 	containers, err := w.engine.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
@@ -24,18 +29,16 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	if _, err := w.lookAtEpoch(ctx); err != nil {
 		return err
 	}
+	if err := view.readMembers(ctx, w); err != nil {
+		return err
+	}
 	var errs []error
 	running, contained := map[string]bool{}, map[string]bool{}
 	for _, c := range containers {
 		id := c.SandboxID
-		keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: id})
+		keep, err := w.keepsAny(ctx, view, c)
 		if err != nil {
 			return err
-		}
-		if !keep {
-			if keep, err = w.takeBack(ctx, c); err != nil {
-				return err
-			}
 		}
 		if keep {
 			running[id], contained[id] = c.Running, true
@@ -46,9 +49,26 @@ func (w *Worker) reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove container: %w", err))
 		}
 	}
-	w.seen.contained.Set(float64(len(contained)))
+	w.seen.contained.Set(float64(len(contained) - view.idle))
 	open, err := w.reconcileRecords(ctx, running)
-	return errors.Join(append(errs, err, w.reconcileRoom(ctx, open, contained), w.reconcileGPUs(ctx))...)
+	return errors.Join(append(errs, err, w.reconcilePool(ctx, view, contained), w.reconcileRoom(ctx, open, contained), w.reconcileGPUs(ctx))...)
+}
+
+// keepsAny reports whether a container stays.
+func (w *Worker) keepsAny(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
+	if isMember(c) {
+		return w.keepsMember(ctx, v, c)
+	}
+	return w.keeps(ctx, c)
+}
+
+// keeps reports whether a container's sandbox is open, taken back if need be.
+func (w *Worker) keeps(ctx context.Context, c engine.Container) (bool, error) {
+	keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
+	if err != nil || keep {
+		return keep, err
+	}
+	return w.takeBack(ctx, c)
 }
 
 // belongs reports whether a container's sandbox is open.

@@ -34,6 +34,7 @@ type room struct {
 	nodes    map[string]store.NodeRoom
 	pause    time.Duration
 	until    time.Time // no create is taken before
+	lent     farm.Room // of what is promised: idle members of the pool hold it, and leave it to creates
 	turn     time.Time // the next one that is taken although another node has more room
 }
 
@@ -102,7 +103,7 @@ func (r *room) open() bool {
 		return false
 	case !known:
 		return true
-	case !own.Promised.Plus(r.smallest).Within(own.Capacity), now.Before(r.until):
+	case !own.Promised.Minus(r.lent).Plus(r.smallest).Within(own.Capacity), now.Before(r.until):
 		return false
 	case !r.behind(own):
 		return true
@@ -133,6 +134,13 @@ func (w *Worker) measure(ctx context.Context) error {
 		return fmt.Errorf("measure the node: %w", err)
 	}
 	memory := float64(max(host.MemoryMB-w.cfg.MemoryReserveMB, 0)) * w.cfg.MemoryOvercommit
+	targets, err := w.cfg.poolTargets(host.MemoryMB)
+	if err != nil {
+		return err
+	}
+	w.pool.mu.Lock()
+	w.pool.targets = targets
+	w.pool.mu.Unlock()
 	w.room.mu.Lock()
 	w.room.node, w.room.capacity = w.node, farm.Room{MemoryMB: int(memory), CPUs: host.CPUs * w.cfg.CPUOvercommit}
 	w.room.mu.Unlock()
@@ -158,9 +166,19 @@ func (w *Worker) takeRoom(ctx context.Context, r *run) (bool, error) {
 		Since: r.Job.CreatedAt, Queue: r.Job.Queue,
 		Force: r.Sandbox.State != farm.SandboxQueued && r.Sandbox.Node == w.node || w.room.size() == (farm.Room{}), // its container may be there; the node was never measured
 	}
+	if r.Sandbox.Pooled {
+		want.Queue = "" // it did not wait for its turn
+	}
 	err := w.persist(ctx, func(ctx context.Context) (err error) {
-		ok, nodes, err = w.store.Reserve(ctx, want)
-		return err
+		for yielded := true; yielded; { // idle members of the pool give way
+			if ok, nodes, err = w.store.Reserve(ctx, want); err != nil || ok {
+				return err
+			}
+			if yielded, err = w.yieldMember(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return false, causeOr(ctx, err)

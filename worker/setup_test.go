@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -237,10 +238,14 @@ type fakeEngine struct {
 	broken     bool // removals fail
 	memory     int  // MiB of the host
 	cores      int
+
+	labels  map[string]map[string]string // of containers, where they are not the usual ones
+	notes   map[string]map[string]string // labels of volumes
+	updates []string                     // bodies of changes of limits
 }
 
 func newFakeEngine(t *testing.T) *fakeEngine {
-	e := &fakeEngine{containers: map[string]bool{}, memory: 1 << 20, cores: 64}
+	e := &fakeEngine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
 	return e
@@ -271,9 +276,12 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Api-Version", "1.47")
 	w.Header().Set("Content-Type", "application/json")
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	name := strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json")
+	name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json"), "/update")
 	running, ok := e.containers[name]
 	labels := func(name string) map[string]string {
+		if own, ok := e.labels[name]; ok {
+			return own
+		}
 		return map[string]string{engine.LabelNamespace: "test", engine.LabelSandbox: strings.TrimPrefix(name, "test-"), engine.LabelTenant: tenant, engine.LabelNode: "n1"}
 	}
 	switch {
@@ -281,6 +289,8 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("OK"))
 	case path == "info":
 		_ = json.NewEncoder(w).Encode(map[string]any{"MemTotal": e.memory << 20, "NCPU": e.cores})
+	case path == "images/json":
+		_ = json.NewEncoder(w).Encode([]any{map[string]any{"Id": "sha256:1", "RepoTags": []string{"sandfarm/python:1"}, "Labels": map[string]string{engine.LabelImage: "python"}}})
 	case path == "containers/json":
 		list := []any{}
 		for name, running := range e.containers {
@@ -288,6 +298,8 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			list = append(list, map[string]any{"Id": name, "Names": []string{"/" + name}, "Labels": labels(name), "State": state, "HostConfig": map[string]any{}})
 		}
 		_ = json.NewEncoder(w).Encode(list)
+	case strings.HasPrefix(path, "volumes"):
+		e.volume(w, r, strings.TrimPrefix(strings.TrimPrefix(path, "volumes"), "/"))
 	case r.Method == http.MethodDelete && e.broken:
 		http.Error(w, `{"message":"device or resource busy"}`, http.StatusInternalServerError)
 	case !ok:
@@ -301,6 +313,10 @@ func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"Id": name, "Created": time.Now().Format(time.RFC3339Nano), "State": map[string]any{"Running": running, "ExitCode": 137, "OOMKilled": !running},
 			"HostConfig": map[string]any{}, "Config": map[string]any{"Labels": labels(name)},
 		})
+	case strings.HasSuffix(r.URL.Path, "/update"):
+		body, _ := io.ReadAll(r.Body)
+		e.updates = append(e.updates, string(body))
+		_, _ = w.Write([]byte("{}"))
 	default:
 		http.Error(w, `{"message":"the fake does not do this"}`, http.StatusNotImplemented)
 	}

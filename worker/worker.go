@@ -72,6 +72,7 @@ type Worker struct {
 	runs   runs
 	room   room
 	gpus   *gpus
+	pool   pool
 	silent silence
 	seen   *metrics
 	images imageCache
@@ -101,7 +102,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, blobs: deps.Blobs, engine: deps.Engine, log: deps.Log,
 		now: time.Now, links: links{open: map[string]*link{}}, runs: runs{byJob: map[string]*run{}},
-		stop: stop, base: base,
+		stop: stop, base: base, pool: newPool(),
 	}
 	w.gpus = newGPUs(w.now, w.wakeQueues)
 	w.room = room{smallest: farm.Room{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
@@ -151,6 +152,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.loop(heartbeatEvery, w.seen.counted(loopHeartbeat, w.beat))
 	w.loop(w.cfg.ReconcileEvery, w.seen.counted(loopReconcile, w.reconcile))
+	w.background.Go(w.keepPool)
 	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node, "slots", w.cfg.Slots)
 	return nil
 }
@@ -172,6 +174,7 @@ func (w *Worker) Stop() {
 		ctx, done := context.WithTimeout(context.Background(), commitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
 		if w.registered {
+			_ = w.store.Unlock(ctx, w.poolLock(), w.id) // it lapses by itself as well
 			if err := w.store.Goodbye(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
 			}

@@ -69,6 +69,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 		defer func() { watch.Close() }()
 	}
 	accepted, err := s.Submitter.Submit(ctx, a)
+	s.settle(ctx, a, accepted, err)
 	if err != nil {
 		return Outcome{}, err
 	}

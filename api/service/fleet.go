@@ -44,10 +44,18 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 		list.Items[i] = wire.Worker{
 			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: some(w.Queues), Images: images, Slots: w.Slots,
 			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
-			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Promised), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(),
+			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Promised), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
 		}
 	}
 	return list, nil
+}
+
+func stockOf(pool []farm.PoolStock) []wire.PoolStock {
+	out := make([]wire.PoolStock, len(pool))
+	for i, p := range pool {
+		out[i] = wire.PoolStock(p)
+	}
+	return out
 }
 
 // Queues lists the queues; those that somebody serves for new sandboxes are there even before their first job.

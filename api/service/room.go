@@ -11,7 +11,8 @@ import (
 type nodes struct {
 	mu         sync.Mutex
 	capacities map[string]farm.Room
-	asked      int64 // in nanoseconds
+	pooled     map[string]bool // images of which some node is to have a warm pool
+	asked      int64           // in nanoseconds
 }
 
 // capacities gives what each node has, as far as it is known. It is believed as long as the list of images.
@@ -26,10 +27,13 @@ func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.R
 	if err != nil {
 		return nil, err
 	}
-	s.nodes.capacities, s.nodes.asked = map[string]farm.Room{}, now
+	s.nodes.capacities, s.nodes.pooled, s.nodes.asked = map[string]farm.Room{}, map[string]bool{}, now
 	for _, w := range workers {
 		if w.Capacity != (farm.Room{}) {
 			s.nodes.capacities[w.Node] = w.Capacity
+		}
+		for _, p := range w.Pool {
+			s.nodes.pooled[p.Image] = s.nodes.pooled[p.Image] || p.Target > 0 || p.Ready > 0
 		}
 	}
 	return s.nodes.capacities, nil

@@ -59,6 +59,12 @@ type Fleet interface {
 	Ping(ctx context.Context) error
 }
 
+// Pool holds sandboxes that were started ahead of need.
+type Pool interface {
+	ClaimMember(ctx context.Context, c store.MemberClaim) (*store.Member, error)
+	ReturnMember(ctx context.Context, id, tenant string) error
+}
+
 // Store is everything that the service reads; *store.Store has it.
 type Store interface {
 	Jobs
@@ -66,6 +72,7 @@ type Store interface {
 	Artifacts
 	Packages
 	Fleet
+	Pool
 }
 
 // Queues tells how deep the queues are.
@@ -97,6 +104,7 @@ type Deps struct {
 	Logger    *slog.Logger            // default: nothing is logged
 	Now       func() time.Time        // default time.Now
 	Accepted  func(kind farm.JobKind) // called for every job that was taken in; default: nothing
+	Pooled    func(hit bool)          // called for every create that asked the warm pool for a sandbox; default: nothing
 }
 
 // Options are the service's settings.
@@ -133,6 +141,9 @@ func New(deps Deps, o Options) *Service {
 	}
 	if deps.Accepted == nil {
 		deps.Accepted = func(farm.JobKind) {}
+	}
+	if deps.Pooled == nil {
+		deps.Pooled = func(bool) {}
 	}
 	if o.Limits == (farm.Limits{}) {
 		o.Limits = farm.DefaultLimits()

@@ -12,20 +12,21 @@ type Image struct {
 
 // Worker is a live worker.
 type Worker struct {
-	ID        string    `json:"id" doc:"id of the worker"`
-	Node      string    `json:"node" doc:"the engine it is attached to"`
-	Host      string    `json:"host" doc:"its host name"`
-	Version   string    `json:"version" doc:"its version"`
-	Queues    []string  `json:"queues" doc:"queues it serves"`
-	Images    []string  `json:"images" doc:"names of its images"`
-	Slots     int       `json:"slots" doc:"jobs at once"`
-	Running   int       `json:"running" doc:"jobs now"`
-	Sandboxes int       `json:"sandboxes" doc:"open sandboxes"`
-	StartedAt time.Time `json:"started_at" doc:"when it started"`
-	SeenAt    time.Time `json:"seen_at" doc:"its last heartbeat"`
-	Capacity  Room      `json:"capacity" doc:"what its node has for sandboxes"`
-	Promised  Room      `json:"promised" doc:"what the sandboxes of its node were promised of that"`
-	Problem   string    `json:"problem" doc:"why it takes no jobs now; empty when it does"`
+	ID        string      `json:"id" doc:"id of the worker"`
+	Node      string      `json:"node" doc:"the engine it is attached to"`
+	Host      string      `json:"host" doc:"its host name"`
+	Version   string      `json:"version" doc:"its version"`
+	Queues    []string    `json:"queues" doc:"queues it serves"`
+	Images    []string    `json:"images" doc:"names of its images"`
+	Slots     int         `json:"slots" doc:"jobs at once"`
+	Running   int         `json:"running" doc:"jobs now"`
+	Sandboxes int         `json:"sandboxes" doc:"open sandboxes"`
+	StartedAt time.Time   `json:"started_at" doc:"when it started"`
+	SeenAt    time.Time   `json:"seen_at" doc:"its last heartbeat"`
+	Capacity  Room        `json:"capacity" doc:"what its node has for sandboxes"`
+	Promised  Room        `json:"promised" doc:"what the sandboxes of its node were promised of that"`
+	Pool      []PoolStock `json:"pool" doc:"sandboxes of its node that are started ahead of need"`
+	Problem   string      `json:"problem" doc:"why it takes no jobs now; empty when it does"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
 	GPUsLeased int         `json:"gpus_leased" doc:"how many of them sandboxes have"`
@@ -37,6 +38,13 @@ type GPUDevice struct {
 	Model    string `json:"model" doc:"its model, as gpu.model has it; its beginning up to a dash will do there"`
 	MemoryMB int    `json:"memory_mb" doc:"MiB on the device; 0: not known"`
 	Leased   bool   `json:"leased" doc:"a sandbox has it"`
+}
+
+// PoolStock is how many sandboxes of an image are started ahead of need.
+type PoolStock struct {
+	Image  string `json:"image" doc:"name of the image"`
+	Target int    `json:"target" doc:"how many there are to be, by the worker's settings"`
+	Ready  int    `json:"ready" doc:"how many wait for a create, on the whole node"`
 }
 
 // Room is memory and cores for sandboxes.

@@ -15,20 +15,21 @@ type Image struct {
 
 // Worker is the registration of a worker process. It is renewed with every heartbeat and vanishes without it.
 type Worker struct {
-	ID        string    `json:"id"`
-	Node      string    `json:"node"` // the engine it is attached to
-	Host      string    `json:"host"`
-	Version   string    `json:"version"`
-	Queues    []string  `json:"queues"`
-	Images    []Image   `json:"images"`
-	Slots     int       `json:"slots"`   // jobs at once
-	Running   int       `json:"running"` // jobs now
-	Sandboxes int       `json:"sandboxes"`
-	StartedAt time.Time `json:"started_at"`
-	SeenAt    time.Time `json:"seen_at"`
-	Capacity  Room      `json:"capacity"`          // of its node, for sandboxes; zero: not known
-	Promised  Room      `json:"promised"`          // to the sandboxes of its node
-	Problem   string    `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
+	ID        string      `json:"id"`
+	Node      string      `json:"node"` // the engine it is attached to
+	Host      string      `json:"host"`
+	Version   string      `json:"version"`
+	Queues    []string    `json:"queues"`
+	Images    []Image     `json:"images"`
+	Slots     int         `json:"slots"`   // jobs at once
+	Running   int         `json:"running"` // jobs now
+	Sandboxes int         `json:"sandboxes"`
+	StartedAt time.Time   `json:"started_at"`
+	SeenAt    time.Time   `json:"seen_at"`
+	Capacity  Room        `json:"capacity"`          // of its node, for sandboxes; zero: not known
+	Promised  Room        `json:"promised"`          // to the sandboxes of its node
+	Pool      []PoolStock `json:"pool,omitempty"`    // of its node
+	Problem   string      `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
 
 	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers
 }
@@ -41,6 +42,13 @@ func (w Worker) LeasedGPUs() (n int) {
 		}
 	}
 	return n
+}
+
+// PoolStock says how many sandboxes of an image are started ahead of need.
+type PoolStock struct {
+	Image  string `json:"image"`
+	Target int    `json:"target"` // wanted, by the settings of the worker that tells it
+	Ready  int    `json:"ready"`  // waiting for a create, on the whole node
 }
 
 // QueueCPU is the queue of new sandboxes. Those that exist are served by the queue of their node.

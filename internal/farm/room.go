@@ -14,6 +14,11 @@ func (r Room) Plus(other Room) Room {
 	return Room{MemoryMB: r.MemoryMB + other.MemoryMB, CPUs: r.CPUs + other.CPUs}
 }
 
+// Minus is r without other, and never less than nothing.
+func (r Room) Minus(other Room) Room {
+	return Room{MemoryMB: max(r.MemoryMB-other.MemoryMB, 0), CPUs: max(r.CPUs-other.CPUs, 0)}
+}
+
 // roomSlack absorbs what sums of fractions lose: cores are counted in thousandths.
 const roomSlack = 0.0005
 

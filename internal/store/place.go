@@ -54,6 +54,20 @@ func (s *Store) Place(ctx context.Context, job *farm.Job) (Place, error) {
 	return Place{Position: position, Estimate: time.Duration(position) * pace}, nil
 }
 
+// Waiting is how many jobs wait in a queue. Which tenants have some is remembered for a second.
+func (s *Store) Waiting(ctx context.Context, queue string) (int, error) {
+	tenants, err := s.waiting.tenants(ctx, s, queue)
+	if err != nil {
+		return 0, err
+	}
+	counts, err := s.before(ctx, queue, "+inf", tenants...)
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n, err
+}
+
 // before counts each tenant's jobs in a queue that were accepted up to a score.
 func (s *Store) before(ctx context.Context, queue, created string, tenants ...string) ([]int, error) {
 	if len(tenants) == 0 {

@@ -53,6 +53,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 			running[i].Stop()
 		}
 	}()
+	s.Worker.Alone = true
 	w, err := p.newWorker(e, version, p.callback(data.Secret), say.progress)
 	if err != nil {
 		return err

@@ -37,13 +37,13 @@ func page(url string, s standing, now time.Time) []line {
 		}
 		rows[i] = []string{
 			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
-			cores(w.Promised.CPUs, w.Capacity.CPUs), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
+			cores(w.Promised.CPUs, w.Capacity.CPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
 		}
 	}
 	if len(rows) == 0 {
 		return append(lines, line{text: "No worker is alive: jobs wait until one comes.", style: red})
 	}
-	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
+	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
 }
 
 // summary is the first line: all in one.
@@ -112,6 +112,18 @@ func cores(used, all float64) string {
 		return ""
 	}
 	return fmt.Sprintf("%.1f/%.1f", used, all)
+}
+
+// pool is how many sandboxes of a node are ready ahead of need, of how many there are to be.
+func pool(stock []wire.PoolStock) string {
+	ready, target := 0, 0
+	for _, p := range stock {
+		ready, target = ready+p.Ready, target+p.Target
+	}
+	if ready+target == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", ready, target)
 }
 
 // columns lays rows out under a head; bad ones are red.
