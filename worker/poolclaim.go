@@ -20,7 +20,6 @@ var errUnfit = errors.New("the member was made from something else")
 // takeMember makes the member that a sandbox has claimed the sandbox's own: it gets the limits that were asked for, and the engine's
 // note says whose it is. False when there is none that will do: then nothing of it is left, and the sandbox starts cold.
 func (w *Worker) takeMember(ctx context.Context, s *farm.Sandbox) (container string, ok bool, err error) {
-	w.pool.stir()
 	m, err := w.store.Member(ctx, s.ID)
 	switch {
 	case errors.Is(err, store.ErrNoMember): // an earlier attempt went cold
