@@ -20,6 +20,8 @@ func createSandbox() *tool {
 			{name: "image", kind: text, standard: "python", doc: "Name of the image that the farm offers; \"python\" has Python with the usual data packages."},
 			{name: "packages", kind: texts, doc: "Python packages to install first, such as [\"requests\", \"pandas>=2\"]."},
 			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist", "full"}, doc: "What the sandbox can reach: none, or packages (package indexes only, for installs). allowlist and full must be enabled by the operator."},
+			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs it is to have for itself; it waits in line while none is free. Leave it out where none is needed, and where the farm has none."},
+			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
 			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed by itself, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
 		},
 		output: createSchema, hints: brings(), run: (*call).createSandbox,
@@ -29,7 +31,7 @@ func createSandbox() *tool {
 func (c *call) createSandbox() (*answer, error) {
 	r := wire.CreateRequest{
 		Name: c.text("name"), Image: c.optional("image"), Packages: c.texts("packages"),
-		Network: c.optional("network"), TTLSeconds: c.whole("ttl_seconds"),
+		Network: c.optional("network"), TTLSeconds: c.whole("ttl_seconds"), GPU: c.gpu(),
 	}
 	var made wire.Created
 	job, err := c.await(createWait, func(wait time.Duration) (wire.Job, error) {
@@ -64,6 +66,19 @@ func (c *call) createSandbox() (*answer, error) {
 	}
 	out.text = b.String()
 	return out, nil
+}
+
+// gpu is what the arguments say of devices; nil: nothing.
+func (c *call) gpu() *wire.GPU {
+	count, model := c.whole("gpu"), c.text("gpu_model")
+	switch {
+	case count != nil:
+		return &wire.GPU{Count: *count, Model: model}
+	case model != "":
+		return &wire.GPU{Count: 1, Model: model}
+	default:
+		return nil
+	}
 }
 
 func listSandboxes() *tool {

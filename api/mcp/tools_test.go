@@ -12,7 +12,7 @@ import (
 // canonical are the parameters of the contract; more may stand beside them.
 func canonical() map[string][]string {
 	return map[string][]string{
-		"create_sandbox":                     {"image", "name", "network", "packages", "ttl_seconds"},
+		"create_sandbox":                     {"gpu", "gpu_model", "image", "name", "network", "packages", "ttl_seconds"},
 		"list_sandboxes":                     {},
 		"execute_python_code":                {"auto_install", "code", "context", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"execute_terminal_command":           {"command", "cwd", "sandbox_id", "timeout_seconds", "wait_seconds"},

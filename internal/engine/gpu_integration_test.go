@@ -4,6 +4,7 @@ package engine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -38,7 +39,11 @@ func TestGPUs(t *testing.T) {
 	two, one := start("sbx_two", "3", "GPU-5"), start("sbx_one", "0")
 	start("sbx_none")
 	want := []enginetest.Hooked{{Container: two, Devices: []string{"3", "GPU-5"}}, {Container: one, Devices: []string{"0"}}}
-	if diff := cmp.Diff(want, gpus.Seen(t)[looked:]); diff != "" {
+	got := gpus.Seen(t)[looked:]
+	for i := range got {
+		got[i].At = time.Time{}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices that the containers had (-want +got):\n%s", diff)
 	}
 	list, err := b.List(t.Context())

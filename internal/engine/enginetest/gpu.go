@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // GPUs pretends that an engine has NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives
@@ -19,7 +21,8 @@ type GPUs struct {
 // Hooked is one container that was started with devices.
 type Hooked struct {
 	Container string
-	Devices   []string // as NVIDIA_VISIBLE_DEVICES had them; nil when it was not set
+	At        time.Time // when, by the machine's clock
+	Devices   []string  // as NVIDIA_VISIBLE_DEVICES had them; nil when it was not set
 }
 
 // NewGPUs makes a hook.
@@ -34,7 +37,7 @@ state=$(cat)
 id=$(printf %%s "$state" | sed 's/.*"id":"\([^"]*\)".*/\1/')
 bundle=$(printf %%s "$state" | sed 's/.*"bundle":"\([^"]*\)".*/\1/')
 devices=$(tr '[]' '\n\n' <"$bundle/config.json" | tr ',' ' ' | tr '"' '\n' | sed -n 's/^NVIDIA_VISIBLE_DEVICES=//p' | tail -n 1 | tr ' ' ',')
-echo "$1 $id ${devices:-none}" >>%s
+echo "$1 $id ${devices:-none} $(date +%%s%%N)" >>%s
 `, g.log)
 	if err := os.WriteFile(filepath.Join(dir, "nvidia-container-runtime-hook"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
@@ -54,10 +57,14 @@ func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
 	}
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
-		if len(words) != 3 || words[0] != "prestart" {
+		if len(words) != 4 || words[0] != "prestart" {
 			t.Fatalf("the hook wrote %q", line)
 		}
-		h := Hooked{Container: words[1]}
+		nanos, err := strconv.ParseInt(words[3], 10, 64)
+		if err != nil {
+			t.Fatalf("the hook wrote %q: %v", line, err)
+		}
+		h := Hooked{Container: words[1], At: time.Unix(0, nanos)}
 		if words[2] != "none" {
 			h.Devices = strings.Split(words[2], ",")
 		}

@@ -46,10 +46,10 @@ func (a *app) workers() *cobra.Command {
 			}
 			rows[i] = []string{
 				w.ID, w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), strings.Join(w.Images, ", "),
-				since(w.SeenAt, now), state,
+				devices(w.GPUsLeased, w.GPUs), since(w.SeenAt, now), state,
 			}
 		}
-		return table(a.Out, []string{"ID", "HOST", "JOBS", "SANDBOXES", "IMAGES", "SEEN", "STATE"}, rows)
+		return table(a.Out, []string{"ID", "HOST", "JOBS", "SANDBOXES", "IMAGES", "GPUS", "SEEN", "STATE"}, rows)
 	})
 }
 
@@ -64,8 +64,12 @@ func (a *app) queues() *cobra.Command {
 		}
 		rows := make([][]string, len(found))
 		for i, q := range found {
-			rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running)}
+			gpus := ""
+			if q.GPUs > 0 {
+				gpus = fmt.Sprintf("%d/%d", q.GPUsLeased, q.GPUs)
+			}
+			rows[i] = []string{q.Name, fmt.Sprint(q.Depth), fmt.Sprint(q.Running), gpus}
 		}
-		return table(a.Out, []string{"NAME", "WAITING", "RUNNING"}, rows)
+		return table(a.Out, []string{"NAME", "WAITING", "RUNNING", "GPUS"}, rows)
 	})
 }

@@ -162,6 +162,12 @@ func (a *app) showSandbox(s wire.Sandbox) error {
 	if s.IdleSeconds > 0 {
 		idle = span(time.Duration(s.IdleSeconds) * time.Second)
 	}
+	gpus := "none"
+	if s.GPU != nil {
+		if gpus = fmt.Sprint(s.GPU.Count); s.GPU.Model != "" {
+			gpus += " × " + s.GPU.Model
+		}
+	}
 	return facts(a.Out, [][2]string{
 		{"id", s.ID},
 		{"name", s.Name},
@@ -172,6 +178,7 @@ func (a *app) showSandbox(s wire.Sandbox) error {
 		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)},
 		{"cpus", fmt.Sprint(s.Resources.CPUs)},
 		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)},
+		{"gpus", gpus},
 		{"labels", labelText(s.Labels)},
 		{"created", since(s.CreatedAt, now)},
 		{"last used", since(s.LastUsedAt, now)},

@@ -14,6 +14,7 @@ type specFlags struct {
 	memory, disk   string
 	cpus           float64
 	pids, gpu      int
+	gpuModel       string
 	set            *pflag.FlagSet
 	registered     []string
 }
@@ -28,6 +29,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
 	flags.StringVar(&f.network, "network", "", "what the sandbox can reach: none, packages, allowlist or full")
 	flags.IntVar(&f.gpu, "gpu", 0, "how many GPUs")
+	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; without --gpu: one")
 	f.set = flags
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !before[flag.Name] {
@@ -75,8 +77,12 @@ func (f *specFlags) resources() (*wire.ResourcesRequest, error) {
 }
 
 func (f *specFlags) gpus() *wire.GPU {
-	if !f.set.Changed("gpu") {
+	switch {
+	case f.set.Changed("gpu"):
+		return &wire.GPU{Count: f.gpu, Model: f.gpuModel}
+	case f.gpuModel != "":
+		return &wire.GPU{Count: 1, Model: f.gpuModel}
+	default:
 		return nil
 	}
-	return &wire.GPU{Count: f.gpu}
 }

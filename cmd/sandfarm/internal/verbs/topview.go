@@ -37,13 +37,13 @@ func page(url string, s standing, now time.Time) []line {
 		}
 		rows[i] = []string{
 			w.Host, fmt.Sprintf("%d/%d", w.Running, w.Slots), fmt.Sprint(w.Sandboxes), memory(w.Promised.MemoryMB, w.Capacity.MemoryMB),
-			cores(w.Promised.CPUs, w.Capacity.CPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
+			cores(w.Promised.CPUs, w.Capacity.CPUs), devices(w.GPUsLeased, w.GPUs), pool(w.Pool), span(now.Sub(w.StartedAt)), since(w.SeenAt, now), w.ID, state,
 		}
 	}
 	if len(rows) == 0 {
 		return append(lines, line{text: "No worker is alive: jobs wait until one comes.", style: red})
 	}
-	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
+	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
 }
 
 // summary is the first line: all in one.
@@ -124,6 +124,21 @@ func pool(stock []wire.PoolStock) string {
 		return ""
 	}
 	return fmt.Sprintf("%d/%d", ready, target)
+}
+
+// devices says how many GPUs are leased of those that there are, by model.
+func devices(used int, all []wire.GPUDevice) string {
+	if len(all) == 0 {
+		return ""
+	}
+	models := []string{}
+	for _, d := range all {
+		if !slices.Contains(models, d.Model) {
+			models = append(models, d.Model)
+		}
+	}
+	slices.Sort(models)
+	return fmt.Sprintf("%d/%d %s", used, len(all), strings.Join(models, ", "))
 }
 
 // columns lays rows out under a head; bad ones are red.

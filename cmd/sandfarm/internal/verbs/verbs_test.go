@@ -151,7 +151,7 @@ func TestLists(t *testing.T) {
 		ID: "sbx_1", Name: "red\x1b[31m\nname", State: "ready", Image: "python", CreatedAt: now.Add(-90 * time.Second), ExpiresAt: now.Add(3*time.Hour + time.Minute),
 	}}})
 	f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_1", Kind: "execute", State: "queued", CreatedAt: now}}})
-	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "cpu", Depth: 3, Running: 1}}})
+	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "gpu", Depth: 3, Running: 1, GPUs: 8, GPUsLeased: 5}}})
 	f.Routes["GET /v1/artifacts"] = f.gives(200, wire.List[wire.Artifact]{Items: []wire.Artifact{{ID: "art_1", Path: "a.txt", Size: 12_345}}})
 	tests := map[string]struct {
 		args []string
@@ -159,7 +159,7 @@ func TestLists(t *testing.T) {
 	}{
 		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
 		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "0s", "ago", "-"}},
-		"Queues":    {[]string{"queues"}, []string{"cpu", "3", "1"}},
+		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "5/8"}},
 		"Artifacts": {[]string{"artifact", "ls"}, []string{"art_1", "a.txt", "12.3", "KB", "-", "-", "-"}},
 	}
 	for name, test := range tests {
