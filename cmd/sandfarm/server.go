@@ -23,7 +23,7 @@ func addServer(root *cobra.Command, streams verbs.Streams) {
 	for _, c := range []*cobra.Command{
 		upCommand(settings, streams), downCommand(settings, streams), serviceCommand("api", settings), serviceCommand("worker", settings),
 		serviceCommand("scheduler", settings), doctorCommand(settings, streams), imageCommand(settings, streams), configCommand(settings, streams),
-		healthCommand(settings), caretakerCommand(settings, streams),
+		healthCommand(settings), caretakerCommand(settings, streams), importCommand(streams),
 	} {
 		c.GroupID = "server"
 		c.Flags().SortFlags = false
