@@ -104,7 +104,7 @@ func Find(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, error
 		return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
 	}
 	for i := range there {
-		if there[i].Name == name || there[i].Labels[nameLabel] == name {
+		if name != "" && (there[i].Name == name || there[i].Labels[nameLabel] == name) {
 			return there[i], nil
 		}
 	}
