@@ -15,6 +15,7 @@ type Config struct {
 	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often jobs that no queue or no living worker holds are looked for."`
 	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
 	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records that are over their bounds are forgotten: see limits.max_finished and limits.retention_seconds."`
+	PoolEvery   time.Duration `toml:"pool_every" default:"5s" min:"10ms" doc:"How often the warm pool is compared with its targets, and members of nodes without a worker are taken out of it."`
 	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Keep rules in the bucket by which the object store itself removes what the farm should have removed days before."`
 	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"How much earlier than its interval a loop may run, as a part of it, by chance: what was started together does not stay in step."`
 
@@ -26,6 +27,7 @@ func (c Config) withDefaults() Config {
 	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
 	c.RetainEvery = cmp.Or(c.RetainEvery, time.Minute)
 	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
+	c.PoolEvery = cmp.Or(c.PoolEvery, 5*time.Second)
 	c.Jitter = cmp.Or(c.Jitter, 0.1)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()
@@ -41,7 +43,7 @@ func (c Config) validate() error {
 	for _, s := range []struct {
 		name string
 		d    time.Duration
-	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}, {"trim_every", c.TrimEvery}} {
+	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}, {"trim_every", c.TrimEvery}, {"pool_every", c.PoolEvery}} {
 		if s.d < 10*time.Millisecond {
 			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", s.name, s.d))
 		}

@@ -23,10 +23,11 @@ const (
 	loopUnstage = "unstage"
 	loopTrim    = "trim"
 	loopRules   = "rules"
+	loopPool    = "pool"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool}
 }
 
 // loop is a step that is done again and again, by itself: one that is slow holds no other up.
@@ -38,7 +39,7 @@ type loop struct {
 }
 
 func (s *Scheduler) loops() []loop {
-	return []loop{
+	loops := []loop{
 		{name: loopLead, every: leaseTTL / 4, always: true, step: s.lead},
 		{name: loopExpire, every: s.cfg.ExpireEvery, step: s.expire},
 		{name: loopSweep, every: s.cfg.SweepEvery, step: s.sweep},
@@ -47,6 +48,10 @@ func (s *Scheduler) loops() []loop {
 		{name: loopTrim, every: s.cfg.TrimEvery, step: s.trim},
 		{name: loopRules, every: rulesEvery, step: s.rules},
 	}
+	if s.deps.Pool != nil {
+		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.tendPool})
+	}
+	return loops
 }
 
 // run does the step of a loop until ctx ends: at once, and when the lead is gained, then each time that its interval less

@@ -18,9 +18,10 @@ type metrics struct {
 	removed      prometheus.Counter
 	aborted      prometheus.Counter
 	trimmed      *prometheus.CounterVec
+	stranded     prometheus.Counter
 }
 
-func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
 	if to == nil {
 		to = prometheus.NewRegistry() // nobody looks
 	}
@@ -45,6 +46,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error)
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
 		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
+		stranded: counter("sandfarm_scheduler_pool_stranded_total", "Sandboxes that left the warm pool because their node had no worker."),
 		trimmed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_scheduler_records_trimmed_total", Help: "What was forgotten because it was over its bound, by kind.",
 		}, []string{"kind"}),
@@ -65,7 +67,8 @@ func newMetrics(to prometheus.Registerer, leading func() bool) (*metrics, error)
 		}
 		return 0
 	})
-	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, leads)
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, leads,
+		newPoolCollector(p, leading))
 }
 
 // ran counts a run of a loop.

@@ -42,6 +42,12 @@ type Ledger interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
 }
 
+// Pool holds sandboxes that were started ahead of need.
+type Pool interface {
+	Members(ctx context.Context, nodes ...string) ([]store.Member, error)
+	DropMember(ctx context.Context, id string, states ...store.MemberState) error
+}
+
 // Tasks forgets what the queues keep of the past.
 type Tasks interface {
 	Trim(ctx context.Context, before time.Time, unused func(queue string) bool) (queue.Trimmed, error)
@@ -67,6 +73,7 @@ type Deps struct {
 	Ledger  Ledger
 	Jobs    Jobs
 	Tasks   Tasks
+	Pool    Pool // nil: nobody looks after it
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // where the figures are shown; nil: nowhere
@@ -80,6 +87,7 @@ type Scheduler struct {
 	id   string
 	log  *slog.Logger
 	seen *metrics
+	pool pool
 
 	wg sync.WaitGroup
 
@@ -101,9 +109,9 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	if deps.Random == nil {
 		deps.Random = rand.Float64
 	}
-	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), unused: map[string]time.Time{}}
+	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), unused: map[string]time.Time{}, pool: pool{gone: map[string]time.Time{}}}
 	var err error
-	if s.seen, err = newMetrics(deps.Metrics, s.leading); err != nil {
+	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool); err != nil {
 		return nil, err
 	}
 	return s, nil

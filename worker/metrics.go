@@ -147,7 +147,7 @@ type standing struct {
 	slots, running, sandboxes, links *prometheus.Desc
 	capacityBytes, promisedBytes     *prometheus.Desc
 	capacityCPUs, promisedCPUs       *prometheus.Desc
-	poolReady, poolTarget, poolAge   *prometheus.Desc
+	poolAge                          *prometheus.Desc
 }
 
 func newStanding(w *Worker) *standing {
@@ -164,9 +164,7 @@ func newStanding(w *Worker) *standing {
 		promisedBytes: desc("sandfarm_node_memory_promised_bytes", "Memory that is promised to sandboxes of the worker's node.", "node"),
 		capacityCPUs:  desc("sandfarm_node_cpus_capacity", "Cores that the worker's node has for sandboxes, its overcommit included.", "node"),
 		promisedCPUs:  desc("sandfarm_node_cpus_promised", "Cores that are promised to sandboxes of the worker's node.", "node"),
-		poolReady:     desc("sandfarm_pool_ready", "Sandboxes of the warm pool that wait for a create on the worker's node.", "node", "image"),
-		poolTarget:    desc("sandfarm_pool_target", "Sandboxes that the warm pool of the worker's node is to have.", "node", "image"),
-		poolAge:       desc("sandfarm_pool_oldest_seconds", "For how long the oldest of them has waited; 0 when there is none.", "node"),
+		poolAge:       desc("sandfarm_pool_oldest_seconds", "For how long the oldest sandbox of the node's warm pool has waited for a create; 0 when there is none.", "node"),
 	}
 }
 
@@ -174,7 +172,7 @@ func newStanding(w *Worker) *standing {
 func (s *standing) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		s.slots, s.running, s.sandboxes, s.links, s.capacityBytes, s.promisedBytes, s.capacityCPUs, s.promisedCPUs,
-		s.poolReady, s.poolTarget, s.poolAge,
+		s.poolAge,
 	} {
 		ch <- d
 	}
@@ -199,10 +197,6 @@ func (s *standing) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.promisedBytes, float64(room.Promised.MemoryMB)*mib, node)
 	gauge(s.capacityCPUs, room.Capacity.CPUs, node)
 	gauge(s.promisedCPUs, room.Promised.CPUs, node)
-	for _, p := range s.worker.pool.stock() {
-		gauge(s.poolReady, float64(p.Ready), node, p.Image)
-		gauge(s.poolTarget, float64(p.Target), node, p.Image)
-	}
 	gauge(s.poolAge, s.worker.pool.age(s.worker.now()).Seconds(), node)
 }
 

@@ -78,7 +78,7 @@ func newFarm(t *testing.T, env ...string) *farmProcess {
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
 		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_WORKER_STOP_GRACE=1s",
-		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // what waits for room is tested apart
+		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // what waits for room is tested apart
 	f.env = append(f.env, env...)
 	var err error
 	if f.Client, err = client.New(f.url); err != nil {
