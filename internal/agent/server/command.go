@@ -94,7 +94,7 @@ func (s *Server) executionEnv(e *execution) []string {
 	if set == nil {
 		set = map[string]string{}
 	}
-	set["SANDFARM_EXEC"] = e.id
+	set["SBX_EXEC"] = e.id
 	return withEnv(s.env, set)
 }
 

@@ -119,7 +119,7 @@ func TestCommandTimeoutKillsAllThatItStarted(t *testing.T) {
 			if !ran.Outcome.TimedOut || ran.Stdout != "begun\n" || ran.Outcome.ExitCode < 128 {
 				t.Errorf("ran = %+v", ran)
 			}
-			if left := withMark(t, "SANDFARM_EXEC="+id); len(left) > 0 {
+			if left := withMark(t, "SBX_EXEC="+id); len(left) > 0 {
 				t.Errorf("processes are left: %v", left)
 			}
 		})

@@ -103,7 +103,7 @@ func (e *execution) hasBegun() bool {
 func (e *execution) isStopped() bool { return e.stopReason() != stopNone }
 
 // mark is in the environment of everything that the execution starts.
-func (e *execution) mark() string { return "SANDFARM_EXEC=" + e.id }
+func (e *execution) mark() string { return "SBX_EXEC=" + e.id }
 
 // stopper is what a runner lends to the watch over its execution.
 type stopper struct {

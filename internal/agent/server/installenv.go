@@ -81,7 +81,7 @@ func (s *Server) toolEnv(e *execution, set map[string]string) []string {
 			env = append(env, kv)
 		}
 	}
-	set["SANDFARM_EXEC"] = e.id
+	set["SBX_EXEC"] = e.id
 	return withEnv(env, set)
 }
 

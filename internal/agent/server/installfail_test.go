@@ -142,7 +142,7 @@ func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
 			if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
-			if left := withMark(t, "SANDFARM_EXEC="+id); len(left) > 0 {
+			if left := withMark(t, "SBX_EXEC="+id); len(left) > 0 {
 				t.Errorf("processes are left: %v", left)
 			}
 		})

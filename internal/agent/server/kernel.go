@@ -47,7 +47,7 @@ type kernel struct {
 }
 
 // mark is in the environment of everything that the kernel starts.
-func (k *kernel) mark() string { return "SANDFARM_KERNEL=" + k.id }
+func (k *kernel) mark() string { return "SBX_KERNEL=" + k.id }
 
 // startKernel starts a kernel and returns at once; ready tells when it can be used.
 func (s *Server) startKernel(spec kernelSpec) *kernel {
@@ -128,7 +128,7 @@ func (s *Server) launch(k *kernel, file string) (complaint func() string, err er
 	output := os.NewFile(uintptr(pipe[0]), "boot") //nolint:gosec // a descriptor is small
 	defer func() { _ = syscall.Close(pipe[1]) }()
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(pipe[1])} //nolint:gosec // descriptors are small
-	set := map[string]string{"SANDFARM_KERNEL": k.id}
+	set := map[string]string{"SBX_KERNEL": k.id}
 	for name, value := range k.spec.env {
 		set[name] = value
 	}

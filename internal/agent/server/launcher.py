@@ -183,10 +183,10 @@ class Kernel(IPythonKernel):
             return failure(e, self.shell.execution_count)
         token = output.current.set(here)
         output.running = here
-        saved = {name: os.environ.get(name) for name in [*env, "SANDFARM_EXEC"]}
+        saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
         try:
             os.environ.update(env)
-            os.environ["SANDFARM_EXEC"] = here.ident
+            os.environ["SBX_EXEC"] = here.ident
             reply = await super().do_execute(code, silent, store_history, None, False)
         except (Exception, KeyboardInterrupt) as e:  # without a reply the execution would never end
             reply = failure(e, self.shell.execution_count)

@@ -59,7 +59,7 @@ func anyMark(pid int) bool {
 		return false
 	}
 	for entry := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.HasPrefix(entry, []byte("SANDFARM_EXEC=")) || bytes.HasPrefix(entry, []byte("SANDFARM_KERNEL=")) {
+		if bytes.HasPrefix(entry, []byte("SBX_EXEC=")) || bytes.HasPrefix(entry, []byte("SBX_KERNEL=")) {
 			return true
 		}
 	}
