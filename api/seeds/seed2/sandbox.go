@@ -1,0 +1,202 @@
+package seed2
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// defaultImage is the seed's default. It stands for the farm's own.
+	defaultImage = "python:3.9-slim"
+	// gpuWait is how long a free GPU is waited for: one that others have does not hold anybody up.
+	gpuWait = 15 * time.Second
+	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
+	closeWait = 30 * time.Second
+	// workspaces is where the seed has workspaces, and app where it works without one.
+	app        = "/app"
+	workspaces = app + "/workspaces/"
+)
+
+// Labels of the sandboxes of this toolset.
+const (
+	labelToolset   = "toolset"
+	labelWorkspace = "workspace" // id of the workspace; only persistent ones have it
+)
+
+// initialized is the answer of sandbox_initialize.
+type initialized struct {
+	Success       bool   `json:"success"`
+	ContainerID   string `json:"container_id"`
+	WorkspaceID   string `json:"workspace_id,omitempty"`
+	WorkspacePath string `json:"workspace_path,omitempty"`
+	Mode          string `json:"mode"`
+	Device        string `json:"device"` // gpu or cpu
+}
+
+// initialize makes a sandbox, with a GPU where one is free.
+func initialize(ctx context.Context, c *toolset.Call) (any, error) {
+	idle := 0
+	out := initialized{Success: true, Mode: "standalone", Device: "cpu"}
+	r := wire.CreateRequest{IdleSeconds: &idle, Labels: map[string]string{labelToolset: Name}}
+	setup := `rm -rf "$HOME/.app" && ln -s /workspace "$HOME/.app"`
+	if c.Flag("use_persistent", true) {
+		out.Mode, out.WorkspaceID = "persistent", newWorkspace()
+		out.WorkspacePath = workspaces + out.WorkspaceID
+		r.Labels[labelWorkspace] = out.WorkspaceID
+		setup = fmt.Sprintf(`mkdir -p "$HOME/.app/workspaces" && ln -s /workspace "$HOME/.app/workspaces/%s"`, out.WorkspaceID)
+	} else if image := c.Text("image"); image != "" && image != defaultImage {
+		r.Image = &image
+	}
+	box, err := create(ctx, c, r)
+	if err != nil {
+		return nil, err
+	}
+	out.ContainerID = box.ID
+	if box.GPU != nil {
+		out.Device = "gpu"
+	}
+	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		return c.Farm.Command(ctx, box.ID, wire.CommandRequest{Command: &setup}, wait)
+	})
+	if err == nil && (job.Result == nil || job.Result.Command == nil || failed(job.Result.Command)) {
+		err = farm.Errorf(farm.CodeUnavailable, "The workspace could not be made: %s", toolset.Unfinished(&job))
+	}
+	if err != nil {
+		drop(ctx, c, box.ID)
+		return nil, err
+	}
+	return out, nil
+}
+
+// create makes a ready sandbox: with a GPU where one is free, without where there is none.
+func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
+	with := r
+	with.GPU = &wire.GPU{Count: 1}
+	made, err := c.Farm.CreateSandbox(ctx, with, gpuWait)
+	switch {
+	case err == nil && made.Job.State == string(farm.JobCompleted):
+		return made.Sandbox, nil
+	case err == nil:
+		drop(ctx, c, made.Sandbox.ID)
+	case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
+		return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+	}
+	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		var err error
+		made, err = c.Farm.CreateSandbox(ctx, r, wait)
+		return made.Job, err
+	})
+	if err == nil && job.State != string(farm.JobCompleted) {
+		err = farm.Errorf(farm.CodeUnavailable, "The sandbox could not be made: %s", toolset.Unfinished(&job))
+	}
+	return made.Sandbox, err
+}
+
+// drop closes a sandbox that nobody will use.
+func drop(ctx context.Context, c *toolset.Call, id string) {
+	_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // its time ends it otherwise
+}
+
+// newWorkspace makes the id of a workspace, a random UUID.
+func newWorkspace() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// place is the sandbox that a call works in.
+type place struct {
+	id        string
+	base      string // what the seed calls its workspace
+	workspace string // its workspace's id, whether the call named it or not; empty: it is not persistent
+	state     wire.Sandbox
+}
+
+// find gives the place of a call. A workspace that was never given out is refused.
+func find(ctx context.Context, c *toolset.Call) (place, error) {
+	p := place{id: c.Text("container_id"), base: app}
+	box, err := c.Farm.Sandbox(ctx, p.id)
+	if err != nil {
+		return p, err //nolint:wrapcheck // an error of the farm
+	}
+	if !farm.SandboxState(box.State).Accepts() {
+		return p, farm.NotFoundf("The sandbox %s is %s. Call sandbox_initialize for a new one.", p.id, box.State)
+	}
+	p.state, p.workspace = box, box.Labels[labelWorkspace]
+	if c.Has("workspace_id") {
+		if given := c.Text("workspace_id"); given == "" || given != p.workspace {
+			return p, farm.NotFoundf("There is no workspace %q in the sandbox %s: use the workspace_id that sandbox_initialize gave with it.", given, p.id)
+		}
+		p.base = workspaces + p.workspace
+	}
+	return p, nil
+}
+
+// shown is a path of the workspace as the seed tells it.
+func (p place) shown(path string) string {
+	if path == "" || path == "." {
+		return p.base
+	}
+	return p.base + "/" + path
+}
+
+// inside is a path of the caller's, in the workspace. As in the seed, one that is absolute begins there, too.
+func inside(param, path string) (string, error) {
+	clean, err := farm.CleanPath(strings.TrimLeft(path, "/"))
+	if err != nil {
+		return "", farm.Invalidf("%s: %s", param, farm.MessageOf(err))
+	}
+	return clean, nil
+}
+
+// stop ends a sandbox that is not persistent.
+func stop(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if p.workspace != "" || c.Flag("is_persistent", false) {
+		return said{Success: true, Message: "The sandbox " + p.id + " is persistent and goes on. clean_workspace ends it."}, nil
+	}
+	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	return said{Success: true, Message: "The sandbox " + p.id + " is stopped and removed."}, nil
+}
+
+// clean ends a workspace, and the sandbox that it is.
+func clean(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	return said{Success: true, Message: "The workspace " + p.workspace + " is removed with its files."}, nil
+}
+
+// logged is the answer of get_container_logs.
+type logged struct {
+	Success bool   `json:"success"`
+	Logs    string `json:"logs"`
+}
+
+// logs tells what the farm knows of a sandbox: its container itself prints nothing.
+func logs(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	line := func(at time.Time, what string) string { return at.UTC().Format(time.RFC3339) + " " + what + "\n" }
+	text := line(p.state.CreatedAt, "created from the image "+p.state.Image) + line(p.state.LastUsedAt, "last used, now "+p.state.State)
+	return logged{Success: true, Logs: text + line(p.state.ExpiresAt, "ends at the latest")}, nil
+}
