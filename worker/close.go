@@ -111,7 +111,7 @@ func (w *Worker) lose(ctx context.Context, s *farm.Sandbox, but, reason string) 
 
 // tellLost is lose without the engine: the record and the jobs. It reports whether the sandbox is lost now.
 func (w *Worker) tellLost(ctx context.Context, s *farm.Sandbox, but, reason string) bool {
-	if w.closing(ctx, s) {
+	if w.closing(ctx, s) || w.overdue(ctx, s) {
 		return false
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)

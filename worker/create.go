@@ -135,6 +135,9 @@ func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	if w.indexFor(s) != nil {
 		command = append(command, "--index")
 	}
+	if !s.ExpiresAt.IsZero() {
+		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(w.now()), time.Millisecond).String())
+	}
 	return engine.Spec{
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: w.node,
 		AgentVolume: w.volume, AgentMount: agent.MountDir, Command: command,

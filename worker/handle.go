@@ -132,7 +132,7 @@ func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
 		return verdict{state: farm.JobCanceled}
 	}
 	if errors.Is(err, errGone) || errors.Is(err, errHostile) {
-		if w.closing(ctx, r.Sandbox) {
+		if w.closing(ctx, r.Sandbox) || w.overdue(ctx, r.Sandbox) {
 			return verdict{state: farm.JobCanceled, err: &farm.JobError{Code: farm.CodeConflict, Message: closedUnder}}
 		}
 		w.lose(ctx, r.Sandbox, r.Job.ID, err.Error())

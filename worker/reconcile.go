@@ -51,6 +51,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	}
 	w.seen.contained.Set(float64(len(contained) - view.idle))
 	open, err := w.reconcileRecords(ctx, running)
+	w.tellDeadlines(open, containers)
 	return errors.Join(append(errs, err, w.reconcilePool(ctx, view, contained), w.reconcileRoom(ctx, open, contained), w.reconcileGPUs(ctx))...)
 }
 

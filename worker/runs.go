@@ -99,6 +99,10 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 			if !ok {
 				return
 			}
+			if farm.ValidID(farm.SandboxPrefix, ref.ID) {
+				w.background.Go(func() { w.followPatch(ref) })
+				continue
+			}
 			if ref != (farm.Ref{}) {
 				if r := w.runs.get(ref.ID); r != nil {
 					r.stop()

@@ -69,6 +69,7 @@ type Worker struct {
 	node   string // the engine's identity
 	volume string // of the agent
 	links  links
+	ends   deadlines
 	runs   runs
 	room   room
 	gpus   *gpus

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +31,11 @@ type initOptions struct {
 	workspace, run, home, tmp, socket string
 	uid                               int
 	index                             bool
+	endsIn                            time.Duration
 }
 
-// runInit is PID 1. It never ends by itself, and no signal of user code ends it.
+// runInit is PID 1. It ends by itself only when the sandbox's deadline has passed and no worker closed it; no signal of
+// user code ends it.
 func runInit(ctx context.Context, o initOptions) error {
 	// User code can lower its own score as far as 0, so the agent does too. Later the file is not ours any more.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
@@ -51,6 +54,7 @@ func runInit(ctx context.Context, o initOptions) error {
 	warmThreads()
 	cfg := server.Config{
 		Version: version, Workspace: o.workspace, RunDir: o.run, HomeDir: o.home, TmpDir: o.tmp, ReapAll: true,
+		EndsIn: o.endsIn, End: func() { os.Exit(0) }, // and with PID 1 everything in the sandbox
 	}
 	if o.index {
 		cfg.Index = agent.IndexAddr

@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		flags.StringVar(&o.socket, "socket", agent.SocketPath, "socket to listen on")
 		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user that may dial, beside root")
 		flags.BoolVar(&o.index, "index", false, "carry installers' connections to the worker's package indexes")
+		flags.DurationVar(&o.endsIn, "ends-in", 0, "how far off the sandbox's deadline is; it ends by itself some seconds later")
 		if err := flags.Parse(args[1:]); err != nil {
 			return fmt.Errorf("parse flags: %w", err)
 		}

@@ -149,9 +149,14 @@ func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Containers lists the sandboxes of which the engine has a container.
-func (f *Farm) Containers() []string {
-	out, err := f.docker("ps", "-a", "--no-trunc", "--filter", "label=sandfarm.namespace="+f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`)
+// Containers lists the sandboxes of which the engine has a container, running or not.
+func (f *Farm) Containers() []string { return f.containers("--all") }
+
+// Running lists the sandboxes whose container runs.
+func (f *Farm) Running() []string { return f.containers("--filter", "status=running") }
+
+func (f *Farm) containers(which ...string) []string {
+	out, err := f.docker(append([]string{"ps", "--no-trunc", "--filter", "label=sandfarm.namespace=" + f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`}, which...)...)
 	if err != nil {
 		f.t.Errorf("list containers: %v", err)
 	}

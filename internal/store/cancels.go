@@ -16,7 +16,7 @@ import (
 // found within twice this time.
 const healthCheck = 3 * time.Second
 
-// Cancels is a worker's subscription to cancels of running jobs.
+// Cancels is a worker's subscription to cancels of running jobs, and to changes of the time to live of sandboxes.
 type Cancels struct {
 	refs chan farm.Ref
 	sub  *redis.PubSub
@@ -37,7 +37,7 @@ func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
 	return c, nil
 }
 
-// C gives the jobs to cancel. The zero Ref means that messages may have been missed: look at CancelRequested of every
+// C gives the jobs to cancel, and sandboxes whose time to live was changed. The zero Ref means that messages may have been missed: look at CancelRequested of every
 // job that runs here. It is closed by Close.
 func (c *Cancels) C() <-chan farm.Ref { return c.refs }
 

@@ -44,7 +44,7 @@ type SandboxPatch struct {
 
 // UpdateSandbox changes a sandbox that accepts work; CodeConflict for another. Two changes at once do not undo each other.
 func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch) (*farm.Sandbox, error) {
-	args := []any{ref.ID, flag(p.Name != nil), "", flag(p.Labels != nil), "", flag(p.TTLSeconds != nil), "", flag(p.IdleSeconds != nil), ""}
+	args := []any{ref.ID, flag(p.Name != nil), "", flag(p.Labels != nil), "", flag(p.TTLSeconds != nil), "", flag(p.IdleSeconds != nil), "", hint(ref)}
 	if p.Name != nil {
 		args[2] = *p.Name
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -22,6 +23,9 @@ type Config struct {
 	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: not at all
 	UV        string       // the installer of Python packages; default agent.UVPath. Where there is none, pip is used
 	Logger    *slog.Logger // default: silent
+
+	EndsIn time.Duration // how far off the sandbox's deadline is, until a worker says otherwise; 0: there is none
+	End    func()        // ends the sandbox some seconds after its deadline; nil: nothing does
 }
 
 // defaultLogBytes bounds the log of one execution.

@@ -19,6 +19,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
 		"GET /v1/info":                       s.getInfo,
+		"PUT /v1/deadline":                   s.putDeadline,
 		"GET /v1/executions":                 s.getExecutions,
 		"PUT /v1/executions/{id}":            s.putExecution,
 		"GET /v1/executions/{id}/frames":     s.getFrames,

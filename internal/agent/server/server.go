@@ -50,6 +50,8 @@ type Server struct {
 	installed   atomic.Int64 // how often something was installed: kernels look anew then
 	listed      requirementsSeen
 
+	deadline deadline
+
 	life   context.Context //nolint:containedctx // the life of what outlasts a request
 	endAll context.CancelFunc
 	once   sync.Once
@@ -90,6 +92,10 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	s.env = s.withPackages(s.image)
+	s.deadline.end = cfg.End
+	if cfg.EndsIn > 0 {
+		s.deadline.set(cfg.EndsIn)
+	}
 	return s, nil
 }
 
@@ -119,6 +125,7 @@ func (s *Server) ServeConn(ctx context.Context, conn io.ReadWriteCloser) error {
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
+		s.deadline.stop()
 		s.executions.close()
 		s.endAll()
 		s.closeKernels()
