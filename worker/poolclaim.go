@@ -67,6 +67,7 @@ func (w *Worker) handMember(ctx context.Context, s *farm.Sandbox, m *store.Membe
 		}
 		return err
 	})
+	group.Go(func() error { return w.tellDeadline(ctx, &box) }) // until now it had none
 	group.Go(func() error {
 		if s.Spec.Resources == m.Resources {
 			return nil // a change takes the engine longer than all the rest
