@@ -20,6 +20,7 @@ WORKERS ?= 3
 # The binaries are static, and a machine without a C compiler builds them.
 export CGO_ENABLED = 0
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
+export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
 # Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
@@ -31,7 +32,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
+.PHONY: help build sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
 	compose compose-init compose-down compose-stage test-compose test-faults
 
 help: ## print the targets
@@ -39,6 +40,10 @@ help: ## print the targets
 
 build: agent ## build bin/sandfarm, with the agent inside
 	go build -ldflags "$(LDFLAGS)" -o bin/sandfarm ./cmd/sandfarm
+
+sdk: ## build the Python SDK: a wheel and an sdist in dist/
+	@deploy/setup.sh sdk
+	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
 
 agent:
 	GOOS=linux go build -trimpath -ldflags "-s -w" -o $(AGENT) ./cmd/agent
@@ -109,10 +114,15 @@ test-faults: setup-test build ## take parts of a farm of processes away (kill -9
 test-race: ## the tests that need no server, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
-lint: ## go vet and golangci-lint (its pinned version is built once)
+lint: lint-sdk ## go vet and golangci-lint (its pinned version is built once); ruff and mypy for the Python SDK
 	go vet -tags integration,compose,faults ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
+
+lint-sdk:
+	@deploy/setup.sh sdk
+	@cd sdk/python && PATH=$(SANDFARM_TEST_SDK)/bin:$$PATH && ruff check -q . && ruff check -q --ignore D103,T201 ../../examples/python && \
+	ruff format -q --check . ../../examples/python && mypy
 
 fmt: ## format the code
 	@deploy/setup.sh lint

@@ -8,6 +8,7 @@
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
+#   deploy/setup.sh sdk    what builds, checks and tests the Python SDK
 #   deploy/setup.sh engine the Docker engine alone
 #
 # It may be called any number of times: what is there is left alone, and nothing takes more than a second or two then.
@@ -18,6 +19,7 @@
 #   DOCKER_HOST             an engine elsewhere: it must answer, none is installed or started here
 #   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
 #   SANDFARM_TEST_MCP       a folder of your own with what the MCP tests run (node, node_modules, venv)
+#   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           where that is taken from (default https://registry.npmjs.org); pip takes its own settings
 #   SANDFARM_DOCKERD_FLAGS  flags for a dockerd that is started here
@@ -419,6 +421,38 @@ setup_mcp() {
     trap - EXIT INT TERM
 }
 
+# --- the Python SDK -------------------------------------------------------------------------------------------------
+
+# sdk_dir prints where its tools are: one virtual environment for each set of versions.
+sdk_dir() {
+    pins=$({ python3 -c 'import sys; print(sys.version_info[:2])' 2>/dev/null || :; cat "$here/sdk/python/requirements-dev.txt"; } | sha256sum | cut -c 1-12)
+    printf '%s/sdk-%s' "$cache" "$pins"
+}
+
+setup_sdk() {
+    if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
+        [ -x "$SANDFARM_TEST_SDK/bin/python" ] || die "SANDFARM_TEST_SDK=$SANDFARM_TEST_SDK has no bin/python"
+        return 0
+    fi
+    if ! venv_works; then
+        may_install || die "Python 3.10 or newer with venv is missing: install it with this machine's package manager, and start again"
+        apt_install python3 python3-venv
+    fi
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
+    dir=$(sdk_dir)
+    [ ! -e "$dir/complete" ] || return 0
+    say "fetching the tools of the Python SDK (once; about a minute)"
+    mkdir -p "$cache" "$log"
+    rm -rf "$dir"
+    if ! { python3 -m venv "$dir" &&
+        "$dir/bin/python" -m pip install -q --disable-pip-version-check -r "$here/sdk/python/requirements-dev.txt"; } >"$log/sdk.log" 2>&1; then
+        rm -rf "$dir"
+        tail_of "$log/sdk.log"
+        die "the packages of sdk/python/requirements-dev.txt could not be installed: see above"
+    fi
+    : >"$dir/complete"
+}
+
 mode=${1:-}
 case $mode in
 engine) setup_engine ;;
@@ -433,6 +467,7 @@ test)
     setup_packages
     setup_minio
     setup_mcp
+    setup_sdk
     ;;
 compose | test-compose)
     need_go
@@ -449,12 +484,14 @@ compose | test-compose)
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
     ;;
 mcp-dir) mcp_dir ;;
+sdk) setup_sdk ;;
+sdk-dir) sdk_dir ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|sdk|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,229 @@
+//go:build integration
+
+package main_test
+
+import (
+	"archive/zip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sdkTimeout bounds one program of the SDK's tests; all of its tests take some 100 s on a machine that is busy.
+const sdkTimeout = 8 * time.Minute
+
+// sdkOnEvery are the tests that every Python runs besides the first, which runs all of them: those that depend on its version.
+var sdkOnEvery = []string{"tests/test_results.py", "tests/test_faults.py", "tests/test_async.py"}
+
+// TestPythonSDK builds the wheel as its users do, installs it into a fresh environment of each Python, and runs its tests there.
+func TestPythonSDK(t *testing.T) {
+	dev := os.Getenv("SANDFARM_TEST_SDK")
+	if dev == "" {
+		t.Fatal("SANDFARM_TEST_SDK does not name the tools of the Python SDK: run the tests with make, or `deploy/setup.sh sdk` and then `export SANDFARM_TEST_SDK=$(deploy/setup.sh sdk-dir)`")
+	}
+	const key = "key-of-acme"
+	sum := sha256.Sum256([]byte(key))
+	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
+	s := &pythonSDK{dev: filepath.Join(dev, "bin", "python"), source: absolute(t, "../../sdk/python"), url: f.url, key: key}
+	s.wheel = s.build(t)
+	t.Run("each", func(t *testing.T) { // the farm is stopped when all of them are done
+		for n, python := range s.pythons(t) {
+			t.Run(python.version, func(t *testing.T) {
+				t.Parallel()
+				s.test(t, python.path, n == 0)
+			})
+		}
+	})
+}
+
+// pythonSDK is the package in the tree, and the farm that its tests use.
+type pythonSDK struct{ dev, source, wheel, url, key string }
+
+type interpreter struct{ version, path string }
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run runs a program in the package's folder and gives what it printed.
+func (s *pythonSDK) run(t *testing.T, env []string, name string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), sdkTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = s.source, append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1", "PIP_DISABLE_PIP_VERSION_CHECK=1")...)
+	cmd.WaitDelay = 5 * time.Second // what it started itself may hold the streams open
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (s *pythonSDK) must(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := s.run(t, nil, name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// build makes an sdist and, from that, a wheel, and looks at what is in it.
+func (s *pythonSDK) build(t *testing.T) string {
+	t.Helper()
+	dist := t.TempDir()
+	s.must(t, s.dev, "-m", "build", "--no-isolation", "--outdir", dist, ".")
+	wheels, _ := filepath.Glob(filepath.Join(dist, "sandfarm-*-py3-none-any.whl"))
+	sources, _ := filepath.Glob(filepath.Join(dist, "sandfarm-*.tar.gz"))
+	if len(wheels) != 1 || len(sources) != 1 {
+		t.Fatalf("built the wheels %v and the sdists %v", wheels, sources)
+	}
+	archive, err := zip.OpenReader(wheels[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = archive.Close() }()
+	typed := false
+	for _, file := range archive.File {
+		typed = typed || file.Name == "sandfarm/py.typed"
+		if !strings.HasPrefix(file.Name, "sandfarm/") && !strings.Contains(file.Name, ".dist-info/") {
+			t.Errorf("the wheel holds %s", file.Name)
+		}
+	}
+	if !typed {
+		t.Error("the wheel does not say that it is typed")
+	}
+	return wheels[0]
+}
+
+// pythons finds the interpreters of this machine that the package is for: first the one that its tools were made with.
+func (s *pythonSDK) pythons(t *testing.T) []interpreter {
+	t.Helper()
+	const about = "import sys, venv; v = sys.version_info; assert v >= (3, 10); print(f'{v.major}.{v.minor}', getattr(sys, '_base_executable', sys.executable))"
+	candidates := []string{s.dev}
+	folders := filepath.SplitList(os.Getenv("PATH"))
+	if home, err := os.UserHomeDir(); err == nil {
+		folders = append(folders, filepath.Join(home, ".pyenv", "versions", "*", "bin"))
+	}
+	for _, folder := range folders {
+		found, _ := filepath.Glob(filepath.Join(folder, "python3.[1-9][0-9]"))
+		candidates = append(candidates, found...)
+	}
+	var all []interpreter
+	for _, candidate := range candidates {
+		out, err := s.run(t, nil, candidate, "-I", "-c", about)
+		version, path, ok := strings.Cut(strings.TrimSpace(out), " ")
+		if err == nil && ok && !slices.ContainsFunc(all, func(p interpreter) bool { return p.version == version }) {
+			all = append(all, interpreter{version, path})
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("there is no Python 3.10 or newer here")
+	}
+	return all
+}
+
+// test installs the wheel for one Python and runs its tests: all of them, or those that depend on the version.
+func (s *pythonSDK) test(t *testing.T, python string, all bool) {
+	t.Helper()
+	dir := t.TempDir()
+	s.must(t, python, "-m", "venv", "--without-pip", dir)
+	python = filepath.Join(dir, "bin", "python")
+	install := []string{"-m", "pip", "--python", python, "install", "-q", s.wheel}
+	tests := sdkOnEvery
+	if all {
+		tests = []string{"tests"}
+		s.lend(t, python)
+	} else {
+		install = append(install, s.pin(t, "pytest"))
+	}
+	s.must(t, s.dev, install...)
+	if where := s.must(t, python, "-c", "import sandfarm; print(sandfarm.__file__)"); !strings.HasPrefix(where, dir) {
+		t.Fatalf("the package that is tested is %s", where)
+	}
+	report := filepath.Join(dir, "report.xml")
+	args := append([]string{"-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", report}, tests...)
+	out, err := s.run(t, []string{"SANDFARM_URL=" + s.url, "SANDFARM_API_KEY=" + s.key}, python, args...)
+	if err != nil {
+		t.Errorf("pytest: %v\n%s", err, out)
+	}
+	judge(t, report)
+}
+
+// lend makes the notebooks' tools importable in an environment of the same Python.
+func (s *pythonSDK) lend(t *testing.T, python string) {
+	t.Helper()
+	const where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+	from, to := s.must(t, s.dev, "-c", where), s.must(t, python, "-c", where)
+	if err := os.WriteFile(filepath.Join(to, "zz-dev.pth"), []byte(from+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pin gives the line of a package in requirements-dev.txt.
+func (s *pythonSDK) pin(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.source, "requirements-dev.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, name+"==") {
+			return strings.TrimSpace(line)
+		}
+	}
+	t.Fatalf("requirements-dev.txt does not pin %s", name)
+	return ""
+}
+
+// judge reads pytest's report. A test that was skipped counts as one that failed.
+func judge(t *testing.T, report string) {
+	t.Helper()
+	content, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var suites struct {
+		Suites []struct {
+			Tests    int     `xml:"tests,attr"`
+			Failures int     `xml:"failures,attr"`
+			Errors   int     `xml:"errors,attr"`
+			Skipped  int     `xml:"skipped,attr"`
+			Seconds  float64 `xml:"time,attr"`
+			Cases    []struct {
+				Name    string    `xml:"name,attr"`
+				Skipped *struct{} `xml:"skipped"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(content, &suites); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, suite := range suites.Suites {
+		ran += suite.Tests
+		if suite.Failures+suite.Errors+suite.Skipped > 0 {
+			t.Errorf("of %d tests %d failed, %d had errors, %d were skipped", suite.Tests, suite.Failures, suite.Errors, suite.Skipped)
+		}
+		for _, one := range suite.Cases {
+			if one.Skipped != nil {
+				t.Errorf("%s was skipped", one.Name)
+			}
+		}
+		t.Logf("%d tests in %.1f s", suite.Tests, suite.Seconds)
+	}
+	if ran == 0 {
+		t.Error("nothing was tested")
+	}
+}
