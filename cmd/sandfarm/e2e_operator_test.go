@@ -33,7 +33,7 @@ func TestWhatAnOperatorSees(t *testing.T) {
 	for name, known := range map[string]string{"worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
 		targets[known] = freeAddress(t)
 		f.kill(name, syscall.SIGTERM)
-		f.commands[name] = append([]string{"env", "SANDFARM_METRICS_LISTEN=" + targets[known]}, f.commands[name]...)
+		f.commands[name] = append([]string{"env", "SANDFARM_METRICS_LISTEN=" + targets[known], "SANDFARM_WORKER_POOL=python=1"}, f.commands[name]...)
 		f.startParts(name)
 	}
 	f.awaitReady()
