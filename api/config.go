@@ -21,8 +21,8 @@ type Config struct {
 	// TrustedHosts are names, beside loopback ones, by which callers may address a server without keys: anything else
 	// in the Host header is refused, since a web page could have pointed its own name here.
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, beside loopback ones, under which a farm without keys answers."`
-	// TrustedOrigins are the origins of web pages, beside those on loopback, that may call /mcp.
-	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, beside those on loopback, that may call /mcp, such as https://chat.example.com."`
+	// TrustedOrigins are the origins of web pages, beside those on loopback, that may call MCP and the older systems' routes.
+	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, beside those on loopback, that may call the MCP addresses and the routes of older systems, such as https://chat.example.com."`
 	// AllowPrivateCallbacks lets callback_url lead to private addresses.
 	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Let callback_url lead to private addresses."`
 	// Heartbeat is the time between signs of life in an event stream.

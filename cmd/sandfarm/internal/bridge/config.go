@@ -25,6 +25,25 @@ type Target struct {
 	URL     string // of the farm, without a slash at its end
 	Program string // this program, for stdio
 	Dir     string // whose files the tools may use over stdio
+	Toolset string // which tools; empty: the farm's own
+}
+
+// name is what clients call the server.
+func (t Target) name() string {
+	if t.own() {
+		return Toolset
+	}
+	return Toolset + "-" + t.Toolset
+}
+
+func (t Target) own() bool { return t.Toolset == "" || t.Toolset == Toolset }
+
+// address is where the tools are served over HTTP.
+func (t Target) address() string {
+	if t.own() {
+		return t.URL + "/mcp"
+	}
+	return t.URL + "/mcp/" + t.Toolset
 }
 
 // snippet is one thing to paste.
@@ -77,44 +96,48 @@ func snippets(name string, t Target) []snippet {
 	switch name {
 	case "claude-desktop":
 		return []snippet{
-			{overStdio, "claude_desktop_config.json (Settings > Developer > Edit Config), then restart it:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, keyPlace)}}}})},
-			{overHTTP, "the same file; npx mcp-remote speaks to the farm over HTTP (the app's own connectors need a farm on the internet, with OAuth):", pretty(object{{"mcpServers", object{{Toolset, object{
+			{overStdio, "claude_desktop_config.json (Settings > Developer > Edit Config), then restart it:", pretty(object{{"mcpServers", object{{t.name(), stdio(t, keyPlace)}}}})},
+			{overHTTP, "the same file; npx mcp-remote speaks to the farm over HTTP (the app's own connectors need a farm on the internet, with OAuth):", pretty(object{{"mcpServers", object{{t.name(), object{
 				{"command", "npx"},
-				{"args", []string{"-y", "mcp-remote", t.URL + "/mcp", "--allow-http", "--transport", "http-only", "--header", "Authorization:${AUTH}"}},
+				{"args", []string{"-y", "mcp-remote", t.address(), "--allow-http", "--transport", "http-only", "--header", "Authorization:${AUTH}"}},
 				{"env", object{{"AUTH", "Bearer " + keyPlace}}},
 			}}}}})},
 		}
 	case "claude-code":
 		return []snippet{
-			{overHTTP, "a shell:", fmt.Sprintf("claude mcp add --transport http %s %s/mcp --header \"Authorization: Bearer $SANDFARM_API_KEY\"\n", Toolset, t.URL)},
-			{overHTTP, "or .mcp.json of a project:", pretty(object{{"mcpServers", object{{Toolset, web(t, "${SANDFARM_API_KEY:-}")}}}})},
-			{overStdio, ".mcp.json of a project, for files of this machine:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, "${SANDFARM_API_KEY:-}")}}}})},
+			{overHTTP, "a shell:", fmt.Sprintf("claude mcp add --transport http %s %s --header \"Authorization: Bearer $SANDFARM_API_KEY\"\n", t.name(), t.address())},
+			{overHTTP, "or .mcp.json of a project:", pretty(object{{"mcpServers", object{{t.name(), web(t, "${SANDFARM_API_KEY:-}")}}}})},
+			{overStdio, ".mcp.json of a project, for files of this machine:", pretty(object{{"mcpServers", object{{t.name(), stdio(t, "${SANDFARM_API_KEY:-}")}}}})},
 		}
 	case "cursor":
 		return []snippet{
-			{overHTTP, ".cursor/mcp.json of a project, or ~/.cursor/mcp.json:", pretty(object{{"mcpServers", object{{Toolset, object{
-				{"url", t.URL + "/mcp"}, {"headers", object{{"Authorization", "Bearer ${env:SANDFARM_API_KEY}"}}},
+			{overHTTP, ".cursor/mcp.json of a project, or ~/.cursor/mcp.json:", pretty(object{{"mcpServers", object{{t.name(), object{
+				{"url", t.address()}, {"headers", object{{"Authorization", "Bearer ${env:SANDFARM_API_KEY}"}}},
 			}}}}})},
-			{overStdio, "the same file, for files of this machine:", pretty(object{{"mcpServers", object{{Toolset, stdio(t, "${env:SANDFARM_API_KEY}")}}}})},
+			{overStdio, "the same file, for files of this machine:", pretty(object{{"mcpServers", object{{t.name(), stdio(t, "${env:SANDFARM_API_KEY}")}}}})},
 		}
 	case "vscode":
 		key := object{{"type", "promptString"}, {"id", "sandfarm-key"}, {"description", "API key of the Sandfarm (anything where it has none)"}, {"password", true}}
 		return []snippet{
-			{overHTTP, ".vscode/mcp.json of a project (or MCP: Open User Configuration):", pretty(object{{"servers", object{{Toolset, web(t, "${input:sandfarm-key}")}}}, {"inputs", []object{key}}})},
-			{overStdio, "the same file, for files of this machine:", pretty(object{{"servers", object{{Toolset, append(object{{"type", "stdio"}}, stdio(t, "${input:sandfarm-key}")...)}}}, {"inputs", []object{key}}})},
+			{overHTTP, ".vscode/mcp.json of a project (or MCP: Open User Configuration):", pretty(object{{"servers", object{{t.name(), web(t, "${input:sandfarm-key}")}}}, {"inputs", []object{key}}})},
+			{overStdio, "the same file, for files of this machine:", pretty(object{{"servers", object{{t.name(), append(object{{"type", "stdio"}}, stdio(t, "${input:sandfarm-key}")...)}}}, {"inputs", []object{key}}})},
 		}
 	}
 	return nil
 }
 
 func web(t Target, key string) object {
-	return object{{"type", "http"}, {"url", t.URL + "/mcp"}, {"headers", object{{"Authorization", "Bearer " + key}}}}
+	return object{{"type", "http"}, {"url", t.address()}, {"headers", object{{"Authorization", "Bearer " + key}}}}
 }
 
 func stdio(t Target, key string) object {
+	args := []string{"mcp", "--root", t.Dir}
+	if !t.own() {
+		args = []string{"mcp", "--toolset", t.Toolset, "--root", t.Dir}
+	}
 	return object{
 		{"command", t.Program},
-		{"args", []string{"mcp", "--root", t.Dir}},
+		{"args", args},
 		{"env", object{{"SANDFARM_URL", t.URL}, {"SANDFARM_API_KEY", key}}},
 	}
 }
@@ -132,6 +155,7 @@ func pretty(v any) string {
 
 func configCommand(streams verbs.Streams, connect Connect) *cobra.Command {
 	var name, over, dir string
+	which := Toolset
 	c := &cobra.Command{
 		Use:   "config",
 		Short: "Print what to paste into an MCP client's configuration",
@@ -151,19 +175,25 @@ use files there, below --root. With --over only that configuration is printed on
 			if over != "" && over != overHTTP && over != overStdio {
 				return &verbs.UsageError{Err: fmt.Errorf("--over %q is not known: it is http or stdio", over), Command: cmd.CommandPath()}
 			}
+			if err := known(which); err != nil {
+				return &verbs.UsageError{Err: err, Command: cmd.CommandPath()}
+			}
 			t, err := target(connect, dir)
 			if err != nil {
 				return err
 			}
+			t.Toolset = which
 			return show(streams, snippets(name, t), over)
 		},
 	}
 	c.Flags().StringVar(&name, "client", "", "which client: "+strings.Join(Clients(), ", "))
 	c.Flags().StringVar(&over, "over", "", "only the configuration for http or stdio")
 	c.Flags().StringVar(&dir, "root", "", "directory of this machine whose files the tools may use over stdio (default: the current one)")
+	c.Flags().StringVar(&which, "toolset", which, "which tools: "+strings.Join(toolsets(), ", "))
 	_ = c.MarkFlagRequired("client")
 	_ = c.MarkFlagDirname("root")
 	_ = c.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(Clients(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("toolset", cobra.FixedCompletions(toolsets(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("over", cobra.FixedCompletions([]string{overHTTP, overStdio}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

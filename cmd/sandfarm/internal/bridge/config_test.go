@@ -91,7 +91,7 @@ func TestUsage(t *testing.T) {
 		"UnknownClient":  {[]string{"config", "--client", "emacs"}, "claude-desktop, claude-code, cursor, vscode"},
 		"UnknownWay":     {[]string{"config", "--client", "cursor", "--over", "carrier-pigeon"}, "http or stdio"},
 		"NoSuchRoot":     {[]string{"--root", "/nonexistent/x"}, "no such file"},
-		"UnknownToolset": {[]string{"--toolset", "notebook"}, `there is no toolset "notebook"; there is: sandfarm`},
+		"UnknownToolset": {[]string{"--toolset", "nothing"}, `there is no toolset "nothing"; there is: sandfarm`},
 		"Argument":       {[]string{"serve"}, `unknown command "serve"`},
 	}
 	for name, test := range tests {
