@@ -38,6 +38,7 @@ func benchmarks() []benchmark {
 		{"mcp", benchMCP},
 		{"sessions", benchSessions},
 		{"neighbour", benchNeighbour},
+		{"seeds", benchSeeds},
 	}
 }
 
