@@ -424,10 +424,7 @@ setup_mcp() {
 # --- the Python SDK -------------------------------------------------------------------------------------------------
 
 # sdk_dir prints where its tools are: one virtual environment for each set of versions.
-sdk_dir() {
-    pins=$({ python3 -c 'import sys; print(sys.version_info[:2])' 2>/dev/null || :; cat "$here/sdk/python/requirements-dev.txt"; } | sha256sum | cut -c 1-12)
-    printf '%s/sdk-%s' "$cache" "$pins"
-}
+sdk_dir() { printf '%s/sdk-%s' "$cache" "$(sha256sum <"$here/sdk/python/requirements-dev.txt" | cut -c 1-12)"; }
 
 setup_sdk() {
     if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
@@ -440,7 +437,8 @@ setup_sdk() {
     fi
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
     dir=$(sdk_dir)
-    [ ! -e "$dir/complete" ] || return 0
+    # A Python that was replaced since leaves an environment that does not start.
+    if [ -e "$dir/complete" ] && "$dir/bin/python" -c 'import pytest, zmq' 2>/dev/null; then return 0; fi
     say "fetching the tools of the Python SDK (once; about a minute)"
     mkdir -p "$cache" "$log"
     rm -rf "$dir"
