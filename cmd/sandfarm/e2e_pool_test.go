@@ -1,0 +1,214 @@
+//go:build integration
+
+package main_test
+
+import (
+	"crypto/rand"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// TestWarmPool has one farm keep a pool, and takes from it what should and should not be there.
+func TestWarmPool(t *testing.T) {
+	t.Parallel()
+	namespace := "sandfarm-pool-" + strings.ToLower(rand.Text()[:8])
+	f := newFarm(t, "SANDFARM_WORKER_POOL=python=5", "SANDFARM_ENGINE_NAMESPACE="+namespace,
+		"SANDFARM_WORKER_CREATE_TIMEOUT=5m") // 45 cold starts at once on a machine that is busy with other tests
+	f.awaitPool(5)
+	t.Run("NothingIsLeftOfTheOneBefore", f.nothingLeft)
+	t.Run("LimitsAreSetAtTheClaim", f.pooledLimits)
+	t.Run("OneShotRuns", f.pooledRun)
+	t.Run("MemberThatDied", func(t *testing.T) { f.deadMembers(t, namespace) })
+	t.Run("WorkerKilledBetweenClaimAndReady", f.killedAfterClaim)
+	t.Run("FiftyAtOnce", f.manyCreates)
+	t.Run("DownLeavesNothing", func(t *testing.T) { f.poolGone(t, namespace) })
+}
+
+// pool gives how many are ready.
+func (f *farmProcess) pool() int {
+	workers, err := f.Workers(f.t.Context())
+	if err != nil {
+		return -1
+	}
+	ready := 0
+	for _, w := range workers {
+		for _, p := range w.Pool {
+			ready = max(ready, p.Ready)
+		}
+	}
+	return ready
+}
+
+func (f *farmProcess) awaitPool(n int) {
+	f.t.Helper()
+	until(f.t.Context(), f.t, "the pool is filled", 3*time.Minute, func() bool { return f.pool() >= n })
+}
+
+// hits is how many creates got a sandbox of the pool.
+func (f *farmProcess) hits(t *testing.T) string {
+	t.Helper()
+	for line := range strings.Lines(string(download(t, f.url+"/metrics"))) {
+		if rest, ok := strings.CutPrefix(line, `sandfarm_pool_claims_total{outcome="hit"} `); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	t.Fatal("no figure of hits")
+	return ""
+}
+
+func (f *farmProcess) nothingLeft(t *testing.T) {
+	const look = `import os, sys
+print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/workspace'), os.listdir('/tmp'), len(In), 'pandas' in sys.modules, 'secret' in globals())`
+	first := f.sandbox(wire.CreateRequest{})
+	fresh := f.run(first.ID, look).Stdout
+	if !strings.Contains(fresh, "True False") || !strings.Contains(fresh, "[] [] 2") && !strings.Contains(fresh, "[] ") {
+		t.Errorf("a sandbox of the pool begins with %s", fresh)
+	}
+	f.run(first.ID, "secret = 1\nopen('/workspace/secret', 'w').write('x')\nopen('/tmp/secret', 'w').write('x')\nNone")
+	if _, err := f.Close(t.Context(), first.ID, client.WithWait(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	second := f.sandbox(wire.CreateRequest{})
+	if got := f.run(second.ID, look).Stdout; got != fresh {
+		t.Errorf("the next one begins with %s, not with %s", got, fresh)
+	}
+	if first.ID == second.ID {
+		t.Error("two sandboxes have one id")
+	}
+	if got := f.hits(t); got != "2" {
+		t.Errorf("%s creates came from the pool, want 2", got)
+	}
+}
+
+func (f *farmProcess) pooledLimits(t *testing.T) {
+	memory, cpus, pids := 1024, 0.5, 77
+	before := f.hits(t)
+	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, CPUs: &cpus, PIDs: &pids}})
+	if f.hits(t) == before {
+		t.Fatal("it did not come from the pool")
+	}
+	got := f.run(box.ID, `
+import pathlib
+def first(*names):
+    for n in names:
+        p = pathlib.Path('/sys/fs/cgroup') / n
+        if p.exists(): return p.read_text().strip()
+quota = first('cpu.max') or first('cpu/cpu.cfs_quota_us') + ' ' + first('cpu/cpu.cfs_period_us')
+a, b = quota.split()
+print(first('memory.max', 'memory/memory.limit_in_bytes'), int(a) / int(b), first('pids.max', 'pids/pids.max'))`).Stdout
+	if want := "1073741824 0.5 77\n"; got != want {
+		t.Errorf("the limits are %q, want %q", got, want)
+	}
+}
+
+func (f *farmProcess) pooledRun(t *testing.T) {
+	f.awaitPool(1)
+	before := f.hits(t)
+	job, err := f.Run(t.Context(), wire.RunRequest{Code: "print(6 * 7)"}, client.WithWait(time.Minute))
+	if err != nil || job.Result == nil || job.Result.Execute.Stdout != "42\n" {
+		t.Fatalf("run: %v %+v", err, job)
+	}
+	if f.hits(t) == before {
+		t.Error("it did not come from the pool")
+	}
+}
+
+// Members whose container is killed are either noticed before a create gets them or replaced at once: no create fails.
+func (f *farmProcess) deadMembers(t *testing.T, namespace string) {
+	f.awaitPool(2)
+	out, err := exec.Command("docker", "ps", "-q", "--filter", "label=sandfarm.pool=python", "--filter", "label=sandfarm.namespace="+namespace).Output()
+	if err != nil || len(strings.Fields(string(out))) < 2 {
+		t.Fatalf("members: %v %s", err, out)
+	}
+	if out, err := exec.Command("docker", append([]string{"kill"}, strings.Fields(string(out))...)...).CombinedOutput(); err != nil {
+		t.Fatalf("kill: %v %s", err, out)
+	}
+	for range 3 {
+		if got := f.run(f.sandbox(wire.CreateRequest{}).ID, "print('lives')").Stdout; got != "lives\n" {
+			t.Errorf("code prints %q", got)
+		}
+	}
+}
+
+func (f *farmProcess) manyCreates(t *testing.T) {
+	f.awaitPool(5)
+	before := f.hits(t)
+	var group sync.WaitGroup
+	ids := make([]string, 50)
+	for i := range ids {
+		group.Go(func() {
+			made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(30*time.Second))
+			if err == nil && !made.Job.Final() {
+				made.Job, err = f.Wait(t.Context(), made.Job.ID)
+			}
+			if err != nil || made.Job.State != "completed" {
+				t.Errorf("create %d: %v %+v", i, err, made.Job)
+				return
+			}
+			ids[i] = made.Sandbox.ID
+		})
+	}
+	group.Wait()
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if seen[id] {
+			t.Errorf("sandbox %s was given twice", id)
+		}
+		seen[id] = true
+	}
+	if f.hits(t) == before {
+		t.Error("none of them came from the pool")
+	}
+	for _, id := range ids {
+		if id != "" {
+			if _, err := f.Close(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// The farm is killed right after it accepted creates: they are done when it is back, by members or cold.
+func (f *farmProcess) killedAfterClaim(t *testing.T) {
+	f.awaitPool(3)
+	var jobs, boxes []string
+	for range 3 {
+		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs, boxes = append(jobs, made.Job.ID), append(boxes, made.Sandbox.ID)
+	}
+	f.stop(syscall.SIGKILL)
+	f.start()
+	for i, id := range jobs {
+		job, err := f.Wait(t.Context(), id)
+		if err != nil || job.State != "completed" {
+			t.Fatalf("create %d after the kill: %v %+v", i, err, job)
+		}
+		if got := f.run(boxes[i], "print('lives')").Stdout; got != "lives\n" {
+			t.Errorf("code prints %q", got)
+		}
+	}
+}
+
+func (f *farmProcess) poolGone(t *testing.T, namespace string) {
+	f.stop(syscall.SIGTERM)
+	down := exec.Command(program, "down")
+	down.Env = f.env
+	if out, err := down.CombinedOutput(); err != nil {
+		t.Fatalf("down: %v %s", err, out)
+	}
+	for _, list := range [][]string{{"ps", "-aq"}, {"volume", "ls", "-q"}} {
+		if out, err := exec.Command("docker", append(list, "--filter", "label=sandfarm.namespace="+namespace)...).Output(); err != nil || len(out) != 0 {
+			t.Errorf("docker %v still lists: %v %s", list, err, out)
+		}
+	}
+}
