@@ -5,21 +5,22 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// fill gives the farm's Redis n finished jobs, by the store's own scripts, in sandboxes of another tenant and of the same.
-func (b *bench) fill(ctx context.Context, n int) error {
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: b.data + "/redis/redis.sock"})
+// fill gives the farm's Redis n finished jobs, by the store's own scripts, in so many sandboxes that are idle. Their node has no
+// worker, so there is nothing but their records.
+func (b *bench) fill(ctx context.Context, n, lanes int) error {
+	rdb := b.redis()
 	defer func() { _ = rdb.Close() }()
 	st := store.New(rdb, store.Options{Limits: farm.DefaultLimits()})
 	defer func() { _ = st.Close() }()
-	const tenant, lanes = "default", 16
+	const tenant = "default"
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
 	for range lanes {
 		g.Go(func() error {
 			now := time.Now().UTC()

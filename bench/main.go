@@ -37,6 +37,10 @@ func benchmarks() []benchmark {
 		{"crowd", benchCrowd},
 		{"mcp", benchMCP},
 		{"sessions", benchSessions},
+		{"null", benchNull},
+		{"commands", benchCommands},
+		{"takeover", benchTakeover},
+		{"workers", benchWorkers},
 		{"neighbour", benchNeighbour},
 		{"seeds", benchSeeds},
 	}

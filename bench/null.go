@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// Null jobs: how many in a round, and how many callers hand them in.
+const (
+	nullJobs    = 2000
+	nullCallers = 32
+	nullRounds  = 3
+)
+
+// benchNull hands in jobs that do nothing, interrupts of idle sandboxes, through REST, and has them done by the whole farm; and as many
+// tasks that do nothing by asynq alone, on the same Redis. Rounds of both alternate.
+func benchNull(ctx context.Context, b *bench) ([]row, error) {
+	boxes := make([]string, 8)
+	for i := range boxes {
+		var err error
+		if boxes[i], err = b.sandbox(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { _, _ = b.Close(ctx, boxes[i]) }()
+	}
+	rdb := b.redis()
+	defer func() { _ = rdb.Close() }()
+	var ours, bare []time.Duration
+	for range nullRounds {
+		took, err := b.nullFarm(ctx, rdb, boxes)
+		if err != nil {
+			return nil, err
+		}
+		ours = append(ours, took)
+		if took, err = nullAsynq(ctx, rdb); err != nil {
+			return nil, err
+		}
+		bare = append(bare, took)
+	}
+	a, c := quantile(ours, 0.5), quantile(bare, 0.5)
+	rate := func(d time.Duration) string { return fmt.Sprintf("%.0f/s", nullJobs/d.Seconds()) }
+	return []row{{
+		what: fmt.Sprintf("jobs that do nothing, %d of %d callers through REST, until the last is done", nullJobs, nullCallers),
+		ours: rate(a), other: "asynq alone " + rate(c), ratio: fmt.Sprintf("%.2f", float64(c)/float64(a)), aim: "≥ 0.5",
+	}}, nil
+}
+
+// handIn calls f for each job, by several callers at once.
+func handIn(ctx context.Context, f func(ctx context.Context, n int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for caller := range nullCallers {
+		g.Go(func() error {
+			for n := caller; n < nullJobs; n += nullCallers {
+				if err := f(ctx, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (b *bench) nullFarm(ctx context.Context, rdb *redis.Client, boxes []string) (time.Duration, error) {
+	began := time.Now()
+	err := handIn(ctx, func(ctx context.Context, n int) error {
+		_, err := b.Interrupt(ctx, boxes[n%len(boxes)])
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for rdb.ZCard(ctx, "sf:{default}:open").Val() > 0 && ctx.Err() == nil {
+		time.Sleep(2 * time.Millisecond)
+	}
+	return time.Since(began), ctx.Err()
+}
+
+func nullAsynq(ctx context.Context, rdb *redis.Client) (time.Duration, error) {
+	var handled atomic.Int64
+	done := make(chan struct{})
+	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 64, Queues: map[string]int{"bare": 1}, LogLevel: asynq.FatalLevel})
+	err := server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		if handled.Add(1) == nullJobs {
+			close(done)
+		}
+		return nil
+	}))
+	if err != nil {
+		return 0, fmt.Errorf("start asynq: %w", err)
+	}
+	defer server.Shutdown()
+	c := asynq.NewClientFromRedisClient(rdb)
+	began := time.Now()
+	if err := handIn(ctx, func(ctx context.Context, _ int) error {
+		_, err := c.EnqueueContext(ctx, asynq.NewTask("null", nil), asynq.Queue("bare"))
+		return err
+	}); err != nil {
+		return 0, fmt.Errorf("enqueue: %w", err)
+	}
+	select {
+	case <-done:
+		return time.Since(began), nil
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,73 @@
+//go:build integration
+
+package main_test
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// mostCommands bounds what Redis is asked for one execution, from the request to the answer: it was 16 when this was written.
+const mostCommands = 22
+
+// TestRedisCommandsForEachJob counts what the whole farm sends to Redis while jobs run, less what it sends anyway.
+func TestRedisCommandsForEachJob(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(time.Minute))
+	if err != nil || made.Job.State != "completed" {
+		t.Fatalf("create: %v %+v", err, made.Job)
+	}
+	run := func() {
+		t.Helper()
+		job, err := f.Execute(t.Context(), made.Sandbox.ID, wire.ExecuteRequest{Code: "print(1)"}, client.WithWait(time.Minute))
+		if err != nil || job.State != "completed" {
+			t.Fatalf("execute: %v %+v", err, job)
+		}
+	}
+	run()
+	quiet, began := f.redisCommands(), time.Now()
+	<-time.After(5 * time.Second) // what the farm sends anyway is a rate
+	rate := (f.redisCommands() - quiet) / time.Since(began).Seconds()
+	const jobs = 100
+	before, began := f.redisCommands(), time.Now()
+	for range jobs {
+		run()
+	}
+	each := (f.redisCommands() - before - rate*time.Since(began).Seconds()) / jobs
+	t.Logf("%.1f commands for each job, %.1f a second at idle", each, rate)
+	if each < 3 || each > mostCommands {
+		t.Errorf("%.1f commands for each job, at most %d are allowed", each, mostCommands)
+	}
+}
+
+// redisCommands is how many commands the farm has sent to Redis, by its own metric.
+func (f *farmProcess) redisCommands() (sum float64) {
+	f.t.Helper()
+	answer, err := http.Get(f.url + "/metrics")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && strings.HasPrefix(line, "sandfarm_redis_commands_total{") {
+			n, err := strconv.ParseFloat(fields[1], 64)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
