@@ -5,7 +5,9 @@ code and of child processes is caught, a slow reader slows the code down, and no
 """
 
 import array
+import asyncio
 import builtins
+import functools
 import importlib
 import json
 import os
@@ -247,6 +249,36 @@ def finish(here):
         sink.close()
 
 
+def as_in_a_script():
+    """Lets code run that is written for a script: asyncio.run, although the kernel's own loop runs, and a parser of arguments."""
+    plain = asyncio.run
+
+    @functools.wraps(plain)
+    def run(main, **options):
+        loop = asyncio._get_running_loop()
+        if loop is None or loop is not kernel_loop():  # in a loop of the code's own it is an error, as ever
+            return plain(main, **options)
+        task = asyncio.current_task(loop)
+        if task is not None:
+            asyncio.tasks._leave_task(loop, task)
+        asyncio._set_running_loop(None)
+        try:
+            return plain(main, **options)
+        finally:
+            asyncio.set_event_loop(loop)
+            asyncio._set_running_loop(loop)
+            if task is not None:
+                asyncio.tasks._enter_task(loop, task)
+
+    asyncio.run = run
+    sys.argv[:] = [""]
+
+
+def kernel_loop():
+    """Gives the loop in which cells run."""
+    return App.instance().io_loop.asyncio_loop
+
+
 class App(IPKernelApp):
     name = "sandfarm"
     kernel_class = Type(Kernel)
@@ -281,6 +313,7 @@ def main():
     app.config.InteractiveShell.xmode = "Context"
     app.config.IPKernelApp.quiet = True
     app.initialize(["-f", sys.argv[sys.argv.index("-f") + 1]])
+    as_in_a_script()
     for name in ("exit", "quit"):
         app.shell.user_ns[name] = app.shell.user_ns_hidden[name] = app.shell.exiter
     builtins.exit = builtins.quit = app.shell.exiter
