@@ -103,7 +103,8 @@ def test_what_a_notebook_gets() -> None:
     script = Rich({"application/javascript": "alert(1)", "text/plain": "js"})
     assert script._repr_mimebundle_() == {"text/plain": "js"}
     whole = ExecuteResult(stdout="<b>&", results=(picture,))._repr_mimebundle_()
-    assert whole["text/html"].startswith("<pre>&lt;b&gt;&amp;</pre>\n<img")
+    assert whole["text/html"].startswith('<pre style="font-family:monospace">&lt;b&gt;&amp;</pre>\n<img')
+    assert ExecuteResult(stdout="| a |\n")._repr_mimebundle_() == {"text/plain": "| a |"}
 
 
 @pytest.mark.parametrize(

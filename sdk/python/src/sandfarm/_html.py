@@ -87,5 +87,5 @@ def safe(text: str) -> str:
 
 def preformatted(text: str, colour: str = "") -> str:
     """Output as a block."""
-    style = f' style="color:{colour}"' if colour else ""
-    return f"<pre{style}>{html.escape(text)}</pre>" if text else ""
+    style = "font-family:monospace" + (f";color:{colour}" if colour else "")
+    return f'<pre style="{style}">{html.escape(text)}</pre>' if text else ""

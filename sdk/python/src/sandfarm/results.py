@@ -148,6 +148,8 @@ class ExecuteResult:
         return "\n".join(part for part in parts if part)
 
     def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
+        if not self.stderr and self.error is None and all(r._repr_html_() is None for r in self.results):
+            return {"text/plain": str(self)}  # a notebook shows it as any other text
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
 
