@@ -93,7 +93,7 @@ type farmCollector struct {
 	queues                                      service.Queues
 	fleet                                       service.Fleet
 	depth, running, oldest, workers, slots, box *prometheus.Desc
-	gpus, leased                                *prometheus.Desc
+	gpus, leased, free                          *prometheus.Desc
 }
 
 func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
@@ -107,12 +107,13 @@ func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector
 		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Sandboxes that all live workers hold.", nil, nil),
 		gpus:    prometheus.NewDesc("sandfarm_gpus", "GPUs that live workers offer to sandboxes, by model.", []string{"model"}, nil),
 		leased:  prometheus.NewDesc("sandfarm_gpus_leased", "GPUs that sandboxes have, by model.", []string{"model"}, nil),
+		free:    prometheus.NewDesc("sandfarm_queue_gpus_free", "GPUs that no sandbox has, by the queue whose jobs could have them.", []string{"queue"}, nil),
 	}
 }
 
 // Describe is part of prometheus.Collector.
 func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box, f.gpus, f.leased} {
+	for _, d := range []*prometheus.Desc{f.depth, f.running, f.oldest, f.workers, f.slots, f.box, f.gpus, f.leased, f.free} {
 		ch <- d
 	}
 }
@@ -144,6 +145,9 @@ func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
 		for model, n := range all {
 			gauge(f.gpus, n, model)
 			gauge(f.leased, leased[model], model)
+		}
+		for queue, n := range service.FreeGPUs(workers) {
+			gauge(f.free, n, queue)
 		}
 	}
 }

@@ -142,6 +142,15 @@ func gpuQueues(workers []farm.Worker) map[string]gpuCount {
 	return out
 }
 
+// FreeGPUs counts the devices that no sandbox has, by the queue whose jobs could have them.
+func FreeGPUs(workers []farm.Worker) map[string]int {
+	out := map[string]int{}
+	for queue, n := range gpuQueues(workers) {
+		out[queue] = n.all - n.leased
+	}
+	return out
+}
+
 func gpusOf(devices []farm.GPUDevice) []wire.GPUDevice {
 	out := make([]wire.GPUDevice, len(devices))
 	for i, d := range devices {

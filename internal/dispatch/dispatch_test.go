@@ -251,6 +251,23 @@ func TestJobsOfGoneSandboxEnd(t *testing.T) {
 	b.state(t, waiting.Ref(), farm.JobCanceled)
 }
 
+// A worker ends between the end of a sandbox and that of the job which closed it: the close is done.
+func TestCloseWhoseWorkerEndedIsDone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.box(t)
+	job := b.submit(t, storetest.CloseJob(box))
+	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: storetest.Tenant, ID: box}, To: farm.SandboxClosed}); err != nil {
+		t.Fatal(err)
+	}
+	b.later(time.Minute)
+	b.sweep(t, 1)
+	b.state(t, job.Ref(), farm.JobCompleted)
+}
+
 func TestCancelOfCreationEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

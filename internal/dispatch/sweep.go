@@ -68,6 +68,8 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes 
 	switch {
 	case gone && !running:
 		return true, d.Force(ctx, r.Ref, farm.JobCanceled, sandboxGone())
+	case gone && r.Kind == farm.KindClose: // its worker ended between the sandbox's end and the job's
+		return true, d.Force(ctx, r.Ref, farm.JobCompleted, nil)
 	case gone:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
