@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// gpuWorkers has two workers of one node with three devices, of which one is leased, and one of a node with another.
+func (b *bundle) gpuWorkers() {
+	b.t.Helper()
+	a := []farm.GPUDevice{{ID: "GPU-1", Model: "a100-sxm4-80gb", MemoryMB: 81920, Leased: true}, {ID: "GPU-2", Model: "a100-sxm4-80gb", MemoryMB: 81920}, {ID: "GPU-3", Model: "t4"}}
+	image := []farm.Image{{Name: "python", Languages: []string{"python"}}}
+	for _, w := range []farm.Worker{
+		{ID: "wrk_a1", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Room{MemoryMB: 4096, CPUs: 8}},
+		{ID: "wrk_a2", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Room{MemoryMB: 4096, CPUs: 8}},
+		{ID: "wrk_b", Node: "n2", Host: "host-b", GPUs: []farm.GPUDevice{{ID: "0", Model: "a100-pcie-40gb", MemoryMB: 40960}}, Images: image},
+		{ID: "wrk_c", Node: "n3", Host: "host-c", Images: image, Capacity: farm.Room{MemoryMB: 65536, CPUs: 64}},
+	} {
+		if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestGPURequestsGoToTheirQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.gpuWorkers()
+	for name, c := range map[string]struct {
+		gpu   map[string]any
+		queue string
+		want  *wire.GPU
+	}{
+		"Any":       {map[string]any{"count": 3}, "gpu", &wire.GPU{Count: 3}},
+		"Model":     {map[string]any{"count": 2, "model": "A100"}, "gpu-a100", &wire.GPU{Count: 2, Model: "a100"}},
+		"WholeName": {map[string]any{"count": 1, "model": "NVIDIA A100-PCIE-40GB"}, "gpu-a100-pcie-40gb", &wire.GPU{Count: 1, Model: "a100-pcie-40gb"}},
+		"None":      {map[string]any{"count": 0, "model": "h100"}, "cpu", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := *b
+			b.t = t
+			made := get[wire.Created](&b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", map[string]any{"gpu": c.gpu})
+			job, err := b.store.Job(t.Context(), farm.Ref{Tenant: "default", ID: made.Job.ID})
+			if err != nil || job.Queue != c.queue {
+				t.Errorf("queue %q, %v, want %q", job.Queue, err, c.queue)
+			}
+			if diff := cmp.Diff(c.want, made.Sandbox.GPU); diff != "" {
+				t.Errorf("gpu of the sandbox (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGPURequestsThatNobodyCouldServe(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	there := "2 × a100-sxm4-80gb (81920 MiB) on host-a, 1 × t4 on host-a, 1 × a100-pcie-40gb (40960 MiB) on host-b."
+	refused := func(body map[string]any, want string) {
+		t.Helper()
+		answer, text := b.do("POST", "/v1/sandboxes", body)
+		if answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(text), want) {
+			t.Errorf("%v: %d %s, want 422 with %q", body, answer.StatusCode, text, want)
+		}
+	}
+	refused(map[string]any{"gpu": map[string]any{"count": 1}}, "No worker of this farm offers a GPU")
+	b.gpuWorkers()
+	refused(map[string]any{"gpu": map[string]any{"count": 4}}, "No worker offers 4 GPUs to one sandbox. There are "+there)
+	refused(map[string]any{"gpu": map[string]any{"count": 3, "model": "a100"}}, "No worker offers 3 × a100 to one sandbox. There are "+there)
+	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": "H100"}}, "1 × h100")
+	refused(map[string]any{"gpu": map[string]any{"count": 3}, "resources": map[string]any{"memory_mb": 8192}}, "room for 8192 MiB")
+	refused(map[string]any{"gpu": map[string]any{"count": -1}}, "from 0 to 64")
+	refused(map[string]any{"gpu": map[string]any{"count": 65}}, "from 0 to 64")
+	refused(map[string]any{"gpu": map[string]any{"count": 64}}, "No worker offers 64 GPUs")
+	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": "??"}}, "is no model")
+	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": strings.Repeat("a", 65)}}, "at most 64 are allowed")
+	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": strings.Repeat("a", 64)}}, "No worker offers")
+	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"} {
+		refused(map[string]any{"gpu": map[string]any{"count": 1}, "env": map[string]any{name: "x"}}, "env."+name)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", map[string]any{"gpu": map[string]any{"count": 1}, "env": map[string]any{"CUDA_VISIBLE_DEVICES": "0"}})
+}
+
+func TestGPUsAreShown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.gpuWorkers()
+	workers := get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil).Items
+	i := slices.IndexFunc(workers, func(w wire.Worker) bool { return w.ID == "wrk_a2" })
+	if i < 0 || workers[i].GPUsLeased != 1 || len(workers[i].GPUs) != 3 || workers[i].GPUs[0] != (wire.GPUDevice{ID: "GPU-1", Model: "a100-sxm4-80gb", MemoryMB: 81920, Leased: true}) {
+		t.Errorf("workers: %+v", workers)
+	}
+	got := map[string][2]int{}
+	for _, q := range get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil).Items {
+		got[q.Name] = [2]int{q.GPUs, q.GPUsLeased}
+	}
+	want := map[string][2]int{
+		"cpu": {}, "gpu": {4, 1}, "gpu-a100": {3, 1}, "gpu-a100-sxm4": {2, 1}, "gpu-a100-sxm4-80gb": {2, 1}, "gpu-a100-pcie": {1, 0},
+		"gpu-a100-pcie-40gb": {1, 0}, "gpu-t4": {1, 0},
+	}
+	for name, n := range want {
+		if got[name] != n {
+			t.Errorf("queue %s has %v devices, leased; want %v", name, got[name], n)
+		}
+	}
+	_, text := b.do("GET", "/metrics", nil)
+	for _, line := range []string{`sandfarm_gpus{model="a100-sxm4-80gb"} 2`, `sandfarm_gpus_leased{model="a100-sxm4-80gb"} 1`, `sandfarm_queue_gpus_free{queue="gpu-a100"} 2`} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("the metrics lack %s", line)
+		}
+	}
+}
