@@ -33,7 +33,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults
+	compose compose-init compose-down compose-stage test-compose test-faults test-gpu
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ test-faults: setup-test build ## take parts of a farm of processes away (kill -9
 	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
 	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
+test-gpu: build ## on a host with NVIDIA GPUs: nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
+	@deploy/gpu-check.sh
 
 test-race: ## the tests that need no server, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)

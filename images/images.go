@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-//go:embed node python
+//go:embed node python python-cuda
 var files embed.FS
 
 // hashText is how many characters of the hash a tag holds: 48 bits tell the builds of one image apart.

@@ -38,7 +38,7 @@ const doctorTimeout = 20 * time.Second
 func Doctor(ctx context.Context, s *Settings) []Finding {
 	var out []Finding
 	out = append(out, doctorEngine(ctx, s)...)
-	out = append(out, doctorGPU(ctx)...)
+	out = append(out, doctorGPU(ctx, s)...)
 	out = append(out, doctorRedis(ctx, s)...)
 	out = append(out, doctorS3(ctx, s)...)
 	out = append(out, doctorIndex(ctx, s)...)
@@ -112,16 +112,6 @@ func doctorImages(ctx context.Context, e *engine.Engine) Finding {
 		return Finding{What: "images", Status: statusNote, Found: "no sandbox image yet", Advice: "`sandfarm up` builds it, or run `sandfarm image build python`."}
 	}
 	return Finding{What: "images", Status: statusOK, Found: strings.Join(names, ", ")}
-}
-
-func doctorGPU(ctx context.Context) []Finding {
-	ctx, done := context.WithTimeout(ctx, doctorTimeout)
-	defer done()
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader").Output()
-	if err != nil {
-		return []Finding{{What: "GPU", Status: statusOK, Found: "none"}}
-	}
-	return []Finding{{What: "GPU", Status: statusOK, Found: strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), "; ")}}
 }
 
 func doctorRedis(ctx context.Context, s *Settings) []Finding {
