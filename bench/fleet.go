@@ -165,17 +165,22 @@ func benchWorkers(ctx context.Context, b *bench) ([]row, error) {
 	const callers, lasts = 8, 8 * time.Second
 	f := b.fleet()
 	defer f.close()
-	var boxes []string
+	if err := f.add(ctx); err != nil { // one of many slots, which makes the sandboxes
+		return nil, err
+	}
+	boxes, err := f.sandboxes(ctx, callers)
+	if err != nil {
+		return nil, err
+	}
+	for id := range f.workers {
+		if err := f.end(id, syscall.SIGTERM); err != nil {
+			return nil, err
+		}
+	}
 	var rates []float64
 	for _, n := range []int{1, 2, 4} {
 		for len(f.workers) < n {
 			if err := f.add(ctx, "SANDFARM_WORKER_SLOTS=1"); err != nil {
-				return nil, err
-			}
-		}
-		if boxes == nil {
-			var err error
-			if boxes, err = f.sandboxes(ctx, callers); err != nil {
 				return nil, err
 			}
 		}
