@@ -57,15 +57,20 @@ func printed(t *testing.T, f *farmProcess, page, language string) string {
 // playPython runs the Python of a page in a directory and gives its lines.
 func playPython(t *testing.T, f *farmProcess, page, dir string) []string {
 	t.Helper()
-	file := filepath.Join(dir, "page.py")
-	if err := os.WriteFile(file, []byte("import os\nos.chdir(os.environ['HERE'])\n"+printed(t, f, page, "python")), 0o600); err != nil {
-		t.Fatal(err)
+	file, modules := filepath.Join(dir, "page.py"), t.TempDir()
+	for name, text := range map[string]string{
+		file:                               "import os\nos.chdir(os.environ['HERE'])\n" + printed(t, f, page, "python"),
+		filepath.Join(modules, "httpx.py"): "import sys, httpx2\nsys.modules['httpx'] = httpx2\n", // the toolbox has it by this name
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	sdk, err := filepath.Abs("../../sdk/python/src")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := conformancetest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + sdk, "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1"}, conformancetest.Python, file)
+	got := conformancetest.Run(t, []string{"HERE=" + dir, "PYTHONPATH=" + modules + ":" + sdk, "PYTHONUTF8=1", "PYTHONDONTWRITEBYTECODE=1"}, conformancetest.Python, file)
 	if got.Code != 0 {
 		t.Fatalf("%s: exit code %d\n%s%s", page, got.Code, got.Stdout, got.Stderr)
 	}

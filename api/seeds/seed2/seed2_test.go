@@ -305,9 +305,13 @@ func TestProjectsKeepTheirShape(t *testing.T) {
 	b := setup(t)
 	base, _ := b.made["workspace_path"].(string)
 	tarred := []tar.Header{
-		{Name: "./", Typeflag: tar.TypeDir, Mode: 0o700}, {Name: "./run.sh", Typeflag: tar.TypeReg, Mode: 0o700}, {Name: "a/b.txt", Typeflag: tar.TypeReg, Mode: 0o600},
-		{Name: "empty/", Typeflag: tar.TypeDir, Mode: 0o777}, {Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
-		{Name: ".git/config", Typeflag: tar.TypeReg, Mode: 0o644}, {Name: "a/__pycache__/b.pyc", Typeflag: tar.TypeReg, Mode: 0o644},
+		{Name: "./", Typeflag: tar.TypeDir, Mode: 0o700},
+		{Name: "./run.sh", Typeflag: tar.TypeReg, Mode: 0o700},
+		{Name: "a/b.txt", Typeflag: tar.TypeReg, Mode: 0o600},
+		{Name: "empty/", Typeflag: tar.TypeDir, Mode: 0o777},
+		{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		{Name: ".git/config", Typeflag: tar.TypeReg, Mode: 0o644},
+		{Name: "a/__pycache__/b.pyc", Typeflag: tar.TypeReg, Mode: 0o644},
 	}
 	fromTar := []string{". p/ 755 ", ". p/ 755 ", ". p/run.sh 755 x", ". p/a/b.txt 644 x", ". p/empty/ 755 "}
 	for name, c := range map[string]struct {
