@@ -47,7 +47,7 @@ func start(ctx context.Context, program string, set ...string) (*bench, error) {
 		return nil, err
 	}
 	b.env = append(os.Environ(), "SANDFARM_DATA="+data, "SANDFARM_API_LISTEN="+listen, "SANDFARM_S3_LISTEN="+b.s3, "SANDFARM_LOG_LEVEL=warn",
-		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // the figures are of the farm, not of how much a small machine may promise
+		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // the figures are of the farm, not of how much a small machine may promise
 	b.env = append(b.env, set...)
 	if b.Client, err = client.New("http://" + listen); err != nil {
 		return nil, err

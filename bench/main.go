@@ -29,6 +29,7 @@ func benchmarks() []benchmark {
 		{"print", benchPrint},
 		{"throughput", benchThroughput},
 		{"create", benchCreate},
+		{"pool", benchPool},
 		{"upload", benchUpload},
 		{"stdout", benchStdout},
 		{"memory", benchMemory},

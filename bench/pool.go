@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const (
+	poolSize  = 20
+	poolBurst = 100
+	poolAlone = 64 // containers that the engine alone is asked for at once: as many as a worker has slots
+)
+
+// benchPool compares creates that are served by a warm pool with cold ones, and a burst that is larger than the pool with what the engine
+// alone needs for the rest of it.
+func benchPool(ctx context.Context, b *bench) ([]row, error) {
+	f, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize), "SANDFARM_WORKER_POOL_FILL=4", "SANDFARM_WORKER_CREATE_TIMEOUT=10m")
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if err := f.filled(ctx); err != nil {
+		return nil, err
+	}
+	warm, err := f.creates(ctx, poolSize*3/4, wire.CreateRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.filled(ctx); err != nil {
+		return nil, err
+	}
+	cold, err := f.creates(ctx, 7, wire.CreateRequest{Env: map[string]string{"COLD": "1"}}) // no member can be given variables
+	if err != nil {
+		return nil, err
+	}
+	if err := f.filled(ctx); err != nil {
+		return nil, err
+	}
+	burst, err := f.burst(ctx)
+	if err != nil {
+		return nil, err
+	}
+	alone, err := engineAlone(ctx, poolBurst-poolSize)
+	if err != nil {
+		return nil, err
+	}
+	p50 := quantile(warm, 0.5)
+	return []row{{
+		what: "create from the warm pool, REST with `wait`, p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(p50), ms(quantile(warm, 0.95))),
+		other: fmt.Sprintf("cold create %s (%s)", ms(quantile(cold, 0.5)), ms(quantile(cold, 0.95))), ratio: times(p50, quantile(cold, 0.5)), aim: "< 20 ms",
+	}, {
+		what: fmt.Sprintf("%d creates at once with a pool of %d, until the last is ready", poolBurst, poolSize), ours: fmt.Sprintf("%.1f s", burst.Seconds()),
+		other: fmt.Sprintf("%d docker run + kernel boot %.1f s", poolBurst-poolSize, alone.Seconds()), ratio: times(burst, alone), aim: "≤ 1.2×",
+	}}, nil
+}
+
+// filled waits until the pool has all of its members.
+func (b *bench) filled(ctx context.Context) error {
+	return until(ctx, "fill the pool", func() bool {
+		workers, err := b.Workers(ctx)
+		return err == nil && len(workers) == 1 && len(workers[0].Pool) == 1 && workers[0].Pool[0].Ready >= poolSize
+	})
+}
+
+// creates makes sandboxes one after the other and gives how long each took. They are closed at the end.
+func (b *bench) creates(ctx context.Context, n int, request wire.CreateRequest) ([]time.Duration, error) {
+	var all []time.Duration
+	var ids []string
+	for range n {
+		began := time.Now()
+		made, err := b.CreateSandbox(ctx, request, client.WithWait(time.Minute))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, time.Since(began))
+		if made.Job.State != "completed" {
+			return nil, client.Failure(made.Job)
+		}
+		ids = append(ids, made.Sandbox.ID)
+	}
+	for _, id := range ids {
+		if _, err := b.Close(ctx, id, client.WithWait(time.Minute)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// burst makes many sandboxes at once and gives when the last one was ready.
+func (b *bench) burst(ctx context.Context) (time.Duration, error) {
+	var group errgroup.Group
+	began := time.Now()
+	for range poolBurst {
+		group.Go(func() error {
+			made, err := b.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
+			if err == nil && !made.Job.Final() {
+				made.Job, err = b.Wait(ctx, made.Job.ID)
+			}
+			if err == nil && made.Job.State != "completed" {
+				err = client.Failure(made.Job)
+			}
+			return err
+		})
+	}
+	err := group.Wait()
+	return time.Since(began), err
+}
+
+// engineAlone starts containers of the same image and boots a kernel in each, without the farm.
+func engineAlone(ctx context.Context, n int) (time.Duration, error) {
+	var group errgroup.Group
+	group.SetLimit(poolAlone)
+	began := time.Now()
+	for range n {
+		group.Go(func() error {
+			cmd := exec.CommandContext(ctx, "docker", "run", "--rm", "-i", "--network=none", "sandfarm/python:latest", "python", "-c", string(floorScript), "boot")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("docker run: %w: %s", err, bytes.TrimSpace(out))
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return time.Since(began), err
+}
