@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,10 +47,7 @@ func TestToolBodiesAreBounded(t *testing.T) {
 	b := setup(t, small)
 	const most = 20_000
 	for size, want := range map[int]int{most - 1: 404, most: 404, most + 1: 413} {
-		body := `{"sandbox_id":"x","code":"` + strings.Repeat("a", size-27) + `"}`
-		if len(body) != size {
-			t.Fatal(len(body), size)
-		}
+		body := fmt.Sprintf("%-*s", size, `{"sandbox_id":"x","code":"print(1)"}`)
 		if answer, text := b.do("POST", "/mcp/tools/execute_python_code", body, "Content-Type", "application/json"); answer.StatusCode != want {
 			t.Errorf("%d bytes: %d %s", size, answer.StatusCode, text)
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -174,5 +175,15 @@ func TestNothingIsLeasedBeforeTheLook(t *testing.T) {
 	}
 	if w.gpus.kept(r.Sandbox.ID).fence == 0 {
 		t.Error("no fence is kept")
+	}
+}
+
+// Of two containers that were made for one device, the one that runs has it, whichever the engine lists first.
+func TestWhatRunsKeepsItsDevices(t *testing.T) {
+	t.Parallel()
+	list := []engine.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
+	slices.SortStableFunc(list, runningFirst)
+	if list[0].ID != "runs" || list[1].ID != "made" {
+		t.Errorf("the order is %v", list)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -24,6 +25,8 @@ func (w *Worker) reconcileGPUs(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
+	// What runs has its devices. One that never started may have been made for the same ones, under a lease that was over.
+	slices.SortStableFunc(containers, runningFirst)
 	var errs []error
 	contained := map[string]bool{}
 	for _, c := range containers {
@@ -50,6 +53,18 @@ func (w *Worker) reconcileGPUs(ctx context.Context) error {
 		w.wakeQueues()
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// runningFirst orders containers.
+func runningFirst(a, b engine.Container) int {
+	switch {
+	case a.Running == b.Running:
+		return 0
+	case a.Running:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // adoptGPUs writes down the devices of a container whose leases were lost.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -320,15 +321,20 @@ func (w *gpuWorld) wipe(t *testing.T) {
 	if devices, _ := w.lease(t, box("hasty"), 1); devices != nil {
 		t.Fatalf("leased %v before anybody looked at the containers", devices)
 	}
-	for id, devices := range w.containers {
-		sandbox := farm.Ref{Tenant: "a b", ID: id}
-		_, err := w.AdoptGPUs(t.Context(), "n1", sandbox, devices)
-		if farm.CodeOf(err) == farm.CodeConflict && !w.started[id] { // made for a lease that was over: it never starts
-			w.remove(sandbox)
-			_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
-		}
-		if err != nil {
-			t.Fatal(err)
+	for _, running := range []bool{true, false} { // what runs first: it has its devices
+		for id, devices := range maps.Clone(w.containers) {
+			if w.started[id] != running {
+				continue
+			}
+			sandbox := farm.Ref{Tenant: "a b", ID: id}
+			_, err := w.AdoptGPUs(t.Context(), "n1", sandbox, devices)
+			if farm.CodeOf(err) == farm.CodeConflict && !running { // made for a lease that was over: it never starts
+				w.remove(sandbox)
+				_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	w.openGPUs(t)
