@@ -11,6 +11,7 @@ func TestTheManualShowsWhatConfigPrints(t *testing.T) {
 	t.Parallel()
 	for toolset, page := range map[string]string{
 		Toolset: "mcp.md", "sandbox": "coming-from/mcp-sandbox.md", "python-env": "coming-from/python-mcp-sandbox.md",
+		"docker-sandbox": "coming-from/docker-code-sandbox-mcp.md", "notebook": "coming-from/llm-python-code-sandbox.md",
 	} {
 		manual, err := os.ReadFile("../../../../docs/" + page)
 		if err != nil {
