@@ -14,10 +14,11 @@ import (
 
 // Times of the pool.
 const (
-	poolEvery = time.Second      // looks at the pool; a claim brings the next one forward
-	poolLease = 10 * time.Second // one worker of a node tends the pool; another one after this
-	fillPause = time.Second      // after a fill that failed, doubled with each one
-	fillRest  = time.Minute      // what these pauses grow to
+	poolEvery = time.Second            // looks at the pool; a claim brings the next one forward
+	poolLease = 10 * time.Second       // one worker of a node tends the pool; another one after this
+	fillQuiet = 750 * time.Millisecond // after a claim nothing is started while there are members: the next create may be on its way
+	fillPause = time.Second            // after a fill that failed, doubled with each one
+	fillRest  = time.Minute            // what these pauses grow to
 )
 
 // labelMember marks the container of a member of the pool. It was nobody's when it was made: whose it is now is in the pool's
@@ -43,6 +44,7 @@ type pool struct {
 	filling map[string]bool // that this worker starts now
 	cold    int             // sandboxes that this worker starts for jobs now: they go first
 	idle    map[string]int  // ready ones of the node, by image
+	claimed time.Time       // when one was last claimed, as the records have it
 	room    farm.Room       // that the idle ones hold
 	oldest  time.Time       // when the oldest of them became ready; zero: there is none
 	pause   time.Duration   // after fills that failed
@@ -67,6 +69,9 @@ func (p *pool) note(members []store.Member) {
 	defer p.mu.Unlock()
 	p.idle, p.room, p.oldest = map[string]int{}, farm.Room{}, time.Time{}
 	for _, m := range members {
+		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
+			p.claimed = m.At
+		}
 		if m.State != store.MemberIdle {
 			continue
 		}

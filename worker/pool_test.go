@@ -240,3 +240,29 @@ func TestMemberThatFindsNoRoomWaits(t *testing.T) {
 	}
 	b.promised(farm.Room{})
 }
+
+// While creates come one after the other, members are not replaced before there is none left.
+func TestFillsWaitForAQuietMoment(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=3")
+	now := w.now()
+	claimed := store.Member{Image: "python", State: store.MemberClaimed, At: now}
+	idle := store.Member{Image: "python", State: store.MemberIdle, At: now}
+	for name, c := range map[string]struct {
+		members []store.Member
+		after   time.Duration
+		want    int
+	}{
+		"RightAfterAClaim": {[]store.Member{claimed, idle}, fillQuiet - 1, 0},
+		"Later":            {[]store.Member{claimed, idle}, fillQuiet, 2},
+		"NoneIsLeft":       {[]store.Member{claimed}, 0, 3},
+		"ClocksDiffer":     {[]store.Member{claimed, idle}, -time.Second, 2},
+	} {
+		w.pool.claimed = time.Time{}
+		w.pool.note(c.members)
+		if got := w.pool.missing(w.pool.idle, now.Add(c.after)); len(got) != c.want {
+			t.Errorf("%s: %d are started, want %d", name, len(got), c.want)
+		}
+	}
+}

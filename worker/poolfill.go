@@ -47,15 +47,21 @@ func (w *Worker) fill(ctx context.Context, have map[string]int) error {
 	return nil
 }
 
-// missing lists the images of members that are to be started, none while fills pause or creates are started.
+// missing lists the images of members that are to be started, none while fills pause or creates are started. Right after a claim
+// only images without any member are filled: a start takes the cores that the next claim needs.
 func (p *pool) missing(have map[string]int, now time.Time) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cold > 0 || now.Before(p.until) {
 		return nil
 	}
+	since := now.Sub(p.claimed) // negative when clocks differ
+	quiet := since < 0 || since >= fillQuiet
 	var out []string
 	for image, target := range p.targets {
+		if !quiet && p.idle[image] > 0 {
+			continue
+		}
 		for range target - have[image] {
 			out = append(out, image)
 		}
