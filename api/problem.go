@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/status"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -46,8 +47,7 @@ func badf(format string, args ...any) error {
 	return refusef(http.StatusBadRequest, farm.CodeInvalid, format, args...)
 }
 
-// statusOf maps an error to a status: the one place where codes meet HTTP. What cannot be read is 400, what can be
-// read and makes no sense is 422.
+// statusOf maps an error to a status. What cannot be read is 400, what can be read and makes no sense is 422.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.status
@@ -55,33 +55,16 @@ func statusOf(err error) int {
 	if _, ok := errors.AsType[*strict.Error](err); ok {
 		return http.StatusBadRequest
 	}
-	switch farm.CodeOf(err) {
-	case farm.CodeInvalid:
-		return http.StatusUnprocessableEntity
-	case farm.CodeUnauthorized:
-		return http.StatusUnauthorized
-	case farm.CodeNotFound:
-		return http.StatusNotFound
-	case farm.CodeConflict:
-		return http.StatusConflict
-	case farm.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case farm.CodeExhausted:
-		return http.StatusTooManyRequests
-	case farm.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	return status.Of(err)
 }
 
 func problemOf(err error, requestID string) wire.Problem {
-	status, code := statusOf(err), farm.CodeOf(err)
-	if status == http.StatusInternalServerError {
+	answer, code := statusOf(err), farm.CodeOf(err)
+	if answer == http.StatusInternalServerError {
 		code = farm.CodeInternal
 	}
 	return wire.Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: farm.MessageOf(err),
+		Type: "about:blank", Title: http.StatusText(answer), Status: answer, Detail: farm.MessageOf(err),
 		Code: string(code), RequestID: requestID,
 	}
 }

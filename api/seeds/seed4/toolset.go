@@ -8,7 +8,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
-	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/api/status"
 )
 
 // Name is the toolset's name.
@@ -99,33 +99,13 @@ func (n *Notebook) listAll(ctx context.Context, _ mcp.Arguments) (any, error) { 
 
 // refuse tells what went wrong as the seed did: with the route's status and answer.
 func refuse(name string, args mcp.Arguments, err error) mcp.Reply {
-	status, detail := statusOf(err), any(toolset.Text(err))
+	code, detail := status.Of(err), any(toolset.Text(err))
 	if refusal, ok := errors.AsType[*Error](err); ok {
-		status, detail = refusal.Status, refusal.Detail
+		code, detail = refusal.Status, refusal.Detail
 	}
 	if args == nil {
-		status = http.StatusUnprocessableEntity
+		code = http.StatusUnprocessableEntity
 	}
 	body, _ := mcp.EncodeReply(map[string]any{"detail": detail}) // texts always encode
-	return mcp.Reply{Value: fmt.Sprintf("Error calling %s. Status code: %d. Response: %s", name, status, body), IsError: true}
-}
-
-// statusOf is the status that the seed's route would have answered with.
-func statusOf(err error) int {
-	switch farm.CodeOf(err) {
-	case farm.CodeInvalid:
-		return http.StatusUnprocessableEntity
-	case farm.CodeNotFound:
-		return http.StatusNotFound
-	case farm.CodeConflict:
-		return http.StatusConflict
-	case farm.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case farm.CodeExhausted:
-		return http.StatusTooManyRequests
-	case farm.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
+	return mcp.Reply{Value: fmt.Sprintf("Error calling %s. Status code: %d. Response: %s", name, code, body), IsError: true}
 }
