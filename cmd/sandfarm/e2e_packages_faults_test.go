@@ -144,20 +144,30 @@ func awaits(t *testing.T, reached <-chan struct{}) {
 	}
 }
 
+// What does not fit is told of by itself, and takes neither the kernel with its variables along nor what comes after it.
 func (f *packageFarm) fullInstalls(t *testing.T) {
-	f.up.largeWheel("large", 48<<20)
 	f.up.wheel("small", "1.0")
-	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: new(32)}}).ID
-	f.told(f.install(box, "small", "large"), "", "disk_mb")
-	f.whole(box, "small")
-	box = f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: new(512), MemoryMB: new(128)}}).ID
+	f.up.largeWheel("large", 48<<20)
 	f.up.largeWheel("larger", 192<<20)
-	f.told(f.install(box, "small", "larger"), "", "memory")
-	f.whole(box, "small")
-	box = f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: new(512), MemoryMB: new(64)}}).ID
-	f.told(f.install(box, "small"), "")
-	f.told(f.install(box, "large"), "memory")
-	f.whole(box, "small")
+	for name, c := range map[string]struct {
+		disk, memory int
+		asked, want  []string
+		there        []string
+	}{
+		"disk":          {32, 2048, []string{"small", "larger"}, []string{"", "disk_mb"}, []string{"small"}},
+		"four times":    {16, 2048, []string{"small", "large"}, []string{"", ""}, []string{"large", "small"}},
+		"memory":        {512, 128, []string{"larger", "small"}, []string{"memory", ""}, []string{"small"}},
+		"little memory": {512, 64, []string{"small"}, []string{""}, []string{"small"}},
+		"least memory":  {512, 64, []string{"large", "small"}, []string{"memory", ""}, []string{"small"}},
+	} {
+		box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{DiskMB: new(c.disk), MemoryMB: new(c.memory)}}).ID
+		f.run(box, "kept = 7")
+		f.told(f.install(box, c.asked...), c.want...)
+		if got := f.run(box, "print(kept)").Stdout; got != "7\n" {
+			t.Errorf("%s: the kernel's variable afterwards: %q", name, got)
+		}
+		f.whole(box, c.there...)
+	}
 }
 
 func (f *packageFarm) closedInstall(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 // memoryInfo reads the sandbox's cgroup, version 2 or 1. Zeros mean unknown.
 func memoryInfo() (used, limit, kills int64) {
 	if raw, err := os.ReadFile("/sys/fs/cgroup/memory.events"); err == nil {
-		return readNumber("/sys/fs/cgroup/memory.current"), readNumber("/sys/fs/cgroup/memory.max"), oomKills(string(raw))
+		return readNumber("/sys/fs/cgroup/memory.current"), readNumber("/sys/fs/cgroup/memory.max"), statNumber(string(raw), "oom_kill")
 	}
 	const v1 = "/sys/fs/cgroup/memory/"
 	if raw, err := os.ReadFile(v1 + "memory.oom_control"); err == nil {
-		kills = oomKills(string(raw))
+		kills = statNumber(string(raw), "oom_kill")
 	}
 	return readNumber(v1 + "memory.usage_in_bytes"), readNumber(v1 + "memory.limit_in_bytes"), kills
 }
@@ -31,15 +31,4 @@ func readNumber(path string) int64 {
 		return 0
 	}
 	return n
-}
-
-// oomKills finds the number of oom_kill in lines of "name number".
-func oomKills(text string) int64 {
-	for row := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(row, "oom_kill "); ok {
-			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
-			return n
-		}
-	}
-	return 0
 }

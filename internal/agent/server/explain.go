@@ -166,7 +166,7 @@ func (s *Server) fullSentence(what string) string {
 	if err := syscall.Statfs(s.cfg.HomeDir, &st); err != nil || st.Bsize <= 0 {
 		return what + " does not fit: the disk of the sandbox is full. Create one with a larger disk_mb."
 	}
-	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (disk_mb), is full. Create one with more.",
+	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (four times disk_mb), is full. Create one with more.",
 		what, st.Blocks*uint64(st.Bsize)>>20) //nolint:gosec // positive
 }
 

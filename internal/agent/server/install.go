@@ -191,7 +191,9 @@ func (in *install) step(argv, env []string) *trouble {
 	}
 	// What runs out of memory is the installation, before the kernel with its variables.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(p.pid)+"/oom_score_adj", []byte(installerOOMScore), 0)
+	full := in.guardMemory(p)
 	in.s.wait(in.execution, p)
+	short := full()
 	if in.isStopped() {
 		return in.stopped()
 	}
@@ -199,10 +201,19 @@ func (in *install) step(argv, env []string) *trouble {
 		return nil
 	}
 	t := &trouble{output: in.said.text(), took: time.Since(began)}
-	if _, _, now := memoryInfo(); now > kills {
+	if _, _, now := memoryInfo(); short || now > kills {
 		t.memory = true
+		in.forget() // what it has unpacked is memory, too, which user code and the next package need
 	}
 	return t
+}
+
+// forget removes what was fetched and is not installed.
+func (in *install) forget() {
+	for _, name := range readNames(in.work) {
+		_ = os.RemoveAll(filepath.Join(in.work, name))
+	}
+	_ = os.Mkdir(filepath.Join(in.work, "tmp"), 0o700) // without it the next installer says so
 }
 
 // stopped says that the installation was stopped, and by what.

@@ -167,10 +167,10 @@ func TestLineIsGivenInOrder(t *testing.T) {
 
 func TestOOMKills(t *testing.T) {
 	t.Parallel()
-	if n := oomKills("oom 3\noom_kill_disable 1\noom_kill 12\n"); n != 12 {
+	if n := statNumber("oom 3\noom_kill_disable 1\noom_kill 12\n", "oom_kill"); n != 12 {
 		t.Fatalf("n = %d", n)
 	}
-	if n := oomKills("low 0\n"); n != 0 {
+	if n := statNumber("low 0\n", "oom_kill"); n != 0 {
 		t.Fatalf("n = %d", n)
 	}
 }
