@@ -84,7 +84,7 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 	}
 	return map[string]string{
 		farm.Workspace:                 line("exec", r.DiskMB, workInodes, owned),
-		cmp.Or(s.HomeDir, defaultHome): line("exec", r.DiskMB, homeInodes, owned),
+		cmp.Or(s.HomeDir, defaultHome): line("exec", homeFactor*r.DiskMB, homeInodes, owned),
 		"/tmp":                         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
 		cmp.Or(s.RunDir, defaultRun):   line("noexec", runMB, runInodes, owned),
 		"/dev/shm":                     line("noexec", shm, shmInodes, "mode=1777"),

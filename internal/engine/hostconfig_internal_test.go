@@ -37,7 +37,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs: map[string]string{
 			"/workspace":    "rw,exec,nosuid,nodev,size=256m,nr_inodes=200000,mode=0755,uid=1000,gid=1000",
-			"/home/sandbox": "rw,exec,nosuid,nodev,size=256m,nr_inodes=100000,mode=0755,uid=1000,gid=1000",
+			"/home/sandbox": "rw,exec,nosuid,nodev,size=1024m,nr_inodes=100000,mode=0755,uid=1000,gid=1000",
 			"/tmp":          "rw,noexec,nosuid,nodev,size=256m,nr_inodes=50000,mode=1777",
 			"/run/sandfarm": "rw,noexec,nosuid,nodev,size=64m,nr_inodes=4096,mode=0755,uid=1000,gid=1000",
 			"/dev/shm":      "rw,noexec,nosuid,nodev,size=64m,nr_inodes=4096,mode=1777",

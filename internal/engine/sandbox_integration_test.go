@@ -53,7 +53,7 @@ func TestSandboxFromInside(t *testing.T) {
 		}
 	}
 	for dir, want := range map[string][2]uint64{
-		"/workspace": {64 << 20, 200_000}, "/home/sandbox": {64 << 20, 100_000}, "/tmp": {64 << 20, 50_000},
+		"/workspace": {64 << 20, 200_000}, "/home/sandbox": {256 << 20, 100_000}, "/tmp": {64 << 20, 50_000},
 		"/run/sandfarm": {64 << 20, 4096}, "/dev/shm": {64 << 20, 4096},
 	} {
 		if got := [2]uint64{f.Bytes[dir], f.Inodes[dir]}; got != want {

@@ -27,7 +27,7 @@ type Spec struct {
 	GPUs []string // ids of its devices, which are its own alone; nil: none
 	CDI  []string // what CDI calls them; nil: the nvidia driver has them by their ids
 
-	HomeDir string // home of user code, a tmpfs of disk_mb; empty: "/home/sandbox"
+	HomeDir string // home of user code, a tmpfs of homeFactor times disk_mb; empty: "/home/sandbox"
 	RunDir  string // the agent's own small tmpfs; empty: "/run/sandfarm"
 	Runtime string // OCI runtime; empty: the Engine's
 }
@@ -39,6 +39,7 @@ const (
 	workInodes  = 200_000 // files and directories in the workspace: 10 000 results fit many times over
 	tmpInodes   = 50_000
 	homeInodes  = 100_000 // caches of tools are many small files
+	homeFactor  = 4       // packages lie in the home directory, and are larger than what is made with them: TensorFlow has 2 GB
 	runMB       = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
 	runInodes   = 4_096
 	shmMB       = 64 // what Docker gives by default

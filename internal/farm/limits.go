@@ -27,7 +27,7 @@ type Limits struct {
 	Memory IntLimits `json:"memory_mb" toml:"memory_mb" doc:"Memory of a sandbox in MiB; what lies in its workspace counts."`
 	CPUs   CPULimits `json:"cpus" toml:"cpus" doc:"Cores of a sandbox."`
 	PIDs   IntLimits `json:"pids" toml:"pids" doc:"Processes and threads of a sandbox."`
-	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB."`
+	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB; what is installed may take four times that."`
 
 	MaxEnv          int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
 	MaxEnvBytes     int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`

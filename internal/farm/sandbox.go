@@ -23,7 +23,7 @@ type Resources struct {
 	MemoryMB int     `json:"memory_mb"` // MiB of memory, swap included; what lies in /workspace and /tmp counts
 	CPUs     float64 `json:"cpus"`      // cores
 	PIDs     int     `json:"pids"`      // processes and threads
-	DiskMB   int     `json:"disk_mb"`   // MiB of the workspace; /tmp and the home directory have the same size each
+	DiskMB   int     `json:"disk_mb"`   // MiB of the workspace; /tmp has the same size, and the home directory, where packages go, four times that
 }
 
 // GPU asks for devices. Nil means none.
