@@ -15,6 +15,9 @@ import (
 const (
 	// defaultImage is the seed's default. It stands for the farm's own.
 	defaultImage = "python:3.9-slim"
+	// memoryMB is what a workspace may use where the farm has so much: its packages are in it, and the TensorFlow of the seed's second
+	// example takes half.
+	memoryMB = 4096
 	// gpuWait is how long a free GPU is waited for: one that others have does not hold anybody up.
 	gpuWait = 15 * time.Second
 	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
@@ -75,19 +78,35 @@ func initialize(ctx context.Context, c *toolset.Call) (any, error) {
 	return out, nil
 }
 
-// create makes a ready sandbox: with a GPU where one is free, without where there is none.
+// create makes a ready sandbox: with a GPU where one is free, and with less memory where no node has as much as a workspace is to have.
 func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
-	with := r
-	with.GPU = &wire.GPU{Count: 1}
-	made, err := c.Farm.CreateSandbox(ctx, with, gpuWait)
-	switch {
-	case err == nil && made.Job.State == string(farm.JobCompleted):
-		return made.Sandbox, nil
-	case err == nil:
-		drop(ctx, c, made.Sandbox.ID)
-	case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
-		return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+	roomy := r
+	roomy.Resources = &wire.ResourcesRequest{MemoryMB: new(memoryMB)}
+	for _, request := range []wire.CreateRequest{roomy, r} {
+		request.GPU = &wire.GPU{Count: 1}
+		made, err := c.Farm.CreateSandbox(ctx, request, gpuWait)
+		switch {
+		case err == nil && made.Job.State == string(farm.JobCompleted):
+			return made.Sandbox, nil
+		case err == nil:
+			drop(ctx, c, made.Sandbox.ID)
+		case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
+			return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+		}
+		if farm.CodeOf(err) != farm.CodeInvalid {
+			break
+		}
 	}
+	box, err := finish(ctx, c, roomy)
+	if farm.CodeOf(err) == farm.CodeInvalid {
+		return finish(ctx, c, r)
+	}
+	return box, err
+}
+
+// finish makes a sandbox as it was asked for, and waits until it is ready.
+func finish(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
+	var made wire.Created
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
 		var err error
 		made, err = c.Farm.CreateSandbox(ctx, r, wait)

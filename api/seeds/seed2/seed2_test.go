@@ -35,6 +35,8 @@ type fakeFarm struct {
 	members  []string
 	commands []wire.CommandRequest
 	gpus     int
+	room     int                      // MiB of its largest node; 0: enough
+	given    []*wire.ResourcesRequest // of the sandboxes
 }
 
 // CreateSandbox refuses GPUs as a farm without any does.
@@ -47,6 +49,10 @@ func (f *fakeFarm) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait
 	if r.Image != nil && *r.Image != "node" {
 		return wire.Created{}, farm.Invalidf("image %q is not offered", *r.Image)
 	}
+	if r.Resources != nil && f.room > 0 && *r.Resources.MemoryMB > f.room {
+		return wire.Created{}, farm.Invalidf("no node has so much")
+	}
+	f.given = append(f.given, r.Resources)
 	made, err := f.Farm.CreateSandbox(ctx, r, wait)
 	made.Sandbox.GPU = r.GPU
 	return made, err
