@@ -42,7 +42,7 @@ func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	m.Use(delivered)
+	m.Use(delivered, fitted)
 	nameMissing(m)
 	t := &transport{HTTP: o.withDefaults()}
 	t.next = t.counted(server.NewStreamableHTTPServer(m,

@@ -130,6 +130,7 @@ func say(t *testing.T, server *httptest.Server, url, name, body string) (int, st
 		t.Fatal(err)
 	}
 	r.Header.Set("X-Name", name)
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := server.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -328,4 +329,42 @@ func ExampleNewSet() {
 	_ = json.NewDecoder(answer.Body).Decode(&message)
 	fmt.Println(textOf(&message.Result))
 	// Output: hello
+}
+
+// TestStreamsCarryNoEventOfAMebibyte: clients made with the official SDK for Python end the session at one.
+func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	said := strings.Repeat("x", most)
+	call := func(meta string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"object","arguments":{"text":"` + said + `"}` + meta + `}}`
+	}
+	l := listen(t, sseServer(t, mcp.SSEOptions{}, nil), "a")
+	long := bufio.NewScanner(l.body)
+	long.Buffer(nil, 8*most)
+	l.lines = long
+	if status, text := say(t, l.server, l.url, "a", call("")); status != http.StatusAccepted {
+		t.Fatalf("it is posted: %d %s", status, text)
+	}
+	_, event := l.event()
+	web := httptest.NewServer(echoSet(t, nil).Handler())
+	t.Cleanup(web.Close)
+	_, streamed := say(t, web, web.URL, "a", call(`,"_meta":{"progressToken":1}`))
+	_, plain := say(t, web, web.URL, "a", call(""))
+	for where, text := range map[string]string{"SSE": event, "Progress": streamed, "JSON": plain} {
+		var got struct {
+			Result struct {
+				Content           []struct{ Text string }
+				StructuredContent struct{ Said struct{ Text string } }
+			}
+		}
+		at := strings.IndexByte(text, '{')
+		if err := json.Unmarshal([]byte(text[max(at, 0):]), &got); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+		kept := got.Result.StructuredContent.Said.Text
+		if cut := where != "JSON"; (len(text) < most) != cut || (kept != said) != cut || !strings.HasPrefix(kept, "xxx") || len(kept) < 100_000 {
+			t.Errorf("%s: %d bytes, of the text %d", where, len(text), len(kept))
+		}
+	}
 }

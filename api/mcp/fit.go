@@ -1,0 +1,231 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// eventBytes is the longest result that goes to a client as an event of a stream. Clients made with the official SDK for
+// Python end the whole session at an event of 1 MiB; what is left below that is for the envelope and the request's id.
+const eventBytes = 1_000_000
+
+// tooLong tells a model that it has not got everything.
+const tooLong = "note: this answer was too long for one message, so it has been shortened: print less, or write to a file and download it."
+
+// fitted is the tool middleware that shortens results which a stream cannot carry.
+func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
+	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		result, err := next(ctx, r)
+		if err == nil && result != nil && streamed(ctx, r) {
+			fit(result)
+		}
+		return result, err
+	}
+}
+
+// streamed reports whether a call's result is an event of a stream: over SSE it always is, over streamable HTTP where the
+// caller wants progress.
+func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
+	if _, ok := server.ClientSessionFromContext(ctx).(*stream); ok {
+		return true
+	}
+	d := deliveryOf(ctx)
+	return d != nil && d.one && r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil
+}
+
+// fit shortens a result until it takes at most eventBytes: it drops pictures, then cuts long texts, then long lists. What fits
+// stays as it is.
+func fit(r *mcp.CallToolResult) {
+	if encodedLen(r) <= eventBytes {
+		return
+	}
+	full := *r
+	full.Content = append(slices.Clone(r.Content), mcp.NewTextContent(tooLong))
+	for encodedLen(&full) > eventBytes && dropPicture(&full) { //nolint:revive // dropping is all there is to do
+	}
+	*r = full
+	for _, items := range []int{1 << 20, 1000, 250, 100, leastItems} {
+		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > eventBytes && items > leastItems {
+			continue // it is the lists that are long
+		}
+		for text := 256 << 10; text >= leastText && encodedLen(r) > eventBytes; text /= 2 {
+			*r = *(shortener{text: text, items: items}).of(&full)
+		}
+		return
+	}
+}
+
+// dropPicture drops the largest picture of a result, if it has any.
+func dropPicture(r *mcp.CallToolResult) bool {
+	largest, at := 0, -1
+	for i, block := range r.Content {
+		if picture, ok := block.(mcp.ImageContent); ok && len(picture.Data) > largest {
+			largest, at = len(picture.Data), i
+		}
+	}
+	if at >= 0 {
+		r.Content = slices.Delete(r.Content, at, at+1)
+	}
+	return at >= 0
+}
+
+func encodedLen(value any) int {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return 0 // it is told as such where it is sent
+	}
+	return len(text)
+}
+
+// What is left of a text and of a list in any case: bytes and entries.
+const (
+	leastText  = 4 << 10
+	leastItems = 25
+)
+
+// shortener cuts texts and lists that are longer.
+type shortener struct{ text, items int }
+
+// of gives a result with its texts and lists cut.
+func (s shortener) of(r *mcp.CallToolResult) *mcp.CallToolResult {
+	short := *r
+	short.Content, short.StructuredContent = s.content(r.Content), s.structured(r.StructuredContent)
+	return &short
+}
+
+// content cuts text blocks, those that are JSON within its texts and lists.
+func (s shortener) content(blocks []mcp.Content) []mcp.Content {
+	out := slices.Clone(blocks)
+	for i, block := range out {
+		text, ok := block.(mcp.TextContent)
+		if !ok || len(text.Text) <= s.text && !json.Valid([]byte(text.Text)) {
+			continue
+		}
+		if short, err := s.json([]byte(text.Text)); err == nil {
+			text.Text = string(short)
+		} else {
+			text.Text = middleCut(text.Text, s.text)
+		}
+		out[i] = text
+	}
+	return out
+}
+
+// structured cuts structured content, and marks streams that were cut where there are marks for them.
+func (s shortener) structured(value any) any {
+	if value == nil {
+		return nil
+	}
+	text, err := EncodeReply(value)
+	if err != nil {
+		return value
+	}
+	if members, ok := value.(map[string]any); ok {
+		text = s.marked(members, text)
+	}
+	short, err := s.json(text)
+	if err != nil {
+		return value
+	}
+	return json.RawMessage(short)
+}
+
+// marked gives the members, encoded, with those of "truncated" true whose texts will be cut.
+func (s shortener) marked(members map[string]any, text []byte) []byte {
+	marks, ok := members["truncated"].(map[string]any)
+	if !ok {
+		return text
+	}
+	all, set := map[string]any{}, map[string]any{}
+	for name, value := range members {
+		all[name] = value
+	}
+	for name, mark := range marks {
+		stream, _ := members[name].(string)
+		set[name] = mark == true || len(stream) > s.text
+	}
+	all["truncated"] = set
+	if marked, err := EncodeReply(all); err == nil {
+		return marked
+	}
+	return text
+}
+
+// json cuts the texts and lists in an object or a list. It keeps the order of members.
+func (s shortener) json(text []byte) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var out bytes.Buffer
+	if first := bytes.TrimSpace(text); len(first) == 0 || first[0] != '{' && first[0] != '[' {
+		return nil, errors.New("no object and no list")
+	}
+	if err := s.value(d, &out); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one value")
+	}
+	return out.Bytes(), nil
+}
+
+func (s shortener) value(d *json.Decoder, out *bytes.Buffer) error {
+	token, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("read value: %w", err)
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		return s.members(d, out, t)
+	case string:
+		token = middleCut(t, s.text)
+	}
+	text, err := EncodeReply(token)
+	out.Write(text)
+	return err
+}
+
+// members cuts what is in an object or a list that has just begun.
+func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim) error {
+	out.WriteRune(rune(begin))
+	for n := 0; d.More(); n++ {
+		if begin == '[' && n >= s.items {
+			var rest json.RawMessage
+			if err := d.Decode(&rest); err != nil {
+				return fmt.Errorf("skip value: %w", err)
+			}
+			continue
+		}
+		if n > 0 {
+			out.WriteByte(',')
+		}
+		if begin == '{' {
+			name, err := d.Token()
+			if err != nil {
+				return fmt.Errorf("read name: %w", err)
+			}
+			text, err := EncodeReply(name)
+			if err != nil {
+				return err
+			}
+			out.Write(text)
+			out.WriteByte(':')
+		}
+		if err := s.value(d, out); err != nil {
+			return err
+		}
+	}
+	end, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("read end: %w", err)
+	}
+	out.WriteString(fmt.Sprint(end))
+	return nil
+}

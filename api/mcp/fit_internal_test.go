@@ -1,0 +1,114 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+func TestResultsThatFitStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	long := func(n int) *mcp.CallToolResult {
+		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("x", n))}}
+	}
+	room := eventBytes - encodedLen(long(0))
+	for more, same := range map[int]bool{-1: true, 0: true, 1: false} {
+		r := long(room + more)
+		fit(r)
+		if stays := cmp.Diff(long(room+more), r) == ""; stays != same || encodedLen(r) > eventBytes {
+			t.Errorf("%+d bytes: %d bytes now, as it was: %t", more, encodedLen(r), stays)
+		}
+	}
+}
+
+// oldShape is an answer of a toolset: its text is JSON.
+func oldShape(t *testing.T, stdout string, files int) *mcp.CallToolResult {
+	t.Helper()
+	list := []string{}
+	for i := range files {
+		list = append(list, fmt.Sprintf("/app/results/%s/%d", strings.Repeat("f", 200), i))
+	}
+	type shape struct {
+		Stdout   string   `json:"stdout"`
+		ExitCode int      `json:"exit_code"`
+		Files    []string `json:"files"`
+	}
+	value := shape{stdout, 3, list}
+	text, err := EncodeReply(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(string(text))}, StructuredContent: value}
+}
+
+func TestLongAnswersInJSONStayJSON(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		stdout string
+		files  int
+		cut    bool
+	}{
+		"Text":     {"begin" + strings.Repeat("x", 1<<20) + "end", 1, true},
+		"Chinese":  {"begin" + strings.Repeat("图", 1<<19) + "end", 1, true},
+		"Controls": {"begin" + strings.Repeat("\x00", 1<<18) + "end", 1, true},
+		"Files":    {"begin end", 5_000, false},
+		"Both":     {"begin" + strings.Repeat("\"\n", 1<<18) + "end", 5_000, true},
+	} {
+		r := oldShape(t, test.stdout, test.files)
+		fit(r)
+		if n := encodedLen(r); n > eventBytes || n < eventBytes/20 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+		text, _ := r.Content[0].(mcp.TextContent)
+		structured, err := json.Marshal(r.StructuredContent)
+		if err != nil || string(structured) != text.Text {
+			t.Errorf("%s: text and structured content differ: %v", name, err)
+		}
+		var got struct {
+			Stdout   string
+			ExitCode int `json:"exit_code"`
+			Files    []string
+		}
+		if err := json.Unmarshal([]byte(text.Text), &got); err != nil || got.ExitCode != 3 {
+			t.Errorf("%s: %v, exit code %d", name, err, got.ExitCode)
+		}
+		if !strings.HasPrefix(got.Stdout, "begin") || !strings.HasSuffix(got.Stdout, "end") || strings.Contains(got.Stdout, "left out") != test.cut {
+			t.Errorf("%s: stdout has %d bytes", name, len(got.Stdout))
+		}
+		if len(got.Files) == 0 || len(got.Files) > test.files || (len(got.Files) < test.files) != (test.files > 1) {
+			t.Errorf("%s: %d files", name, len(got.Files))
+		}
+		if note, _ := r.Content[len(r.Content)-1].(mcp.TextContent); len(r.Content) != 2 || note.Text != tooLong {
+			t.Errorf("%s: nothing tells that it was cut", name)
+		}
+	}
+}
+
+func TestPicturesGoFirstAndStreamsAreMarked(t *testing.T) {
+	t.Parallel()
+	picture := func(n int) mcp.Content { return mcp.NewImageContent(strings.Repeat("A", n), "image/png") }
+	answer := func(stdout string, blocks ...mcp.Content) *mcp.CallToolResult {
+		return &mcp.CallToolResult{
+			Content: append([]mcp.Content{mcp.NewTextContent("Job job_1: completed.")}, blocks...),
+			StructuredContent: map[string]any{
+				"stdout": stdout, "stderr": "", "truncated": map[string]any{"stdout": false, "stderr": false},
+			},
+		}
+	}
+	r := answer("short", picture(900_000), picture(1_400_000), picture(90_000))
+	fit(r)
+	if len(r.Content) != 4 || encodedLen(r) > eventBytes || cmp.Diff(answer("short").StructuredContent, r.StructuredContent) != "" {
+		t.Errorf("%d blocks, %d bytes", len(r.Content), encodedLen(r))
+	}
+	r = answer(strings.Repeat("x", 1<<20), picture(900_000))
+	fit(r)
+	var got struct{ Truncated map[string]bool }
+	text, _ := json.Marshal(r.StructuredContent)
+	if err := json.Unmarshal(text, &got); err != nil || !got.Truncated["stdout"] || got.Truncated["stderr"] || len(r.Content) != 2 {
+		t.Errorf("%v %v %d blocks", err, got, len(r.Content))
+	}
+}
