@@ -56,6 +56,9 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	err = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 		var err error
 		facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
+		if len(s.GPUs) > 0 {
+			facts.seccomp = e.seccompGPU
+		}
 		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
 		return err
 	})

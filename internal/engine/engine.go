@@ -48,8 +48,9 @@ type Engine struct {
 	log       *slog.Logger
 	runtime   string
 	namespace string
-	seccomp   string
 	observe   func(call string, took time.Duration, err error)
+
+	seccomp, seccompGPU string // profiles of sandboxes, and of those with a GPU
 
 	fill sync.Mutex // one fill of the agent's volume at a time in this process
 
@@ -70,8 +71,9 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make engine client: %w", err)
 	}
-	profile, err := seccompProfile()
-	if err != nil {
+	profile, err := seccompProfile(false)
+	withGPU, gpuErr := seccompProfile(true)
+	if err = errors.Join(err, gpuErr); err != nil {
 		return nil, errors.Join(fmt.Errorf("make seccomp profile: %w", err), cli.Close())
 	}
 	log := cfg.Logger
@@ -79,7 +81,7 @@ func New(cfg Config) (*Engine, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Engine{
-		cli: cli, log: log, runtime: cfg.Runtime, seccomp: profile,
+		cli: cli, log: log, runtime: cfg.Runtime, seccomp: profile, seccompGPU: withGPU,
 		namespace: cmp.Or(cfg.Namespace, DefaultNamespace), observe: cfg.Observe,
 	}, nil
 }

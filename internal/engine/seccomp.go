@@ -7,20 +7,26 @@ import (
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // seccompProfile is moby's default profile, less calls that open ways between sandboxes or wide kernel surface:
-// keyrings (shared by uid over containers), io_uring, userfaultfd, and socketcall, which would get round the rules on
-// the families of socket. What no rule allows gives EPERM.
+// keyrings (shared by uid over containers), io_uring, userfaultfd, and those of 32-bit programs, whose socketcall gets round
+// the rules on the families of sockets: a rule on socket allows it there, whatever is said of it. What no rule allows gives EPERM. Netlink sockets and filters of sockets are closed because the
+// kernel counts what they hold against nobody's memory: some thousands of them took gigabytes of the host's.
 //
-// It also keeps user code off the agent, which has the same uid: see guarded.
-func seccompProfile() (string, error) {
+// It also keeps user code off the agent, which has the same uid: see guarded. Netlink stays open where it is asked for: NCCL,
+// which lets GPUs work together, does not start without it.
+func seccompProfile(netlink bool) (string, error) {
 	profile := seccomp.DefaultProfile()
+	for i := range profile.ArchMap {
+		profile.ArchMap[i].SubArches = nil
+	}
 	for _, rule := range profile.Syscalls {
 		rule.Names = slices.DeleteFunc(rule.Names, denied)
 	}
 	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
-	profile.Syscalls = append(profile.Syscalls, guarded()...)
+	profile.Syscalls = append(profile.Syscalls, append(guarded(), onNetlink(netlink))...)
 	data, err := json.Marshal(profile)
 	return string(data), err
 }
@@ -31,13 +37,13 @@ func denied(name string) bool {
 	case "keyctl", "add_key", "request_key", "userfaultfd", "socketcall",
 		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge where a signal comes from: Go takes such a SIGSEGV for its own and dies
 		return true
-	case "socket", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr":
+	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr":
 		return true // guarded allows a part of each
 	}
 	return strings.HasPrefix(name, "io_uring_")
 }
 
-// guarded allows a part of calls that would reach the agent or the families of sockets that are closed. A comparison is of
+// guarded allows a part of calls that would reach the agent or what is closed of sockets. A comparison is of
 // 64 bits, and the kernel looks at the lower 32: a rule that says what is allowed as "more than" or "not" is passed by an
 // argument with an upper bit set, so all of these name what they allow with no upper bit.
 func guarded() []*seccomp.Syscall {
@@ -49,15 +55,34 @@ func guarded() []*seccomp.Syscall {
 		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, zero(0)), // oneself,
 		allow([]string{"sched_setscheduler"}, zero(1)),                                    // or the usual scheduler: ZeroMQ sets it for each of its threads
 	}
-	// The families of socket but AF_ALG (38) and AF_VSOCK (40).
-	for _, r := range [][2]uint64{{0, 32}, {32, 4}, {36, 2}, {39, 1}, {41, 1}, {42, 2}, {44, 4}, {48, 16}} {
-		rules = append(rules, allow([]string{"socket"}, within(0, r[0], r[1])))
+	// The families of sockets that code without a network has a use for: AF_UNSPEC, AF_UNIX, AF_INET and AF_INET6.
+	for _, r := range [][2]uint64{{0, 2}, {2, 1}, {10, 1}} {
+		rules = append(rules, allow([]string{"socket", "socketpair"}, within(0, r[0], r[1])))
+	}
+	// The levels of setsockopt but SOL_SOCKET (1), and of its options all but SO_ATTACH_FILTER (26), _BPF (50) and _REUSEPORT_CBPF (51).
+	for _, r := range [][2]uint64{{0, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 32}, {64, 64}, {128, 128}, {256, 256}} {
+		rules = append(rules, allow([]string{"setsockopt"}, within(1, r[0], r[1])))
+	}
+	for _, r := range [][2]uint64{{0, 16}, {16, 8}, {24, 2}, {27, 1}, {28, 4}, {32, 16}, {48, 2}, {52, 4}, {56, 8}, {64, 64}} {
+		rules = append(rules, allow([]string{"setsockopt"}, within(1, 1, 1), within(2, r[0], r[1])))
 	}
 	// The commands of fcntl but F_SETSIG (10), which makes any signal of any process of the same uid.
 	for _, r := range [][2]uint64{{0, 8}, {8, 2}, {11, 1}, {12, 4}, {16, 16}, {32, 32}, {1024, 64}} {
 		rules = append(rules, allow([]string{"fcntl", "fcntl64"}, within(1, r[0], r[1])))
 	}
 	return rules
+}
+
+// onNetlink is the rule on netlink sockets (AF_NETLINK). Programs list interfaces by them; of the errors that they may get ZeroMQ,
+// and so every kernel, goes on after this one.
+func onNetlink(open bool) *seccomp.Syscall {
+	if open {
+		return allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1))
+	}
+	unsupported := uint(unix.EOPNOTSUPP)
+	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{
+		Names: []string{"socket"}, Action: specs.ActErrno, ErrnoRet: &unsupported, Args: []specs.LinuxSeccompArg{within(0, unix.AF_NETLINK, 1)},
+	}}
 }
 
 // allow is a rule that holds when all of its conditions do.

@@ -37,14 +37,15 @@ func (r seccompRule) holds(args [6]uint64) bool {
 	return true
 }
 
-func seccompRules(t *testing.T) []seccompRule {
+func seccompRules(t *testing.T, netlink bool) []seccompRule {
 	t.Helper()
-	text, err := seccompProfile()
+	text, err := seccompProfile(netlink)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var profile struct {
 		DefaultAction string
+		ArchMap       []struct{ SubArchitectures []string }
 		Syscalls      []seccompRule
 	}
 	if err := json.Unmarshal([]byte(text), &profile); err != nil {
@@ -53,13 +54,18 @@ func seccompRules(t *testing.T) []seccompRule {
 	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
 		t.Errorf("default action %q", profile.DefaultAction)
 	}
+	for _, arch := range profile.ArchMap {
+		if len(arch.SubArchitectures) > 0 {
+			t.Errorf("programs of %v may call, too", arch.SubArchitectures)
+		}
+	}
 	return profile.Syscalls
 }
 
 // The upper half of an argument is the caller's to choose, and the kernel does not look at it.
 func TestSeccompProfileJudgesCalls(t *testing.T) {
 	t.Parallel()
-	rules := seccompRules(t)
+	rules, withGPU := seccompRules(t, false), seccompRules(t, true)
 	const high, null = 1 << 32, 0
 	for _, c := range []struct {
 		what  string
@@ -72,11 +78,25 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"io_uring", "io_uring_setup", [6]uint64{8}, false},
 		{"unix socket", "socket", [6]uint64{1}, true},
 		{"IPv6 socket", "socket", [6]uint64{10}, true},
-		{"netlink socket", "socket", [6]uint64{16}, true},
-		{"AF_NFC", "socket", [6]uint64{39}, true},
-		{"AF_QIPCRTR", "socket", [6]uint64{42}, true},
+		{"IPv4 socket", "socket", [6]uint64{2}, true},
+		{"AF_AX25", "socket", [6]uint64{3}, false},
+		{"netlink socket", "socket", [6]uint64{16}, false},
+		{"AF_TIPC", "socket", [6]uint64{30}, false},
+		{"AF_SMC", "socket", [6]uint64{43}, false},
+		{"pair of unix sockets", "socketpair", [6]uint64{1}, true},
+		{"pair of AF_TIPC", "socketpair", [6]uint64{30}, false},
+		{"TCP_NODELAY", "setsockopt", [6]uint64{3, 6, 1}, true},
+		{"option 26 of TCP", "setsockopt", [6]uint64{3, 6, 26}, true},
+		{"SO_REUSEADDR", "setsockopt", [6]uint64{3, 1, 2}, true},
+		{"SO_DETACH_FILTER", "setsockopt", [6]uint64{3, 1, 27}, true},
+		{"SO_BUSY_POLL_BUDGET", "setsockopt", [6]uint64{3, 1, 70}, true},
+		{"SO_ATTACH_FILTER", "setsockopt", [6]uint64{3, 1, 26}, false},
+		{"SO_ATTACH_FILTER with upper bits", "setsockopt", [6]uint64{3, high | 1, high | 26}, false},
+		{"SO_ATTACH_BPF", "setsockopt", [6]uint64{3, 1, 50}, false},
+		{"SO_ATTACH_REUSEPORT_CBPF", "setsockopt", [6]uint64{3, 1, 51}, false},
 		{"AF_ALG", "socket", [6]uint64{38}, false},
 		{"AF_VSOCK", "socket", [6]uint64{40}, false},
+		{"netlink with an upper bit", "socket", [6]uint64{high | 16}, false},
 		{"AF_ALG with an upper bit", "socket", [6]uint64{high | 38}, false},
 		{"AF_VSOCK with an upper bit", "socket", [6]uint64{high | 40}, false},
 		{"F_GETFL", "fcntl", [6]uint64{3, 3}, true},
@@ -104,11 +124,14 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"signal of a forged origin to a thread", "rt_tgsigqueueinfo", [6]uint64{1, 1, 11, 0x1000}, false},
 		{"kill", "kill", [6]uint64{1, 15}, true},
 	} {
-		allowed := slices.ContainsFunc(rules, func(r seccompRule) bool {
+		allowed := func(r seccompRule) bool {
 			return r.Action == "SCMP_ACT_ALLOW" && slices.Contains(r.Names, c.name) && r.holds(c.args)
-		})
-		if allowed != c.allow {
-			t.Errorf("%s: allowed is %v", c.what, allowed)
+		}
+		if got := slices.ContainsFunc(rules, allowed); got != c.allow {
+			t.Errorf("%s: allowed is %v", c.what, got)
+		}
+		if got := slices.ContainsFunc(withGPU, allowed); got != (c.allow || c.what == "netlink socket") {
+			t.Errorf("%s: with a GPU allowed is %v", c.what, got)
 		}
 	}
 }
@@ -116,7 +139,7 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 // The engine takes several conditions of a rule on one argument for alternatives.
 func TestSeccompProfileHasOneConditionAnArgument(t *testing.T) {
 	t.Parallel()
-	for _, rule := range seccompRules(t) {
+	for _, rule := range seccompRules(t, true) {
 		seen := map[uint]bool{}
 		for _, c := range rule.Args {
 			if seen[c.Index] {
