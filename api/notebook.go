@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"mime/multipart"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -35,17 +37,26 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 		done, err := s.notebook(c).Execute(ctx, id, code)
 		return told(c, done, err)
 	}
-	code, err := s.whole(c, s.cfg.Limits.MaxCodeBytes)
+	code, err := s.text(c, "code", s.cfg.Limits.MaxCodeBytes)
 	if err != nil {
-		return err
+		return told(c, nil, err)
 	}
 	done, err := s.notebook(c).Execute(ctx, id, string(code))
 	return told(c, done.Print(), err)
 }
 
+// text reads a body that is UTF-8. Editors of one system begin theirs with a mark, which is no part of it.
+func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
+	body, err := s.whole(c, most)
+	if err == nil && !utf8.Valid(body) {
+		err = seed4.Wrong(name, "The body is not UTF-8", "string_unicode")
+	}
+	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
+}
+
 // field reads a text of a JSON body. Fields of other names are nobody's business, as in the seed.
 func (s *Server) field(c *gin.Context, name string) (string, error) {
-	body, err := s.whole(c, s.cfg.Limits.MaxBodyBytes)
+	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
 	if err != nil {
 		return "", err
 	}

@@ -70,12 +70,14 @@ func TestNotebookRunsCodeInBothForms(t *testing.T) {
 	for name, c := range map[string]struct{ kind, body, want string }{
 		"JSON":        {jsonKind, `{"code":"print hi","more":1}`, `{"stdout":["hi\n"],"stderr":[],"error":null,"results":[]}`},
 		"JSONCharset": {jsonKind + "; charset=utf-8", `{"code":"print hi"}`, `{"stdout":["hi\n"],"stderr":[],"error":null,"results":[]}`},
-		"JSONRaises":  {jsonKind, `{"code":"raise no"}`, `{"stdout":[],"stderr":[],"error":{"name":"ValueError","value":"no","traceback":[]},"results":[]}`},
+		"JSONRaises":  {jsonKind, `{"code":"raise no"}`, `{"stdout":[],"stderr":[],"error":{"name":"ValueError","value":"no","traceback":["ValueError: no"]},"results":[]}`},
 		"JSONNothing": {jsonKind, `{"code":""}`, `{"stdout":[],"stderr":[],"error":null,"results":[]}`},
 		"Raw":         {"", "print a=%20b&c+d", `{"stdout":"a=%20b&c+d\n","stderr":"","error":"","traceback":"","results":[]}`},
 		"RawForm":     {"application/x-www-form-urlencoded", "print a=b", `{"stdout":"a=b\n","stderr":"","error":"","traceback":"","results":[]}`},
 		"RawNoType":   {"no type/;", "print a", `{"stdout":"a\n","stderr":"","error":"","traceback":"","results":[]}`},
-		"RawRaises":   {"text/plain", "raise no", `{"stdout":"","stderr":"","error":"ValueError","traceback":"","results":[]}`},
+		"RawMark":     {"text/plain", "\uFEFFprint a", `{"stdout":"a\n","stderr":"","error":"","traceback":"","results":[]}`},
+		"JSONMark":    {jsonKind, "\uFEFF" + `{"code":"print a"}`, `{"stdout":["a\n"],"stderr":[],"error":null,"results":[]}`},
+		"RawRaises":   {"text/plain", "raise no", `{"stdout":"","stderr":"","error":"ValueError","traceback":"ValueError: no","results":[]}`},
 		"RawNothing":  {"text/plain", "\n", `{"stdout":"","stderr":"","error":"","traceback":"","results":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,6 +105,8 @@ func TestNotebookRefusesInTheSeedsShape(t *testing.T) {
 		{"execute", `{"code":7}`, jsonKind, `[{"loc":["body","code"],"msg":"Input should be a valid string","type":"string_type"}]`},
 		{"execute", `{"code":null}`, jsonKind, `[{"loc":["body","code"],"msg":"Input should be a valid string","type":"string_type"}]`},
 		{"execute", `{"code":"1"`, jsonKind, `[{"loc":["body","code"],"msg":"The body is no JSON object","type":"json_invalid"}]`},
+		{"execute", "{\"code\":\"print('\xe9')\"}", jsonKind, `[{"loc":["body","code"],"msg":"The body is not UTF-8","type":"string_unicode"}]`},
+		{"execute", "print('\xe9')", "text/plain; charset=latin-1", `[{"loc":["body","code"],"msg":"The body is not UTF-8","type":"string_unicode"}]`},
 		{"install", `{}`, jsonKind, `[{"loc":["body","package_name"],"msg":"Field required","type":"missing"}]`},
 		{"upload", upload, kind, `[{"loc":["body","file"],"msg":"Field required","type":"missing"}]`},
 		{"upload", "x", "text/plain", `[{"loc":["body","file"],"msg":"Field required","type":"missing"}]`},
@@ -164,6 +168,10 @@ func TestNotebookUploads(t *testing.T) {
 		"LargeBehind": {"", []field{file("x", large), place("f/large.bin")}, "f/large.bin"},
 		"QueryFirst":  {"q/first.bin", []field{place("f/other.bin"), file("x", small)}, "q/first.bin"},
 		"NameIsAPath": {"", []field{file("../../etc/name.bin", small)}, "name.bin"},
+		"IntoFolder":  {"q/into/", []field{file("own.bin", small)}, "q/into/own.bin"},
+		"FolderLater": {"", []field{file("own.bin", small), place("f/into/")}, "f/into/own.bin"},
+		"LargeFolder": {"", []field{file("own.bin", large), place("f/large/")}, "f/large/own.bin"},
+		"StaysInside": {"q/../inside.bin", []field{file("x", small)}, "inside.bin"},
 		"OtherFields": {"", []field{{name: "more", value: "1"}, file("y.bin", small)}, "y.bin"},
 	} {
 		t.Run(name, func(t *testing.T) {

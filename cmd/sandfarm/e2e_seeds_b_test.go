@@ -306,6 +306,13 @@ func notebookTools(t *testing.T, f *farmProcess) {
 	if out, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "n + 1"}); out["error"] != nil || len(out["results"].([]any)) != 1 {
 		t.Errorf("executed %v", out)
 	}
+	shown, _ := s.call("execute_code", map[string]any{"sandbox_id": id, "code": "from IPython.display import *\nprint('\\x1b[31mred\\x1b[0m')\ndisplay(JSON({'a': [1]}), SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))\nprint('y' * 3000000)"})
+	if text, _ := json.Marshal(shown["results"]); !strings.Contains(string(text), `{"data":{"a":[1]},"type":"application/json"}`) || !strings.Contains(string(text), `{"data":"\u003csvg xmlns=`) {
+		t.Errorf("displayed %s", text)
+	}
+	if whole, _ := shown["stdout_url"].(string); whole == "" || len(fetch(t, whole)) != 3_000_000+len("\x1b[31mred\x1b[0m\n\n") || !strings.HasPrefix(shown["stdout"].([]any)[0].(string), "red\ny") {
+		t.Errorf("the whole output is at %q", whole)
+	}
 	if text := fetch(t, f.url+"/sandbox/"+id.(string)+"/download/n.txt"); text != "55" {
 		t.Errorf("downloaded %q", text)
 	}

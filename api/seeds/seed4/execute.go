@@ -2,17 +2,15 @@ package seed4
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
-
-// richBytes is the largest displayed value that stands in an answer. A larger one is a link.
-const richBytes = 32 << 20
 
 // Executed is the answer to code in a JSON body.
 type Executed struct {
@@ -20,6 +18,13 @@ type Executed struct {
 	Stderr  []string   `json:"stderr"`
 	Error   *CodeError `json:"error"`
 	Results []Rich     `json:"results"`
+	Links
+}
+
+// Links lead to the whole of a stream of which the answer only holds head and tail.
+type Links struct {
+	StdoutURL string `json:"stdout_url,omitempty"`
+	StderrURL string `json:"stderr_url,omitempty"`
 }
 
 // Printed is the answer to code that is the body itself.
@@ -29,6 +34,7 @@ type Printed struct {
 	Error     string `json:"error"` // name of the exception; empty: none
 	Traceback string `json:"traceback"`
 	Results   []Rich `json:"results"`
+	Links
 }
 
 // CodeError is an exception of the caller's code.
@@ -38,16 +44,9 @@ type CodeError struct {
 	Traceback []string `json:"traceback"`
 }
 
-// Rich is one displayed value: text as it is, all else in base64.
-type Rich struct {
-	Type string `json:"type"`
-	Data string `json:"data"`
-	URL  string `json:"url,omitempty"` // in the place of data that is too large
-}
-
 // Print gives the same answer as strings.
 func (e Executed) Print() Printed {
-	p := Printed{Stdout: strings.Join(e.Stdout, ""), Stderr: strings.Join(e.Stderr, ""), Results: e.Results}
+	p := Printed{Stdout: strings.Join(e.Stdout, ""), Stderr: strings.Join(e.Stderr, ""), Results: e.Results, Links: e.Links}
 	if e.Error != nil {
 		p.Error, p.Traceback = e.Error.Name, strings.Join(e.Error.Traceback, "\n")
 	}
@@ -91,8 +90,13 @@ func (n *Notebook) executed(ctx context.Context, job *wire.Job) (Executed, error
 	if job.Result != nil && job.Result.Execute != nil {
 		e := job.Result.Execute
 		out.Stdout, out.Stderr, exit = some(e.Stdout), some(e.Stderr), e.ExitCode
+		out.StdoutURL = toolset.Whole(e.Artifacts, 0, "stdout", e.Truncated.Stdout)
+		out.StderrURL = toolset.Whole(e.Artifacts, 0, "stderr", e.Truncated.Stderr)
 		if e.Error != nil {
-			out.Error = &CodeError{Name: e.Error.Name, Value: e.Error.Value, Traceback: e.Error.Traceback}
+			out.Error = raised(e.Error.Name, e.Error.Value)
+			if len(e.Error.Traceback) > 0 { // a kernel that died has told nothing
+				out.Error.Traceback = e.Error.Traceback
+			}
 		}
 		for _, r := range e.Results {
 			out.Results = append(out.Results, n.rich(ctx, r))
@@ -114,30 +118,13 @@ func raised(name, value string) *CodeError {
 	return &CodeError{Name: name, Value: value, Traceback: []string{name + ": " + value}}
 }
 
-// some is a stream as the list that the seed gives.
+// escape is what colours a terminal, which no browser and no model is.
+var escape = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
+
+// some is a stream as the list that the seed gives: without colours.
 func some(stream string) []string {
 	if stream == "" {
 		return []string{}
 	}
-	return []string{stream}
-}
-
-// rich brings a displayed value along that was put aside for its size.
-func (n *Notebook) rich(ctx context.Context, r wire.Rich) Rich {
-	out := Rich{Type: r.Mime, Data: r.Data, URL: r.URL}
-	if r.ArtifactID == "" {
-		return out
-	}
-	found, err := n.farm.Artifact(ctx, r.ArtifactID, richBytes)
-	if err != nil || found.Content == nil {
-		return out // the link has to do
-	}
-	raw := found.Content
-	out.URL = ""
-	if strings.HasPrefix(r.Mime, "text/") || r.Mime == "application/json" || r.Mime == "image/svg+xml" {
-		out.Data = string(raw)
-	} else {
-		out.Data = base64.StdEncoding.EncodeToString(raw)
-	}
-	return out
+	return []string{escape.ReplaceAllString(stream, "")}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -53,7 +54,7 @@ func (n *Notebook) Unreadable(ctx context.Context, id string, err error) error {
 
 // inside gives a caller's path as one of the sandbox. What would lead out of it is refused.
 func inside(path string) (string, error) {
-	clean, err := farm.CleanFilePath(path)
+	clean, err := farm.CleanFilePath(toolset.Lexical(path))
 	if err == nil {
 		return clean, nil
 	}

@@ -19,12 +19,13 @@ const (
 
 // Notebook is the surface for one caller.
 type Notebook struct {
-	call *toolset.Call
-	farm toolset.Farm
+	call    *toolset.Call
+	farm    toolset.Farm
+	largest int64 // displayed value that stands in an answer
 }
 
 // New gives the surface as a caller sees it.
-func New(c *toolset.Call) *Notebook { return &Notebook{call: c, farm: c.Farm} }
+func New(c *toolset.Call) *Notebook { return &Notebook{call: c, farm: c.Farm, largest: richBytes} }
 
 // finish starts a job and waits for its end, as long as the caller stays.
 func (n *Notebook) finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {

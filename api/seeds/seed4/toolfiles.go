@@ -25,10 +25,10 @@ func upload4(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	defer func() { _ = content.Close() }() // read to its end, or its error is told
 	target := c.Text("file_path")
-	if target == "" {
-		target = path.Base("/" + strings.ReplaceAll(c.Text("local_file_path"), "\\", "/"))
+	if name := strings.Trim(path.Base("/"+strings.ReplaceAll(c.Text("local_file_path"), "\\", "/")), "/"); target == "" || strings.HasSuffix(target, "/") {
+		target += name
 	}
-	if target == "/" {
+	if target == "" || strings.HasSuffix(target, "/") {
 		return nil, Missing("file_path")
 	}
 	return New(c).Write(ctx, c.Text("sandbox_id"), target, content)

@@ -84,6 +84,7 @@ func (n *Notebook) install(ctx context.Context, a mcp.Arguments) (any, error) {
 }
 
 func (n *Notebook) executeTool(ctx context.Context, a mcp.Arguments) (any, error) {
+	n.largest = richToolBytes
 	return n.Execute(ctx, a.Text("sandbox_id"), a.Text("code"))
 }
 

@@ -62,6 +62,33 @@ func TestCodeThatIsStoppedIsNeverAnEmptySuccess(t *testing.T) {
 			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{ExitCode: 3}}),
 			`{"stdout":[],"stderr":[],"error":{"name":"SystemExit","value":"3","traceback":["SystemExit: 3"]},"results":[]}`,
 		},
+		"KernelDied": {
+			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{ExitCode: 137, Error: &wire.CodeError{Name: "OutOfMemory", Value: "Use less."}}}),
+			`{"stdout":[],"stderr":[],"error":{"name":"OutOfMemory","value":"Use less.","traceback":["OutOfMemory: Use less."]},"results":[]}`,
+		},
+		"Colours": {
+			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{Stdout: "\x1b[1;31mred\x1b[0m\n", Stderr: "\x1b[2Kgone\n"}}),
+			`{"stdout":["red\n"],"stderr":["gone\n"],"error":null,"results":[]}`,
+		},
+		"CutStreams": {
+			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{
+				Stdout: "head … tail", Stderr: "all", Truncated: wire.Truncated{Stdout: true},
+				Artifacts: []wire.Artifact{{Path: ".output/stderr.txt", URL: "http://no"}, {Path: ".output/stdout.txt", URL: "http://whole"}},
+			}}),
+			`{"stdout":["head … tail"],"stderr":["all"],"error":null,"results":[],"stdout_url":"http://whole"}`,
+		},
+		"Displayed": {
+			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{Results: []wire.Rich{
+				{Mime: "application/json", Data: "eyJhIjogWzEsIG51bGxdfQ=="},
+				{Mime: "application/vnd.plotly.v1+json", Data: "W10="},
+				{Mime: "image/svg+xml", Data: "PHN2Zy8+"},
+				{Mime: "application/javascript", Data: "eD0x"},
+				{Mime: "image/png", Data: "iVBORw=="},
+				{Mime: "text/latex", Data: "$x$"},
+			}}}),
+			`{"stdout":[],"stderr":[],"error":null,"results":[{"type":"application/json","data":{"a":[1,null]}},{"type":"application/vnd.plotly.v1+json","data":[]},{"type":"image/svg+xml","data":"<svg/>"},` +
+				`{"type":"application/javascript","data":"x=1"},{"type":"image/png","data":"iVBORw=="},{"type":"text/latex","data":"$x$"}]}`,
+		},
 		"TimedOut": {
 			wire.Job{State: "timed_out", Timings: wire.Timings{RunMS: 3_600_000}, Result: &wire.Result{Execute: &wire.ExecuteResult{Stdout: "begun\n"}}},
 			`{"stdout":["begun\n"],"stderr":[],"error":{"name":"TimeoutError","value":"the code was stopped after 3600 seconds","traceback":["TimeoutError: the code was stopped after 3600 seconds"]},"results":[]}`,
@@ -111,6 +138,7 @@ func TestToolsRefuseAsTheRoutesDo(t *testing.T) {
 		"Outside":  {"download_file", map[string]any{"sandbox_id": b.id, "file_path": "../x"}, `Status code: 403. Response: {"detail":"File access denied"}`},
 		"NoFile":   {"download_file", map[string]any{"sandbox_id": b.id, "file_path": "x"}, `Status code: 404. Response: {"detail":"File not found"}`},
 		"NoUpload": {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "x"}, "content_base64"},
+		"Folder":   {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "in/", "content": ""}, "Field required"},
 		"Local":    {"upload_file", map[string]any{"sandbox_id": b.id, "local_file_path": "/etc/passwd"}, "content_base64"},
 		"Both":     {"upload_file", map[string]any{"sandbox_id": b.id, "file_path": "x", "content": "", "content_base64": ""}, "not both"},
 	} {
@@ -125,13 +153,14 @@ func TestToolsMoveFiles(t *testing.T) {
 	b := setup(t)
 	for name, args := range map[string]map[string]any{
 		"in/a.txt": {"file_path": "in/a.txt", "content": "第一行\n"}, "b.bin": {"file_path": "/workspace/b.bin", "content_base64": "AP8="},
+		"in/c.txt": {"file_path": "in/", "local_file_path": `C:\c.txt`, "content": "c"}, "d.txt": {"file_path": "in/../d.txt", "content": "d"},
 	} {
 		args["sandbox_id"] = b.id
 		if got := b.call("upload_file", args); got != `{"file_path":"`+name+`"}` {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff"}, b.farm.Written()); diff != "" {
+	if diff := cmp.Diff(map[string]string{"in/a.txt": "第一行\n", "b.bin": "\x00\xff", "in/c.txt": "c", "d.txt": "d"}, b.farm.Written()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -110,7 +110,7 @@ func (u *upload) take(ctx context.Context, part *multipart.Part) error {
 // file stores the file, or holds it where it is small and its place may still come.
 func (u *upload) file(ctx context.Context, content io.Reader) error {
 	if u.target != "" {
-		return u.store(ctx, u.target, content)
+		return u.store(ctx, u.place(), content)
 	}
 	head, err := io.ReadAll(io.LimitReader(content, heldBytes+1))
 	if err != nil {
@@ -134,13 +134,10 @@ func (u *upload) end(ctx context.Context) (Uploaded, error) {
 	if !u.seen {
 		return Uploaded{}, Missing("file")
 	}
-	if u.target == "" {
-		u.target = u.name
-	}
 	if u.stored == "" {
-		return u.write(ctx, u.id, u.target, bytes.NewReader(u.held))
+		return u.write(ctx, u.id, u.place(), bytes.NewReader(u.held))
 	}
-	clean, err := inside(u.target)
+	clean, err := inside(u.place())
 	if err != nil {
 		return Uploaded{}, err
 	}
@@ -151,6 +148,14 @@ func (u *upload) end(ctx context.Context) (Uploaded, error) {
 		u.stored = clean
 	}
 	return Uploaded{FilePath: clean}, nil
+}
+
+// place is where the file goes: under its own name where the form names nothing, or a directory.
+func (u *upload) place() string {
+	if u.target == "" || strings.HasSuffix(u.target, "/") {
+		return u.target + u.name
+	}
+	return u.target
 }
 
 // tidy removes a file that did not get to its place.

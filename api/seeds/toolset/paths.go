@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"path"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -11,18 +12,34 @@ const Results = "/app/results"
 
 // InResults checks a path that is relative to the workspace, or absolute in it by either name, and gives it relative; "." is
 // the workspace itself. What lies elsewhere is invalid.
-func InResults(path string) (string, error) {
-	rest, ok := strings.CutPrefix(path, Results)
+func InResults(name string) (string, error) {
+	rest, ok := strings.CutPrefix(name, Results)
 	if ok && (rest == "" || rest[0] == '/') {
-		path = strings.TrimLeft(rest, "/")
-	} else if strings.HasPrefix(path, "/") && path != farm.Workspace && !strings.HasPrefix(path, farm.Workspace+"/") {
-		return "", farm.Invalidf("The path %q is not in %s: files lie there.", Short(path), Results)
+		name = strings.TrimLeft(rest, "/")
+	} else if strings.HasPrefix(name, "/") && name != farm.Workspace && !strings.HasPrefix(name, farm.Workspace+"/") {
+		return "", farm.Invalidf("The path %q is not in %s: files lie there.", Short(name), Results)
 	}
-	clean, err := farm.CleanPath(path)
+	clean, err := farm.CleanPath(name)
 	if err != nil {
 		return "", err //nolint:wrapcheck // a sentence of the domain
 	}
 	return clean, nil
+}
+
+// Lexical is a path without its "..", where it stays inside whatever it begins in; one that leads out is given as it is,
+// for others to refuse.
+func Lexical(p string) string {
+	if !strings.Contains(p, "..") {
+		return p
+	}
+	clean := path.Clean(p)
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return p
+	}
+	if strings.HasSuffix(p, "/") {
+		return clean + "/"
+	}
+	return clean
 }
 
 // Short keeps a caller's text from filling an answer.

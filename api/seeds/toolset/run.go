@@ -1,6 +1,8 @@
 package toolset
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -46,6 +48,19 @@ func Unfinished(job *wire.Job) string {
 	default:
 		return "The work goes on."
 	}
+}
+
+// Whole is the link to the whole of a stream of which an answer only holds head and tail; empty where it holds all. Of
+// the command at a position, counted from 1, or of code, whose position is 0.
+func Whole(artifacts []wire.Artifact, position int, stream string, truncated bool) string {
+	name := ".output/" + stream + ".txt"
+	if position > 0 {
+		name = fmt.Sprintf(".output/%d-%s.txt", position, stream)
+	}
+	if at := slices.IndexFunc(artifacts, func(a wire.Artifact) bool { return a.Path == name }); truncated && at >= 0 {
+		return artifacts[at].URL
+	}
+	return ""
 }
 
 func trace(e *wire.CodeError) string {
