@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 func TestReadinessNamesWhatIsMissing(t *testing.T) {
@@ -159,8 +160,8 @@ func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
 func TestLogHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) { d.Logger = nil })
-	log := &strings.Builder{}
-	logger := slog.New(slog.NewTextHandler(&locked{w: log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := &testlog.Log{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	server, err := api.New(api.Config{Keys: []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}}}, api.Deps{
 		Store: b.store, Submitter: b.worker, Queues: depths{}, Blobs: b.blobs, Logger: logger,
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // bundle is a farm of which only Docker, S3 and the queue are fakes: records and events are the real store on miniredis.
@@ -33,7 +34,7 @@ type bundle struct {
 	worker *fakeWorker
 	server *api.Server
 	web    *httptest.Server
-	log    *bytes.Buffer
+	log    *testlog.Log
 }
 
 type option func(*api.Config, *api.Deps)
@@ -52,9 +53,9 @@ func setup(t *testing.T, options ...option) *bundle {
 	mini := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, log: &bytes.Buffer{}}
+	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, log: &testlog.Log{}}
 	cfg := api.Config{Heartbeat: time.Second}
-	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: slog.New(slog.NewJSONHandler(&locked{w: b.log}, nil))}
+	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: slog.New(slog.NewJSONHandler(b.log, nil))}
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
@@ -290,16 +291,4 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 		out.Error = &farm.CodeError{Name: "ValueError", Value: rest}
 		out.ExitCode = 1
 	}
-}
-
-// locked lets the log be written and read at the same time.
-type locked struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

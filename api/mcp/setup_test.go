@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/mark3labs/mcp-go/client"
@@ -18,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // Revisions of the protocol: the newest, and the newest of the older kind with sessions.
@@ -33,30 +33,12 @@ type bundle struct {
 	t      *testing.T
 	server *mcp.Server
 	web    *httptest.Server
-	log    *guarded
-}
-
-// guarded is a buffer for a log.
-type guarded struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (g *guarded) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.buf.Write(p)
-}
-
-func (g *guarded) String() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.buf.String()
+	log    *testlog.Log
 }
 
 func setup(t *testing.T, f mcp.Farm, change ...func(*mcp.Options)) *bundle {
 	t.Helper()
-	b := &bundle{t: t, log: &guarded{}}
+	b := &bundle{t: t, log: &testlog.Log{}}
 	o := mcp.Options{Farm: func(context.Context) mcp.Farm { return f }, Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(b.log, nil))}
 	for _, c := range change {
 		c(&o)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // TestWhatAnOperatorSees scrapes a farm of single services, at work, with a real Prometheus: every query of the dashboard
@@ -110,7 +111,7 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 		}
 	}
 	addr := freeAddress(t)
-	out := &tail{}
+	out := &testlog.Log{}
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

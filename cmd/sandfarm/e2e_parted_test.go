@@ -20,6 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // partedFarm is a farm of single services on a Redis, an object store and an engine that a test can take away.
@@ -35,7 +36,7 @@ func newPartedFarm(t *testing.T) *partedFarm {
 	dir, redis, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
 	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
 	f := &partedFarm{
-		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &tail{}},
+		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testlog.Log{}},
 		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
 	}
 	f.env = append(os.Environ(),
@@ -60,7 +61,7 @@ func newPartedFarm(t *testing.T) *partedFarm {
 		}
 		removeAll(t, "label=sandfarm.namespace="+namespace)
 		if t.Failed() {
-			t.Logf("output of the farm:\n%s", f.out)
+			t.Logf("output of the farm:\n%s", f.out.Tail())
 		}
 	})
 	f.startParts("redis", "minio")

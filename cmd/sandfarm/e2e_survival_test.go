@@ -148,7 +148,7 @@ func TestWithoutRedisServerSandboxesAreAdopted(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "PATH=")
 	if n := strings.Count(f.out.String(), "redis-server is not installed"); n != 1 {
-		t.Errorf("%d warnings, want 1:\n%s", n, f.out)
+		t.Errorf("%d warnings, want 1:\n%s", n, f.out.Tail())
 	}
 	box := f.sandbox(wire.CreateRequest{Name: "adopted", Labels: map[string]string{"kept": "yes"}})
 	f.run(box.ID, "kept = 41")

@@ -3,7 +3,6 @@
 package main_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // program is the built binary, made once by TestMain.
@@ -49,26 +48,7 @@ type farmProcess struct {
 	data string
 	env  []string
 	cmd  *exec.Cmd
-	out  *tail
-}
-
-// tail keeps the last output of a process for the message of a failed test.
-type tail struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *tail) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *tail) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.buf.String()
-	return s[max(0, len(s)-6000):]
+	out  *testlog.Log
 }
 
 // newFarm starts a farm that is removed, with all that it made in the engine, after the test.
@@ -92,7 +72,7 @@ func newFarm(t *testing.T, env ...string) *farmProcess {
 			t.Errorf("down: %v\n%s", err, out)
 		}
 		if t.Failed() {
-			t.Logf("output of the farm:\n%s", f.out)
+			t.Logf("output of the farm:\n%s", f.out.Tail())
 		}
 	})
 	f.start()
@@ -112,7 +92,7 @@ func freeAddress(t *testing.T) string {
 // start starts the process and waits until it is ready.
 func (f *farmProcess) start() {
 	f.t.Helper()
-	f.out = &tail{}
+	f.out = &testlog.Log{}
 	f.cmd = exec.Command(program, "up")
 	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, f.out, f.out
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -130,11 +110,11 @@ func (f *farmProcess) start() {
 		}
 		select {
 		case err := <-exited:
-			f.t.Fatalf("the farm ended: %v\n%s", err, f.out)
+			f.t.Fatalf("the farm ended: %v\n%s", err, f.out.Tail())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			f.t.Fatalf("the farm is not ready\n%s", f.out)
+			f.t.Fatalf("the farm is not ready\n%s", f.out.Tail())
 		}
 	}
 }
@@ -148,7 +128,7 @@ func (f *farmProcess) stop(signal syscall.Signal) {
 			return
 		}
 		if time.Now().After(end) {
-			f.t.Fatalf("the farm does not stop\n%s", f.out)
+			f.t.Fatalf("the farm does not stop\n%s", f.out.Tail())
 		}
 	}
 }

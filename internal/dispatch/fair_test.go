@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
@@ -31,12 +30,8 @@ type crew struct {
 // newCrew starts workers with so many slots each.
 func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job)) *crew {
 	t.Helper()
-	socket := startRedis(t)
-	dial := func() redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	}
-	rdb := dial()
-	t.Cleanup(func() { _ = rdb.Close() })
+	server := redistest.New(t)
+	rdb := server.Client(t)
 	c := &crew{store: store.New(rdb, store.Options{}), begun: make(chan *farm.Job, 10_000), ended: make(chan *farm.Job, 10_000)}
 	c.Dispatcher = dispatch.New(c.store, queue.NewClient(rdb, nil), farm.DefaultLimits(), nil)
 	for i := range workers {
@@ -44,7 +39,7 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 		if err := c.store.Heartbeat(t.Context(), farm.Worker{ID: id}); err != nil {
 			t.Fatal(err)
 		}
-		s, err := queue.NewServer(dial, queue.ServerConfig{
+		s, err := queue.NewServer(server.Dial, queue.ServerConfig{
 			Queues: map[string]int{farm.QueueCPU: 1, "node-n1": 4}, Concurrency: slots, ShutdownTimeout: 100 * time.Millisecond,
 			Handler: func(ctx context.Context, task queue.Task) error { return c.handle(ctx, t, task, id, do) },
 		})

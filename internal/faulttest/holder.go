@@ -37,7 +37,7 @@ func (f *Farm) Leader() string {
 		return ""
 	}
 	for _, name := range f.Schedulers() {
-		if f.Alive(name) && strings.Contains(f.parts[name].out.all(), id) {
+		if f.Alive(name) && strings.Contains(f.parts[name].out.String(), id) {
 			return name
 		}
 	}

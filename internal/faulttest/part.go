@@ -1,13 +1,13 @@
 package faulttest
 
 import (
-	"bytes"
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // part is one process of a farm, or the place of one.
@@ -15,18 +15,20 @@ type part struct {
 	argv   []string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
-	out    *output
+	out    *testlog.Log
 }
 
 // add makes a part known; nothing is started.
-func (f *Farm) add(name string, argv ...string) { f.parts[name] = &part{argv: argv, out: &output{}} }
+func (f *Farm) add(name string, argv ...string) {
+	f.parts[name] = &part{argv: argv, out: &testlog.Log{}}
+}
 
 // Start starts parts that do not run. They come up by themselves, see AwaitReady.
 func (f *Farm) Start(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
 		p := f.parts[name]
-		p.out = &output{}
+		p.out = &testlog.Log{}
 		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the parts of a farm; remove ends them
 		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = f.env, p.out, p.out
 		// A group of its own keeps it from the terminal's Ctrl-C; it ends with the test all the same.
@@ -85,7 +87,7 @@ func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
 		select {
 		case <-f.parts[name].exited:
 		case <-time.After(within):
-			f.t.Errorf("%s does not end within %s\n%s", name, within, f.parts[name].out.tail())
+			f.t.Errorf("%s does not end within %s\n%s", name, within, f.parts[name].out.Tail())
 		}
 	}
 }
@@ -94,32 +96,9 @@ func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
 func (f *Farm) logs() string {
 	var b strings.Builder
 	for _, name := range f.names("") {
-		b.WriteString("--- " + name + "\n" + f.parts[name].out.tail() + "\n")
+		b.WriteString("--- " + name + "\n" + f.parts[name].out.Tail() + "\n")
 	}
 	return b.String()
-}
-
-// output is what a process wrote.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) tail() string {
-	s := o.all()
-	return s[max(0, len(s)-4000):]
-}
-
-func (o *output) all() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }
 
 // started finds the id that a worker logs when it has started.
@@ -127,7 +106,7 @@ var started = regexp.MustCompile(`worker started.*?(wrk_[0-9a-z]{26})`)
 
 // worker is the worker's id, "" until it has started.
 func (p *part) worker() string {
-	if found := started.FindStringSubmatch(p.out.all()); found != nil {
+	if found := started.FindStringSubmatch(p.out.String()); found != nil {
 		return found[1]
 	}
 	return ""

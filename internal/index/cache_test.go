@@ -35,7 +35,7 @@ func TestCacheDown(t *testing.T) {
 		}
 	}
 	if log.has("cache of packages does not work") != 1 || x.Stats().CacheErrors == 0 {
-		t.Errorf("log %s, counters %+v", log.text.String(), x.Stats())
+		t.Errorf("log %s, counters %+v", log.String(), x.Stats())
 	}
 	// A file that no cache holds is at hand for a while.
 	if n := u.times("/packages/six-1.0.whl"); n != 1 {

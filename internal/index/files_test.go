@@ -177,7 +177,7 @@ func TestWrongHash(t *testing.T) {
 				}
 			}
 			if len(cache.files()) != 0 || u.times("/six-1.0.whl") != 1 || log.has(sha(content)+" and not "+hashA) == 0 {
-				t.Errorf("kept %v, asked %v, log %s", cache.files(), u.asked, log.text.String())
+				t.Errorf("kept %v, asked %v, log %s", cache.files(), u.asked, log.String())
 			}
 		})
 	}

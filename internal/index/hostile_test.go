@@ -175,6 +175,6 @@ func TestPasswordOfTheIndex(t *testing.T) {
 	}
 	u.Server.Close()
 	if a := ask(t, "GET", root+"/pypi/simple/x/"); strings.Contains(a.body, "hidden") || log.has("hidden") != 0 {
-		t.Errorf("%q, log %s", a.body, log.text.String())
+		t.Errorf("%q, log %s", a.body, log.String())
 	}
 }

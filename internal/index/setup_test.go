@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // memory is a Cache in memory.
@@ -185,22 +186,9 @@ func (u *upstream) config() index.Config {
 }
 
 // logged is where a test's index logs to.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type logged struct{ testlog.Log }
 
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) has(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
+func (l *logged) has(text string) int { return strings.Count(l.String(), text) }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 

@@ -4,17 +4,16 @@ package store_test
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
@@ -25,10 +24,10 @@ const patience = 20 * time.Second
 // away: both are told to look again, and hear what comes later.
 func TestSubscriptionsOutliveACut(t *testing.T) {
 	t.Parallel()
-	socket := startRedis(t)
-	proxy := newProxy(t, socket)
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.addr})
-	far, near := store.New(rdb, store.Options{}), store.New(socketClient(t, socket), store.Options{})
+	server := redistest.New(t)
+	proxy := redistest.NewProxy(t, server)
+	rdb := proxy.Dial()
+	far, near := store.New(rdb, store.Options{}), store.New(server.Client(t), store.Options{})
 	t.Cleanup(func() { _, _ = far.Close(), rdb.Close() })
 	ctx, a := t.Context(), storetest.Create()
 	if _, err := near.Accept(ctx, a); err != nil {
@@ -45,7 +44,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	}
 	defer cancels.Close()
 
-	proxy.cut()
+	proxy.Cut()
 	if _, err := near.Claim(ctx, a.Job.Ref(), "w"); err != nil { // nobody hears of this
 		t.Fatal(err)
 	}
@@ -140,58 +139,4 @@ func freePort(t *testing.T) string {
 		t.Fatal(fmt.Errorf("split %v: %w", listener.Addr(), err))
 	}
 	return port
-}
-
-// proxy stands between a client and Redis, and can be cut.
-type proxy struct {
-	addr string
-	mu   sync.Mutex
-	open []net.Conn
-}
-
-func newProxy(t *testing.T, socket string) *proxy {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{addr: listener.Addr().String()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("unix", socket)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.open = append(p.open, in, out)
-			p.mu.Unlock()
-			for _, ends := range [][2]net.Conn{{in, out}, {out, in}} {
-				wg.Go(func() {
-					_, _ = io.Copy(ends[0], ends[1])
-					_, _ = ends[0].Close(), ends[1].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.cut()
-		wg.Wait()
-	})
-	return p
-}
-
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, conn := range p.open {
-		_ = conn.Close()
-	}
-	p.open = nil
 }

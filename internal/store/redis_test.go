@@ -3,9 +3,6 @@
 package store_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,22 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/redistest"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
 func TestOnRedis(t *testing.T) {
 	t.Parallel()
-	socket := startRedis(t)
+	server := redistest.New(t)
 	storetest.Run(t, func(t *testing.T) redis.UniversalClient {
 		t.Helper()
-		return socketClient(t, socket)
+		return server.Client(t)
 	})
 }
 
 func TestPersistence(t *testing.T) {
 	t.Parallel()
-	s := store.New(socketClient(t, startRedis(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")), store.Options{})
+	s := store.New(redistest.New(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), store.Options{})
 	if aof, policy, err := s.Persistence(t.Context()); err != nil || !aof || policy != "noeviction" {
 		t.Errorf("Persistence = %v, %q, %v", aof, policy, err)
 	}
@@ -38,7 +36,7 @@ func TestPersistence(t *testing.T) {
 // TestHeartbeatExpires waits for Redis itself to forget a worker, and lets another one take its job over.
 func TestHeartbeatExpires(t *testing.T) {
 	t.Parallel()
-	s := store.New(socketClient(t, startRedis(t)), store.Options{})
+	s := store.New(redistest.New(t).Client(t), store.Options{})
 	ctx := t.Context()
 	if err := s.Heartbeat(ctx, farm.Worker{ID: "w1"}); err != nil {
 		t.Fatal(err)
@@ -73,7 +71,7 @@ func TestHeartbeatExpires(t *testing.T) {
 // does not depend on the machine's other load.
 func TestManyFinishedJobs(t *testing.T) {
 	t.Parallel()
-	rdb := socketClient(t, startRedis(t))
+	rdb := redistest.New(t).Client(t)
 	s := store.New(rdb, store.Options{})
 	ctx := t.Context()
 	box := storetest.Create()
@@ -137,49 +135,10 @@ func usecPerCall(t *testing.T, stat string) time.Duration {
 	return 0
 }
 
-// startRedis starts a redis-server for one test, on a socket, without files.
-func startRedis(t *testing.T, args ...string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sf") // t.TempDir may be too long for the path of a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "redis.sock")
-	cmd := exec.CommandContext(t.Context(), "redis-server", append([]string{
-		"--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--loglevel", "warning",
-	}, args...)...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start redis-server: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = os.RemoveAll(dir)
-	})
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	defer rdb.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if rdb.Ping(t.Context()).Err() == nil {
-			return socket
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("redis-server does not answer")
-		}
-	}
-}
-
-func socketClient(t *testing.T, socket string) redis.UniversalClient {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
 // TestRefusesWhenRedisFillsUp moves Redis's memory limit around what it uses: just above 70 % nothing new is taken in.
 func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	t.Parallel()
-	rdb := socketClient(t, startRedis(t, "--maxmemory-policy", "noeviction"))
+	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
 	ctx := t.Context()
 	first := store.New(rdb, store.Options{})
 	a := storetest.Create()

@@ -12,10 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // patience bounds the start of an engine.
@@ -37,28 +38,9 @@ type Daemon struct {
 	name    string
 	dir     string
 	options Options
-	log     *output
+	log     *testlog.Log
 	cmd     *exec.Cmd
 	exited  chan struct{}
-}
-
-// output keeps what the engine said last.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.buf.String()
-	return s[max(0, len(s)-4000):]
 }
 
 // New starts an engine without images. It is gone, with all that is in it, when the test ends.
@@ -69,7 +51,7 @@ func New(t *testing.T, o Options) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &output{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
+	d := &Daemon{t: t, name: name, dir: dir, options: o, log: &testlog.Log{}, Host: "unix://" + filepath.Join(dir, "docker.sock")}
 	t.Cleanup(func() {
 		d.Kill()
 		_ = exec.Command("ip", "netns", "delete", name).Run()
@@ -78,7 +60,7 @@ func New(t *testing.T, o Options) *Daemon {
 			t.Errorf("remove engine: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("output of engine %s:\n%s", name, d.log)
+			t.Logf("output of engine %s:\n%s", name, d.log.Tail())
 		}
 	})
 	for _, argv := range [][]string{
@@ -127,9 +109,9 @@ func (d *Daemon) Start() {
 		select {
 		case <-tick.C:
 		case <-exited:
-			d.t.Fatalf("the engine ended:\n%s", d.log)
+			d.t.Fatalf("the engine ended:\n%s", d.log.Tail())
 		case <-ctx.Done():
-			d.t.Fatalf("the engine does not answer:\n%s", d.log)
+			d.t.Fatalf("the engine does not answer:\n%s", d.log.Tail())
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 // fakeFarm speaks as much of the contract as the verbs use. Every job that is asked for does what Script says.
@@ -200,7 +201,7 @@ type outputs struct {
 // sandfarm runs the program against the farm.
 func (f *fakeFarm) sandfarm(ctx context.Context, stdin string, args ...string) outputs {
 	f.t.Helper()
-	var out, stderr lockedBuffer
+	var out, stderr testlog.Log
 	code := program(ctx, strings.NewReader(stdin), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL, "SANDFARM_API_KEY": f.Key, "HOME_TOWN": "Ulm"}, args...)
 	return outputs{code, out.String(), stderr.String()}
 }
@@ -210,22 +211,4 @@ func program(ctx context.Context, in io.Reader, out, stderr io.Writer, env map[s
 	verbs.Add(root, verbs.Streams{In: in, Out: out, Err: stderr, Getenv: func(name string) string { return env[name] }})
 	root.SetArgs(args)
 	return verbs.Exit(ctx, root.ExecuteContext(ctx), stderr)
-}
-
-// lockedBuffer may be read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

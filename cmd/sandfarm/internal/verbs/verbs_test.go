@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -77,7 +78,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Key = "right"
-	var out, stderr lockedBuffer
+	var out, stderr testlog.Log
 	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": f.URL}, "images")
 	if code != 1 || stderr.String() != "sandfarm: the key is missing or wrong. Give a key of this farm with --key or SANDFARM_API_KEY.\n" {
 		t.Errorf("%d %q", code, stderr.String())
