@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
+import warnings
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,22 @@ def test_a_cut_connection_and_a_farm_that_is_down(shared: Sandbox) -> None:
     asyncio.run(program())
 
 
+def test_a_client_and_a_sandbox_in_one_event_loop_after_the_other(shared: Sandbox) -> None:
+    client = AsyncClient()
+    box = client.sandbox(shared.id)
+
+    async def program(n: int) -> list[str]:
+        results = await asyncio.gather(box.run(f"print({n})"), box.run(f"print({n} + 1)"))  # both want the box's lock
+        if n != 1:
+            await client.aclose()
+        return [r.stdout for r in results]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # what the first loop did not close
+        assert [asyncio.run(program(n)) for n in (1, 3, 5)] == [["1\n", "2\n"], ["3\n", "4\n"], ["5\n", "6\n"]]
+        gc.collect()
+
+
 def test_a_blocking_caller_cannot_give_a_coroutine(shared: Sandbox) -> None:
     async def stdout(_: str) -> None:
         await asyncio.sleep(0)
@@ -146,4 +164,8 @@ def test_both_faces_have_the_same_methods_and_arguments(name: str) -> None:
     if "aclose" in theirs:
         theirs["close"] = theirs.pop("aclose")
     assert ours == theirs
+    if name == "Client":  # what it creates takes the same
+        there = [p for p in methods(blocking)["create"] if p[0] != "self"]
+        of_box = [(p.name, p.kind, p.default) for p in inspect.signature(Sandbox).parameters.values()]
+        assert there == [p for p in of_box if p[0] not in {"id", "client", "url", "api_key"}]
     assert all(inspect.getdoc(function) for _, function in inspect.getmembers(blocking, inspect.isfunction) if _[0] != "_")

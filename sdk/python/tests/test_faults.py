@@ -78,7 +78,7 @@ def test_what_is_repeated(fake: Make, method: str, fault: str, requests: int) ->
                 "503 later": problem(503, "unavailable", Retry_After="3600"),
                 "429": problem(429, "exhausted", Retry_After="0"),
             }[fault]
-        return 200, {}, DONE
+        return 200, {}, DONE | {"path": "a"}
 
     served = fake(farm)
     with Client(served.url, "key", retries=3) as client:

@@ -28,6 +28,11 @@ def test_bytes_and_text_there_and_back(shared: Sandbox) -> None:
     assert shared.files.read(ODD, length=0) == b""
     shared.files.write("t.txt", "grün\n")
     assert shared.files.read_text("/workspace/t.txt") == "grün\n"
+    assert shared.files.write("buffer", bytearray(b"ab")).size == 2
+    for wrong in (5, Path("local.csv")):  # bytes() takes them, and makes something else of them
+        with pytest.raises(TypeError):
+            shared.files.write("wrong", wrong)  # type: ignore[arg-type]
+    assert not shared.files.exists("wrong")
     assert shared.files.write("empty", "").size == 0
     assert shared.files.read("empty") == b""
 
@@ -119,6 +124,17 @@ def test_a_hundred_megabytes_in_one_piece_through_a_connection_that_breaks(box: 
     box.files.remove("large.bin")
 
 
+@pytest.mark.parametrize(("offset", "length"), [(0, None), (1000, None), (1000, 2 << 20), (-(5 << 19), None)])
+def test_a_read_goes_on_where_the_connection_broke(box: Sandbox, proxy: Proxy, offset: int, length: int | None) -> None:
+    content = os.urandom(3 << 20)
+    box.files.write("read.bin", content)
+    proxy.limit = 1 << 20
+    with Client(proxy.url) as client:
+        got = client.sandbox(box.id).files.read("read.bin", offset=offset, length=length)
+    assert got == content[offset:][:length]
+    assert proxy.cuts >= 2
+
+
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -154,8 +170,8 @@ def test_a_link_to_a_file(shared: Sandbox) -> None:
 
 def test_install_and_wait(box: Sandbox) -> None:
     assert (box.run("import humanize").error or pytest.fail("there")).name == "ModuleNotFoundError"
-    result = box.packages.install("humanize>=4", "six")
-    assert set(result.versions) == {"humanize", "six"}
+    result = box.packages.install("humanize>=4", ["six", "toolz"])
+    assert set(result.versions) == {"humanize", "six", "toolz"}
     assert box.run("import humanize; humanize.intcomma(1234)").results[0].text == "'1,234'"
     assert box.packages.status("Humanize").installed
     assert "pandas" in {p.name for p in box.packages.list() if p.installed}

@@ -45,7 +45,7 @@ def test_events_replay_from_any_point(box: Sandbox) -> None:
 
 
 def test_a_wait_that_is_over_leaves_the_job_alone_and_cancel_ends_it(box: Sandbox) -> None:
-    with pytest.raises(WaitTimeout) as raised:
+    with pytest.raises(WaitTimeout, match="after 1 seconds") as raised:
         box.run(FOREVER, wait_timeout=1)
     job = raised.value.job
     assert job.state in {"queued", "running"}

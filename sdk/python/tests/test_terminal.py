@@ -12,7 +12,8 @@ import threading
 
 import pytest
 
-from sandfarm import Progress, Sandbox
+from sandfarm import Client, Progress, Sandbox
+from sandfarm._jobs import Watch
 from sandfarm._progress import Line
 
 # Runs code in a sandbox that is there; its arguments are the sandbox, the code, and whether callbacks are given.
@@ -107,6 +108,14 @@ def test_the_line() -> None:
     assert "100%" in line.text(0, 200)
     assert len(line.text(0, 20)) == 19
     assert not Line("x", stream=io.StringIO()).enabled
+
+
+def test_callbacks_have_the_terminal_for_themselves(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandfarm._progress.is_terminal", lambda _: True)
+    jobs = client._async._jobs
+    assert jobs.line("running", Watch()).enabled
+    for name in ("stdout", "stderr", "result", "artifact", "progress"):
+        assert not jobs.line("running", Watch(**{name: print})).enabled
 
 
 def test_a_terminal_that_goes_away_does_no_harm() -> None:

@@ -20,6 +20,11 @@ def names(packages: str | Sequence[str] | None) -> list[str] | None:
     return [packages] if isinstance(packages, str) else list(packages) if packages is not None else None
 
 
+def flat(packages: Sequence[str | Sequence[str]]) -> list[str]:
+    """Packages that are given one by one, as lists, or both."""
+    return [name for some in packages for name in ([some] if isinstance(some, str) else some)]
+
+
 def devices(gpu: int | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """So many devices, or `{"count", "model"}`."""
     return {"count": int(gpu)} if isinstance(gpu, int) else gpu

@@ -31,6 +31,37 @@ MAX_RECONNECTS = 8  # in a row, without an event between them
 MAX_PROBLEM = 64 << 10
 
 
+def address(url: str | None, default: str = DEFAULT_URL) -> str:
+    """A farm's address, or that of the environment, as it goes before `/v1`: with that or without it in the end.
+
+    Raises:
+        ValueError: it is none.
+    """
+    url = (url or os.environ.get("SANDFARM_URL") or default).strip().rstrip("/").removesuffix("/v1").rstrip("/")
+    parts = urlsplit(url)
+    try:
+        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number
+        named = False
+    if not named:
+        raise ValueError(f"the farm's address {url!r} is not like http://host:port")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError("the farm's address must hold no query, fragment or user")
+    return url
+
+
+def api_key(key: str | None) -> str:
+    """An API key, or that of the environment, without the space and the line's end that copying leaves around it.
+
+    Raises:
+        ValueError: it cannot be sent. The message does not tell it.
+    """
+    key = (os.environ.get("SANDFARM_API_KEY", "") if key is None else key).strip()
+    if not key.isascii() or not key.isprintable():
+        raise ValueError("the API key (SANDFARM_API_KEY, or api_key) must be printable ASCII in one line")
+    return key
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a farm is reached."""
@@ -40,22 +71,16 @@ class Settings:
     timeout: float
     retries: int
     max_pause: float
+    outage: float
 
     @staticmethod
-    def make(url: str | None, key: str | None, timeout: float, retries: int, max_pause: float) -> Settings:
+    def make(url: str | None, key: str | None, timeout: float, retries: int, max_pause: float, outage: float = 0.0) -> Settings:
         """Fills in what the environment says.
 
         Raises:
-            ValueError: the address is none.
+            ValueError: the address is none, or the key cannot be sent.
         """
-        url = (url or os.environ.get("SANDFARM_URL") or DEFAULT_URL).rstrip("/")
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"the farm's address {url!r} is not like http://host:port")
-        if parts.query or parts.fragment or parts.username:
-            raise ValueError("the farm's address must hold no query, fragment or user")
-        key = os.environ.get("SANDFARM_API_KEY", "") if key is None else key
-        return Settings(url, key, timeout, max(retries, 0), max_pause)
+        return Settings(address(url), api_key(key), timeout, max(retries, 0), max_pause, outage)
 
 
 @dataclass(frozen=True)
@@ -72,6 +97,7 @@ class Call:
         wait: seconds that the farm may hold the answer; negative: its default for the route.
         key: Idempotency-Key of a POST.
         read: seconds of silence after which the answer counts as lost; 0: the client's timeout, and the wait.
+        patience: seconds for which it is sent again, more often than others, once it may have arrived.
     """
 
     method: str
@@ -84,6 +110,7 @@ class Call:
     wait: float = 0
     key: str = ""
     read: float = 0
+    patience: float = 0
 
     @property
     def repeatable(self) -> bool:
@@ -109,46 +136,68 @@ class Http:
         self.settings = settings
         self.io = io
 
-    async def json(self, call: Call) -> Any:
-        """Makes a request and gives the JSON of its answer; None for an empty one.
+    async def json(self, call: Call, has: str = "") -> dict[str, Any]:
+        """Makes a request and gives the JSON object of its answer, which has such a field.
 
         Raises:
-            SandfarmError: of the class for the answer's code.
+            SandfarmError: of the class for the answer's code; `InternalError` for one that is no farm's.
         """
-        return (await self.answer(call))[1]
+        response, data = await self.answer(call)
+        if not isinstance(data, dict) or (has and not data.get(has) and data.get(has) != []):
+            raise self._stranger(call, response)
+        return data
+
+    async def link(self, call: Call) -> str:
+        """Makes a request and gives what its answer leads to."""
+        response, _ = await self._repeat(call, read=True)
+        if not (response.is_redirect and response.headers.get("Location")):
+            raise self._stranger(call, response)
+        return str(response.headers["Location"])
+
+    def _stranger(self, call: Call, response: httpx.Response) -> InternalError:
+        to = response.headers.get("Location", "").partition("?")[0]  # behind that may be a signature
+        said = f"leads to {to}" if response.is_redirect else f"is no Sandfarm's (HTTP {response.status_code})"
+        return InternalError(f"the answer to {call.method} {said}: is the address {self.settings.url} right?", status=0)
 
     async def answer(self, call: Call) -> tuple[httpx.Response, Any]:
-        """Like `json`, with the status and headers of the answer."""
+        """Makes a request and gives its answer, and the JSON in it; None for an empty one."""
         response, content = await self._repeat(call, read=True)
         if not content:
+            if response.is_redirect:
+                raise self._stranger(call, response)
             return response, None
         try:
             return response, json.loads(content)
         except ValueError:
-            message = f"the answer to {call.method} is not JSON: is {self.settings.url} a Sandfarm?"
-            raise InternalError(message, status=response.status_code) from None
+            raise self._stranger(call, response) from None
 
     async def open(self, call: Call) -> httpx.Response:
         """Makes a request and gives its answer with the body unread. The caller releases it."""
-        return (await self._repeat(call, read=False))[0]
+        response = (await self._repeat(call, read=False))[0]
+        if response.is_redirect:
+            await self.io.release(response)
+            raise self._stranger(call, response)
+        return response
 
     async def _repeat(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
         if call.method == "POST" and not call.key:
             call = replace(call, key=new_key())
-        attempt = 1
+        attempt, end = 1, 0.0
         while True:
             try:
                 return await self._once(call, read=read)
             except httpx.TransportError as error:
                 failure: SandfarmError = self._unreachable(error)
                 sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+                if sent and not end:
+                    end = time.monotonic() + call.patience
                 again = not isinstance(error, httpx.ReadTimeout) and (call.repeatable or not sent)
                 cause: Exception = error
             except SandfarmError as error:
                 failure, cause = error, error
                 refused = error.status == 429 or (error.status in {502, 503, 504} and call.repeatable)
                 again = refused and error.retry_after <= self.settings.max_pause
-            if not again or attempt > self.settings.retries:
+            if not again or (attempt > self.settings.retries and not (self.settings.retries and time.monotonic() < end)):
                 if failure is cause:
                     raise failure
                 raise failure from cause
@@ -163,6 +212,8 @@ class Http:
                 raise await self._problem(response)
             content = await self.io.body(response) if read else b""
             done = not read
+        except httpx.DecodingError:
+            raise self._stranger(call, response) from None
         finally:
             if not done:
                 await self.io.release(response)
@@ -225,7 +276,7 @@ class Http:
         Where the connection breaks it goes on behind the last event that came. `deadline` is of `time.monotonic`: behind it
         None is given at least once.
         """
-        attempt = 0
+        attempt, since = 0, 0.0
         while True:
             cause: Exception | None = None
             try:
@@ -236,14 +287,13 @@ class Http:
                         yield event
                         if event is not None and event.final:
                             return
-            except httpx.ReadTimeout as error:
-                cause = error
-                if deadline is not None and time.monotonic() >= deadline:
-                    yield None
             except (httpx.TransportError, UnavailableError) as error:
                 cause = error
+            if deadline is not None and time.monotonic() >= deadline:
+                yield None
             attempt += 1
-            if attempt >= MAX_RECONNECTS:
+            since = time.monotonic() if attempt == 1 else since
+            if attempt >= MAX_RECONNECTS and (cause is None or time.monotonic() - since >= self.settings.outage):
                 why = cause or "the stream ended"
                 raise UnavailableError(f"the events of job {job_id} broke off {attempt} times in a row: {why}") from cause
             await self.io.sleep(backoff(attempt))
@@ -253,8 +303,11 @@ class Http:
         if after:
             headers["Last-Event-ID"] = after
         left = SILENCE if deadline is None else min(SILENCE, max(deadline - time.monotonic(), 0.1))
-        response = await self.open(Call("GET", ("v1", "jobs", job_id, "events"), headers=headers, read=left))
+        call = Call("GET", ("v1", "jobs", job_id, "events"), headers=headers, read=left)
+        response = await self.open(call)
         try:
+            if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+                raise self._stranger(call, response)
             async with aclosing(self.io.chunks(response)) as chunks, aclosing(frames(chunks, after)) as found:  # type: ignore[type-var]
                 async for frame in found:
                     if frame is None:

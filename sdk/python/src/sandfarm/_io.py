@@ -7,8 +7,10 @@ in the caller's thread, without an event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol, TypeVar
@@ -106,8 +108,12 @@ class _ThreadLock:
 class _TaskLock:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # a lock is of one loop
+            self._lock, self._loop = asyncio.Lock(), loop
         await self._lock.acquire()
 
     async def __aexit__(self, *_: object) -> None:
@@ -115,11 +121,14 @@ class _TaskLock:
 
 
 class SyncIO:
-    """Blocks the caller's thread. Any number of threads may share one."""
+    """Blocks the caller's thread. Any number of threads may share one, and processes that were forked."""
 
     def __init__(self, http: httpx.Client | None = None) -> None:
         self._given = http
         self._own: httpx.Client | None = None
+        self._end: Callable[[], object] = lambda: None
+        self._pid = os.getpid()
+        self._parents: httpx.Client | None = None
         self._making = threading.Lock()
 
     @property
@@ -127,15 +136,13 @@ class SyncIO:
         """The connections. Where they were closed, new ones are made: artifacts are read when their sandbox is gone."""
         if self._given is not None:
             return self._given
+        if self._pid != os.getpid():  # a connection that two processes write to mixes up their requests
+            self._parents, self._own, self._making, self._pid = self._own, None, threading.Lock(), os.getpid()
         with self._making:
             if self._own is None:
                 self._own = httpx.Client(limits=_LIMITS)
+                self._end = weakref.finalize(self, _close, self._own, self._pid)  # also at the end of the interpreter
             return self._own
-
-    def __del__(self) -> None:
-        if (own := getattr(self, "_own", None)) is not None:
-            with suppress(Exception):
-                own.close()
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
         body = content() if callable(content) else content
@@ -168,26 +175,34 @@ class SyncIO:
         return _ThreadLock()
 
     async def close(self) -> None:
-        with self._making:
-            own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        if self._pid == os.getpid():
+            with self._making:
+                self._own = None
+                self._end()
+
+
+def _close(http: httpx.Client, pid: int) -> None:
+    if pid == os.getpid():
+        with suppress(Exception):
+            http.close()
 
 
 class AsyncIO:
-    """Suspends the caller's task. It belongs to the event loop that first uses it."""
+    """Suspends the caller's task. Connections belong to an event loop: in another one new ones are made."""
 
     def __init__(self, http: httpx.AsyncClient | None = None) -> None:
         self._given = http
         self._own: httpx.AsyncClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._settling: set[asyncio.Task[object]] = set()
 
     @property
     def _http(self) -> httpx.AsyncClient:
         if self._given is not None:
             return self._given
-        if self._own is None:
-            self._own = httpx.AsyncClient(limits=_LIMITS)
+        loop = asyncio.get_running_loop()
+        if self._own is None or self._loop is not loop:
+            self._own, self._loop = httpx.AsyncClient(limits=_LIMITS), loop
         return self._own
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
@@ -238,8 +253,9 @@ class AsyncIO:
         return _TaskLock()
 
     async def close(self) -> None:
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=SETTLE_SECONDS)
+        loop = asyncio.get_running_loop()
+        if settling := {task for task in self._settling if task.get_loop() is loop}:
+            await asyncio.wait(settling, timeout=SETTLE_SECONDS)
         own, self._own = self._own, None
-        if own is not None:
+        if own is not None and self._loop is loop:
             await own.aclose()

@@ -9,10 +9,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+import httpx
+
 from . import _decode as d
 from ._http import LONG_POLL, MAX_RECONNECTS, MAX_WAIT, Call, Http, backoff, new_key
 from ._progress import Line
-from .errors import SandfarmError, UnavailableError, WaitTimeout, of_job
+from ._transfer import whole
+from .errors import InternalError, SandfarmError, TooLargeError, UnavailableError, WaitTimeout, of_job
 from .models import Artifact, Event, Job, Progress
 from .results import ExecuteResult, of_kind
 from .rich import Rich, is_text, value_of
@@ -24,6 +27,8 @@ MAX_FETCHED = 32 << 20
 def job_of(data: Any) -> Job:
     """Reads a job, with the result of its kind."""
     job = d.build(Job, data)
+    if not job.id:
+        raise InternalError("the answer is no Sandfarm's: it has no job. Is SANDFARM_URL right?")
     return job if job.result is None else replace(job, result=of_kind(job.kind, job.result))
 
 
@@ -42,17 +47,23 @@ class Watch:
         """Whether anybody does."""
         return any((self.stdout, self.stderr, self.result, self.artifact, self.progress))
 
-    @property
-    def writes(self) -> bool:
-        """Whether it may write to the terminal."""
-        return any((self.stdout, self.stderr, self.result))
 
+class _Teller:
+    """Calls callbacks, and remembers whether one raised."""
 
-async def _tell(callback: Callable[[Any], Any] | None, value: Any) -> None:
-    if callback is not None:
-        said = callback(value)
-        if inspect.isawaitable(said):
-            await said
+    def __init__(self) -> None:
+        self.raised = False
+
+    async def __call__(self, callback: Callable[[Any], Any] | None, value: Any) -> None:
+        if callback is None:
+            return
+        try:
+            said = callback(value)
+            if inspect.isawaitable(said):
+                await said
+        except BaseException:
+            self.raised = True
+            raise
 
 
 class Jobs:
@@ -64,8 +75,8 @@ class Jobs:
         self._progress = progress
 
     def line(self, title: str, watch: Watch | None = None) -> Line:
-        """A line of progress, unless callbacks write to the terminal themselves."""
-        if self._progress is None and watch is not None and watch.writes:
+        """A line of progress, unless there are callbacks: they may write to the terminal themselves."""
+        if self._progress is None and watch is not None and watch.any:
             return Line(title, enabled=False)
         return Line(title, enabled=self._progress)
 
@@ -73,18 +84,23 @@ class Jobs:
         """Reads a job; with `wait` once it is final, or after so many seconds."""
         return job_of(await self._http.json(Call("GET", ("v1", "jobs", job_id), wait=wait)))
 
+    async def start(self, call: Call) -> Job:
+        """Starts a job and gives it at once."""
+        return job_of(await self._http.json(replace(call, patience=self._http.settings.outage)))
+
     async def cancel(self, job_id: str) -> Job:
         """Ends a job."""
         return job_of(await self._http.json(Call("DELETE", ("v1", "jobs", job_id))))
 
-    async def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job once it is final, however it ended.
+    async def wait(self, job_id: str, timeout: float | None = None, end: float | None = None) -> Job:
+        """The job once it is final, however it ended. `end`, of `time.monotonic`, is when `timeout` is over.
 
         Raises:
             WaitTimeout: it is not, after so many seconds.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        attempt = 0
+        if end is None and timeout is not None:
+            end = time.monotonic() + timeout
+        attempt, since = 0, 0.0
         while True:
             asked = time.monotonic()
             left = LONG_POLL if end is None else max(min(LONG_POLL, end - asked), 0)
@@ -92,10 +108,13 @@ class Jobs:
                 job = await self.get(job_id, left)
             except UnavailableError:  # it may be starting again
                 attempt += 1
-                if attempt >= MAX_RECONNECTS:
+                since = since or time.monotonic()
+                tired = attempt >= MAX_RECONNECTS and time.monotonic() - since >= self._http.settings.outage
+                if tired or (end is not None and time.monotonic() >= end):
                     raise
                 await self._io.sleep(backoff(attempt))
                 continue
+            since = 0.0
             if job.final:
                 return await self.whole(job)
             if end is not None and time.monotonic() >= end:
@@ -119,19 +138,19 @@ class Jobs:
                 content = await self._fetch(link)
             except SandfarmError:
                 continue  # the link is there for whoever wants to try again
-            if content is not None:
-                data[mime] = content.decode("utf-8", "replace") if is_text(mime) else content
-                del links[mime]
+            data[mime] = content.decode("utf-8", "replace") if is_text(mime) else content
+            del links[mime]
         return Rich(data, links)
 
-    async def _fetch(self, link: str) -> bytes | None:
-        response = await self._http.fetch(link)
-        try:
+    async def _fetch(self, link: str) -> bytes:
+        async def open_at(offset: int) -> httpx.Response:
+            response = await self._http.fetch(link, offset)
             if int(response.headers.get("Content-Length") or 0) > MAX_FETCHED:
-                return None
-            return await self._io.body(response)
-        finally:
-            await self._io.release(response)
+                await self._io.release(response)
+                raise TooLargeError("it stays behind its link")
+            return response
+
+        return await whole(self._io, open_at)
 
     async def events(self, job_id: str, after: str = "") -> AsyncIterator[Event]:
         """The events of a job until its final state."""
@@ -153,29 +172,30 @@ class Jobs:
         watch = watch or Watch()
         end = None if wait_timeout is None else time.monotonic() + wait_timeout
         job: Job | None = None
+        tell = _Teller()
         try:
             with self.line(title, watch) as line:
                 hold = 0.0 if watch.any else 1.0 if line.enabled else float(MAX_WAIT)
                 hold = hold if wait_timeout is None else min(hold, wait_timeout)
-                job = self._created(await self._http.json(replace(call, wait=hold)))
+                outage = self._http.settings.outage
+                patience = outage if wait_timeout is None else min(outage, wait_timeout)
+                job = self._created(await self._http.json(replace(call, wait=hold, patience=patience)))
                 if watch.any or (line.enabled and not job.final):
-                    await self._follow(job.id, watch, line, end, wait_timeout)
-                    job = await self.get(job.id)
-                if not job.final:
-                    job = await self.wait(job.id, None if end is None else max(end - time.monotonic(), 0))
-        except SandfarmError:
-            raise
-        except BaseException:  # Ctrl-C, a cancelled task, a callback that raised
-            await self._io.settle(self._abandon(call, job))
+                    await self._follow(job.id, watch, tell, line, end, wait_timeout)
+                if watch.any or not job.final:
+                    job = await self.wait(job.id, wait_timeout, end)
+        except BaseException as error:
+            if tell.raised or not isinstance(error, SandfarmError):  # a callback that raised, Ctrl-C, a cancelled task
+                await self._io.settle(self._abandon(call, job))
             raise
         if job.state != "completed":
             raise of_job(await self.whole(job))
         return await self.whole(job)
 
     @staticmethod
-    def _created(data: Any) -> Job:
+    def _created(data: Mapping[str, Any]) -> Job:
         """The job of an answer; that to a create has the sandbox beside it."""
-        return job_of(data["job"] if isinstance(data, Mapping) and isinstance(data.get("job"), Mapping) else data)
+        return job_of(data["job"] if isinstance(data.get("job"), Mapping) else data)
 
     async def _abandon(self, call: Call, job: Job | None) -> None:
         """Cancels a job whose id may not be known yet: the same key gives the same job."""
@@ -186,27 +206,29 @@ class Jobs:
         else:
             await self.cancel(job.id)
 
-    async def _follow(self, job_id: str, watch: Watch, line: Line, end: float | None, timeout: float | None) -> None:
+    async def _follow(
+        self, job_id: str, watch: Watch, tell: _Teller, line: Line, end: float | None, timeout: float | None
+    ) -> None:
         shown = _Bundle()
         async with aclosing(self._http.events(job_id, deadline=end)) as events:  # type: ignore[type-var]
             async for event in events:
                 if watch.result is not None:
                     for rich in shown.feed(event):
-                        await _tell(watch.result, await self.filled(rich))
+                        await tell(watch.result, await self.filled(rich))
                 if event is None:
                     if end is not None and time.monotonic() >= end:
                         raise WaitTimeout(f"the job {job_id} is not done after {timeout:g} seconds", job=await self.get(job_id))
                     continue
                 if event.name == "stdout":
-                    await _tell(watch.stdout, event.text)
+                    await tell(watch.stdout, event.text)
                 elif event.name == "stderr":
-                    await _tell(watch.stderr, event.text)
+                    await tell(watch.stderr, event.text)
                 elif event.name == "artifact":
-                    await _tell(watch.artifact, d.build(Artifact, event.data))
+                    await tell(watch.artifact, d.build(Artifact, event.data))
                 elif event.name == "progress":
                     progress = d.build(Progress, event.data)
                     line.update(progress)
-                    await _tell(watch.progress, progress)
+                    await tell(watch.progress, progress)
                 elif event.name == "state":
                     line.update(Progress(str(event.data.get("state") or "")))
 

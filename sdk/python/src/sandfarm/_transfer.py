@@ -97,7 +97,11 @@ async def save(io: IO, open_at: Open, path: str | os.PathLike[str] | None, name:
     part = target.with_name(f".{uuid.uuid4().hex}.part")
     try:
         with part.open("xb") as file:
-            await _pull(io, open_at, file, line)
+
+            async def write(chunk: bytes) -> None:
+                await io.blocking(lambda: file.write(chunk))
+
+            await _pull(io, open_at, write, line)
         part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -105,7 +109,18 @@ async def save(io: IO, open_at: Open, path: str | os.PathLike[str] | None, name:
     return target
 
 
-async def _pull(io: IO, open_at: Open, file: BinaryIO, line: Line) -> None:
+async def whole(io: IO, open_at: Open) -> bytes:
+    """What `open_at` opens, in memory, going on behind what has arrived where the connection breaks."""
+    chunks: list[bytes] = []
+
+    async def add(chunk: bytes) -> None:
+        chunks.append(chunk)
+
+    await _pull(io, open_at, add, Line("", enabled=False))
+    return b"".join(chunks)
+
+
+async def _pull(io: IO, open_at: Open, take: Callable[[bytes], Awaitable[None]], line: Line) -> None:
     done, attempt, total = 0, 0, -1
     while True:
         before = done
@@ -118,7 +133,7 @@ async def _pull(io: IO, open_at: Open, file: BinaryIO, line: Line) -> None:
             total = done + int(length) if length.isdigit() else -1
             async with aclosing(io.chunks(response)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
-                    await io.blocking(lambda data=chunk: file.write(data))  # type: ignore[misc]
+                    await take(chunk)
                     done += len(chunk)
                     line.update(Progress(_mib(done, total), done, max(total, 0)))
         except httpx.TransportError as error:

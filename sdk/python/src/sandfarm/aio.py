@@ -15,8 +15,7 @@ from . import _decode as d
 from ._http import Call, Http, Settings
 from ._io import IO, AsyncIO
 from ._jobs import Jobs, Watch, job_of
-from ._transfer import save
-from .errors import UnavailableError
+from ._transfer import save, whole
 from .models import Artifact, Event, Image, Job, Progress, Queue, SandboxInfo, Worker
 from .results import ExecuteResult
 from .rich import Rich
@@ -30,8 +29,9 @@ _PAGE = "200"  # the largest page of the contract
 
 
 class AsyncClient:
-    """One farm, for asyncio. It belongs to the event loop that first uses it; any number of its tasks may share it.
+    """One farm, for asyncio. Any number of tasks may share it.
 
+    Close it in the event loop that used it; another loop after that one makes new connections.
     Every method is that of the same name in `Client`, to be awaited; see there.
     """
 
@@ -43,12 +43,13 @@ class AsyncClient:
         timeout: float = 30.0,
         retries: int = 3,
         max_pause: float = 30.0,
+        outage: float = 60.0,
         progress: bool | None = None,
         http_client: httpx.AsyncClient | None = None,
         _io: IO | None = None,
     ) -> None:
         io: IO = _io if _io is not None else AsyncIO(http_client)
-        self._http = Http(Settings.make(url, api_key, timeout, retries, max_pause), io)
+        self._http = Http(Settings.make(url, api_key, timeout, retries, max_pause, outage), io)
         self._jobs = Jobs(self._http, progress)
 
     @property
@@ -68,11 +69,46 @@ class AsyncClient:
 
     # --- sandboxes ---------------------------------------------------------------------------------------------------
 
-    async def create(self, **options: Any) -> AsyncSandbox:
+    async def create(
+        self,
+        *,
+        packages: str | Sequence[str] | None = None,
+        name: str | None = None,
+        image: str | None = None,
+        gpu: int | Mapping[str, Any] | None = None,
+        memory_mb: int | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        disk_mb: int | None = None,
+        network: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        keep: bool = False,
+    ) -> AsyncSandbox:
         """See `Client.create`."""
         from .aio_sandbox import AsyncSandbox
 
-        return await AsyncSandbox(client=self, **options).start()
+        return await AsyncSandbox(
+            client=self,
+            packages=packages,
+            name=name,
+            image=image,
+            gpu=gpu,
+            memory_mb=memory_mb,
+            cpus=cpus,
+            pids=pids,
+            disk_mb=disk_mb,
+            network=network,
+            allow_hosts=allow_hosts,
+            env=env,
+            ttl=ttl,
+            idle=idle,
+            labels=labels,
+            keep=keep,
+        ).start()
 
     def sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """See `Client.sandbox`."""
@@ -82,7 +118,7 @@ class AsyncClient:
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """See `Client.info`."""
-        return d.build(SandboxInfo, await self._http.json(Call("GET", ("v1", "sandboxes", sandbox_id))))
+        return d.build(SandboxInfo, await self._http.json(Call("GET", ("v1", "sandboxes", sandbox_id)), "id"))
 
     async def sandboxes(
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None
@@ -150,7 +186,7 @@ class AsyncClient:
         from .errors import of_problem
 
         call = Call("POST", ("v1", "jobs", "batch"), body={"jobs": list(jobs)}, key=idempotency_key or "")
-        answer = await self._http.json(call)
+        answer = await self._http.json(call, "jobs")
         return [
             job_of(entry["job"])
             if "job" in entry
@@ -195,32 +231,29 @@ class AsyncClient:
 
     async def artifact(self, artifact: Artifact | str) -> Artifact:
         """See `Client.artifact`."""
-        return d.build(Artifact, await self._http.json(Call("GET", ("v1", "artifacts", _id(artifact)))))
+        return d.build(Artifact, await self._http.json(Call("GET", ("v1", "artifacts", _id(artifact))), "id"))
 
     async def artifact_url(self, artifact: Artifact | str) -> str:
         """See `Client.artifact_url`."""
-        response, _ = await self._http.answer(Call("GET", ("v1", "artifacts", _id(artifact))))
-        return str(response.headers.get("Location", ""))
+        return await self._http.link(Call("GET", ("v1", "artifacts", _id(artifact))))
 
     async def read_artifact(self, artifact: Artifact | str) -> bytes:
         """See `Client.read_artifact`."""
-        response = await self._open_artifact(artifact, 0)
-        try:
-            return await self._http.io.body(response)
-        except httpx.TransportError as error:
-            raise UnavailableError("the connection broke while an artifact was read") from error
-        finally:
-            await self._http.io.release(response)
+
+        async def open_at(offset: int) -> httpx.Response:
+            return await self._open_artifact(artifact, offset)
+
+        return await whole(self._http.io, open_at)
 
     async def save_artifact(self, artifact: Artifact | str, path: str | os.PathLike[str] | None = None) -> Path:
         """See `Client.save_artifact`."""
-        whole = artifact if isinstance(artifact, Artifact) else await self.artifact(artifact)
+        told = artifact if isinstance(artifact, Artifact) else await self.artifact(artifact)
 
         async def open_at(offset: int) -> httpx.Response:
-            return await self._open_artifact(whole, offset)
+            return await self._open_artifact(told, offset)
 
-        with self._jobs.line(f"saving {whole.name}") as line:
-            return await save(self._http.io, open_at, path, whole.name or whole.id, line)
+        with self._jobs.line(f"saving {told.name}") as line:
+            return await save(self._http.io, open_at, path, told.name or told.id, line)
 
     async def _open_artifact(self, artifact: Artifact | str, offset: int) -> httpx.Response:
         return await self._http.fetch(await self.artifact_url(artifact), offset)
@@ -245,18 +278,18 @@ class AsyncClient:
 
     async def limits(self) -> dict[str, Any]:
         """See `Client.limits`."""
-        return dict(await self._http.json(Call("GET", ("v1", "limits"))))
+        return await self._http.json(Call("GET", ("v1", "limits")))
 
     async def health(self) -> dict[str, Any]:
         """See `Client.health`."""
-        return dict(await self._http.json(Call("GET", ("healthz",))))
+        return await self._http.json(Call("GET", ("healthz",)))
 
     async def ready(self) -> dict[str, Any]:
         """See `Client.ready`."""
-        return dict(await self._http.json(Call("GET", ("readyz",))))
+        return await self._http.json(Call("GET", ("readyz",)))
 
     async def _all(self, cls: type[T], what: str) -> list[T]:
-        return list(d.many(cls)((await self._http.json(Call("GET", ("v1", what))))["items"]))
+        return list(d.many(cls)((await self._http.json(Call("GET", ("v1", what)), "items"))["items"]))
 
     async def _pages(
         self, path: Sequence[str], query: Sequence[tuple[str, str]], convert: Callable[[Any], T]
@@ -264,7 +297,7 @@ class AsyncClient:
         cursor = ""
         while True:
             asked = [("limit", _PAGE), *query, *([("cursor", cursor)] if cursor else [])]
-            page = await self._http.json(Call("GET", path, query=asked))
+            page = await self._http.json(Call("GET", path, query=asked), "items")
             for item in page["items"]:
                 yield convert(item)
             following = page.get("next_cursor") or ""

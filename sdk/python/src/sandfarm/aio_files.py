@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -17,8 +18,8 @@ from . import _bodies
 from . import _decode as d
 from ._http import Call, Http
 from ._jobs import Watch, job_of
-from ._transfer import chunks_of, clean, save, tar_of
-from .errors import InvalidError, NotFoundError, UnavailableError, of_job
+from ._transfer import chunks_of, clean, save, tar_of, whole
+from .errors import InternalError, InvalidError, NotFoundError, of_job
 from .models import NEVER, Artifact, FileEntry, Job, Package, Progress
 from .results import InstallResult
 
@@ -37,7 +38,7 @@ class AsyncFiles:
     async def list(self, path: str = "", *, recursive: bool = False) -> list[FileEntry]:
         """See `Files.list`."""
         query = [("path", clean(path)), ("recursive", "true" if recursive else "false")]
-        found = await self._http.json(Call("GET", await self._at(), query=query, wait=-1))
+        found = await self._http.json(Call("GET", await self._at(), query=query, wait=-1), "items")
         return list(d.many(FileEntry)(found["items"]))
 
     async def stat(self, path: str) -> FileEntry:
@@ -61,33 +62,37 @@ class AsyncFiles:
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Files.read`."""
-        headers = dict(_BYTES)
         if length is not None and length <= 0:
             return b""
-        if offset or length is not None:
-            last = offset + length - 1 if length else ""
-            headers["Range"] = f"bytes={offset}" if offset < 0 else f"bytes={offset}-{last}"
+        at, first = await self._at(clean(path)), offset
+        last = offset + length - 1 if length and offset >= 0 else ""
+
+        async def open_at(done: int) -> httpx.Response:
+            nonlocal first
+            headers = dict(_BYTES)
+            if first + done or last != "":
+                headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first + done}-{last}"
+            response = await self._http.open(Call("GET", at, headers=headers, wait=-1))
+            if first < 0:  # where that is, in case that it has to go on
+                found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+                first = int(found[1]) if found else 0
+            return response
+
         try:
-            response = await self._http.open(Call("GET", await self._at(clean(path)), headers=headers, wait=-1))
+            content = await whole(self._http.io, open_at)
         except InvalidError as error:
             if error.status == 416:  # nothing is behind the end
                 return b""
             raise
-        try:
-            content = await self._http.io.body(response)
-        except httpx.TransportError as error:
-            raise UnavailableError(f"the connection broke while {path} was read") from error
-        finally:
-            await self._http.io.release(response)
         return content[:length] if offset < 0 else content
 
     async def read_text(self, path: str, *, encoding: str = "utf-8", errors: str = "strict") -> str:
         """See `Files.read_text`."""
         return (await self.read(path)).decode(encoding, errors)
 
-    async def write(self, path: str, content: str | bytes) -> FileEntry:
+    async def write(self, path: str, content: str | bytes | bytearray | memoryview) -> FileEntry:
         """See `Files.write`."""
-        return await self._put(clean(path), content.encode() if isinstance(content, str) else bytes(content))
+        return await self._put(clean(path), content.encode() if isinstance(content, str) else bytes(memoryview(content)))
 
     async def upload(self, local: str | os.PathLike[str], path: str | None = None) -> builtins.list[FileEntry]:
         """See `Files.upload`."""
@@ -129,8 +134,7 @@ class AsyncFiles:
 
     async def url(self, path: str) -> str:
         """See `Files.url`."""
-        response, _ = await self._http.answer(Call("GET", await self._at(clean(path)), query=[("link", "1")], wait=-1))
-        return str(response.headers.get("Location", ""))
+        return await self._http.link(Call("GET", await self._at(clean(path)), query=[("link", "1")], wait=-1))
 
     async def _put(self, path: str, source: bytes | Path) -> FileEntry:
         if not path:
@@ -161,7 +165,10 @@ class AsyncFiles:
     async def _changed(self, call: Call) -> FileEntry:
         answer = await self._done(call)
         entries = answer.get("entries")
-        return d.build(FileEntry, entries[0] if entries else answer)
+        entry = d.build(FileEntry, entries[0] if entries else answer)
+        if not entry.path and call.method != "DELETE":
+            raise InternalError("the answer is no Sandfarm's: it has no file. Is SANDFARM_URL right?")
+        return entry
 
     async def _done(self, call: Call) -> dict[str, Any]:
         """Makes a request that changes files. Where it takes longer than the farm holds the answer, its job is waited for."""
@@ -213,7 +220,7 @@ class AsyncPackages:
 
     async def install(
         self,
-        *packages: str,
+        *packages: str | Sequence[str],
         manager: str | None = None,
         timeout: int | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
@@ -222,9 +229,10 @@ class AsyncPackages:
         check: bool = True,
     ) -> InstallResult:
         """See `Packages.install`."""
+        wanted = _bodies.flat(packages)
         job = await self._box._jobs.perform(
-            await self._call(packages, manager, timeout, None),
-            title=f"installing {' '.join(packages)}",
+            await self._call(wanted, manager, timeout, None),
+            title=f"installing {' '.join(wanted)}",
             watch=Watch(progress=on_progress),
             wait_timeout=wait_timeout,
             key=idempotency_key,
@@ -234,29 +242,30 @@ class AsyncPackages:
 
     async def start(
         self,
-        *packages: str,
+        *packages: str | Sequence[str],
         manager: str | None = None,
         timeout: int | None = None,
         callback_url: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
         """See `Packages.start`."""
-        call = await self._call(packages, manager, timeout, callback_url, idempotency_key or "")
-        return job_of(await self._box._client._http.json(call))
+        call = await self._call(_bodies.flat(packages), manager, timeout, callback_url, idempotency_key or "")
+        return await self._box._jobs.start(call)
 
     async def status(self, name: str, *, manager: str | None = None) -> Package:
         """See `Packages.status`."""
         query = [("manager", manager)] if manager else []
         call = Call("GET", ("v1", "sandboxes", await self._box._started(), "packages", name), query=query)
-        return d.build(Package, await self._box._client._http.json(call))
+        return d.build(Package, await self._box._client._http.json(call, "status"))
 
     async def list(self) -> list[Package]:
         """See `Packages.list`."""
-        found = await self._box._client._http.json(Call("GET", ("v1", "sandboxes", await self._box._started(), "packages")))
+        call = Call("GET", ("v1", "sandboxes", await self._box._started(), "packages"))
+        found = await self._box._client._http.json(call, "items")
         return list(d.many(Package)(found["items"]))
 
     async def _call(
         self, packages: Sequence[str], manager: str | None, timeout: int | None, callback_url: str | None, key: str = ""
     ) -> Call:
-        body = _bodies.compact(packages=list(packages), manager=manager, timeout_seconds=timeout, callback_url=callback_url)
+        body = _bodies.compact(packages=packages, manager=manager, timeout_seconds=timeout, callback_url=callback_url)
         return Call("POST", ("v1", "sandboxes", await self._box._started(), "packages"), body=body, key=key)

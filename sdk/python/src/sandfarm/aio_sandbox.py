@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from . import _bodies
 from . import _decode as d
 from ._http import Call
-from ._jobs import Jobs, Watch, job_of
+from ._jobs import Jobs, Watch
 from .aio import AsyncClient
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
-from .errors import ConflictError, NotFoundError
+from .errors import ConflictError, NotFoundError, SandfarmError
 from .models import Artifact, Event, Job, Progress, SandboxInfo
 from .results import CommandResult, ExecuteResult, InstallResult
 from .rich import Rich
@@ -58,6 +58,7 @@ class AsyncSandbox:
         self._id = id or ""
         self._keep = keep or id is not None
         self._ended = False
+        self._closed = False
         self._body = _bodies.compact(
             name=name,
             image=image,
@@ -103,7 +104,8 @@ class AsyncSandbox:
         """Its id, after creating it if nobody has."""
         async with self._lock:
             if self._ended:
-                raise ConflictError(f"the sandbox {self._id} is closed: make a new one", code="conflict")
+                which = f"the sandbox {self._id}" if self._id else "this sandbox"
+                raise ConflictError(f"{which} is closed: make a new one", code="conflict")
             if self._id:
                 return self._id
             job = await self._jobs.perform(Call("POST", ("v1", "sandboxes"), body=self._body), title="creating a sandbox")
@@ -116,27 +118,28 @@ class AsyncSandbox:
     async def close(self) -> None:
         """See `Sandbox.close`."""
         async with self._lock:
-            if self._ended:
-                return
             self._ended = True
+            if self._closed:
+                return
             try:
                 if self._id:
-                    await self._client._http.json(Call("DELETE", ("v1", "sandboxes", self._id), wait=30))
-            except (ConflictError, NotFoundError):
-                pass  # it is gone
+                    with suppress(ConflictError, NotFoundError):  # it is gone
+                        await self._client._http.json(Call("DELETE", ("v1", "sandboxes", self._id), wait=30))
+                self._closed = True
             finally:
-                await self._let_go()
-
-    async def _let_go(self) -> None:
-        if self._owns_client:
-            await self._client.aclose()
+                if self._owns_client:
+                    await self._client.aclose()
 
     async def __aenter__(self) -> AsyncSandbox:
         return await self.start()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         if not self._keep:
-            await self.close()
+            try:
+                await self.close()
+            except SandfarmError:
+                if kind is None:  # what the block raised says more
+                    raise
         elif self._owns_client:
             await self._client.aclose()
 
@@ -218,7 +221,7 @@ class AsyncSandbox:
             auto_install=auto_install,
             callback_url=callback_url,
         )
-        return await self._start(Call("POST", await self._at("execute"), body=body, key=idempotency_key or ""))
+        return await self._jobs.start(Call("POST", await self._at("execute"), body=body, key=idempotency_key or ""))
 
     async def languages(self) -> tuple[str, ...]:
         """See `Sandbox.languages`."""
@@ -285,7 +288,7 @@ class AsyncSandbox:
             background=background,
             callback_url=callback_url,
         )
-        return await self._start(Call("POST", await self._at("commands"), body=body, key=idempotency_key or ""))
+        return await self._jobs.start(Call("POST", await self._at("commands"), body=body, key=idempotency_key or ""))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
@@ -312,9 +315,6 @@ class AsyncSandbox:
         async with aclosing(self._client.jobs(sandbox_id=await self._started(), state=state)) as jobs:  # type: ignore[type-var]
             async for job in jobs:
                 yield job
-
-    async def _start(self, call: Call) -> Job:
-        return job_of(await self._client._http.json(call))
 
     async def _control(self, what: str, context: str | None) -> Job:
         body = {"context": context} if context else None

@@ -27,16 +27,17 @@ class Client:
     repeated when the farm refuses it for being too much at once (429). Where the farm says how long to wait, that is done.
 
     Args:
-        url: address such as `http://127.0.0.1:8000`; default: `SANDFARM_URL`, or else that one.
+        url: address such as `http://127.0.0.1:8000`, with `/v1` or without; default: `SANDFARM_URL`, or else that one.
         api_key: default: `SANDFARM_API_KEY`; an empty one sends none.
         timeout: seconds for connecting, and for an answer over the time that it was asked to be held.
         retries: how many times a request is repeated.
         max_pause: seconds; a farm that asks for a longer pause is left to the caller.
+        outage: seconds for which a wait for a job goes on though no farm answers: it may be starting again.
         progress: whether long waits draw a line on standard error; default: when it is a terminal.
         http_client: for proxies, certificates and the like; it is yours to close.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is none, or the key cannot be sent.
     """
 
     def __init__(
@@ -47,11 +48,19 @@ class Client:
         timeout: float = 30.0,
         retries: int = 3,
         max_pause: float = 30.0,
+        outage: float = 60.0,
         progress: bool | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
         self._async = AsyncClient(
-            url, api_key, timeout=timeout, retries=retries, max_pause=max_pause, progress=progress, _io=SyncIO(http_client)
+            url,
+            api_key,
+            timeout=timeout,
+            retries=retries,
+            max_pause=max_pause,
+            outage=outage,
+            progress=progress,
+            _io=SyncIO(http_client),
         )
 
     @property
@@ -74,11 +83,46 @@ class Client:
 
     # --- sandboxes ---------------------------------------------------------------------------------------------------
 
-    def create(self, **options: Any) -> Sandbox:
-        """Creates a sandbox and waits until it is ready. The options are those of `Sandbox`."""
+    def create(
+        self,
+        *,
+        packages: str | Sequence[str] | None = None,
+        name: str | None = None,
+        image: str | None = None,
+        gpu: int | Mapping[str, Any] | None = None,
+        memory_mb: int | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        disk_mb: int | None = None,
+        network: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        keep: bool = False,
+    ) -> Sandbox:
+        """Creates a sandbox and waits until it is ready. The arguments, and what is raised, are those of `Sandbox`."""
         from .sandbox import Sandbox
 
-        return Sandbox(client=self, **options).start()
+        return Sandbox(
+            client=self,
+            packages=packages,
+            name=name,
+            image=image,
+            gpu=gpu,
+            memory_mb=memory_mb,
+            cpus=cpus,
+            pids=pids,
+            disk_mb=disk_mb,
+            network=network,
+            allow_hosts=allow_hosts,
+            env=env,
+            ttl=ttl,
+            idle=idle,
+            labels=labels,
+            keep=keep,
+        ).start()
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
         """A sandbox that is there already. Nothing is sent yet, and a `with` block does not close it."""

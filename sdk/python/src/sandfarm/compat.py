@@ -24,6 +24,9 @@ from urllib.parse import quote
 
 import httpx
 
+from ._http import address
+from ._http import api_key as key_of
+
 __all__ = ["SandboxClient"]
 
 
@@ -44,9 +47,9 @@ class SandboxClient:
 
     def __init__(self, base_url: str | None = None, *, api_key: str | None = None, verbose: bool = True) -> None:
         self.sandbox_id: str | None = None
-        self.base_url = (base_url or os.environ.get("SANDFARM_URL") or "http://localhost:8000").rstrip("/")
+        self.base_url = address(base_url, "http://localhost:8000")
         self._verbose = verbose
-        key = os.environ.get("SANDFARM_API_KEY", "") if api_key is None else api_key
+        key = key_of(api_key)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Code may run for as long as the farm lets it; connecting may not take long.
         self._http = httpx.Client(headers=headers, timeout=httpx.Timeout(30.0, read=None), follow_redirects=False)

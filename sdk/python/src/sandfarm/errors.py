@@ -89,9 +89,17 @@ class SandfarmError(Exception):
         self.retry_after = retry_after
         self.details: Mapping[str, Any] = dict(details or {})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process and back: arguments by name are no part of what an exception pickles by itself."""
+        return _again, (type(self), self.args), self.__dict__
+
     def __str__(self) -> str:
         what = ", ".join(part for part in (self.code, f"HTTP {self.status}" if self.status else "") if part)
         return f"{self.message.removesuffix('.')} ({what})" if what else self.message
+
+
+def _again(kind: type[SandfarmError], args: tuple[Any, ...]) -> SandfarmError:
+    return kind.__new__(kind, *args)
 
 
 class InvalidError(SandfarmError, ValueError):

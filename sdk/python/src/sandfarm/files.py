@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ class Files:
         """
         return finish(self._async.read_text(path, encoding=encoding, errors=errors))
 
-    def write(self, path: str, content: str | bytes) -> FileEntry:
+    def write(self, path: str, content: str | bytes | bytearray | memoryview) -> FileEntry:
         """Writes text (as UTF-8) or bytes to a file, which is replaced; missing directories are made.
 
         Raises:
@@ -146,7 +146,7 @@ class Packages:
 
     def install(
         self,
-        *packages: str,
+        *packages: str | Sequence[str],
         manager: str | None = None,
         timeout: int | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
@@ -157,7 +157,7 @@ class Packages:
         """Installs packages and waits until they are there. A kernel that runs can import them.
 
         Args:
-            packages: such as `"humanize"`, `"pandas>=2"`.
+            packages: such as `"humanize"`, `"pandas>=2"`, or a list of them.
             manager: `pip` (default) or `npm`.
             timeout: seconds that the install may take, from 1 (default 300).
             on_progress: gets what is being done.
@@ -185,7 +185,7 @@ class Packages:
 
     def start(
         self,
-        *packages: str,
+        *packages: str | Sequence[str],
         manager: str | None = None,
         timeout: int | None = None,
         callback_url: str | None = None,

@@ -129,14 +129,14 @@ class Sandbox:
         return self
 
     def close(self) -> None:
-        """Cancels what runs and waits in it and removes it. Its artifacts stay. Closing again does nothing."""
+        """Cancels what runs and waits in it and removes it. Its artifacts stay. Closing a closed one does nothing."""
         finish(self._async.close())
 
     def __enter__(self) -> Sandbox:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        finish(self._async.__aexit__())
+    def __exit__(self, *raised: Any) -> None:
+        finish(self._async.__aexit__(*raised))
 
     def info(self) -> SandboxInfo:
         """How it is now: its state, its limits, when it expires. Reading it is not use of it."""
