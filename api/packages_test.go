@@ -98,6 +98,13 @@ func TestInstallThenPoll(t *testing.T) {
 	if diff := cmp.Diff([]string{"missing failed ", "numpy installed 2.3", "slow installed 1.1"}, listed); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
+	b.worker.have.set(farm.Package{Name: "missing", Version: "0.9", Manager: "pip"}) // an earlier version, which the failed install left
+	list := get[wire.Items[wire.Package]](b, http.StatusOK, "GET", box, nil).Items
+	for _, p := range append(list[:1:1], get[wire.Package](b, http.StatusOK, "GET", box+"/missing", nil)) {
+		if p.Name != "missing" || p.Status != "failed" || p.Version != "0.9" || p.Message == "" {
+			t.Errorf("a package that is there, and whose last install failed: %+v", p)
+		}
+	}
 
 	b.worker.have.set() // removed by a command
 	if p := get[wire.Package](b, http.StatusOK, "GET", box+"/slow", nil); p.Status != "not_found" {

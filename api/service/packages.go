@@ -108,7 +108,7 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 		if out, err = s.recorded(ctx, tenant, id, out); err != nil {
 			return out, err
 		}
-		if out.Status == string(farm.PackageInstalling) || out.Status == string(farm.PackageFailed) {
+		if out.Status == string(farm.PackageInstalling) {
 			return out, nil
 		}
 	}
@@ -117,6 +117,12 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 		return out, err
 	}
 	i := slices.IndexFunc(found, func(p farm.Package) bool { return p.Manager == manager && p.Name == name })
+	if out.Status == string(farm.PackageFailed) {
+		if i >= 0 { // of an earlier install, which the failed one left as it was
+			out.Version = found[i].Version
+		}
+		return out, nil
+	}
 	if i < 0 {
 		return wire.Package{
 			Name: name, Status: string(farm.PackageNotFound), Manager: manager,
@@ -254,8 +260,8 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 		if err != nil {
 			return list, err
 		}
-		if there && told.Status == string(farm.PackageInstalled) {
-			told.Version = p.Version // a later install may have changed it
+		if there && told.Status != string(farm.PackageInstalling) {
+			told.Version = p.Version // what a later install has changed, and what a failed one has not
 		}
 		if known && !there && told.Status == string(farm.PackageInstalled) || told.Status == string(farm.PackageNotFound) {
 			continue // it has been removed since

@@ -29,13 +29,17 @@ type installed struct {
 
 func install(ctx context.Context, c *toolset.Call) (any, error) {
 	names := c.Texts("package_names")
+	wanted := make([]string, len(names))
+	for i, name := range names {
+		wanted[i] = strings.TrimSpace(name)
+	}
 	job, err := c.Await(ctx, installWait, func(wait time.Duration) (wire.Job, error) {
-		return c.Farm.Install(ctx, c.Text("sandbox_id"), wire.PackagesRequest{Packages: names}, wait)
+		return c.Farm.Install(ctx, c.Text("sandbox_id"), wire.PackagesRequest{Packages: wanted}, wait)
 	})
 	switch {
 	case farm.CodeOf(err) == farm.CodeInvalid: // what is no package is one that cannot be installed
-		if _, err := c.Farm.Sandbox(ctx, c.Text("sandbox_id")); err != nil {
-			return nil, err //nolint:wrapcheck // an error of the farm
+		if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
+			return nil, err
 		}
 		return ended(names, []string{named(toolset.Text(err), names)}, "", time.Now()), nil
 	case err != nil:
@@ -107,26 +111,35 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 	if len(names) == 0 || len(names) > maxLookups {
 		return nil, farm.Invalidf("package_names has %d names; it takes 1 to %d.", len(names), maxLookups)
 	}
+	if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
+		return nil, err
+	}
 	out := checked{Status: "success", Packages: make(map[string]found, len(names))}
-	there := 0
+	there, more := 0, ""
 	for _, name := range names {
-		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), name)
-		switch {
-		case farm.CodeOf(err) == farm.CodeInvalid: // what is no name of a package is not there
-			if _, err := c.Farm.Sandbox(ctx, c.Text("sandbox_id")); err != nil {
-				return nil, err //nolint:wrapcheck // an error of the farm
-			}
-		case err != nil:
+		if _, twice := out.Packages[name]; twice {
+			continue
+		}
+		wanted := strings.TrimSpace(name)
+		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), toolset.PackageName(wanted))
+		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // what is no name of a package is not there
 			return nil, err //nolint:wrapcheck // an error of the farm
 		}
-		one := found{Installed: p.Status == string(farm.PackageInstalled)}
-		if one.Installed {
+		one := found{Installed: toolset.Has(p, wanted)}
+		switch {
+		case one.Installed:
 			one.Version = p.Version
 			there++
+		case p.Status == string(farm.PackageInstalled):
+			more += fmt.Sprintf(" %s %s is installed, not %s.", p.Name, p.Version, toolset.Short(wanted))
+		case p.Status == string(farm.PackageInstalling):
+			more += fmt.Sprintf(" %s is being installed: ask again.", toolset.Short(wanted))
+		case p.Status == string(farm.PackageFailed):
+			more += fmt.Sprintf(" %s could not be installed: %s", toolset.Short(wanted), p.Message)
 		}
 		out.Packages[name] = one
 	}
-	out.Message = fmt.Sprintf("%d of %d packages are installed.", there, len(out.Packages))
+	out.Message = fmt.Sprintf("%d of %d packages are installed.%s", there, len(out.Packages), more)
 	return out, nil
 }
 

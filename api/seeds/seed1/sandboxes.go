@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ type made struct {
 }
 
 func (m *creator) create(ctx context.Context, c *toolset.Call) (any, error) {
-	name := c.Text("name")
+	name := strings.TrimSpace(c.Text("name"))
 	if name == "" {
 		var own [4]byte
 		_, _ = rand.Read(own[:]) // it never fails

@@ -54,7 +54,7 @@ func New() *toolset.Toolset {
 			}, {
 				Name: "check_packages_installation_status", Title: "Check packages", Hints: mcp.Hints{ReadOnly: true, Idempotent: true}, Run: check,
 				About:  "Tell which Python packages a sandbox has, with their versions.",
-				Params: []mcp.Param{id, mcp.Texts("package_names", "Names of the packages, without versions.").Needed()},
+				Params: []mcp.Param{id, mcp.Texts("package_names", "Names of the packages, as they were given to be installed.").Needed()},
 			}, {
 				Name: "upload_file_to_sandbox", Title: "Upload a file", Hints: mcp.Hints{Destructive: true, Idempotent: true}, Run: upload,
 				About: "Write a file into a sandbox: text as content, any bytes as content_base64, or, where the tools run on your own machine, the file local_file_path.",
@@ -110,7 +110,7 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 		id = c.Text("container_id")
 	}
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
-		return c.Farm.Execute(ctx, id, wire.ExecuteRequest{Code: c.Text("code")}, wait)
+		return c.Farm.Execute(ctx, id, wire.ExecuteRequest{Code: toolset.Code(c.Text("code"))}, wait)
 	})
 	if err != nil {
 		return nil, err

@@ -52,8 +52,8 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // install starts an install, or joins the one that is under way, and waits a little for its end.
 func install(ctx context.Context, c *toolset.Call) (any, error) {
-	id, wanted := c.Text("container_id"), c.Text("package_name")
-	name := nameOf(wanted)
+	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
+	name, until := toolset.PackageName(wanted), time.Now().Add(grace)
 	if p, err := c.Farm.Package(ctx, id, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
 		job, err := c.Await(ctx, grace, func(wait time.Duration) (wire.Job, error) { return c.Farm.Job(ctx, p.JobID, wait) })
 		if err != nil {
@@ -66,11 +66,14 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 			return outcome(&job, name), nil
 		}
 	}
-	job, err := c.Await(ctx, grace, func(wait time.Duration) (wire.Job, error) {
+	job, err := c.Await(ctx, max(0, time.Until(until)), func(wait time.Duration) (wire.Job, error) {
 		return c.Farm.Install(ctx, id, wire.PackagesRequest{Packages: []string{wanted}}, wait)
 	})
 	switch {
 	case farm.CodeOf(err) == farm.CodeInvalid: // what is no package is one that cannot be installed
+		if err := c.Open(ctx, id); err != nil {
+			return nil, err
+		}
 		return broken(strings.ReplaceAll(toolset.Text(err), "packages[0]", "package_name"), "", time.Now()), nil
 	case err != nil:
 		return nil, err
@@ -90,7 +93,7 @@ func outcome(job *wire.Job, name string) status {
 	if job.Result != nil && job.Result.Install != nil {
 		stderr = job.Result.Install.Stderr
 		for _, p := range job.Result.Install.Packages {
-			if p.Name != name && nameOf(p.Requested) != name {
+			if p.Name != name && toolset.PackageName(p.Requested) != name {
 				continue
 			}
 			if p.Status == string(farm.PackageInstalled) {
@@ -106,14 +109,14 @@ func outcome(job *wire.Job, name string) status {
 
 // check looks at a package, and while it is being installed waits a little for its end.
 func check(ctx context.Context, c *toolset.Call) (any, error) {
-	id, wanted := c.Text("container_id"), c.Text("package_name")
-	name := nameOf(wanted)
+	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
+	name := toolset.PackageName(wanted)
+	if err := c.Open(ctx, id); err != nil {
+		return nil, err
+	}
 	p, err := c.Farm.Package(ctx, id, name)
 	if farm.CodeOf(err) == farm.CodeInvalid {
-		if _, err := c.Farm.Sandbox(ctx, id); err != nil {
-			return nil, err
-		}
-		return missing(wanted), nil
+		return missing(wanted, p), nil
 	}
 	if err != nil {
 		return nil, err
@@ -140,6 +143,9 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 func standing(p wire.Package, job *wire.Job, wanted, name string) status {
 	switch farm.PackageStatus(p.Status) {
 	case farm.PackageInstalled:
+		if !toolset.Has(p, wanted) {
+			return missing(wanted, p)
+		}
 		return done(true, strings.TrimSpace(fmt.Sprintf("%s %s is installed. %s", p.Name, p.Version, p.Message)))
 	case farm.PackageInstalling:
 		out := status{Status: installing, Message: fmt.Sprintf("%s is being installed. Call check_package_status again.", wanted)}
@@ -151,27 +157,45 @@ func standing(p wire.Package, job *wire.Job, wanted, name string) status {
 		out.StartTime, out.Elapsed = stamp(since), &elapsed
 		return out
 	case farm.PackageFailed:
+		out := broken(fmt.Sprintf("The installation of %s failed: %s", wanted, p.Message), "", time.Now())
 		if job != nil && job.Final() {
-			if out := outcome(job, name); out.Status == failed {
-				return out
+			if told := outcome(job, name); told.Status == failed {
+				out = told
 			}
 		}
-		return broken(fmt.Sprintf("The installation of %s failed: %s", wanted, p.Message), "", time.Now())
+		if toolset.Has(p, wanted) && !same(requested(job, name), wanted) { // it was another version that could not be installed
+			return done(true, fmt.Sprintf("%s %s is installed. %s", p.Name, p.Version, out.Message))
+		}
+		return out
 	default:
-		return missing(wanted)
+		return missing(wanted, p)
 	}
 }
 
-func missing(wanted string) status {
-	out := done(false, fmt.Sprintf("%s is not installed. Call install_package_in_env.", wanted))
+// requested is what a job was asked to install of a package; empty where that is not known.
+func requested(job *wire.Job, name string) string {
+	if job != nil && job.Result != nil && job.Result.Install != nil {
+		for _, p := range job.Result.Install.Packages {
+			if p.Name == name {
+				return p.Requested
+			}
+		}
+	}
+	return ""
+}
+
+// same reports whether two requirements are one but for the spelling.
+func same(a, b string) bool {
+	return farm.NormalPackage(farm.ManagerPip, a) == farm.NormalPackage(farm.ManagerPip, b)
+}
+
+// missing is a package that is not there as it is wanted; p is what is there.
+func missing(wanted string, p wire.Package) status {
+	text := wanted + " is not installed."
+	if p.Version != "" {
+		text = fmt.Sprintf("%s %s is installed, not %s.", p.Name, p.Version, wanted)
+	}
+	out := done(false, text+" Call install_package_in_env.")
 	out.Status = notFound
 	return out
-}
-
-// nameOf is a package's name without versions; the text itself where it is none.
-func nameOf(wanted string) string {
-	if name, ok := farm.RequirementName(farm.ManagerPip, wanted); ok {
-		return name
-	}
-	return wanted
 }

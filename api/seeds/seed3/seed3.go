@@ -117,7 +117,7 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, mcp.Required("container_id", "the id that create_python_env gave.")
 	}
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
-		return c.Farm.Execute(ctx, id, wire.ExecuteRequest{Code: c.Text("code")}, wait)
+		return c.Farm.Execute(ctx, id, wire.ExecuteRequest{Code: toolset.Code(c.Text("code"))}, wait)
 	})
 	if err != nil {
 		return nil, err

@@ -88,10 +88,11 @@ func TestExecuteGivesNamesAndLinks(t *testing.T) {
 func TestUnknownEnvironmentsAreAnOrdinaryAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	over := b.farm.Over(t)
 	for tool, more := range map[string]map[string]any{
-		"execute_python_code": {"code": "1"}, "install_package_in_env": {"package_name": "six"}, "check_package_status": {"package_name": "six"},
+		"execute_python_code": {"code": "1"}, "install_package_in_env": {"package_name": "-r x"}, "check_package_status": {"package_name": "six"},
 	} {
-		for _, id := range []string{"sbx_0", "", "../../x"} {
+		for _, id := range []string{"sbx_0", "", "../../x", over.ID} {
 			more["container_id"] = id
 			got, reply := b.call(tool, more)
 			if text, _ := got["error"].(string); reply.IsError || !strings.Contains(text, "create_python_env") {
@@ -180,6 +181,10 @@ func TestStatusOfAPackage(t *testing.T) {
 		has    string
 	}{
 		"There":       {"Text.Unidecode>=1", wire.Package{Name: "text-unidecode", Status: "installed", Version: "1.3"}, nil, wire.Job{}, "success", true, true, "1.3"},
+		"OtherThere":  {"text-unidecode==9", wire.Package{Name: "text-unidecode", Status: "installed", Version: "1.3"}, nil, wire.Job{}, "not_found", true, false, "1.3 is installed, not text-unidecode==9"},
+		"Blanks":      {" text-unidecode ", wire.Package{Name: "text-unidecode", Status: "installed", Version: "1.3"}, nil, wire.Job{}, "success", true, true, "1.3"},
+		"StillThere":  {"text-unidecode>=1", wire.Package{Name: "text-unidecode", Status: "failed", Version: "1.2", JobID: "job_1"}, nil, ended("failed", "no such version"), "success", true, true, "1.2 is installed. The installation of Text_Unidecode failed: no such version"},
+		"FailedAgain": {"text-unidecode", wire.Package{Name: "text-unidecode", Status: "failed", Version: "1.2", JobID: "job_1"}, nil, ended("failed", "no luck"), "failed", true, false, "no luck"},
 		"NotThere":    {"nump", wire.Package{Name: "nump", Status: "not_found"}, nil, wire.Job{}, "not_found", true, false, "nump"},
 		"NoName":      {"-r /etc/passwd", wire.Package{}, farm.Invalidf("that is no name"), wire.Job{}, "not_found", true, false, "-r"},
 		"Installing":  {"text-unidecode", wire.Package{Status: "installing", JobID: "job_1"}, nil, wire.Job{ID: "job_1", State: "running", CreatedAt: time.Now().Add(-time.Minute)}, "installing", false, nil, "again"},

@@ -85,6 +85,19 @@ func (c *Call) Finish(ctx context.Context, begin func(wait time.Duration) (wire.
 	return job, nil
 }
 
+// Open gives an error where a sandbox is not there, or is over: what is left of one may still be read, but is no use to a
+// caller who is about to work in it.
+func (c *Call) Open(ctx context.Context, id string) error {
+	box, err := c.Farm.Sandbox(ctx, id)
+	if err != nil {
+		return err //nolint:wrapcheck // an error of the farm
+	}
+	if state := farm.SandboxState(box.State); state.Final() || state == farm.SandboxClosing {
+		return farm.Conflictf("The sandbox %s is %s. Create a new one.", Short(id), state)
+	}
+	return nil
+}
+
 // Tool finds a tool by its name.
 func (t *Toolset) Tool(name string) (*Tool, bool) {
 	for i := range t.Tools {

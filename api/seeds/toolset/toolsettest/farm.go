@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
@@ -56,8 +57,12 @@ func (f *Farm) Cancelled() []string {
 	return slices.Clone(f.cancelled)
 }
 
+// known gives an error where a sandbox is not there, or is over.
 func (f *Farm) known(id string) error {
-	_, err := f.Sandbox(context.Background(), id) //nolint:forbidigo // it looks into a list
+	box, err := f.Sandbox(context.Background(), id) //nolint:forbidigo // it looks into a list
+	if err == nil && farm.SandboxState(box.State).Final() {
+		return farm.Conflictf("The sandbox %s is %s and takes no more work.", id, box.State)
+	}
 	return err
 }
 
@@ -120,6 +125,16 @@ func (f *Farm) CloseSandbox(_ context.Context, id string, _ time.Duration) (wire
 	return Completed(nil), nil
 }
 
+// Over makes a sandbox that is closed, of which the farm still knows.
+func (f *Farm) Over(t *testing.T) wire.Sandbox {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	box := wire.Sandbox{ID: farm.NewID(farm.SandboxPrefix), State: string(farm.SandboxClosed)}
+	f.boxes = append(f.boxes, box)
+	return box
+}
+
 // Execute runs ExecuteFunc.
 func (f *Farm) Execute(ctx context.Context, id string, r wire.ExecuteRequest, _ time.Duration) (wire.Job, error) {
 	if err := f.known(id); err != nil {
@@ -139,6 +154,11 @@ func (f *Farm) Command(ctx context.Context, id string, r wire.CommandRequest, _ 
 // Install runs InstallFunc.
 func (f *Farm) Install(ctx context.Context, id string, r wire.PackagesRequest, _ time.Duration) (wire.Job, error) {
 	if err := f.known(id); err != nil {
+		for _, name := range r.Packages {
+			if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok { // the farm looks at the names first
+				return wire.Job{}, farm.Invalidf("packages[0] is %q: give a name", name)
+			}
+		}
 		return wire.Job{}, err
 	}
 	return f.InstallFunc(ctx, r)
@@ -151,7 +171,7 @@ func (f *Farm) Restart(_ context.Context, id, _ string, _ time.Duration) (wire.J
 
 // Package runs PackageFunc.
 func (f *Farm) Package(_ context.Context, id, name string) (wire.Package, error) {
-	if err := f.known(id); err != nil {
+	if _, err := f.Sandbox(context.Background(), id); err != nil { //nolint:forbidigo // it looks into a list
 		return wire.Package{}, err
 	}
 	if f.PackageFunc == nil {
