@@ -116,8 +116,12 @@ func (c *call) checkPackage() (*answer, error) {
 	return &answer{text: sentenceOf(p), structured: structured}, nil
 }
 
-// lookUp looks at a package, and while it is being installed waits for that at most until the time given.
+// lookUp looks at a package, and while it is being installed waits for that at most until the time given. The name may have
+// versions with it, as it was given to be installed.
 func (c *call) lookUp(name string, until time.Time) (wire.Package, error) {
+	if bare, ok := farm.RequirementName(farm.ManagerPip, name); ok {
+		name = bare
+	}
 	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), name)
 	if err != nil || p.Status != string(farm.PackageInstalling) || p.JobID == "" || time.Until(until) <= 0 {
 		return p, err //nolint:wrapcheck // an error of the farm
@@ -175,7 +179,7 @@ func (c *call) checkPackages() (*answer, error) {
 			return nil, err
 		}
 		one := statusOf(p)
-		one["installed"] = p.Status == string(farm.PackageInstalled)
+		one["installed"] = p.Status == string(farm.PackageInstalled) || p.Status == string(farm.PackageFailed) && p.Version != "" // as it was before
 		found[name], lines[i] = one, sentenceOf(p)
 	}
 	return &answer{

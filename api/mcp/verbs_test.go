@@ -119,6 +119,9 @@ func TestInstallThenPoll(t *testing.T) {
 				p.Version = "1.2"
 			case "failed":
 				p.Message = "There is no such package."
+				if name == "old" { // an earlier version is still there
+					p.Version = "0.9"
+				}
 			}
 			return p, nil
 		},
@@ -154,9 +157,14 @@ func TestInstallThenPoll(t *testing.T) {
 	if status, text := check(0); status != "failed" || !strings.Contains(text, "no such package") {
 		t.Errorf("%s %s", status, text)
 	}
-	r = b.call("check_packages_installation_status", map[string]any{"sandbox_id": "sbx_1", "package_names": []string{"A", "B"}})
-	if found := field(t, r, "packages").(map[string]any); len(found) != 2 || found["B"].(map[string]any)["name"] != "b" || found["B"].(map[string]any)["installed"] != false {
-		t.Errorf("%v", found)
+	r = b.call("check_packages_installation_status", map[string]any{"sandbox_id": "sbx_1", "package_names": []string{"A", "B[x] >= 2", "old"}})
+	found := field(t, r, "packages").(map[string]any)
+	for name, want := range map[string]map[string]any{
+		"A": {"name": "a", "installed": false}, "B[x] >= 2": {"name": "b", "installed": false}, "old": {"name": "old", "installed": true},
+	} {
+		if one, _ := found[name].(map[string]any); one["name"] != want["name"] || one["installed"] != want["installed"] || len(found) != 3 {
+			t.Errorf("%s: %v", name, found)
+		}
 	}
 	r = b.call("get_job_result", map[string]any{"job_id": "job_1"})
 	if list := field(t, r, "packages").([]any); len(list) != 1 || field(t, r, "kind") != "install" || !strings.Contains(textOf(r), "numpy 2.1") {
