@@ -25,7 +25,7 @@ func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result, err := next(ctx, r)
 		if err == nil && result != nil && streamed(ctx, r) {
-			fit(result)
+			fit(result, eventBytes)
 		}
 		return result, err
 	}
@@ -41,22 +41,22 @@ func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
 	return d != nil && d.one && r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil
 }
 
-// fit shortens a result until it takes at most eventBytes: it drops pictures, then cuts long texts, then long lists. What fits
+// fit shortens a result until it takes at most so many bytes: it drops pictures, then cuts long texts, then long lists. What fits
 // stays as it is.
-func fit(r *mcp.CallToolResult) {
-	if encodedLen(r) <= eventBytes {
+func fit(r *mcp.CallToolResult, most int) {
+	if encodedLen(r) <= most {
 		return
 	}
 	full := *r
 	full.Content = append(slices.Clone(r.Content), mcp.NewTextContent(tooLong))
-	for encodedLen(&full) > eventBytes && dropPicture(&full) { //nolint:revive // dropping is all there is to do
+	for encodedLen(&full) > most && dropPicture(&full) { //nolint:revive // dropping is all there is to do
 	}
 	*r = full
 	for _, items := range []int{1 << 20, 1000, 250, 100, leastItems} {
-		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > eventBytes && items > leastItems {
+		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > most && items > leastItems {
 			continue // it is the lists that are long
 		}
-		for text := 256 << 10; text >= leastText && encodedLen(r) > eventBytes; text /= 2 {
+		for text := 256 << 10; text >= leastText && encodedLen(r) > most; text /= 2 {
 			*r = *(shortener{text: text, items: items}).of(&full)
 		}
 		return

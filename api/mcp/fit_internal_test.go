@@ -3,23 +3,26 @@ package mcp
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/mcp"
 )
+
+// most is what results are to fit in: little, so that the tests take no long.
+const most = 64 << 10
 
 func TestResultsThatFitStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	long := func(n int) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("x", n))}}
 	}
-	room := eventBytes - encodedLen(long(0))
+	room := most - encodedLen(long(0))
 	for more, same := range map[int]bool{-1: true, 0: true, 1: false} {
 		r := long(room + more)
-		fit(r)
-		if stays := cmp.Diff(long(room+more), r) == ""; stays != same || encodedLen(r) > eventBytes {
+		fit(r, most)
+		if stays := reflect.DeepEqual(long(room+more), r); stays != same || encodedLen(r) > most {
 			t.Errorf("%+d bytes: %d bytes now, as it was: %t", more, encodedLen(r), stays)
 		}
 	}
@@ -52,15 +55,15 @@ func TestLongAnswersInJSONStayJSON(t *testing.T) {
 		files  int
 		cut    bool
 	}{
-		"Text":     {"begin" + strings.Repeat("x", 1<<20) + "end", 1, true},
-		"Chinese":  {"begin" + strings.Repeat("图", 1<<19) + "end", 1, true},
-		"Controls": {"begin" + strings.Repeat("\x00", 1<<18) + "end", 1, true},
-		"Files":    {"begin end", 5_000, false},
-		"Both":     {"begin" + strings.Repeat("\"\n", 1<<18) + "end", 5_000, true},
+		"Text":     {"begin" + strings.Repeat("x", 64<<10) + "end", 1, true},
+		"Chinese":  {"begin" + strings.Repeat("图", 32<<10) + "end", 1, true},
+		"Controls": {"begin" + strings.Repeat("\x00", 16<<10) + "end", 1, true},
+		"Files":    {"begin end", 500, false},
+		"Both":     {"begin" + strings.Repeat("\"\n", 16<<10) + "end", 500, true},
 	} {
 		r := oldShape(t, test.stdout, test.files)
-		fit(r)
-		if n := encodedLen(r); n > eventBytes || n < eventBytes/20 {
+		fit(r, most)
+		if n := encodedLen(r); n > most || n < most/20 {
 			t.Errorf("%s: %d bytes", name, n)
 		}
 		text, _ := r.Content[0].(mcp.TextContent)
@@ -99,13 +102,13 @@ func TestPicturesGoFirstAndStreamsAreMarked(t *testing.T) {
 			},
 		}
 	}
-	r := answer("short", picture(900_000), picture(1_400_000), picture(90_000))
-	fit(r)
-	if len(r.Content) != 4 || encodedLen(r) > eventBytes || cmp.Diff(answer("short").StructuredContent, r.StructuredContent) != "" {
+	r := answer("short", picture(60_000), picture(90_000), picture(3_000))
+	fit(r, most)
+	if len(r.Content) != 4 || encodedLen(r) > most || !reflect.DeepEqual(answer("short").StructuredContent, r.StructuredContent) {
 		t.Errorf("%d blocks, %d bytes", len(r.Content), encodedLen(r))
 	}
-	r = answer(strings.Repeat("x", 1<<20), picture(900_000))
-	fit(r)
+	r = answer(strings.Repeat("x", 64<<10), picture(900_000))
+	fit(r, most)
 	var got struct{ Truncated map[string]bool }
 	text, _ := json.Marshal(r.StructuredContent)
 	if err := json.Unmarshal(text, &got); err != nil || !got.Truncated["stdout"] || got.Truncated["stderr"] || len(r.Content) != 2 {
