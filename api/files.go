@@ -7,7 +7,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 
@@ -299,45 +298,4 @@ func (s *Server) send(c *gin.Context, status int, f service.File, shown string) 
 		return fmt.Errorf("send file: %d bytes instead of %d", n, f.Length)
 	}
 	return nil
-}
-
-// fileHeaders describe a file. It never runs in a browser, since its origin is the farm's own: what a browser would run
-// downloads, however it is to be shown.
-func fileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
-	h := c.Writer.Header()
-	name := path.Base(e.Path)
-	kind := fileType(name)
-	if kind == anyType {
-		shown = "attachment"
-	}
-	h.Set("Content-Type", kind)
-	h.Set("Content-Disposition", disposition(shown, name))
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	h.Set("Accept-Ranges", "bytes")
-	if !e.ModifiedAt.IsZero() {
-		h.Set("Last-Modified", e.ModifiedAt.UTC().Format(http.TimeFormat))
-	}
-}
-
-func disposition(shown, name string) string {
-	if text := mime.FormatMediaType(shown, map[string]string{"filename": name}); text != "" {
-		return text
-	}
-	return shown
-}
-
-// anyType is the media type of bytes that nothing is known of.
-const anyType = "application/octet-stream"
-
-// fileType guesses a media type from a name, and takes none that a browser would run.
-func fileType(name string) string {
-	kind := mime.TypeByExtension(strings.ToLower(path.Ext(name)))
-	base, _, _ := strings.Cut(kind, ";")
-	switch base {
-	case "text/plain", "text/csv", "text/markdown", "application/json", "application/pdf", "application/zip",
-		"image/png", "image/jpeg", "image/gif", "image/webp":
-		return kind
-	default:
-		return anyType
-	}
 }

@@ -37,7 +37,7 @@ func TestFilesGoInAndOut(t *testing.T) {
 	}
 	answer, _ := b.do("GET", base+"a.bin", nil)
 	for header, want := range map[string]string{
-		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename=a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
+		"X-Content-Type-Options": "nosniff", "Content-Disposition": `attachment; filename="a.bin"; filename*=UTF-8''a.bin`, "Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT",
 		"Accept-Ranges": "bytes", "Content-Length": "1048576", "Content-Security-Policy": "sandbox; default-src 'none'",
 	} {
 		if got := answer.Header.Get(header); got != want {
