@@ -47,7 +47,7 @@ func tenantOf(ctx context.Context) string {
 }
 
 func (s *Server) mcpRoutes() []route {
-	return []route{{
+	return slashed([]route{{
 		method: http.MethodPost, path: mcpPath, tag: "MCP", summary: "The farm's tools by the Model Context Protocol",
 		detail: "Streamable HTTP without sessions, for clients of all protocol revisions: one JSON-RPC message in a request, its response as JSON or, with progress, as a stream of events.",
 		raw:    []string{"application/json"},
@@ -56,7 +56,17 @@ func (s *Server) mcpRoutes() []route {
 			{http.StatusAccepted, "the notification was taken", nil, ""},
 		},
 		pages: true, handler: s.serve(s.mcp.ServeHTTP),
-	}}
+	}})
+}
+
+// slashed adds each route once more with a slash behind its path: addresses of MCP servers are often written so, and the
+// older systems led from one form to the other.
+func slashed(all []route) []route {
+	for _, r := range all {
+		r.path, r.hidden = r.path+"/", true
+		all = append(all, r)
+	}
+	return all
 }
 
 // serve hands a request to a handler of the protocol, with its caller's tenant.

@@ -58,7 +58,7 @@ func (s *Server) newSeeds() ([]seed, error) {
 func (s *Server) seedRoutes() []route {
 	all := s.sandboxToolRoutes()
 	for _, one := range s.seeds {
-		all = append(all, route{
+		all = append(all, slashed([]route{{
 			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
 			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, pages: true,
 			answers: []answer{
@@ -66,7 +66,7 @@ func (s *Server) seedRoutes() []route {
 				{http.StatusAccepted, "the notification was taken", nil, ""},
 			},
 			handler: s.serve(one.http.ServeHTTP),
-		})
+		}})...)
 		for _, at := range one.sse {
 			all = append(all, streamRoutes(s, one.set.Name, at)...)
 		}
@@ -83,9 +83,9 @@ func streamRoutes(s *Server, name string, at stream) []route {
 	}
 	plain := post
 	plain.path, plain.hidden = at.messages[:len(at.messages)-1], true
-	return []route{{
+	return append(slashed([]route{{
 		method: http.MethodGet, path: at.path, tag: "Toolsets", summary: "Open a stream of the toolset " + name,
 		detail:  "The older HTTP transport of the protocol: the first event, endpoint, tells where to post messages.",
 		answers: []answer{{http.StatusOK, "the stream", nil, "text/event-stream"}}, pages: true, handler: s.serve(at.sse.Stream),
-	}, post, plain}
+	}}), post, plain)
 }

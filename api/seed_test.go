@@ -101,6 +101,24 @@ func TestPagesOfTrustedOriginsMayCallTheToolsAndNoOthers(t *testing.T) {
 	}
 }
 
+func TestAddressesOfServersMayEndInASlash(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, path := range []string{"/mcp", "/mcp/sandbox", "/mcp/python-env"} {
+		for _, end := range []string{"", "/"} {
+			answer, text := b.do("POST", path+end, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Content-Type", "application/json")
+			if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), `"result":{}`) {
+				t.Errorf("%s%s: %d %s", path, end, answer.StatusCode, text)
+			}
+		}
+	}
+	for _, path := range []string{"/sse/", "/sandbox/sse/"} {
+		if answer, _ := b.do("OPTIONS", path, nil); !strings.Contains(answer.Header.Get("Allow"), "GET") {
+			t.Errorf("%s: %d %v", path, answer.StatusCode, answer.Header)
+		}
+	}
+}
+
 func TestStreamsOfOneTenantAreHiddenFromOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys)
