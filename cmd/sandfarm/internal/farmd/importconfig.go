@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Imported is what an older system's settings became.
@@ -28,7 +30,7 @@ type foreign struct {
 	Docker struct {
 		Image   *string `toml:"default_image"`
 		WorkDir *string `toml:"container_work_dir"`
-		Memory  *string `toml:"mem_limit"`
+		Memory  any     `toml:"mem_limit"`
 	} `toml:"docker"`
 	Logging struct {
 		Level      *string `toml:"level"`
@@ -73,19 +75,28 @@ func taken() []string {
 func ImportConfig(text []byte) (Imported, error) {
 	var old foreign
 	if err := toml.Unmarshal(text, &old); err != nil {
-		return Imported{}, fmt.Errorf("read settings: %w", err)
+		return Imported{}, unreadable(err)
 	}
 	var all map[string]any
 	if err := toml.Unmarshal(text, &all); err != nil {
-		return Imported{}, fmt.Errorf("read settings: %w", err)
+		return Imported{}, unreadable(err)
 	}
 	i := &importing{}
 	i.leftOut(all)
-	err := errors.Join(i.server(&old), i.docker(&old), i.logging(&old))
-	if old.Mirror.PyPI != nil && *old.Mirror.PyPI != "" {
-		i.set("index", "pypi_url", strings.TrimRight(*old.Mirror.PyPI, "/")+"/")
-	}
+	err := errors.Join(i.server(&old), i.docker(&old), i.logging(&old), i.mirror(&old))
 	return Imported{TOML: i.text(), Notes: i.notes}, err
+}
+
+// unreadable says where a file cannot be read. What the library says of a value of a wrong type is about Go's types.
+func unreadable(err error) error {
+	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
+		line, _ := wrong.Position()
+		if key := strings.Join(wrong.Key(), "."); key != "" && strings.Contains(wrong.Error(), "cannot decode") {
+			return fmt.Errorf("line %d: %s has a value of a wrong type", line, key)
+		}
+		return fmt.Errorf("line %d: %w", line, err)
+	}
+	return fmt.Errorf("read settings: %w", err)
 }
 
 // importing gathers settings, by table and in the order in which they come.
@@ -154,7 +165,7 @@ func (i *importing) docker(old *foreign) error {
 	if old.Docker.Memory == nil {
 		return nil
 	}
-	mb, err := mebibytes(*old.Docker.Memory)
+	mb, err := mebibytes(fmt.Sprint(old.Docker.Memory))
 	if err != nil {
 		return fmt.Errorf("docker.mem_limit: %w", err)
 	}
@@ -162,9 +173,25 @@ func (i *importing) docker(old *foreign) error {
 	return nil
 }
 
-// mebibytes reads an amount of memory as Docker writes it: a number with b, k, m or g behind it.
+func (i *importing) mirror(old *foreign) error {
+	if old.Mirror.PyPI == nil || *old.Mirror.PyPI == "" {
+		return nil
+	}
+	s := defaultSettings()
+	if s.Index.PyPIURL = strings.TrimRight(*old.Mirror.PyPI, "/") + "/"; s.Index.Validate() != nil {
+		return fmt.Errorf("mirror.pypi_index_url: %q is no http address", *old.Mirror.PyPI)
+	}
+	i.set("index", "pypi_url", s.Index.PyPIURL)
+	return nil
+}
+
+// mebibytes reads an amount of memory as Docker's client takes it: a number, with b, k, m or g behind it, or kb, mb or gb. It
+// takes what a sandbox can have.
 func mebibytes(s string) (int, error) {
 	number := strings.ToLower(strings.TrimSpace(s))
+	if rest, ok := strings.CutSuffix(number, "b"); ok && strings.TrimRight(rest, "kmg") != rest {
+		number = rest
+	}
 	unit := 1.0
 	for suffix, bytes := range map[string]float64{"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30} {
 		if rest, ok := strings.CutSuffix(number, suffix); ok {
@@ -173,10 +200,11 @@ func mebibytes(s string) (int, error) {
 		}
 	}
 	n, err := strconv.ParseFloat(number, 64)
-	if mb := n * unit / (1 << 20); err == nil && mb >= 64 && mb <= 1<<20 {
+	room := farm.DefaultLimits().Memory
+	if mb := n * unit / (1 << 20); err == nil && mb >= float64(room.Min) && mb <= float64(room.Max) {
 		return int(mb), nil
 	}
-	return 0, fmt.Errorf("%q is no amount of memory from 64m to 1024g", s)
+	return 0, fmt.Errorf("%q is no amount of memory from %dm to %dm", s, room.Min, room.Max)
 }
 
 func (i *importing) logging(old *foreign) error {

@@ -80,6 +80,10 @@ func TestImportedSettingsAreThoseThatWereSet(t *testing.T) {
 		"Loopback": {"[server]\nhost = 'localhost'", "[api]\nlisten = \"localhost:8000\"\n", 0},
 		"Port":     {"[server]\nport = 9000", "[api]\nlisten = \"127.0.0.1:9000\"\n", 0},
 		"Memory":   {"[docker]\nmem_limit = '512m'", "[limits.memory_mb]\ndefault = 512\n", 0},
+		"Bytes":    {"[docker]\nmem_limit = 1073741824", "[limits.memory_mb]\ndefault = 1024\n", 0},
+		"GB":       {"[docker]\nmem_limit = '2GB'", "[limits.memory_mb]\ndefault = 2048\n", 0},
+		"Least":    {"[docker]\nmem_limit = '65536kb'", "[limits.memory_mb]\ndefault = 64\n", 0},
+		"Most":     {"[docker]\nmem_limit = '64g'", "[limits.memory_mb]\ndefault = 65536\n", 0},
 		"OtherDir": {"[docker]\ncontainer_work_dir = '/data'", "", 1},
 		"Seed3":    {"[paths]\nresults_dir = 'results'\n[logging]\nformat = 'x'", "", 2},
 	} {
@@ -95,10 +99,15 @@ func TestImportRefusesWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]string{
 		"NoTOML": "[server", "WrongType": "[server]\nport = 'x'", "Port": "[server]\nport = 65536", "Memory": "[docker]\nmem_limit = 'much'",
-		"TooLittle": "[docker]\nmem_limit = '63m'", "Level": "[logging]\nlevel = 'loud'",
+		"TooLittle": "[docker]\nmem_limit = '63m'", "Level": "[logging]\nlevel = 'loud'", "TooMuch": "[docker]\nmem_limit = '65537m'", "Unit": "[docker]\nmem_limit = '1bb'",
+		"NoMemory": "[docker]\nmem_limit = ['1g']", "Mirror": "[mirror]\npypi_index_url = 'ftp://mirror.example/simple'", "NoTable": "server = 5",
 	} {
-		if got, err := farmd.ImportConfig([]byte(old)); err == nil {
-			t.Errorf("%s: %q", name, got.TOML)
+		got, err := farmd.ImportConfig([]byte(old))
+		if err == nil || strings.Contains(err.Error(), "struct") {
+			t.Errorf("%s: %q %v", name, got.TOML, err)
+		}
+		if name == "WrongType" && (!strings.Contains(err.Error(), "line 2") || !strings.Contains(err.Error(), "server.port")) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
