@@ -36,7 +36,8 @@ func (a *app) run() *cobra.Command {
 Output appears as the code writes it, and the text of its last expression as well. The exit code is that of the code: 1
 for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, in --out where it is given), images that the code only showed as FILE-1.png and so on; no
-file of yours is overwritten. --package installs what the code needs before it runs, --auto-install what it imports. Ctrl-C cancels the job, a second one leaves at once.`,
+file of yours is overwritten. Hidden files (.git, .env) are not saved: sandfarm artifact get does. --package installs what
+the code needs before it runs, --auto-install what it imports. Ctrl-C cancels the job, a second one leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
   sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g

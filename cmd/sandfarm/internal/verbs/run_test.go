@@ -213,6 +213,28 @@ func TestRunSavesNothingOutsideTheDirectory(t *testing.T) {
 	}
 }
 
+// A repository that appears beside the code has git run what its configuration says; a key that appears in ~/.ssh opens the machine.
+func TestRunLeavesHiddenFiles(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	result := wire.ExecuteResult{Artifacts: []wire.Artifact{f.artifact("a.b/c..d", "seen")}}
+	names := []string{".git/config", "sub/.git/HEAD", ".ssh/authorized_keys", ".bashrc", "./.envrc", "/workspace/.env", "..x", "sub//.hid"}
+	for _, name := range names {
+		result.Artifacts = append(result.Artifacts, f.artifact(name, "evil"))
+	}
+	f.Script = prints("", result)
+	file, dir := script(t, "code")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	if diff := cmp.Diff(map[string]string{"work.py": "code", "a.b/c..d": "seen"}, tree(t, dir)); diff != "" || got.code != 0 {
+		t.Errorf("%+v %s", got, diff)
+	}
+	for _, artifact := range result.Artifacts[1:] {
+		if !strings.Contains(got.stderr, "sandfarm artifact get "+artifact.ID+" saves it\n") {
+			t.Errorf("stderr does not say how to get %s:\n%s", artifact.Path, got.stderr)
+		}
+	}
+}
+
 func TestRunDropsADownloadThatIsNotWhole(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

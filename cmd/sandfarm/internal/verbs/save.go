@@ -20,7 +20,8 @@ import (
 )
 
 // saver puts what a run made into a directory. The names come from the farm and so from the code that ran: they never
-// lead outside the directory, through links in it neither, and no file that is there is ever overwritten.
+// lead outside the directory, through links in it neither, and no file that is there is ever overwritten. Hidden files stay
+// behind, since other programs run what is in them: a .git/config that appears names a command for the next git status.
 type saver struct {
 	c    *client.Client
 	root *os.Root
@@ -63,6 +64,10 @@ func (s *saver) artifact(ctx context.Context, artifact wire.Artifact) error {
 	name, err := localName(artifact.Path)
 	if err != nil {
 		return err
+	}
+	if hidden(name) {
+		s.say("left %s, which is hidden: sandfarm artifact get %s saves it", printable(name), printable(artifact.ID))
+		return nil
 	}
 	open := func() (io.ReadCloser, error) { return s.c.Download(ctx, artifact) }
 	return s.save(name, artifact.SHA256, open)
@@ -193,6 +198,9 @@ func localName(name string) (string, error) {
 	}
 	return path.Clean(name), nil
 }
+
+// hidden reports whether a name, or a directory in it, begins with a dot.
+func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.Contains(name, "/.") }
 
 // numbered puts -n before the ending of a name; 0 leaves it as it is.
 func numbered(name string, n int) string {
