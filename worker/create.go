@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -41,8 +42,10 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, *installed, 
 	sandbox := r.Sandbox
 	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // the worker before came this far
 	if !done {
+		r.start.Store(&stop)
+		defer r.start.Store(nil)
 		var err error
-		if sandbox, err = w.boot(ctx, sandbox); err != nil {
+		if sandbox, err = w.boot(ctx, r, sandbox); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -50,7 +53,9 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, *installed, 
 	if err != nil || done {
 		return sandbox, installed, causeOr(ctx, err)
 	}
-	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxReady, Node: w.node, Container: sandbox.Container, Touch: true})
+	moved, err := w.store.MoveSandbox(ctx, store.Move{
+		Ref: ref(sandbox), To: farm.SandboxReady, Node: w.node, Container: sandbox.Container, Touch: true, Job: r.Job.ID, Attempt: r.Job.Attempt,
+	})
 	if err != nil {
 		return nil, nil, causeOr(ctx, err)
 	}
@@ -59,10 +64,10 @@ func (w *Worker) ready(ctx context.Context, r *run) (*farm.Sandbox, *installed, 
 }
 
 // boot starts a sandbox's container and its first kernel.
-func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
+func (w *Worker) boot(ctx context.Context, r *run, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
 	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
 	defer done()
-	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxStarting, Node: w.node})
+	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(sandbox), To: farm.SandboxStarting, Node: w.node, Job: r.Job.ID, Attempt: r.Job.Attempt})
 	if err != nil {
 		return nil, causeOr(ctx, err)
 	}
@@ -74,8 +79,8 @@ func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox
 		}
 	}
 	defer w.pool.begun()()
-	if moved.Container, err = w.startPatiently(ctx, moved); err != nil {
-		return nil, err
+	if moved.Container, err = w.startPatiently(ctx, r, moved); err != nil {
+		return nil, causeOr(ctx, err)
 	}
 	w.gpus.forget(moved.ID)
 	c, err := w.link(ctx, moved)
@@ -90,9 +95,9 @@ func (w *Worker) boot(ctx context.Context, sandbox *farm.Sandbox) (*farm.Sandbox
 
 // startPatiently starts the container. An engine that does not answer, as while it is being restarted, is tried again
 // until the create's time is up: callers should not lose a job to it. The error then says what was waited for.
-func (w *Worker) startPatiently(ctx context.Context, s *farm.Sandbox) (string, error) {
+func (w *Worker) startPatiently(ctx context.Context, r *run, s *farm.Sandbox) (string, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		id, err := w.start(ctx, s)
+		id, err := w.start(ctx, r, s)
 		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
 			return id, err
 		}
@@ -105,8 +110,11 @@ func (w *Worker) startPatiently(ctx context.Context, s *farm.Sandbox) (string, e
 	}
 }
 
-// start makes and starts the container; one that is there already is taken.
-func (w *Worker) start(ctx context.Context, s *farm.Sandbox) (string, error) {
+// start makes and starts the container; one that is there already is taken, unless it is void.
+func (w *Worker) start(ctx context.Context, r *run, s *farm.Sandbox) (string, error) {
+	if err := w.clearVoid(ctx, s); err != nil {
+		return "", err
+	}
 	image, err := w.image(ctx, s.Spec.Image)
 	if err != nil {
 		return "", err
@@ -115,6 +123,7 @@ func (w *Worker) start(ctx context.Context, s *farm.Sandbox) (string, error) {
 	if err := w.equip(s, &spec); err != nil {
 		return "", err
 	}
+	spec.Labels[labelAttempt] = strconv.Itoa(r.Job.Attempt)
 	id, err := w.engine.Create(ctx, spec)
 	if err != nil {
 		return "", fmt.Errorf("create container: %w", err)
@@ -146,14 +155,37 @@ func (w *Worker) containerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	}
 }
 
-// abandon cleans up after a sandbox that did not become ready, and says why.
+// abandon cleans up after a sandbox that did not become ready, and says why. errSilent says that its creation is to go on
+// elsewhere.
 func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 	if errors.Is(err, errStopping) || errors.Is(context.Cause(ctx), errStopping) {
+		return err
+	}
+	if errors.Is(err, store.ErrFenced) {
+		w.fencedStart(ctx, r)
 		return err
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer done()
 	closed := errors.Is(err, store.ErrMove) || w.closing(ctx, r.Sandbox)
+	if !closed && w.engineDied(ctx, r, err) {
+		return errSilent
+	}
+	if r.canceled() {
+		err = errCanceled
+	}
+	reason := "It was cancelled before it was ready."
+	if !errors.Is(err, errCanceled) {
+		reason = farm.MessageOf(err)
+	}
+	var merr error
+	if !closed {
+		_, merr = w.store.MoveSandbox(ctx, store.Move{Ref: ref(r.Sandbox), To: farm.SandboxFailed, Reason: reason, Job: r.Job.ID, Attempt: r.Job.Attempt})
+	}
+	if errors.Is(merr, store.ErrFenced) { // what is there is another attempt's
+		w.fencedStart(ctx, r)
+		return merr
+	}
 	w.links.drop(r.Sandbox.ID)
 	if rerr := w.engine.Remove(ctx, w.containerOf(r.Sandbox)); rerr != nil {
 		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", r.Sandbox.ID, "error", rerr)
@@ -165,11 +197,7 @@ func (w *Worker) abandon(ctx context.Context, r *run, err error) error {
 	if closed { // meanwhile; the close job does the rest
 		return errCanceled
 	}
-	reason := "It was cancelled before it was ready."
-	if !errors.Is(err, errCanceled) {
-		reason = farm.MessageOf(err)
-	}
-	if _, merr := w.store.MoveSandbox(ctx, store.Move{Ref: ref(r.Sandbox), To: farm.SandboxFailed, Reason: reason}); merr != nil {
+	if merr != nil {
 		w.log.WarnContext(ctx, "failed sandbox was not recorded", "sandbox_id", r.Sandbox.ID, "error", merr)
 		return err
 	}

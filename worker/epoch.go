@@ -82,5 +82,5 @@ func (w *Worker) takeBack(ctx context.Context, c engine.Container) (bool, error)
 	if adopted, err := w.adoptOne(ctx, c); adopted || err != nil {
 		return adopted, err
 	}
-	return w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
+	return w.belongs(ctx, c)
 }

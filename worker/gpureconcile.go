@@ -107,6 +107,8 @@ func (w *Worker) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 		return true, nil
 	case s.Node == w.node:
 		return false, nil // its job goes on here
+	case s.Node != "":
+		return true, nil // its job left this node
 	case w.now().Sub(l.At) > promisePatience:
 		return true, nil
 	}

@@ -86,6 +86,9 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) {
 			return w.handOver(work, r)
 		}
+		if errors.Is(err, errSilent) {
+			return w.sendElsewhere(work, r)
+		}
 		v = w.failure(work, r, err)
 	}
 	committed, err := w.finish(work, r, v)

@@ -16,7 +16,7 @@ type metrics struct {
 	jobs               *prometheus.CounterVec
 	queue, run, upload *prometheus.HistogramVec
 	takeovers          prometheus.Counter
-	returned           prometheus.Counter
+	returned, moved    prometheus.Counter
 	uploads            *prometheus.CounterVec
 	uploadBytes        prometheus.Counter
 	breaks, dialErrors prometheus.Counter
@@ -64,6 +64,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		upload:       seconds("sandfarm_worker_job_upload_seconds", "Seconds that the artifacts of a job took to be stored."),
 		takeovers:    counter("sandfarm_worker_takeovers_total", "Jobs that another worker had begun and this one went on with."),
 		returned:     counter("sandfarm_worker_jobs_returned_total", "Jobs that were given back to their queue, since the node had no room for them."),
+		moved:        counter("sandfarm_worker_creations_moved_total", "Creations of sandboxes that went back to their queue, since the engine did not answer."),
 		uploads:      vec("sandfarm_worker_uploads_total", "Artifacts sent to the object store, each try, by outcome: ok or error.", "outcome"),
 		uploadBytes:  counter("sandfarm_worker_upload_bytes_total", "Bytes of artifacts that the object store took."),
 		breaks:       counter("sandfarm_worker_agent_link_breaks_total", "Streams to agents that broke, not closed by this worker."),
@@ -93,7 +94,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 	for _, loop := range []string{loopHeartbeat, loopReconcile, loopPool} {
 		m.loopErrors.WithLabelValues(loop)
 	}
-	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.returned, m.uploads, m.uploadBytes,
+	return m, telemetry.Register(to, m.jobs, m.queue, m.run, m.upload, m.takeovers, m.returned, m.moved, m.uploads, m.uploadBytes,
 		m.breaks, m.dialErrors, m.loopErrors, m.contained, m.poolStarted, m.poolErrors, m.poolUnusable, m.poolLeft, newStanding(w))
 }
 

@@ -46,15 +46,24 @@ func fresh(r *run) bool {
 
 // giveBack returns a job that has no place here to its queue. One that was cancelled meanwhile ends.
 func (w *Worker) giveBack(ctx context.Context, r *run) error {
-	err := w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Release(ctx, r.Job.Ref(), r.Job.Attempt) })
-	switch {
-	case errors.Is(err, store.ErrCanceled):
-		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled})
-	case errors.Is(err, store.ErrFenced):
-		return nil
-	case err == nil:
+	returned, err := w.release(ctx, r)
+	if returned {
 		w.seen.returned.Inc()
 		w.log.DebugContext(ctx, "no room for the sandbox here; its job waits", "job_id", r.Job.ID, "sandbox_id", r.Job.SandboxID)
 	}
 	return err
+}
+
+// release returns a job to its queue, and reports whether it waits there now.
+func (w *Worker) release(ctx context.Context, r *run) (returned bool, err error) {
+	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Release(ctx, r.Job.Ref(), r.Job.Attempt) })
+	switch {
+	case errors.Is(err, store.ErrCanceled):
+		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled})
+		return false, err
+	case errors.Is(err, store.ErrFenced):
+		return false, nil
+	default:
+		return err == nil, err
+	}
 }

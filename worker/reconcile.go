@@ -65,23 +65,23 @@ func (w *Worker) keepsAny(ctx context.Context, v *poolView, c engine.Container) 
 
 // keeps reports whether a container's sandbox is open, taken back if need be.
 func (w *Worker) keeps(ctx context.Context, c engine.Container) (bool, error) {
-	keep, err := w.belongs(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
+	keep, err := w.belongs(ctx, c)
 	if err != nil || keep {
 		return keep, err
 	}
 	return w.takeBack(ctx, c)
 }
 
-// belongs reports whether a container's sandbox is open.
-func (w *Worker) belongs(ctx context.Context, r farm.Ref) (bool, error) {
-	s, err := w.store.Sandbox(ctx, r)
+// belongs reports whether a container's sandbox is open, and the container still its own.
+func (w *Worker) belongs(ctx context.Context, c engine.Container) (bool, error) {
+	s, err := w.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
 	}
-	return !s.State.Final(), nil
+	return !s.State.Final() && !void(c, s), nil
 }
 
 // reconcileRecords looks at every open sandbox, and gives those whose container runs here.

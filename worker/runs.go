@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -21,9 +22,27 @@ type run struct {
 	*store.Claim
 	cancel chan struct{} // closed by a cancel
 	once   sync.Once
+	start  atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: none is under way
 }
 
 func (r *run) stop() { r.once.Do(func() { close(r.cancel) }) }
+
+// canceled reports whether the job is to be cancelled.
+func (r *run) canceled() bool {
+	select {
+	case <-r.cancel:
+		return true
+	default:
+		return false
+	}
+}
+
+// stopStart ends the start of the job's sandbox, if it is under way.
+func (r *run) stopStart(cause error) {
+	if stop := r.start.Load(); stop != nil {
+		(*stop)(cause)
+	}
+}
 
 // reserve takes a job in hand before it is claimed. It is false when it is in hand already: a record gives a job to its
 // own worker again, so a task that is delivered twice would otherwise run beside itself.

@@ -31,6 +31,16 @@ func (s *silence) note(up bool, now time.Time, patience time.Duration) bool {
 	return false
 }
 
+// lasts is for how long the engine has been silent.
+func (s *silence) lasts(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return 0
+	}
+	return now.Sub(s.since)
+}
+
 // again has the sandboxes told lost by the next look, because not all of them were.
 func (s *silence) again() {
 	s.mu.Lock()
@@ -39,7 +49,8 @@ func (s *silence) again() {
 }
 
 // engineIs follows a look at the engine. While it does not answer no creates are taken and the node counts as one without
-// room; when that lasts, its sandboxes are told lost, so that their owners do not wait for it.
+// room; when that lasts, its sandboxes are told lost, so that their owners do not wait for it, and what is being started goes
+// on elsewhere.
 func (w *Worker) engineIs(ctx context.Context, up bool) error {
 	w.room.mu.Lock()
 	w.room.down = !up
@@ -55,17 +66,24 @@ func (w *Worker) engineIs(ctx context.Context, up bool) error {
 	if up {
 		return w.lookAtRooms(ctx)
 	}
-	_, err := w.store.Rooms(ctx, w.node, farm.Room{})
+	nodes, err := w.store.Rooms(ctx, w.node, farm.Room{})
+	w.stopStarts(nodes)
 	return err
 }
 
-// giveUpNode tells every open sandbox of this node lost. The engine is not asked: what is left on it is removed when it
-// answers again.
+// giveUpNode tells every open sandbox of this node lost that somebody has. One that is being made has its creation to move it:
+// see sendElsewhere. The engine is not asked: what is left on it is removed when it answers again.
 func (w *Worker) giveUpNode(ctx context.Context) error {
 	return w.eachOpen(ctx, func(s *farm.Sandbox) error {
-		if s.Node == w.node {
-			w.tellLost(ctx, s, "", "the container engine of its node does not answer")
+		if s.Node != w.node {
+			return nil
 		}
+		if s.State == farm.SandboxQueued || s.State == farm.SandboxStarting {
+			if making, err := w.inWork(ctx, s); err != nil || making {
+				return err
+			}
+		}
+		w.tellLost(ctx, s, "", "the container engine of its node does not answer")
 		return nil
 	})
 }

@@ -58,7 +58,8 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 }
 
 // submit takes a job in and waits for it as long as the call says. The watch begins before the job does, so its end
-// is never missed.
+// is never missed. A job that makes its sandbox takes one of the warm pool where it can; nothing fails between that and its
+// acceptance.
 func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
 	var watch *store.Watch
 	if c.Wait > 0 {
@@ -67,6 +68,9 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			return Outcome{}, err
 		}
 		defer func() { watch.Close() }()
+	}
+	if a.Sandbox != nil {
+		s.fromPool(ctx, a.Job, a.Sandbox)
 	}
 	accepted, err := s.Submitter.Submit(ctx, a)
 	s.settle(ctx, a, accepted, err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -27,14 +25,14 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	if spec.GPU != nil || len(spec.Env) > 0 || len(spec.AllowHosts) > 0 || spec.Resources.MemoryMB < poolMemoryMB {
 		return // what a container is made with cannot be given later
 	}
-	nodes, err := s.capacities(ctx, false)
-	if err != nil || !s.isPooled(spec.Image) {
+	nodes, err := s.poolNodes(ctx, spec.Image)
+	if err != nil || len(nodes) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, poolTimeout)
 	defer cancel()
 	m, err := s.Store.ClaimMember(ctx, store.MemberClaim{
-		Tenant: box.Tenant, Image: spec.Image, Network: spec.Network, DiskMB: spec.Resources.DiskMB, Nodes: slices.Collect(maps.Keys(nodes)),
+		Tenant: box.Tenant, Image: spec.Image, Network: spec.Network, DiskMB: spec.Resources.DiskMB, Nodes: nodes,
 	})
 	s.Pooled(err == nil)
 	if err != nil {
@@ -47,11 +45,22 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	job.SandboxID, job.Queue = m.ID, farm.NodeQueue(m.Node)
 }
 
-// isPooled reports whether a node is to have sandboxes of an image started ahead of need, as far as is known.
-func (s *Service) isPooled(image string) bool {
+// poolNodes gives the nodes from which a sandbox of an image may come ready made: those whose engine answers, or none when no node
+// is to have such sandboxes, as far as is known.
+func (s *Service) poolNodes(ctx context.Context, image string) ([]string, error) {
+	capacities, err := s.capacities(ctx, false)
+	if err != nil {
+		return nil, err
+	}
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
-	return s.nodes.pooled[image]
+	var nodes []string
+	for node := range capacities {
+		if s.nodes.pooled[image] && !s.nodes.silent[node] {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes, nil
 }
 
 // settle gives a claimed sandbox back that its job did not take: the job was refused, or an earlier one answers the call. Where

@@ -12,6 +12,7 @@ type nodes struct {
 	mu         sync.Mutex
 	capacities map[string]farm.Room
 	pooled     map[string]bool // images of which some node is to have a warm pool
+	silent     map[string]bool // whose engine does not answer
 	asked      int64           // in nanoseconds
 }
 
@@ -27,11 +28,12 @@ func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.R
 	if err != nil {
 		return nil, err
 	}
-	s.nodes.capacities, s.nodes.pooled, s.nodes.asked = map[string]farm.Room{}, map[string]bool{}, now
+	s.nodes.capacities, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Room{}, map[string]bool{}, map[string]bool{}, now
 	for _, w := range workers {
 		if w.Capacity != (farm.Room{}) {
 			s.nodes.capacities[w.Node] = w.Capacity
 		}
+		s.nodes.silent[w.Node] = s.nodes.silent[w.Node] || w.Problem != ""
 		for _, p := range w.Pool {
 			s.nodes.pooled[p.Image] = s.nodes.pooled[p.Image] || p.Target > 0 || p.Ready > 0
 		}

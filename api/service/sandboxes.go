@@ -62,7 +62,6 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	box := s.newSandbox(c.Tenant, spec)
 	job := s.record(c, farm.KindCreate, box.ID)
 	job.Queue, job.CallbackURL = spec.GPU.Queue(), r.CallbackURL
-	s.fromPool(ctx, job, box)
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Packages: names, Idempotency: idem})
 }
 

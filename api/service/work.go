@@ -170,7 +170,6 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 			return Outcome{}, err
 		}
 	}
-	s.fromPool(ctx, job, box)
 	return staged.submit(ctx, c, store.Accept{
 		Job: job, Request: &farm.Request{Sandbox: &spec, Execute: execute, Install: install, Files: files},
 		Sandbox: box, Packages: names, Idempotency: idem,

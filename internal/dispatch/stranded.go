@@ -9,24 +9,38 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// stranded reports whether a create waits for a node without a worker: it claimed a member of that node's pool. Nodes are
-// those with a worker.
+// stranded reports whether a create waits for a node without a worker: it claimed a member of that node's pool, or its sandbox
+// was being started there. Nodes are those with a worker; a job that runs has lost its own.
 func stranded(r *store.Route, nodes map[string]bool) bool {
-	return r.State == farm.JobQueued && (r.Kind == farm.KindCreate || r.Kind == farm.KindRun) &&
+	if r.Kind != farm.KindCreate && r.Kind != farm.KindRun {
+		return false
+	}
+	if r.State == farm.JobRunning {
+		return r.SandboxState == farm.SandboxStarting && r.Node != "" && !nodes[r.Node]
+	}
+	return r.State == farm.JobQueued &&
 		strings.HasPrefix(r.Queue, farm.NodeQueue("")) && !nodes[strings.TrimPrefix(r.Queue, farm.NodeQueue(""))]
 }
 
-// rescue sends a stranded create to every node's queue, where it starts a sandbox as if there were no pool.
+// rescue sends a stranded create to every node's queue, where it starts a sandbox as if nothing had been before. A worker that
+// comes back finds what it made void.
 func (d *Dispatcher) rescue(ctx context.Context, r *store.Route) error {
-	err := d.store.Reroute(ctx, r.Ref, 0, farm.QueueCPU)
-	if errors.Is(err, store.ErrFenced) { // its node has a worker again, or it has ended
+	attempt, queue := 0, r.Queue
+	if r.State == farm.JobRunning {
+		attempt = r.Attempt
+	}
+	if queue == "" || strings.HasPrefix(queue, farm.NodeQueue("")) {
+		queue = farm.QueueCPU
+	}
+	err := d.store.Reroute(ctx, r.Ref, attempt, queue)
+	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrMove) { // its node has a worker again, or it has ended
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	again, err := d.store.Route(ctx, r.Ref)
-	if err != nil || again.State != farm.JobQueued || again.Held {
+	if err != nil || again.State != r.State || again.Held {
 		return err
 	}
 	return d.enqueue(ctx, again, taskID(r.Ref.ID, again.Attempt))

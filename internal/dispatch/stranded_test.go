@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
@@ -39,5 +40,52 @@ func TestStrandedCreateGoesElsewhere(t *testing.T) {
 	c, err := b.store.Claim(t.Context(), job.Ref(), "w2")
 	if err != nil || c.Sandbox.Node != "" {
 		t.Errorf("claim = %+v, %v", c, err)
+	}
+}
+
+// A create whose worker died with its engine goes to another node once no worker is left on its own; one whose node has another
+// worker stays, and so does one whose sandbox is ready.
+func TestCreateOfADeadNodeGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	begin := func(state ...farm.SandboxState) (farm.Ref, farm.Ref) {
+		t.Helper()
+		a := storetest.Create()
+		a.Job.Queue = "gpu"
+		job, box := b.submit(t, a).Ref(), farm.Ref{Tenant: storetest.Tenant, ID: a.Sandbox.ID}
+		if _, err := b.store.Claim(t.Context(), job, "w1"); err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range state {
+			if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: box, To: to, Node: "n1"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return job, box
+	}
+	job, box := begin(farm.SandboxStarting)
+	made, _ := begin(farm.SandboxStarting, farm.SandboxReady)
+	b.later(time.Minute)
+	for _, w := range []farm.Worker{{ID: "w2", Node: "n2"}, {ID: "w3", Node: "n1"}} {
+		if err := b.store.Heartbeat(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.sweep(t, 2) // its node's other worker is to take it over
+	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Void != 0 {
+		t.Errorf("while its node has a worker: %+v, %v", s, err)
+	}
+	if err := b.store.Goodbye(t.Context(), "w3"); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 1)
+	b.sweep(t, 0)
+	b.held(t, "gpu", job.ID+".1", true)
+	c, err := b.store.Claim(t.Context(), job, "w2")
+	if err != nil || c.Job.Attempt != 2 || c.Sandbox.State != farm.SandboxQueued || c.Sandbox.Node != "" || c.Sandbox.Void != 1 {
+		t.Errorf("claim = %+v, %v", c, err)
+	}
+	if r, err := b.store.Route(t.Context(), made); err != nil || r.Node != "n1" || r.SandboxState != farm.SandboxReady {
+		t.Errorf("the create that was done all but its end: %+v, %v", r, err)
 	}
 }

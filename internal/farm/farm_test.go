@@ -48,7 +48,7 @@ func TestJobMoves(t *testing.T) {
 func TestSandboxMoves(t *testing.T) {
 	t.Parallel()
 	allowed := map[farm.SandboxState]string{
-		"queued": "starting closing closed failed lost", "starting": "starting ready closing failed lost",
+		"queued": "starting closing closed failed lost", "starting": "queued starting ready closing failed lost",
 		"ready": "busy hibernated closing failed lost", "busy": "ready closing failed lost", "hibernated": "ready closing failed lost",
 		"closing": "closed expired lost", "closed": "", "expired": "", "failed": "", "lost": "",
 	}

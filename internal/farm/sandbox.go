@@ -64,6 +64,10 @@ type Sandbox struct {
 	ExpiresAt  time.Time `json:"expires_at"`   // absolute end; idleness may end it sooner
 	ClosedAt   time.Time `json:"closed_at,omitzero"`
 
+	// Void is the last attempt of its creation that is void, since the creation went on elsewhere: containers which that attempt
+	// or one before it made are not the sandbox's. 0: none is.
+	Void int `json:"void,omitempty"`
+
 	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
 	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, whose id it has
 	Expired bool `json:"expired,omitempty"`  // its closing is due to time, so it ends as expired

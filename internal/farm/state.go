@@ -70,10 +70,11 @@ const (
 	SandboxLost       SandboxState = "lost"
 )
 
-// sandboxMoves is the transition table of sandboxes. Closing ends as closed, or as expired when its time was up.
+// sandboxMoves is the transition table of sandboxes. Closing ends as closed, or as expired when its time was up. starting →
+// queued is a creation that goes on at another node.
 var sandboxMoves = map[SandboxState][]SandboxState{
 	SandboxQueued:     {SandboxStarting, SandboxClosing, SandboxClosed, SandboxFailed, SandboxLost},
-	SandboxStarting:   {SandboxStarting, SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
+	SandboxStarting:   {SandboxQueued, SandboxStarting, SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxReady:      {SandboxBusy, SandboxHibernated, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxBusy:       {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
 	SandboxHibernated: {SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},

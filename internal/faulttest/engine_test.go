@@ -3,37 +3,141 @@
 package faulttest_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// The engine is killed with all that runs in it, and starts again, while jobs run: each of them comes to an end with a
-// sentence, what was in the engine is tidied up, and new sandboxes work. The engine is one of the test's own.
-func TestEngineIsRestarted(t *testing.T) {
+// One of two engines dies, or stops to answer, while sandboxes are started on it: their creations go on at the other one, or wait
+// for it to come back once it is the only one. None is lost, none is made twice, and nothing stays on the engine. At last it is
+// killed with jobs in it. The engine is one of the test's own.
+func TestEngineIsGone(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.New(t, enginetest.Options{})
 	engine.Load("sandfarm/python")
-	f := newFarm(t, faulttest.Config{Workers: 2, Schedulers: 1, Engine: strings.TrimPrefix(engine.Host, "unix://")})
-	c := f.Case(t, "engine killed and started again mid-run")
+	f := newFarm(t, faulttest.Config{
+		Workers: 2, Schedulers: 1, Second: strings.TrimPrefix(engine.Host, "unix://"),
+		Env: []string{"SANDFARM_WORKER_ENGINE_PATIENCE=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s"},
+	})
+	e := &engineCase{Farm: f, engine: engine, other: f.Workers()[0], doomed: f.Workers()[1]}
+	t.Run("KilledMidCreate", func(t *testing.T) { e.midCreate(t, "engine killed mid-create", engine.Kill, engine.Start) })
+	t.Run("PausedMidCreate", func(t *testing.T) { e.midCreate(t, "engine paused mid-create", engine.Pause, engine.Resume) })
+	t.Run("KilledWithItsWorker", func(t *testing.T) {
+		e.midCreate(t, "engine and worker killed mid-create", func() { engine.Kill(); f.Kill(e.doomed) }, func() { engine.Start(); f.Start(e.doomed) })
+	})
+	f.Term(e.other)
+	t.Run("OnlyOneKilledMidCreate", func(t *testing.T) { e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start) })
+	t.Run("RestartedMidRun", func(t *testing.T) { e.midRun(t) })
+	f.Start(e.other)
+	f.AwaitReady()
+	if n := f.CloseAll(); n > 0 {
+		t.Errorf("%d containers are left", n)
+	}
+}
+
+// engineCase is a farm whose last worker has an engine that a test takes away.
+type engineCase struct {
+	*faulttest.Farm
+	engine        *enginetest.Daemon
+	other, doomed string // workers
+}
+
+// midCreate does harm while sandboxes are started on the engine.
+func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
+	c := e.Case(t, name)
+	creates := e.startSome(t)
+	c.Fault(harm, func() {
+		if !e.Alive(e.other) {
+			e.Until(60*time.Second, "the creations wait for their engine", func() bool {
+				return !slices.ContainsFunc(creates, func(made wire.Created) bool {
+					job, err := e.Job(t.Context(), made.Job.ID)
+					return err != nil || job.State == "running"
+				})
+			})
+			heal()
+		}
+		for _, made := range creates {
+			if end, err := e.Wait(t.Context(), made.Job.ID); err != nil || end.State != "completed" {
+				t.Errorf("create: %v %+v", err, end)
+			}
+		}
+		if e.Alive(e.other) {
+			heal()
+		}
+		e.AwaitReady()
+	})
+	for _, made := range creates {
+		e.Until(60*time.Second, "a sandbox works or is told lost", func() bool {
+			job, err := e.Execute(t.Context(), made.Sandbox.ID, wire.ExecuteRequest{Code: "print('works')"})
+			if err == nil {
+				job, err = e.Wait(t.Context(), job.ID)
+			}
+			if err == nil && job.State == "completed" {
+				c.Own(made.Sandbox.ID)
+				c.Accept(made.Sandbox.ID, faulttest.Run{Lines: 1})
+				return true
+			}
+			box, err := e.Sandbox(t.Context(), made.Sandbox.ID)
+			return err == nil && box.State == "lost" // it was ready on the engine, and somebody's
+		})
+	}
+	e.Until(60*time.Second, "each sandbox has one container", func() bool {
+		all := e.Containers()
+		slices.Sort(all)
+		return len(slices.Compact(slices.Clone(all))) == len(all)
+	})
+	c.End()
+}
+
+// startSome sends creations until some of them are under way on the engine.
+func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
+	t.Helper()
+	for len(creates) < 40 {
+		for range 6 {
+			made, err := e.CreateSandbox(t.Context(), wire.CreateRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			creates = append(creates, made)
+		}
+		for range 20 {
+			under := 0
+			for _, made := range creates {
+				if box, err := e.Sandbox(t.Context(), made.Sandbox.ID); err == nil && box.State == "starting" && e.Holder(made.Job.ID) == e.doomed {
+					under++
+				}
+			}
+			if under >= 2 {
+				return creates
+			}
+		}
+	}
+	t.Fatalf("%s starts no sandboxes", e.doomed)
+	return nil
+}
+
+// midRun kills the engine with all that runs in it, and starts it again, while jobs run: each of them comes to an end with a
+// sentence, what was in the engine is tidied up, and new sandboxes work.
+func (e *engineCase) midRun(t *testing.T) {
+	c := e.Case(t, "engine killed and started again mid-run")
 	boxes := c.Boxes(3)
 	var jobs []*faulttest.Job
 	for _, box := range boxes {
 		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 600, Want: []string{"lost"}}), c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))
-		f.AwaitHolder(jobs[len(jobs)-2].ID)
+		e.AwaitHolder(jobs[len(jobs)-2].ID)
 	}
-	c.Fault(engine.Kill, engine.Start)
+	c.Fault(e.engine.Kill, e.engine.Start)
 	for _, j := range jobs {
-		if end, err := f.Wait(t.Context(), j.ID); err != nil || end.Error == nil || len(end.Error.Message) < 20 {
+		if end, err := e.Wait(t.Context(), j.ID); err != nil || end.Error == nil || len(end.Error.Message) < 20 {
 			t.Errorf("a job whose sandbox went with the engine: %v %+v", err, end)
 		}
 	}
 	c.Abandon(boxes...)
 	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 1})
 	c.End()
-	if n := f.CloseAll(); n > 0 {
-		t.Errorf("%d containers are left", n)
-	}
 }

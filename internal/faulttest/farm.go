@@ -35,6 +35,7 @@ type Config struct {
 	Schedulers int      // default 2
 	Env        []string // settings beside those that the harness makes
 	Engine     string   // socket of the Docker engine; default that of the machine
+	Second     string   // socket of another engine, of the last worker; none by default
 }
 
 // Farm is a farm of separate processes on free ports, with a namespace of its own in the engine.
@@ -78,7 +79,11 @@ func New(t testing.TB, cfg Config) *Farm {
 		f.add(fmt.Sprintf("scheduler-%d", n+1), cfg.Program, "scheduler")
 	}
 	for n := range cfg.Workers {
-		f.add(fmt.Sprintf("worker-%d", n+1), cfg.Program, "worker")
+		argv := []string{cfg.Program, "worker"}
+		if n+1 == cfg.Workers && cfg.Second != "" {
+			argv = append([]string{"env", "SANDFARM_ENGINE_HOST=unix://" + cfg.Second}, argv...)
+		}
+		f.add(fmt.Sprintf("worker-%d", n+1), argv...)
 	}
 	var err error
 	if f.Client, err = client.New(f.url); err != nil {
@@ -149,18 +154,30 @@ func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Containers lists the sandboxes of which the engine has a container, running or not.
+// Containers lists the sandboxes of which an engine has a container, running or not, once for each container.
 func (f *Farm) Containers() []string { return f.containers("--all") }
 
 // Running lists the sandboxes whose container runs.
 func (f *Farm) Running() []string { return f.containers("--filter", "status=running") }
 
 func (f *Farm) containers(which ...string) []string {
-	out, err := f.docker(append([]string{"ps", "--no-trunc", "--filter", "label=sandfarm.namespace=" + f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`}, which...)...)
-	if err != nil {
-		f.t.Errorf("list containers: %v", err)
+	var all []string
+	for _, engine := range f.engines() {
+		out, err := docker(engine, append([]string{"ps", "--no-trunc", "--filter", "label=sandfarm.namespace=" + f.namespace, "--format", `{{.Label "sandfarm.sandbox"}}`}, which...)...)
+		if err != nil {
+			f.t.Errorf("list containers: %v", err)
+		}
+		all = append(all, strings.Fields(out)...)
 	}
-	return strings.Fields(out)
+	return all
+}
+
+// engines are the sockets of the farm's engines.
+func (f *Farm) engines() []string {
+	if f.cfg.Second == "" {
+		return []string{f.cfg.Engine}
+	}
+	return []string{f.cfg.Engine, f.cfg.Second}
 }
 
 // Wipe removes all that Redis holds, as when its disk is gone.
@@ -171,8 +188,8 @@ func (f *Farm) Wipe() {
 	}
 }
 
-func (f *Farm) docker(args ...string) (string, error) {
-	out, err := exec.Command("docker", append([]string{"-H", "unix://" + f.cfg.Engine}, args...)...).Output() //nolint:noctx // bounded by the test's end
+func docker(engine string, args ...string) (string, error) {
+	out, err := exec.Command("docker", append([]string{"-H", "unix://" + engine}, args...)...).Output() //nolint:noctx // bounded by the test's end
 	return string(out), err
 }
 
@@ -180,13 +197,15 @@ func (f *Farm) docker(args ...string) (string, error) {
 func (f *Farm) remove() {
 	f.Kill(f.names("")...)
 	_ = f.redis.Close()
-	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
-		ids, err := f.docker(append(kind[0], "--filter", "label=sandfarm.namespace="+f.namespace)...)
-		if err == nil && ids != "" {
-			_, err = f.docker(append(kind[1], strings.Fields(ids)...)...)
-		}
-		if err != nil {
-			f.t.Errorf("clean up: docker %v: %v", kind[1], err)
+	for _, engine := range f.engines() {
+		for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
+			ids, err := docker(engine, append(kind[0], "--filter", "label=sandfarm.namespace="+f.namespace)...)
+			if err == nil && ids != "" {
+				_, err = docker(engine, append(kind[1], strings.Fields(ids)...)...)
+			}
+			if err != nil {
+				f.t.Errorf("clean up: docker %v: %v", kind[1], err)
+			}
 		}
 	}
 	if f.t.Failed() {

@@ -157,3 +157,10 @@ func (c *Case) Abandon(boxes ...string) {
 	defer c.mu.Unlock()
 	c.boxes = slices.DeleteFunc(c.boxes, func(box string) bool { return slices.Contains(boxes, box) })
 }
+
+// Own gives sandboxes that the test made to the case.
+func (c *Case) Own(boxes ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boxes = append(c.boxes, boxes...)
+}

@@ -56,6 +56,7 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 	box.ReadyAt, box.ClosedAt = moment(f["ready"]), moment(f["closed"])
 	box.LastUsedAt, box.ExpiresAt = moment(f["used"]), moment(f["expires"])
 	box.Expired = f["expired"] == "1"
+	box.Void, _ = strconv.Atoi(f["void"])
 	box.Spec.IdleSeconds, _ = strconv.Atoi(f["idle"])
 	for name, to := range map[string]*string{"reason": &box.Reason, "node": &box.Node, "container": &box.Container} {
 		if text, ok := f[name]; ok {

@@ -84,16 +84,20 @@ type Move struct {
 	Container string
 	Expired   bool // its closing is due to time
 	Touch     bool // LastUsedAt = now
+
+	Job     string // the job that makes the step, which must run under Attempt; "": whoever does may
+	Attempt int
 }
 
 // MoveSandbox makes the step when the transition table allows it, else it gives CodeConflict, which is ErrMove too. A
-// final state sets ClosedAt and lets the record expire after Limits.ClosedSeconds.
+// final state sets ClosedAt and lets the record expire after Limits.ClosedSeconds. ErrFenced when the job that makes the
+// step is no longer this attempt's, or the attempt is void since the creation goes on elsewhere.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)
 	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.move, m.Ref.Tenant, m.Ref.ID, string(m.To), m.Reason, m.Node, m.Container,
-		flag(m.Expired), flag(m.Touch), s.limits.ClosedSeconds, s.limits.RetentionSeconds)
+		flag(m.Expired), flag(m.Touch), s.limits.ClosedSeconds, s.limits.RetentionSeconds, m.Job, m.Attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +106,8 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 		return decodeSandbox(r.fields(1))
 	case "notfound":
 		return nil, noSandbox(m.Ref.ID)
+	case "fenced":
+		return nil, fmt.Errorf("move sandbox %s by job %s: %w", m.Ref.ID, m.Job, ErrFenced)
 	default:
 		return nil, farm.Wrap(ErrMove, farm.CodeConflict, "The sandbox %s is %s and can not become %s.", m.Ref.ID, r.text(1), m.To)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,6 +125,31 @@ func (d *Daemon) Kill() {
 	_ = d.cmd.Process.Kill() // nsenter became unshare, whose end is that of its child, and with that of its namespace
 	<-d.exited
 	d.cmd = nil
+}
+
+// Pause stops the engine where it is (SIGSTOP): it takes calls, and answers none. What runs in it runs on.
+func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused engine go on.
+func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
+
+// signal sends a signal to the engine itself.
+func (d *Daemon) signal(s syscall.Signal) {
+	d.t.Helper()
+	pid := strconv.Itoa(d.cmd.Process.Pid)
+	children, err := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))
+	if err != nil {
+		d.t.Fatalf("find the engine's process: %v", err)
+	}
+	for child := range strings.FieldsSeq(string(children)) {
+		number, err := strconv.Atoi(child)
+		if err == nil {
+			err = syscall.Kill(number, s)
+		}
+		if err != nil {
+			d.t.Fatalf("signal the engine: %v", err)
+		}
+	}
 }
 
 // Docker runs a command of the Docker client on the engine and gives its output.

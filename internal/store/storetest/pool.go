@@ -190,13 +190,42 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 	if err := b.Reroute(t.Context(), job.Ref(), 0, farm.QueueCPU); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Reroute of a running job without its attempt = %v", err)
 	}
-	if err := b.Reroute(t.Context(), job.Ref(), c.Job.Attempt, farm.QueueCPU); err != nil {
+	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+	start := func(c *store.Claim) error {
+		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1", Container: "c1", Job: c.Job.ID, Attempt: c.Job.Attempt})
+		return err
+	}
+	if err := start(c); err != nil { // it has begun there
 		t.Fatal(err)
+	}
+	for range 2 { // the second as after an answer that got lost
+		if err := b.Reroute(t.Context(), job.Ref(), c.Job.Attempt, farm.QueueCPU); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Container != "" || box.Void != c.Job.Attempt {
+		t.Errorf("a sandbox whose start was left behind = %+v", box)
+	}
+	if err := start(c); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a step of the attempt that was left behind = %v", err)
 	}
 	if err := b.Release(t.Context(), job.Ref(), c.Job.Attempt); err != nil {
 		t.Fatal(err)
 	}
 	check(farm.QueueCPU)
+	next := b.claim(t, job.Ref(), "w2")
+	if err := start(c); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a step of an earlier attempt = %v", err)
+	}
+	if err := start(next); err != nil {
+		t.Errorf("a step of the next attempt = %v", err)
+	}
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxReady}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Reroute(t.Context(), job.Ref(), next.Job.Attempt, "q2"); !errors.Is(err, store.ErrMove) {
+		t.Errorf("Reroute of a sandbox that is ready = %v", err)
+	}
 	wantCode(t, "Reroute of a job that is not there", b.Reroute(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 0, farm.QueueCPU), farm.CodeNotFound)
 }
 
