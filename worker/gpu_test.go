@@ -116,16 +116,16 @@ func TestLeasesThatAreOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
-	b.withGPUs(w, "a100", "a100", "a100", "a100")
+	b.withGPUs(w, "a100", "a100", "a100", "a100", "a100")
 	var runs []*run
-	for range 4 {
+	for range 5 {
 		r := b.wanting(w, farm.GPU{Count: 1})
 		if ok, err := w.place(t.Context(), r); !ok || err != nil {
 			t.Fatalf("place = %v, %v", ok, err)
 		}
 		runs = append(runs, r)
 	}
-	begun, ended, left, contained := runs[0], runs[1], runs[2], runs[3]
+	begun, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
 	for _, r := range []*run{begun, ended, contained} {
 		_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: ref(r.Sandbox), To: farm.SandboxStarting, Node: "n1"})
 		must(t, err)
@@ -134,9 +134,15 @@ func TestLeasesThatAreOver(t *testing.T) {
 		b.move(ref(r.Sandbox), farm.SandboxFailed)
 	}
 	b.eng.put(contained.Sandbox.ID, true)
+	_, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: ref(moved.Sandbox), To: farm.SandboxStarting, Node: "n2"})
+	must(t, err)
+	must(t, w.reconcileGPUs(t.Context()))
+	if got := b.leased(moved); len(got) != 0 {
+		t.Errorf("MadeElsewhere: leased %v while its worker lives", got)
+	}
 	must(t, b.store.Goodbye(t.Context(), w.id))
 	other := b.worker()
-	b.withGPUs(other, "a100", "a100", "a100", "a100")
+	b.withGPUs(other, "a100", "a100", "a100", "a100", "a100")
 	for name, c := range map[string]struct {
 		r    *run
 		want int

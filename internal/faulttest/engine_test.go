@@ -30,11 +30,11 @@ func TestEngineIsGone(t *testing.T) {
 	t.Run("KilledWithItsWorker", func(t *testing.T) {
 		e.midCreate(t, "engine and worker killed mid-create", func() { engine.Kill(); f.Kill(e.doomed) }, func() { engine.Start(); f.Start(e.doomed) })
 	})
-	f.Term(e.other)
-	t.Run("OnlyOneKilledMidCreate", func(t *testing.T) { e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start) })
-	t.Run("RestartedMidRun", func(t *testing.T) { e.midRun(t) })
-	f.Start(e.other)
-	f.AwaitReady()
+	t.Run("OnlyOneKilledMidCreate", func(t *testing.T) {
+		f.Term(e.other)
+		e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start)
+	})
+	t.Run("RestartedMidRun", e.midRun)
 	if n := f.CloseAll(); n > 0 {
 		t.Errorf("%d containers are left", n)
 	}
@@ -52,7 +52,8 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 	c := e.Case(t, name)
 	creates := e.startSome(t)
 	c.Fault(harm, func() {
-		if !e.Alive(e.other) {
+		alone := !e.Alive(e.other)
+		if alone {
 			e.Until(60*time.Second, "the creations wait for their engine", func() bool {
 				return !slices.ContainsFunc(creates, func(made wire.Created) bool {
 					job, err := e.Job(t.Context(), made.Job.ID)
@@ -66,7 +67,9 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 				t.Errorf("create: %v %+v", err, end)
 			}
 		}
-		if e.Alive(e.other) {
+		if alone {
+			e.Start(e.other)
+		} else {
 			heal()
 		}
 		e.AwaitReady()
@@ -125,7 +128,7 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 // sentence, what was in the engine is tidied up, and new sandboxes work.
 func (e *engineCase) midRun(t *testing.T) {
 	c := e.Case(t, "engine killed and started again mid-run")
-	boxes := c.Boxes(3)
+	boxes := e.boxesThere(t, c, 3)
 	var jobs []*faulttest.Job
 	for _, box := range boxes {
 		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 600, Want: []string{"lost"}}), c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))
@@ -138,6 +141,27 @@ func (e *engineCase) midRun(t *testing.T) {
 		}
 	}
 	c.Abandon(boxes...)
-	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 1})
+	e.boxesThere(t, c, 1)
 	c.End()
+}
+
+// boxesThere gives n ready sandboxes on the engine to the case.
+func (e *engineCase) boxesThere(t *testing.T, c *faulttest.Case, n int) (there []string) {
+	t.Helper()
+	for range 20 {
+		for _, box := range c.Boxes(n) {
+			j := c.Accept(box, faulttest.Run{Lines: 1})
+			if end, err := e.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
+				t.Fatalf("a job: %v %+v", err, end)
+			}
+			if e.Holder(j.ID) == e.doomed {
+				there = append(there, box)
+			}
+		}
+		if len(there) >= n {
+			return there
+		}
+	}
+	t.Fatalf("%s gets no sandboxes", e.doomed)
+	return nil
 }
