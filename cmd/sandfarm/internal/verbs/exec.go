@@ -15,7 +15,7 @@ import (
 func (a *app) sandboxExec() *cobra.Command {
 	var cwd, timeout string
 	var env []string
-	var background bool
+	var background, autoInstall bool
 	var dash int
 	c := a.verb(&cobra.Command{
 		Use: "exec ID COMMAND | exec ID -- ARG…", Short: "Run a shell command in a sandbox",
@@ -25,6 +25,7 @@ Given as one argument it is a line for the shell, with pipes and quotes. Behind 
 it holds.`,
 		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
   sandfarm sandbox exec sbx_… -- grep -r 'a b' .
+  sandfarm sandbox exec sbx_… --auto-install 'python report.py'
   sandfarm sandbox exec sbx_… --background 'python -m http.server'`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the command"), func(ctx context.Context, c *client.Client, args []string) error {
@@ -32,7 +33,7 @@ it holds.`,
 		if err != nil {
 			return err
 		}
-		request := wire.CommandRequest{Command: &line, Cwd: cwd, Background: background}
+		request := wire.CommandRequest{Command: &line, Cwd: cwd, Background: background, AutoInstall: autoInstall}
 		var errs [2]error
 		request.TimeoutSeconds, errs[0] = seconds("timeout", timeout)
 		request.Env, errs[1] = pairs("--env", env, a.Getenv)
@@ -49,6 +50,7 @@ it holds.`,
 	c.Flags().StringVarP(&cwd, "cwd", "w", "", "working directory, relative to the workspace")
 	c.Flags().StringVar(&timeout, "timeout", "", "how long it may run, such as 90s or 10m (default: the farm's)")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
+	c.Flags().BoolVar(&autoInstall, "auto-install", false, "install what the Python programs that it starts import and the sandbox does not have")
 	c.Flags().BoolVar(&background, "background", false, "leave it running and print the job's id")
 	return c
 }
@@ -90,6 +92,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, request wir
 		return err
 	}
 	if r := job.Result; r != nil && r.Command != nil {
+		a.remark(r.Command.Installed, r.Command.Notes)
 		for _, one := range r.Command.Results {
 			if one.Truncated.Stdout {
 				err = errors.Join(err, follower.rest(ctx, r.Command.Artifacts, "stdout"))

@@ -175,6 +175,16 @@ func (a *app) packagesStatus() *cobra.Command {
 	return c
 }
 
+// remark prints what was installed that nobody had named, and the farm's notes.
+func (a *app) remark(installed []wire.InstalledOne, notes []string) {
+	for _, one := range installed {
+		fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
+	}
+	for _, note := range notes {
+		fmt.Fprintln(a.Err, "note: "+printable(note))
+	}
+}
+
 // installedText says in a line what became of a package.
 func installedText(one wire.InstalledOne) string {
 	text := nameOf(one)

@@ -179,6 +179,25 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 	}
 }
 
+func TestExecInstallsWhatItsProgramsImport(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
+		return "completed", &wire.Result{Command: &wire.CommandResult{
+			Results:   []wire.CommandOutcome{{}},
+			Installed: []wire.InstalledOne{{Name: "numpy", Version: "2.3.5", Status: "installed", Why: "imported as numpy"}},
+			Notes:     []string{"a.py was not read."},
+		}}
+	}
+	got := f.sandfarm(t.Context(), "", "sandbox", "exec", "sbx_1", "--auto-install", "python a.py")
+	if got != (outputs{0, "", "note: numpy 2.3.5 installed (imported as numpy)\nnote: a.py was not read.\n"}) {
+		t.Errorf("%+v", got)
+	}
+	if want := `POST /v1/sandboxes/sbx_1/commands {"command":"python a.py","auto_install":true}`; f.asked()[0] != want {
+		t.Errorf("asked %s, want %s", f.asked()[0], want)
+	}
+}
+
 func TestRunEndsWhereAPackageCannotBeInstalled(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -179,12 +179,7 @@ func (a *app) explain(result wire.ExecuteResult) {
 			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, e.Value)
 		}
 	}
-	for _, one := range result.Installed {
-		fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
-	}
-	for _, note := range result.Notes {
-		fmt.Fprintln(a.Err, "note: "+printable(note))
-	}
+	a.remark(result.Installed, result.Notes)
 	if result.ArtifactsSkipped > 0 {
 		fmt.Fprintf(a.Err, "note: %s over the farm's caps stayed in the sandbox.\n", plural(result.ArtifactsSkipped, "file"))
 	}
