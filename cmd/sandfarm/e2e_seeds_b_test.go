@@ -231,7 +231,8 @@ func projectOverStdio(t *testing.T, f *farmProcess) {
 	}
 	for _, err := range []error{
 		os.MkdirAll(filepath.Join(dir, "proj/nested/empty"), 0o750), os.Chmod(filepath.Join(dir, "proj/tool.sh"), 0o700), //nolint:gosec // a program
-		os.Symlink("/etc/passwd", filepath.Join(dir, "proj/link")),
+		os.Symlink("/etc/passwd", filepath.Join(dir, "proj/link")), os.Symlink("nested/data.bin", filepath.Join(dir, "proj/same.bin")),
+		os.Symlink(".env", filepath.Join(dir, "proj/env.txt")),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -240,9 +241,12 @@ func projectOverStdio(t *testing.T, f *farmProcess) {
 	client, err := mcpclient.NewStdioMCPClient(program, []string{"SANDFARM_URL=" + f.url, "SANDFARM_API_KEY="}, "mcp", "--toolset", "docker-sandbox", "--root", dir)
 	s := opened(t, client, err)
 	made := s.must("sandbox_initialize", map[string]any{})
-	s.must("copy_project", in(made, map[string]any{"local_src_dir": "proj", "dest_dir": "work"}))
-	got := s.stdout(made, "cd work/proj && ./tool.sh", "cd work/proj && find . | sort | tr '\\n' ' '", "cd work/proj && python main.py")
-	want := []string{"256\n", ". ./main.py ./nested ./nested/data.bin ./nested/empty ./pkg ./pkg/__init__.py ./pkg/part.py ./requirements.txt ./tool.sh ", "12,345 好\n"}
+	copied := s.must("copy_project", in(made, map[string]any{"local_src_dir": "proj", "dest_dir": "work"}))
+	if skipped, _ := json.Marshal(copied["skipped"]); string(skipped) != `[".env","env.txt","link"]` {
+		t.Errorf("skipped %s", skipped)
+	}
+	got := s.stdout(made, "cd work/proj && ./tool.sh && cmp same.bin nested/data.bin", "cd work/proj && find . | sort | tr '\\n' ' '", "cd work/proj && python main.py")
+	want := []string{"256\n", ". ./main.py ./nested ./nested/data.bin ./nested/empty ./pkg ./pkg/__init__.py ./pkg/part.py ./requirements.txt ./same.bin ./tool.sh ", "12,345 好\n"}
 	if strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("the project is\n%q, want\n%q", got, want)
 	}
@@ -268,6 +272,22 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	}
 	if got := s.stdout(one, "cat "+path); got[0] != "only mine" {
 		t.Errorf("read %q", got)
+	}
+	if got := s.stdout(one, "pwd", "python3 -c 'import os; print(os.environ[\"PWD\"])'", "printf x > '/tmp/a b'; ln -s /tmp/'a b' link"); got[0] != one["workspace_path"].(string)+"\n" || got[1] != got[0] {
+		t.Errorf("commands run in %q", got)
+	}
+	for _, path := range []string{"/tmp/a b", "link", "/etc/hostname"} {
+		got := s.must("copy_file_from_sandbox", in(one, map[string]any{"container_src_path": path}))
+		if text := fetch(t, got["url"].(string)); float64(len(text)) != got["file_size"] || path != "/etc/hostname" && text != "x" {
+			t.Errorf("%s: %q, %v", path, text, got)
+		}
+	}
+	if got := s.stdout(one, "ls -A"); got[0] != "link\nsecret.txt\n" {
+		t.Errorf("copies stay: %q", got)
+	}
+	told := s.must("write_file_sandbox", map[string]any{"container_id": one["container_id"], "file_name": "d/bare.txt", "file_contents": "bare"})["file_path"]
+	if out := s.must("sandbox_exec", map[string]any{"container_id": one["container_id"], "commands": []string{"cat " + told.(string) + " d/bare.txt"}}); told != "/app/d/bare.txt" || out["results"].([]any)[0].(map[string]any)["stdout"] != "barebare" {
+		t.Errorf("without a workspace_id: %v, %v", told, out)
 	}
 	if got := s.stdout(other, "cat "+path+" 2>/dev/null || echo hidden", "ls /sys/class/net", "id -u"); got[0] != "hidden\n" || got[1] != "lo\n" || got[2] == "0\n" {
 		t.Errorf("another one sees %q", got)

@@ -33,6 +33,10 @@ type outcome struct {
 	Stdout   string `json:"stdout"`
 	Stderr   string `json:"stderr"`
 	Success  bool   `json:"success"`
+
+	// Links to the whole of a stream of which only head and tail are here.
+	StdoutURL string `json:"stdout_url,omitempty"`
+	StderrURL string `json:"stderr_url,omitempty"`
 }
 
 // install is a package that was installed for a program, or could not be.
@@ -53,7 +57,7 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 	out := executed{Success: true, Results: []outcome{}}
 	for _, group := range groups(c.Texts("commands")) {
 		job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
-			r := wire.CommandRequest{Commands: ready(group), AutoInstall: mayBePython(group[0]), TimeoutSeconds: new(commandSeconds)}
+			r := wire.CommandRequest{Commands: ready(group), AutoInstall: mayBePython(group[0]), TimeoutSeconds: new(commandSeconds), Env: p.env()}
 			job, err := c.Farm.Command(ctx, p.id, r, wait)
 			if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow less time
 				r.TimeoutSeconds = nil
@@ -72,6 +76,14 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// env lets a shell call the working directory by the name that the tools told, as it does where it went there itself.
+func (p place) env() map[string]string {
+	if p.base == app && p.workspace != "" {
+		return nil
+	}
+	return map[string]string{"PWD": p.base}
 }
 
 // groups splits commands so that each that may start a Python program begins a job: what it needs is found then, with the
@@ -107,7 +119,10 @@ func (e *executed) add(job *wire.Job, group []string) bool {
 	if job.Result != nil && job.Result.Command != nil {
 		r := job.Result.Command
 		for i, one := range r.Results[:min(len(r.Results), len(group))] {
-			e.Results = append(e.Results, outcome{Command: group[i], ExitCode: one.ExitCode, Stdout: one.Stdout, Stderr: one.Stderr, Success: one.ExitCode == 0})
+			e.Results = append(e.Results, outcome{
+				Command: group[i], ExitCode: one.ExitCode, Stdout: one.Stdout, Stderr: one.Stderr, Success: one.ExitCode == 0,
+				StdoutURL: toolset.Whole(r.Artifacts, i+1, "stdout", one.Truncated.Stdout), StderrURL: toolset.Whole(r.Artifacts, i+1, "stderr", one.Truncated.Stderr),
+			})
 		}
 		for _, one := range r.Installed {
 			e.Installed = append(e.Installed, install{Name: one.Name, Version: one.Version, Status: one.Status, Why: one.Why, Message: one.Message})

@@ -24,17 +24,21 @@ func writeFile(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := inside("dest_dir", c.Text("dest_dir"))
+	dir, err := p.inside("dest_dir", c.Text("dest_dir"))
 	if err != nil {
 		return nil, err
 	}
 	text := c.Text("file_contents")
-	return put(ctx, c, p, "file_name", path.Join(dir)+"/"+strings.TrimLeft(c.Text("file_name"), "/"), strings.NewReader(text), int64(len(text)))
+	name := c.Text("file_name")
+	if c.Text("dest_dir") != "" || !strings.HasPrefix(name, p.base+"/") { // else it is a path that was told
+		name = path.Join(dir) + "/" + strings.TrimLeft(name, "/")
+	}
+	return put(ctx, c, p, "file_name", name, strings.NewReader(text), int64(len(text)))
 }
 
 // put writes one file of the workspace.
 func put(ctx context.Context, c *toolset.Call, p place, param, name string, content io.Reader, size int64) (any, error) {
-	clean, err := inside(param, name)
+	clean, err := p.inside(param, name)
 	if err == nil && (strings.HasSuffix(name, "/") || clean == ".") {
 		err = farm.Invalidf("%s names no file", param)
 	}
@@ -44,7 +48,7 @@ func put(ctx context.Context, c *toolset.Call, p place, param, name string, cont
 	if _, err := c.Farm.WriteFile(ctx, p.id, clean, content, size); err != nil {
 		return nil, err //nolint:wrapcheck // an error of the farm
 	}
-	return written{Success: true, FilePath: p.shown(clean)}, nil
+	return written{Success: true, FilePath: p.shown(clean)}, p.reach(ctx, c, clean)
 }
 
 func copyFile(ctx context.Context, c *toolset.Call) (any, error) {
@@ -58,8 +62,8 @@ func copyFile(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	defer func() { _ = content.Close() }() // it is read to its end, or its error is told
 	name := c.Text("dest_path")
-	if name == "" {
-		name = base(c.Text("local_src_file"))
+	if name == "" || strings.HasSuffix(name, "/") {
+		name += strings.Trim(base(c.Text("local_src_file")), "/")
 	}
 	return put(ctx, c, p, "dest_path", name, content, size)
 }
@@ -131,14 +135,37 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	if local != "" && c.Local == nil {
 		return nil, farm.Invalidf("local_dest_path is on your machine, where this server cannot write: leave local_dest_path out, and the answer has a url to download the file from. The stdio server, sandfarm mcp --toolset %s, writes it.", Name)
 	}
-	file, err := p.source(c.Text("container_src_path"))
+	wanted := c.Text("container_src_path")
+	file, err := p.source(wanted)
 	if err != nil {
 		return nil, err
 	}
+	var out copied
+	if file != "" {
+		out, err = take(ctx, c, p, file, local)
+	}
+	if code := farm.CodeOf(err); file != "" && code != farm.CodeNotFound && code != farm.CodeInvalid {
+		return out, err
+	}
+	// It lies outside the workspace, or is a link: a copy can be read.
+	dir, staged, absent := p.stage(ctx, c, wanted)
+	defer func() { _ = c.Farm.RemoveFile(context.WithoutCancel(ctx), p.id, dir) }() // it is the sandbox's own otherwise
+	switch {
+	case absent == nil:
+		return take(ctx, c, p, staged, local)
+	case err != nil:
+		return nil, err
+	default:
+		return nil, absent
+	}
+}
+
+// take gives a file of the workspace to the caller.
+func take(ctx context.Context, c *toolset.Call, p place, file, local string) (copied, error) {
 	if c.Local == nil {
 		read, err := c.Farm.ReadFile(ctx, p.id, file, 0)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // an error of the farm
+			return copied{}, err //nolint:wrapcheck // an error of the farm
 		}
 		url, err := c.Farm.LinkFile(ctx, p.id, file)
 		return copied{Success: true, FileSize: read.Entry.Size, URL: url}, err //nolint:wrapcheck // an error of the farm
@@ -148,25 +175,6 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	size, err := save(ctx, c, p.id, file, local)
 	return copied{Success: true, LocalPath: local, FileSize: size}, err
-}
-
-// source is the path in the workspace of what the caller wants: relative, or absolute by any of the workspace's names.
-func (p place) source(wanted string) (string, error) {
-	name := wanted
-	for _, root := range []string{workspaces + p.workspace, app, farm.Workspace} {
-		if rest, ok := strings.CutPrefix(name, root+"/"); ok && root != workspaces {
-			name = rest
-			break
-		}
-	}
-	if strings.HasPrefix(name, "/") {
-		return "", farm.Invalidf("container_src_path %q lies outside the workspace: copy it there first, with cp in sandbox_exec.", wanted)
-	}
-	clean, err := farm.CleanFilePath(name)
-	if err != nil {
-		return "", farm.Invalidf("container_src_path: %s", farm.MessageOf(err))
-	}
-	return clean, nil
 }
 
 // save puts a file on the caller's machine.

@@ -2,9 +2,6 @@ package seed2
 
 import (
 	"archive/tar"
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +34,11 @@ func nobodySends(name string) bool {
 
 // projected is the answer of copy_project.
 type projected struct {
-	Success    bool   `json:"success"`
-	DestDir    string `json:"dest_dir"`
-	ProjectDir string `json:"project_dir"` // where the directory itself is
-	Files      int    `json:"files"`
+	Success    bool     `json:"success"`
+	DestDir    string   `json:"dest_dir"`
+	ProjectDir string   `json:"project_dir"` // where the directory itself is
+	Files      int      `json:"files"`
+	Skipped    []string `json:"skipped,omitempty"` // what is not there, other than what nobody sends
 }
 
 func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
@@ -48,7 +46,7 @@ func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	dest, err := inside("dest_dir", c.Text("dest_dir"))
+	dest, err := p.inside("dest_dir", c.Text("dest_dir"))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +62,10 @@ func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
 	if err := w.send(ctx, c, p.id, dest, walk); err != nil {
 		return nil, err
 	}
-	return projected{Success: true, DestDir: p.shown(dest), ProjectDir: p.shown(path.Join(dest, name)), Files: w.files}, nil
+	if err := p.reach(ctx, c, path.Join(dest, name)); err != nil {
+		return nil, err
+	}
+	return projected{Success: true, DestDir: p.shown(dest), ProjectDir: p.shown(path.Join(dest, name)), Files: w.files, Skipped: w.skipped()}, nil
 }
 
 // project gives the name of the directory that is copied, and what walks over it.
@@ -96,6 +97,7 @@ type packer struct {
 	*tar.Writer
 	root  string
 	files int
+	left  []string // names of what was skipped
 }
 
 // send streams the tar into the sandbox.
@@ -181,75 +183,4 @@ func (w *packer) texts(content map[string]any) error {
 		}
 	}
 	return nil
-}
-
-// archive packs what a tar holds: files and directories. Links and devices stay behind.
-func (w *packer) archive(raw []byte) error {
-	broken := func() error {
-		return farm.Invalidf("content_base64 is no tar, or one that ends too early.")
-	}
-	var from io.Reader = bufio.NewReader(bytes.NewReader(raw))
-	if bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {
-		unzipped, err := gzip.NewReader(from)
-		if err != nil {
-			return broken()
-		}
-		from = unzipped
-	}
-	members := tar.NewReader(from)
-	for n := 0; ; n++ {
-		member, err := members.Next()
-		if errors.Is(err, io.EOF) && n > 0 {
-			return nil
-		}
-		if err != nil {
-			return broken()
-		}
-		mode := member.FileInfo().Mode()
-		if !mode.IsDir() && !mode.IsRegular() {
-			continue
-		}
-		if err := w.add(strings.TrimPrefix(member.Name, "./"), mode, member.Size, members); err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return broken()
-			}
-			return err
-		}
-	}
-}
-
-// folder packs a directory of this machine. Links are not followed: they may lead anywhere.
-func (w *packer) folder(files fs.FS) error {
-	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return unusable("local_src_dir", name, err)
-		case name == ".":
-			return nil
-		case strings.HasPrefix(entry.Name(), ".") || nobodySends(entry.Name()):
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case !entry.IsDir() && !entry.Type().IsRegular():
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return unusable("local_src_dir", name, err)
-		}
-		if info.IsDir() {
-			if _, err := fs.Stat(files, path.Join(name, "pyvenv.cfg")); err == nil {
-				return fs.SkipDir // a virtual environment by another name
-			}
-			return w.add(name, fs.ModeDir, 0, nil)
-		}
-		file, err := files.Open(name)
-		if err != nil {
-			return unusable("local_src_dir", name, err)
-		}
-		defer func() { _ = file.Close() }() // it was only read
-		// A file that grows meanwhile is taken as it was.
-		return w.add(name, info.Mode(), info.Size(), io.LimitReader(file, info.Size()))
-	})
 }

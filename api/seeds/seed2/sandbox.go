@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
@@ -129,51 +128,6 @@ func newWorkspace() string {
 	_, _ = rand.Read(b[:]) // it never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// place is the sandbox that a call works in.
-type place struct {
-	id        string
-	base      string // what the seed calls its workspace
-	workspace string // its workspace's id, whether the call named it or not; empty: it is not persistent
-	state     wire.Sandbox
-}
-
-// find gives the place of a call. A workspace that was never given out is refused.
-func find(ctx context.Context, c *toolset.Call) (place, error) {
-	p := place{id: c.Text("container_id"), base: app}
-	box, err := c.Farm.Sandbox(ctx, p.id)
-	if err != nil {
-		return p, err //nolint:wrapcheck // an error of the farm
-	}
-	if !farm.SandboxState(box.State).Accepts() {
-		return p, farm.NotFoundf("The sandbox %s is %s. Call sandbox_initialize for a new one.", p.id, box.State)
-	}
-	p.state, p.workspace = box, box.Labels[labelWorkspace]
-	if c.Has("workspace_id") {
-		if given := c.Text("workspace_id"); given == "" || given != p.workspace {
-			return p, farm.NotFoundf("There is no workspace %q in the sandbox %s: use the workspace_id that sandbox_initialize gave with it.", given, p.id)
-		}
-		p.base = workspaces + p.workspace
-	}
-	return p, nil
-}
-
-// shown is a path of the workspace as the seed tells it.
-func (p place) shown(path string) string {
-	if path == "" || path == "." {
-		return p.base
-	}
-	return p.base + "/" + path
-}
-
-// inside is a path of the caller's, in the workspace. As in the seed, one that is absolute begins there, too.
-func inside(param, path string) (string, error) {
-	clean, err := farm.CleanPath(strings.TrimLeft(path, "/"))
-	if err != nil {
-		return "", farm.Invalidf("%s: %s", param, farm.MessageOf(err))
-	}
-	return clean, nil
 }
 
 // stop ends a sandbox that is not persistent.

@@ -2,20 +2,15 @@ package seed2_test
 
 import (
 	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -228,166 +223,6 @@ func TestExecThatIsStoppedNamesTheCommand(t *testing.T) {
 	if len(results) != 2 || results[1].(map[string]any)["exit_code"] != 137.0 || !strings.Contains(results[1].(map[string]any)["stderr"].(string), "timed out") {
 		t.Errorf("said %v", out)
 	}
-}
-
-func TestFilesLieInTheWorkspace(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	base, _ := b.made["workspace_path"].(string)
-	for _, c := range []struct {
-		tool string
-		args map[string]any
-		want string
-	}{
-		{"write_file_sandbox", map[string]any{"file_name": "a.txt", "file_contents": "1"}, "a.txt"},
-		{"write_file_sandbox", map[string]any{"file_name": "a.txt", "file_contents": "2", "dest_dir": "/etc/in ner/"}, "etc/in ner/a.txt"},
-		{"write_file_sandbox", map[string]any{"file_name": "/b/c.txt", "file_contents": "", "dest_dir": nil}, "b/c.txt"},
-		{"copy_file", map[string]any{"local_src_file": `C:\me\in put.csv`, "content": "x"}, "in put.csv"},
-		{"copy_file", map[string]any{"local_src_file": "x", "dest_path": "/d/y.bin", "content_base64": "AP8="}, "d/y.bin"},
-		{"copy_file", map[string]any{"local_src_file": "e", "dest_path": "$(touch x)/e", "content": ""}, "$(touch x)/e"},
-	} {
-		if out := b.call(c.tool, c.args); out["success"] != true || out["file_path"] != base+"/"+c.want {
-			t.Errorf("%s %v: %v", c.tool, c.args, out)
-		}
-	}
-	if diff := cmp.Diff(map[string]string{"a.txt": "1", "etc/in ner/a.txt": "2", "b/c.txt": "", "in put.csv": "x", "d/y.bin": "\x00\xff", "$(touch x)/e": ""}, b.farm.Written()); diff != "" {
-		t.Error(diff)
-	}
-	b.refused("write_file_sandbox", map[string]any{"file_name": "../x", "file_contents": ""}, "file_name")
-	b.refused("write_file_sandbox", map[string]any{"file_name": "x", "file_contents": "", "dest_dir": "a/../../b"}, "dest_dir")
-	b.refused("write_file_sandbox", map[string]any{"file_name": "x/", "file_contents": ""}, "file_name")
-	b.refused("copy_file", map[string]any{"local_src_file": "x", "content_base64": "!"}, "base64")
-	b.refused("copy_file", map[string]any{"local_src_file": "x", "content_base64": "", "content": ""}, "not both")
-	for _, path := range []string{"/etc/passwd", "/app/workspaces/11111111-2222-3333-4444-555555555555/../../../x", "../x"} {
-		b.refused("copy_file_from_sandbox", map[string]any{"container_src_path": path}, "container_src_path")
-	}
-	for _, path := range []string{"nope", "/app/nope", base + "/nope", "/workspace/nope"} {
-		b.refused("copy_file_from_sandbox", map[string]any{"container_src_path": path}, `"nope"`)
-	}
-}
-
-func TestPathsOfTheServersMachineAreRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for _, path := range []string{"/etc/passwd", "/no/such/file"} {
-		b.refused("copy_file", map[string]any{"local_src_file": path}, "content_base64", "which this server cannot read")
-		b.refused("copy_project", map[string]any{"local_src_dir": path}, "content_base64", "which this server cannot read")
-		b.refused("copy_file_from_sandbox", map[string]any{"container_src_path": "x", "local_dest_path": path}, "local_dest_path", "url")
-	}
-}
-
-func packed(t *testing.T, zipped bool, headers ...tar.Header) string {
-	t.Helper()
-	var out bytes.Buffer
-	var into io.Writer = &out
-	zip := gzip.NewWriter(&out)
-	if zipped {
-		into = zip
-	}
-	w := tar.NewWriter(into)
-	for _, h := range headers {
-		h.Size = 0
-		if h.Typeflag == tar.TypeReg {
-			h.Size = 1
-		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if h.Size > 0 {
-			_, _ = w.Write([]byte("x"))
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if zipped {
-		_ = zip.Close()
-	}
-	return base64.StdEncoding.EncodeToString(out.Bytes())
-}
-
-func TestProjectsKeepTheirShape(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	base, _ := b.made["workspace_path"].(string)
-	tarred := []tar.Header{
-		{Name: "./", Typeflag: tar.TypeDir, Mode: 0o700},
-		{Name: "./run.sh", Typeflag: tar.TypeReg, Mode: 0o700},
-		{Name: "a/b.txt", Typeflag: tar.TypeReg, Mode: 0o600},
-		{Name: "empty/", Typeflag: tar.TypeDir, Mode: 0o777},
-		{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
-		{Name: ".git/config", Typeflag: tar.TypeReg, Mode: 0o644},
-		{Name: "a/__pycache__/b.pyc", Typeflag: tar.TypeReg, Mode: 0o644},
-	}
-	fromTar := []string{". p/ 755 ", ". p/ 755 ", ". p/run.sh 755 x", ". p/a/b.txt 644 x", ". p/empty/ 755 "}
-	for name, c := range map[string]struct {
-		args map[string]any
-		want []string
-	}{
-		"Texts": {
-			map[string]any{"local_src_dir": "/me/my p/", "dest_dir": "/w", "content": map[string]any{"m.py": "1", "x.sh": "#!/bin/sh", "e/f/": "", "node_modules/a.js": "x", "venv/x": "x"}},
-			[]string{"w my p/ 755 ", "w my p/e/f/ 755 ", "w my p/m.py 644 1", "w my p/x.sh 755 #!/bin/sh"},
-		},
-		"Nothing": {map[string]any{"local_src_dir": "p", "content": map[string]any{}}, []string{". p/ 755 "}},
-		"Tar":     {map[string]any{"local_src_dir": `C:\p`, "content_base64": packed(t, false, tarred...)}, fromTar},
-		"Gzip":    {map[string]any{"local_src_dir": "p", "content_base64": packed(t, true, tarred...)}, fromTar},
-	} {
-		out := b.call("copy_project", c.args)
-		dest, _ := c.args["dest_dir"].(string)
-		if diff := cmp.Diff(c.want, b.farm.members); diff != "" || out["success"] != true || out["dest_dir"] != base+dest {
-			t.Errorf("%s: %v %s", name, out, diff)
-		}
-	}
-	for name, args := range map[string]map[string]any{
-		"Up":       {"local_src_dir": "p", "content": map[string]any{"../x": ""}},
-		"Absolute": {"local_src_dir": "p", "content": map[string]any{"/tmp/x": ""}},
-		"Number":   {"local_src_dir": "p", "content": map[string]any{"x": 1.0}},
-		"NoName":   {"local_src_dir": "/", "content": map[string]any{"x": ""}},
-		"NoTar":    {"local_src_dir": "p", "content_base64": base64.StdEncoding.EncodeToString([]byte("no tar"))},
-		"TarUp":    {"local_src_dir": "p", "content_base64": packed(t, true, tar.Header{Name: "a/../../x", Typeflag: tar.TypeReg})},
-		"DestUp":   {"local_src_dir": "p", "dest_dir": "..", "content": map[string]any{"x": ""}},
-		"TarAlone": {"local_src_dir": "p", "content_base64": packed(t, false, tar.Header{Name: "/etc/x", Typeflag: tar.TypeReg})},
-	} {
-		if out := b.call("copy_project", args); out["success"] != false {
-			t.Errorf("%s: %v", name, out)
-		}
-	}
-	whole := packed(t, true, tarred...)
-	b.refused("copy_project", map[string]any{"local_src_dir": "p", "content_base64": whole[:len(whole)/2/4*4]}, "tar")
-}
-
-// localFiles is the machine of the caller.
-type localFiles struct{ fstest.MapFS }
-
-func (l localFiles) Open(string) (io.ReadCloser, int64, error) {
-	return nil, 0, farm.Invalidf("there is no such file")
-}
-
-func (l localFiles) Create(string) (io.WriteCloser, error) {
-	return nil, farm.Invalidf("it lies outside")
-}
-
-func (l localFiles) Folder(path string) (*mcp.LocalFolder, error) {
-	if path != "proj" {
-		return nil, farm.Invalidf("there is no such file")
-	}
-	return &mcp.LocalFolder{Name: "proj", Files: l.MapFS, Close: func() error { return nil }}, nil
-}
-
-func TestTheCallersDirectoryIsCopied(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.env.Local = localFiles{fstest.MapFS{
-		"run.sh": {Data: []byte("x"), Mode: 0o744}, "a/b.txt": {Data: []byte("y")}, "a/empty": {Mode: fs.ModeDir}, ".env": {Data: []byte("secret")},
-		".git/config": {}, "__pycache__/x.pyc": {}, "py/pyvenv.cfg": {}, "py/lib.py": {}, "link": {Mode: fs.ModeSymlink, Data: []byte("/etc/passwd")},
-	}}
-	out := b.call("copy_project", map[string]any{"local_src_dir": "proj"})
-	want := []string{". proj/ 755 ", ". proj/a/ 755 ", ". proj/a/b.txt 644 y", ". proj/a/empty/ 755 ", ". proj/run.sh 755 x"}
-	if diff := cmp.Diff(want, b.farm.members); diff != "" || out["files"] != 2.0 {
-		t.Errorf("%v %s", out, diff)
-	}
-	b.refused("copy_project", map[string]any{"local_src_dir": "other"}, "other", "there is no such file")
-	b.refused("copy_file", map[string]any{"local_src_file": "x"}, "there is no such file")
 }
 
 func TestStopKeepsAPersistentSandboxAndCleanEndsIt(t *testing.T) {

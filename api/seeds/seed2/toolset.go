@@ -53,12 +53,12 @@ func Toolset() *toolset.Toolset {
 				About: "Copy a file of the caller into the workspace. Where the server cannot read it, give its content.",
 				Params: []mcp.Param{
 					id, mcp.Text("local_src_file", "Path of the file on the caller's machine.").Needed(), workspace,
-					mcp.Text("dest_path", "Path in the workspace; by default the file's own name.").OrNull(),
+					mcp.Text("dest_path", "Path in the workspace, or a directory where it ends in /; by default the file's own name.").OrNull(),
 					mcp.Text("content", contentDoc), mcp.Text("content_base64", base64Doc),
 				},
 			}, {
 				Name: "copy_project", Title: "Copy a directory into the sandbox", Hints: changes, Run: copyProject,
-				About: "Copy a directory of the caller into the workspace, under its own name. Left out are " + leftOut + ". Where the server cannot read it, give its content.",
+				About: "Copy a directory of the caller into the workspace, under its own name. Left out are " + leftOut + "; skipped names what else is. Where the server cannot read it, give its content.",
 				Params: []mcp.Param{
 					id, mcp.Text("local_src_dir", "Path of the directory on the caller's machine.").Needed(), workspace,
 					mcp.Text("dest_dir", "Directory in the workspace.").OrNull(),

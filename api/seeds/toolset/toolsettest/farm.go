@@ -5,7 +5,9 @@ import (
 	"context"
 	"io"
 	"iter"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -230,9 +232,20 @@ func (f *Farm) WriteFile(_ context.Context, id, path string, content io.Reader, 
 	return wire.FileEntry{Path: clean, Size: int64(len(text)), Type: "file"}, nil
 }
 
-// ReadFile finds nothing.
+// ReadFile finds a file that was written, and gives all of it.
 func (f *Farm) ReadFile(_ context.Context, _, path string, _ int64) (mcp.File, error) {
-	return mcp.File{}, farm.NotFoundf("There is no file %q.", path)
+	text, err := f.file(path)
+	return mcp.File{Entry: wire.FileEntry{Path: path, Size: int64(len(text)), Type: "file"}, Content: []byte(text)}, err
+}
+
+func (f *Farm) file(path string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text, ok := f.files[path]
+	if !ok {
+		return "", farm.NotFoundf("There is no file %q.", path)
+	}
+	return text, nil
 }
 
 // OpenFile finds nothing.
@@ -240,9 +253,10 @@ func (f *Farm) OpenFile(_ context.Context, _, path string) (io.ReadCloser, int64
 	return nil, 0, farm.NotFoundf("There is no file %q.", path)
 }
 
-// LinkFile finds nothing.
+// LinkFile gives an address that leads nowhere to a file that was written.
 func (f *Farm) LinkFile(_ context.Context, _, path string) (string, error) {
-	return "", farm.NotFoundf("There is no file %q.", path)
+	_, err := f.file(path)
+	return "http://farm.invalid/" + path, err
 }
 
 // Artifact finds nothing.
@@ -255,8 +269,13 @@ func (f *Farm) WriteTar(_ context.Context, id, _ string, _ io.Reader, _ int64) e
 	return f.known(id)
 }
 
-// RemoveFile removes nothing.
-func (f *Farm) RemoveFile(_ context.Context, id, _ string) error { return f.known(id) }
+// RemoveFile removes files that were written, also those of a directory.
+func (f *Farm) RemoveFile(_ context.Context, id, path string) error {
+	f.mu.Lock()
+	maps.DeleteFunc(f.files, func(name, _ string) bool { return name == path || strings.HasPrefix(name, path+"/") })
+	f.mu.Unlock()
+	return f.known(id)
+}
 
 // MoveFile moves nothing.
 func (f *Farm) MoveFile(_ context.Context, id, _, _ string) error { return f.known(id) }
