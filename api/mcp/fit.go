@@ -41,11 +41,17 @@ func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
 	return d != nil && d.one && r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil
 }
 
-// fit shortens a result until it takes at most so many bytes: it drops pictures, then cuts long texts, then long lists. What fits
-// stays as it is.
+// fit shortens a result until it takes at most so many bytes: it drops structured content that only repeats the text, then
+// pictures, then cuts long texts, then long lists. What fits stays as it is.
 func fit(r *mcp.CallToolResult, most int) {
 	if encodedLen(r) <= most {
 		return
+	}
+	if len(r.Content) == 1 && isJSON(r.Content[0]) {
+		r.StructuredContent = nil
+		if encodedLen(r) <= most {
+			return
+		}
 	}
 	full := *r
 	full.Content = append(slices.Clone(r.Content), mcp.NewTextContent(tooLong))
@@ -56,11 +62,17 @@ func fit(r *mcp.CallToolResult, most int) {
 		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > most && items > leastItems {
 			continue // it is the lists that are long
 		}
-		for text := 256 << 10; text >= leastText && encodedLen(r) > most; text /= 2 {
+		for text := 512 << 10; text >= leastText && encodedLen(r) > most; text /= 2 {
 			*r = *(shortener{text: text, items: items}).of(&full)
 		}
 		return
 	}
+}
+
+// isJSON reports whether a block is an answer in JSON, as those of sets are, and not one in words.
+func isJSON(block mcp.Content) bool {
+	text, ok := block.(mcp.TextContent)
+	return ok && json.Valid([]byte(text.Text))
 }
 
 // dropPicture drops the largest picture of a result, if it has any.

@@ -353,18 +353,14 @@ func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
 	_, plain := say(t, web, web.URL, "a", call(""))
 	for where, text := range map[string]string{"SSE": event, "Progress": streamed, "JSON": plain} {
 		var got struct {
-			Result struct {
-				Content           []struct{ Text string }
-				StructuredContent struct{ Said struct{ Text string } }
-			}
+			Result struct{ Content []struct{ Text string } }
 		}
 		at := strings.IndexByte(text, '{')
 		if err := json.Unmarshal([]byte(text[max(at, 0):]), &got); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
-		kept := got.Result.StructuredContent.Said.Text
-		if cut := where != "JSON"; (len(text) < most) != cut || (kept != said) != cut || !strings.HasPrefix(kept, "xxx") || len(kept) < 100_000 {
-			t.Errorf("%s: %d bytes, of the text %d", where, len(text), len(kept))
+		if short := where != "JSON"; (len(text) < most) != short || len(got.Result.Content) == 0 || !strings.Contains(got.Result.Content[0].Text, said) {
+			t.Errorf("%s: %d bytes", where, len(text))
 		}
 	}
 }
