@@ -20,7 +20,7 @@ func (d *Dispatcher) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	if err != nil {
 		return nil, err
 	}
-	holds, err := d.held.get(ctx, d.store)
+	holds, err := d.held.get(ctx, d.store, d.now)
 	if err != nil {
 		return nil, err
 	}
@@ -48,20 +48,20 @@ type holds struct {
 
 func newHolds() *holds { return &holds{turn: make(chan struct{}, 1)} }
 
-func (h *holds) get(ctx context.Context, s *store.Store) (map[string]store.Hold, error) {
+func (h *holds) get(ctx context.Context, s *store.Store, now func() time.Time) (map[string]store.Hold, error) {
 	select {
 	case h.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-h.turn }()
-	if time.Since(h.asOf) < holdsFor {
+	if age := now().Sub(h.asOf); age >= 0 && age < holdsFor {
 		return h.of, nil
 	}
 	of, err := s.Holds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h.of, h.asOf = of, time.Now()
+	h.of, h.asOf = of, now()
 	return of, nil
 }
