@@ -70,7 +70,6 @@ func (f *Farm) Case(t testing.TB, name string) *Case {
 // Boxes gives n ready sandboxes to the case.
 func (c *Case) Boxes(n int) []string {
 	c.f.t.Helper()
-	c.f.dropEnded()
 	reused := min(n, len(c.f.idle))
 	boxes := slices.Clone(c.f.idle[:reused])
 	c.f.idle = c.f.idle[reused:]
@@ -266,18 +265,20 @@ func (c *Case) print(r Report) {
 	}
 }
 
-// dropEnded forgets sandboxes that no case uses and that a fault has ended.
-func (f *Farm) dropEnded() {
-	f.idle = slices.DeleteFunc(f.idle, func(id string) bool {
-		box, err := f.Sandbox(f.t.Context(), id)
-		return err != nil || box.State == "lost"
-	})
+// CloseIdle ends the sandboxes that no case uses, so that the next one gets fresh ones: the fault may have ended some.
+func (f *Farm) CloseIdle() {
+	f.t.Helper()
+	for _, box := range f.idle {
+		if _, err := f.Close(f.t.Context(), box); err != nil {
+			f.t.Logf("close %s: %v", box, err)
+		}
+	}
+	f.idle = nil
 }
 
 // CloseAll ends every sandbox of the farm and gives the number of containers that are left then.
 func (f *Farm) CloseAll() int {
 	f.t.Helper()
-	f.dropEnded()
 	for _, box := range append(f.idle, f.probe) {
 		if _, err := f.Close(f.t.Context(), box); err != nil {
 			f.t.Errorf("close %s: %v", box, err)

@@ -95,6 +95,7 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 		return len(slices.Compact(slices.Clone(all))) == len(all)
 	})
 	c.End()
+	e.CloseIdle()
 }
 
 // startSome sends creations until some of them are under way on the engine.
