@@ -32,6 +32,18 @@ func (w *Worker) close(ctx context.Context, r *run) (verdict, error) {
 // closedUnder is what jobs are told whose sandbox was closed.
 const closedUnder = "The sandbox was closed while the job waited or ran."
 
+// underClose is the error of a job whose sandbox was closed.
+func underClose() *farm.JobError { return &farm.JobError{Code: farm.CodeConflict, Message: closedUnder} }
+
+// canceled is the end of a job that was to be cancelled. Its caller is told where the close of the sandbox did it.
+func (w *Worker) canceled(ctx context.Context, s *farm.Sandbox) verdict {
+	v := verdict{state: farm.JobCanceled}
+	if s != nil && w.closing(ctx, s) {
+		v.err = underClose()
+	}
+	return v
+}
+
 // closing reports whether a sandbox is being closed, or was.
 func (w *Worker) closing(ctx context.Context, s *farm.Sandbox) bool {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
@@ -49,7 +61,7 @@ func (w *Worker) dismantle(ctx context.Context, s *farm.Sandbox, but string, end
 	open = slices.DeleteFunc(open, func(j *farm.Job) bool { return j.ID == but || j.Kind == farm.KindClose })
 	// The last in line first, so that none of them gets its turn while the ones before it are cancelled.
 	for _, job := range slices.Backward(open) {
-		if _, err := w.dispatch.Cancel(ctx, job.Ref()); err != nil {
+		if _, err := w.dispatch.CancelFor(ctx, job.Ref(), underClose()); err != nil {
 			w.log.WarnContext(ctx, "job was not cancelled in good order", "job_id", job.ID, "error", err)
 		}
 	}

@@ -32,6 +32,11 @@ func TestCloseCancelsWhatRunsAndWaits(t *testing.T) {
 	if got := b.job(waiting); got.State != farm.JobCanceled {
 		t.Errorf("the waiting job is %s", got.State)
 	}
+	for _, job := range []farm.Ref{background, waiting} {
+		if got := b.job(job); got.Error == nil || got.Error.Code != farm.CodeConflict || got.Error.Message != closedUnder {
+			t.Errorf("the caller of a job that went with its sandbox is told %+v", got.Error)
+		}
+	}
 	if got := b.job(closing); got.State != farm.JobCompleted {
 		t.Errorf("the close job is %s: %+v", got.State, got.Error)
 	}

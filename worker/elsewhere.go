@@ -99,7 +99,7 @@ func (w *Worker) sendElsewhere(ctx context.Context, r *run) error {
 	err := w.persist(ctx, func(ctx context.Context) error { return w.store.Reroute(ctx, r.Job.Ref(), r.Job.Attempt, queue) })
 	switch {
 	case errors.Is(err, store.ErrMove): // it is closed meanwhile
-		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled, err: &farm.JobError{Code: farm.CodeConflict, Message: closedUnder}})
+		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled, err: underClose()})
 		return err
 	case errors.Is(err, store.ErrFenced):
 		return nil

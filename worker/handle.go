@@ -132,11 +132,11 @@ func (w *Worker) perform(ctx context.Context, r *run) (v verdict, err error) {
 // failure turns an error of ours into the job's end.
 func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
 	if errors.Is(err, errCanceled) {
-		return verdict{state: farm.JobCanceled}
+		return w.canceled(ctx, r.Sandbox)
 	}
 	if errors.Is(err, errGone) || errors.Is(err, errHostile) {
 		if w.closing(ctx, r.Sandbox) || w.overdue(ctx, r.Sandbox) {
-			return verdict{state: farm.JobCanceled, err: &farm.JobError{Code: farm.CodeConflict, Message: closedUnder}}
+			return verdict{state: farm.JobCanceled, err: underClose()}
 		}
 		w.lose(ctx, r.Sandbox, r.Job.ID, err.Error())
 		return verdict{state: farm.JobLost, err: &farm.JobError{

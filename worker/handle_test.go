@@ -128,8 +128,8 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	_, err = w.dispatch.Cancel(t.Context(), job)
 	must(t, err)
 	must(t, <-handled)
-	if got := b.job(job); got.State != farm.JobCanceled || got.Result.Command.Commands[0].Stdout != "before\n" {
-		t.Fatalf("job %s, result %+v", got.State, got.Result)
+	if got := b.job(job); got.State != farm.JobCanceled || got.Result.Command.Commands[0].Stdout != "before\n" || got.Error != nil {
+		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
 	}
 }
 

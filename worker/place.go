@@ -59,7 +59,7 @@ func (w *Worker) release(ctx context.Context, r *run) (returned bool, err error)
 	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Release(ctx, r.Job.Ref(), r.Job.Attempt) })
 	switch {
 	case errors.Is(err, store.ErrCanceled):
-		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled})
+		_, err = w.finish(ctx, r, w.canceled(ctx, r.Sandbox))
 		return false, err
 	case errors.Is(err, store.ErrFenced):
 		return false, nil

@@ -34,6 +34,9 @@ func (w *Worker) runIn(ctx context.Context, r *run, sandbox *farm.Sandbox) (verd
 	if ms := e.collect.outcome.RunMS; ms > 0 && ms < milliseconds(v.run) {
 		v.run = time.Duration(ms * float64(time.Millisecond))
 	}
+	if v.state == farm.JobCanceled {
+		v.err = w.canceled(ctx, sandbox).err
+	}
 	began = time.Now()
 	tracing.Past(ctx, "run", began.Add(-v.run), began) // as the agent measured it
 	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)

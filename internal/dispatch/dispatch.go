@@ -110,7 +110,12 @@ func (d *Dispatcher) Force(ctx context.Context, ref farm.Ref, state farm.JobStat
 // Cancel ends a queued job at once and asks the worker of a running one to end it; see store.Cancel. With a queued
 // creation goes what waits for its sandbox.
 func (d *Dispatcher) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
-	job, end, err := d.store.CancelEnd(ctx, ref)
+	return d.CancelFor(ctx, ref, nil)
+}
+
+// CancelFor is Cancel by someone else than the job's caller, who is told why by jerr.
+func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, error) {
+	job, end, err := d.store.CancelEnd(ctx, ref, jerr)
 	if err != nil {
 		return nil, err
 	}

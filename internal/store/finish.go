@@ -76,13 +76,14 @@ func (s *Store) ForceEnd(ctx context.Context, ref farm.Ref, state farm.JobState,
 // Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job
 // stays as it is. The job is given as it is now.
 func (s *Store) Cancel(ctx context.Context, ref farm.Ref) (job *farm.Job, next *farm.Ref, err error) {
-	job, end, err := s.CancelEnd(ctx, ref)
+	job, end, err := s.CancelEnd(ctx, ref, nil)
 	return job, end.Next, err
 }
 
-// CancelEnd is Cancel with all that follows from the end.
-func (s *Store) CancelEnd(ctx context.Context, ref farm.Ref) (*farm.Job, Ended, error) {
-	return s.end(ctx, ending{mode: "cancel", ref: ref, state: farm.JobCanceled})
+// CancelEnd is Cancel with all that follows from the end. jerr says why a queued job ends, where its caller did not ask for it;
+// what a running one says is its worker's.
+func (s *Store) CancelEnd(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, Ended, error) {
+	return s.end(ctx, ending{mode: "cancel", ref: ref, state: farm.JobCanceled, err: jerr})
 }
 
 func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {

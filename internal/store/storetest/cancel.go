@@ -149,7 +149,7 @@ func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
 	a := Create()
 	b.accept(t, a)
 	waiting := b.accept(t, Execute(a.Sandbox.ID)).Job
-	_, end, err := b.CancelEnd(t.Context(), a.Job.Ref())
+	_, end, err := b.CancelEnd(t.Context(), a.Job.Ref(), nil)
 	box := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
 	if err != nil || end.Sandbox == nil || *end.Sandbox != box {
 		t.Errorf("CancelEnd = %+v, %v", end, err)

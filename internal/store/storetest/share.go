@@ -79,11 +79,11 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	if err != nil || end.Instead != nil {
 		t.Errorf("the end of a job that ran brings %+v, %v", end, err)
 	}
-	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref()); err != nil {
+	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	next("a cancel", end.Instead, 3)
-	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref()); err != nil || end.Instead != nil { // was held
+	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Instead != nil { // was held
 		t.Errorf("the cancel of a job that was held brings %+v, %v", end, err)
 	}
 	if end, err = b.ForceEnd(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
