@@ -25,8 +25,9 @@ type Client struct {
 // Option changes how a Client works.
 type Option func(*Client)
 
-// WithKey sets the API key. An empty key sends none.
-func WithKey(key string) Option { return func(c *Client) { c.key = key } }
+// WithKey sets the API key. An empty key sends none,
+// and the space around it, such as the end of the line in a file, is left out.
+func WithKey(key string) Option { return func(c *Client) { c.key = strings.TrimSpace(key) } }
 
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
@@ -43,12 +44,13 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// New makes a client of the farm at baseURL, such as "http://127.0.0.1:8000"; empty means DefaultURL. Nothing is sent yet.
+// New makes a client of the farm at baseURL, such as "http://127.0.0.1:8000", with "/v1" in the end or without; empty means
+// DefaultURL. Nothing is sent yet.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	if baseURL == "" {
 		baseURL = DefaultURL
 	}
-	base, err := url.Parse(strings.TrimRight(baseURL, "/"))
+	base, err := url.Parse(strings.TrimRight(strings.TrimSuffix(strings.TrimRight(strings.TrimSpace(baseURL), "/"), "/v1"), "/"))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the farm's address: %w", err)

@@ -23,6 +23,11 @@ func TestNewRefusesBadAddresses(t *testing.T) {
 			t.Errorf("New(%q) gave no error", address)
 		}
 	}
+	for _, address := range []string{"http://host:1/v1", "http://host:1/v1/", " http://host:1/\n"} { // as a farm prints it, or a file holds it
+		if c, err := client.New(address); err != nil || c.URL() != "http://host:1" {
+			t.Errorf("New(%q): %v", address, err)
+		}
+	}
 	c, err := client.New("")
 	if err != nil || c.URL() != client.DefaultURL {
 		t.Errorf("New of nothing: %v, %v; want the default address", c, err)

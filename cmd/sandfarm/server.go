@@ -19,7 +19,13 @@ import (
 func addServer(root *cobra.Command, streams verbs.Streams) {
 	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
 	var file string
-	settings := func() (*farmd.Settings, error) { return farmd.Load(file) }
+	settings := func() (*farmd.Settings, error) {
+		s, err := farmd.Load(file)
+		if err == nil {
+			farmd.WarnOfUnread(farmd.Logger(s), nil)
+		}
+		return s, err
+	}
 	for _, c := range []*cobra.Command{
 		upCommand(settings, streams), downCommand(settings, streams), serviceCommand("api", settings), serviceCommand("worker", settings),
 		serviceCommand("scheduler", settings), doctorCommand(settings, streams), imageCommand(settings, streams), configCommand(settings, streams),
@@ -27,8 +33,9 @@ func addServer(root *cobra.Command, streams verbs.Streams) {
 	} {
 		c.GroupID = "server"
 		c.Flags().SortFlags = false
-		c.PersistentFlags().StringVar(&file, "config", streams.Getenv("SANDFARM_CONFIG"), "TOML file with settings (`sandfarm config example` prints one)")
+		c.PersistentFlags().StringVar(&file, "config", streams.Getenv("SANDFARM_CONFIG"), "TOML `FILE` with settings (\"sandfarm config example\" prints one)")
 		_ = c.MarkPersistentFlagFilename("config", "toml")
+		verbs.StrictArgs(c)
 		root.AddCommand(c)
 	}
 }

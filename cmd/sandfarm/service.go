@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
@@ -14,7 +16,12 @@ func healthCommand(load loader) *cobra.Command {
 		Short: "Say by the exit code whether a service on this host does its work",
 		Long: `Exits with 0 when the service that runs on this host with these settings does its work: the API answers, the worker
 renews its heartbeat in Redis, some scheduler leads. It is meant for health checks.`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one service: api, worker or scheduler")
+			}
+			return cobra.OnlyValidArgs(cmd, args)
+		},
 		ValidArgs: []string{"api", "worker", "scheduler"},
 		RunE: load.run(func(cmd *cobra.Command, args []string, s *farmd.Settings) error {
 			return farmd.Health(cmd.Context(), s, args[0])

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -88,6 +89,16 @@ func Load(file string) (*Settings, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// WarnOfUnread logs the SANDFARM_* variables of an environment (nil: the process's own) that neither a setting nor a client reads: most often typing
+// mistakes, of which nothing else would tell.
+func WarnOfUnread(log *slog.Logger, environ []string) {
+	for _, name := range config.UnknownEnv(defaultSettings(), config.Options{Environ: environ}, "SANDFARM_CONFIG", "SANDFARM_URL", "SANDFARM_API_KEY") {
+		if !strings.HasPrefix(name, "SANDFARM_TEST_") {
+			log.Warn("a variable is ignored: it is no setting; \"sandfarm config example\" prints all of them", "variable", name)
+		}
+	}
 }
 
 // spread gives the services what they share.

@@ -1,7 +1,9 @@
 package farmd_test
 
 import (
+	"bytes"
 	"encoding/hex"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -129,6 +131,18 @@ max = 1024
 	}
 	if strings.Contains(err.Error(), "topsecret") {
 		t.Errorf("a secret is told:\n%v", err)
+	}
+}
+
+func TestVariablesThatNothingReadsAreTold(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	farmd.WarnOfUnread(slog.New(slog.NewTextHandler(&out, nil)), []string{
+		"SANDFARM_LISTEN=127.0.0.1:1", "SANDFARM_API_LISTEN=127.0.0.1:1", "SANDFARM_URL=http://x", "SANDFARM_API_KEY=secret", "SANDFARM_CONFIG=x",
+		"SANDFARM_TEST_MINIO=x", "PATH=/bin",
+	})
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "variable=SANDFARM_LISTEN") || strings.Contains(got, "127") {
+		t.Errorf("told %q, want SANDFARM_LISTEN alone and not its value", got)
 	}
 }
 

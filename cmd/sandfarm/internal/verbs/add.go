@@ -105,6 +105,7 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+		cmd.SuggestionsMinimumDistance = 2
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			err = fmt.Errorf("%w; there is %q", err, near[0])
 		}
@@ -116,6 +117,21 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 
 func usage(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err, Command: cmd.CommandPath()}
+}
+
+// StrictArgs makes a wrong number of arguments of a command and those below it a usage error, as it is for the verbs.
+func StrictArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usage(cmd, err)
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		StrictArgs(sub)
+	}
 }
 
 // usagef is a usage error inside an action; verb adds the command's name.

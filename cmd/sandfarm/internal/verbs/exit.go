@@ -103,7 +103,10 @@ func unreachable(err error, url string) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	if _, answered := errors.AsType[*client.Error](err); answered {
+	if e, answered := errors.AsType[*client.Error](err); answered {
+		if e.Status != 0 && e.Detail == "" && e.RequestID == "" { // a farm gives both
+			return &hint{err: err, text: fmt.Sprintf("%s answers HTTP %d (%s) and not as a farm does: is the address right? Set --url or SANDFARM_URL.", url, e.Status, e.Title)}
+		}
 		return err
 	}
 	var dns *net.DNSError

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,59 @@ func TestUsageErrors(t *testing.T) {
 				t.Errorf("the farm was asked %q", asked)
 			}
 		})
+	}
+}
+
+func TestANameThatIsNearlyRightIsOffered(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"run": {"runn"}, "create": {"sandbox", "craete"}} {
+		got := newFarm(t).sandfarm(t.Context(), "", args...)
+		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `there is "`+name+`"`) {
+			t.Errorf("%q: %+v, want %q offered", args, got, name)
+		}
+	}
+}
+
+func TestStrictArgs(t *testing.T) {
+	t.Parallel()
+	c, sub := &cobra.Command{Use: "config"}, &cobra.Command{Use: "check", Args: cobra.NoArgs}
+	c.AddCommand(sub)
+	verbs.StrictArgs(c)
+	if err := sub.Args(sub, nil); err != nil {
+		t.Errorf("no argument: %v", err)
+	}
+	err := sub.Args(sub, []string{"a.toml"})
+	if e, ok := errors.AsType[*verbs.UsageError](err); !ok || e.Command != "config check" {
+		t.Errorf("an argument too many: %#v, want a usage error of the command", err)
+	}
+}
+
+// Not every address that answers is a farm's.
+func TestWhatAnswersIsNoFarm(t *testing.T) {
+	t.Parallel()
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte("<Error><Code>InvalidArgument</Code></Error>"))
+	}))
+	t.Cleanup(store.Close)
+	var out, stderr testlog.Log
+	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": store.URL}, "images")
+	want := "sandfarm: " + store.URL + " answers HTTP 400 (Bad Request) and not as a farm does: is the address right? Set --url or SANDFARM_URL.\n"
+	if code != verbs.ExitError || stderr.String() != want {
+		t.Errorf("%d %q, want %q", code, stderr.String(), want)
+	}
+}
+
+// What the farm prints as its address, and a key as a file holds it.
+func TestAddressAndKeyAsTheyAreCopied(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	f.Key = "right"
+	f.Routes["GET /v1/images"] = f.gives(http.StatusOK, map[string]any{"items": []any{}})
+	var out, stderr testlog.Log
+	env := map[string]string{"SANDFARM_URL": f.URL + "/v1", "SANDFARM_API_KEY": "right\n"}
+	if code := program(t.Context(), strings.NewReader(""), &out, &stderr, env, "images"); code != 0 {
+		t.Errorf("%d %q", code, stderr.String())
 	}
 }
 
