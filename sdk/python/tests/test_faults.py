@@ -128,8 +128,9 @@ def test_retry_after_is_waited_for_and_told(fake: Make) -> None:
 )
 def test_answers_that_are_no_farms(fake: Make, status: int, content: bytes, kind: type[SandfarmError]) -> None:
     served = fake(lambda *_: (status, {}, content))
-    with Client(served.url, retries=0) as client, pytest.raises(kind):
+    with Client(served.url, retries=0) as client, pytest.raises(kind, match="no Sandfarm's") as raised:
         client.job("job_1")
+    assert served.url in str(raised.value)
 
 
 def test_a_farm_that_does_not_answer(fake: Make) -> None:

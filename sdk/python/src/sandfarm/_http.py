@@ -209,7 +209,10 @@ class Http:
         done = False
         try:
             if response.status_code >= 400:
-                raise await self._problem(response)
+                error = await self._problem(response)
+                if not (error.details or error.request_id):  # a farm gives both
+                    error.message = f"{error.message}, which is no Sandfarm's answer: is the address {self.settings.url} right?"
+                raise error
             content = await self.io.body(response) if read else b""
             done = not read
         except httpx.DecodingError:
