@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -179,7 +180,7 @@ func (s shortener) json(text []byte) ([]byte, error) {
 	if first := bytes.TrimSpace(text); len(first) == 0 || first[0] != '{' && first[0] != '[' {
 		return nil, errors.New("no object and no list")
 	}
-	if err := s.value(d, &out); err != nil {
+	if err := s.value(d, &out, ""); err != nil {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
@@ -188,7 +189,7 @@ func (s shortener) json(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (s shortener) value(d *json.Decoder, out *bytes.Buffer) error {
+func (s shortener) value(d *json.Decoder, out *bytes.Buffer, member string) error {
 	token, err := d.Token()
 	if err != nil {
 		return fmt.Errorf("read value: %w", err)
@@ -197,11 +198,27 @@ func (s shortener) value(d *json.Decoder, out *bytes.Buffer) error {
 	case json.Delim:
 		return s.members(d, out, t)
 	case string:
-		token = middleCut(t, s.text)
+		token = s.cut(member, t)
 	}
 	text, err := EncodeReply(token)
 	out.Write(text)
 	return err
+}
+
+// cut keeps the head and the tail of a long text. A displayed value in base64 is left out as a whole: half a picture is none.
+func (s shortener) cut(member, text string) string {
+	if member == displayed && len(text) > s.text && isBase64(text) {
+		return fmt.Sprintf("[%d bytes left out; use the link, or write to a file and download it]", len(text))
+	}
+	return middleCut(text, s.text)
+}
+
+// displayed is the member that holds a displayed value, in answers of every shape.
+const displayed = "data"
+
+// isBase64 reports whether a text is nothing but base64.
+func isBase64(text string) bool {
+	return strings.TrimLeft(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == ""
 }
 
 // members cuts what is in an object or a list that has just begun.
@@ -218,11 +235,13 @@ func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim)
 		if n > 0 {
 			out.WriteByte(',')
 		}
+		member := ""
 		if begin == '{' {
 			name, err := d.Token()
 			if err != nil {
 				return fmt.Errorf("read name: %w", err)
 			}
+			member, _ = name.(string)
 			text, err := EncodeReply(name)
 			if err != nil {
 				return err
@@ -230,7 +249,7 @@ func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim)
 			out.Write(text)
 			out.WriteByte(':')
 		}
-		if err := s.value(d, out); err != nil {
+		if err := s.value(d, out, member); err != nil {
 			return err
 		}
 	}

@@ -124,3 +124,25 @@ func TestPicturesGoFirstAndStreamsAreMarked(t *testing.T) {
 		t.Errorf("%v %v %d blocks", err, got, len(r.Content))
 	}
 }
+
+func TestHalfAPictureIsNone(t *testing.T) {
+	t.Parallel()
+	const long = 100_000
+	r := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(fmt.Sprintf(`{"stdout":%q,"results":[{"type":"image/png","data":%q,"url":"u"},{"type":"text/plain","data":%q}]}`,
+		strings.Repeat("A", long), strings.Repeat("A", long), "begin "+strings.Repeat("A", long)))}}
+	fit(r, most)
+	var got struct {
+		Stdout  string
+		Results []struct{ Data, URL string }
+	}
+	text, _ := r.Content[0].(mcp.TextContent)
+	if err := json.Unmarshal([]byte(text.Text), &got); err != nil || len(got.Results) != 2 || encodedLen(r) > most {
+		t.Fatalf("%v: %d bytes", err, encodedLen(r))
+	}
+	if picture := got.Results[0]; !strings.HasPrefix(picture.Data, "[100000 bytes left out") || picture.URL != "u" {
+		t.Errorf("the picture is %.80q", picture.Data)
+	}
+	if !strings.HasPrefix(got.Stdout, "AAAA") || !strings.HasPrefix(got.Results[1].Data, "begin AAAA") {
+		t.Errorf("texts are %.80q and %.80q", got.Stdout, got.Results[1].Data)
+	}
+}
