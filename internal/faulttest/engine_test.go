@@ -130,6 +130,7 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 func (e *engineCase) midRun(t *testing.T) {
 	c := e.Case(t, "engine killed and started again mid-run")
 	boxes := e.boxesThere(t, c, 3)
+	c.Forget() // the effects of jobs that are over go with the engine
 	var jobs []*faulttest.Job
 	for _, box := range boxes {
 		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 600, Want: []string{"lost"}}), c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))
