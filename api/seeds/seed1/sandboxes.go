@@ -23,7 +23,38 @@ const (
 )
 
 // creator creates sandboxes. The system's names are unique among those that are open, the farm's own need not be.
-type creator struct{ naming sync.Mutex }
+type creator struct {
+	mu     sync.Mutex
+	naming map[string]chan struct{} // names that are being given; closed when that is over
+}
+
+// hold keeps a name to one create at a time: who has many creates under way holds up nobody who asks for another name.
+func (m *creator) hold(ctx context.Context, name string) (release func(), err error) {
+	for {
+		m.mu.Lock()
+		busy, taken := m.naming[name]
+		if !taken {
+			over := make(chan struct{})
+			if m.naming == nil {
+				m.naming = map[string]chan struct{}{}
+			}
+			m.naming[name] = over
+			m.mu.Unlock()
+			return func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				delete(m.naming, name)
+				close(over)
+			}, nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, farm.Wrap(context.Cause(ctx), farm.CodeUnavailable, "The call ended before its work.")
+		}
+	}
+}
 
 // made is the answer of create_sandbox.
 type made struct {
@@ -58,8 +89,11 @@ func (m *creator) create(ctx context.Context, c *toolset.Call) (any, error) {
 // begin asks for a sandbox under a name that no open one has. Of two that are asked for at once, by way of two servers, the
 // later one gives way.
 func (m *creator) begin(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, wire.Job, error) {
-	m.naming.Lock()
-	defer m.naming.Unlock()
+	release, err := m.hold(ctx, name)
+	if err != nil {
+		return wire.Sandbox{}, wire.Job{}, err
+	}
+	defer release()
 	labels := map[string]string{nameLabel: name}
 	there, err := f.Labeled(ctx, labels)
 	if err != nil {

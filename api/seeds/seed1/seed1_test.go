@@ -104,6 +104,58 @@ func TestOfManyCreatesWithOneNameOneSucceeds(t *testing.T) {
 	}
 }
 
+// slowFarm takes its time to look for one name.
+type slowFarm struct {
+	*toolsettest.Farm
+	name            string
+	asked, answered chan struct{}
+}
+
+func (f *slowFarm) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
+	if labels["python-sandbox"] == f.name {
+		f.asked <- struct{}{}
+		<-f.answered
+	}
+	return f.Farm.Labeled(ctx, labels)
+}
+
+// All creates waited in one line: a tenant with many sandboxes and calls held up everybody else's.
+func TestACreateHoldsUpNobodyWhoWantsAnotherName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	slow := &slowFarm{Farm: b.farm, name: "python-sandbox-slow", asked: make(chan struct{}, 2), answered: make(chan struct{})}
+	b.env.Farm = func(context.Context) toolset.Farm { return slow }
+	var held sync.WaitGroup
+	held.Go(func() {
+		if _, err := b.set.Call(t.Context(), b.env, "create_sandbox", map[string]any{"name": "slow"}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-slow.asked
+	other := make(chan error, 1)
+	go func() {
+		_, err := b.set.Call(t.Context(), b.env, "create_sandbox", map[string]any{"name": "other"})
+		other <- err
+	}()
+	select {
+	case err := <-other:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		close(slow.answered)
+		held.Wait()
+		t.Fatal("a create waits for one of another name")
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := b.set.Call(ctx, b.env, "create_sandbox", map[string]any{"name": "slow"}); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("a caller who has left goes on waiting, or gets %v", err)
+	}
+	close(slow.answered)
+	held.Wait()
+}
+
 func TestSandboxesAreFoundByName(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
