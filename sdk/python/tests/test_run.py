@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,6 +113,21 @@ def test_pictures_and_tables(shared: Sandbox, tmp_path: Path) -> None:
     html = result._repr_html_()
     assert html.count("<img") == 2
     assert "<table" in html
+
+
+def test_svg_and_json_are_text(shared: Sandbox) -> None:
+    code = (
+        "from IPython.display import display, SVG, JSON\n"
+        "display(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"><text>ä</text></svg>')); display(JSON({'a': 1}))"
+    )
+    shown: list[Rich] = []
+    svg, json = shared.run(code, on_result=shown.append).results
+    assert svg.svg.startswith("<svg ")
+    assert "ä" in svg.svg
+    encoded = (svg._repr_html_() or "").partition("base64,")[2].partition('"')[0]
+    assert base64.b64decode(encoded).decode() == svg.svg
+    assert json.data["application/json"].replace(" ", "") == '{"a":1}'  # type: ignore[arg-type]
+    assert shown == [svg, json]
 
 
 def test_a_large_value_is_fetched_from_its_link(shared: Sandbox) -> None:

@@ -15,7 +15,7 @@ _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def is_text(mime: str) -> bool:
-    """Whether a value of a MIME type comes as text; others come as bytes."""
+    """Whether a value of a MIME type is given as text; others are given as bytes."""
     return (
         mime.startswith("text/")
         or mime.endswith(("json", "+xml"))
@@ -117,13 +117,14 @@ class Rich:
 
 
 def value_of(mime: str, data: str) -> str | bytes:
-    """The value of one MIME type as it is sent: text as it is, anything else base64."""
-    if is_text(mime):
+    """The value of one MIME type as it is sent: `text/…` as it is, anything else base64, also SVG and JSON."""
+    if mime.startswith("text/"):
         return data
     try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
         return data
+    return raw.decode("utf-8", "replace") if is_text(mime) else raw
 
 
 def grouped(entries: Any) -> tuple[Rich, ...]:
