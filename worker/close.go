@@ -33,7 +33,9 @@ func (w *Worker) close(ctx context.Context, r *run) (verdict, error) {
 const closedUnder = "The sandbox was closed while the job waited or ran."
 
 // underClose is the error of a job whose sandbox was closed.
-func underClose() *farm.JobError { return &farm.JobError{Code: farm.CodeConflict, Message: closedUnder} }
+func underClose() *farm.JobError {
+	return &farm.JobError{Code: farm.CodeConflict, Message: closedUnder}
+}
 
 // canceled is the end of a job that was to be cancelled. Its caller is told where the close of the sandbox did it.
 func (w *Worker) canceled(ctx context.Context, s *farm.Sandbox) verdict {
