@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import pathlib
 import subprocess
 import sys
@@ -22,6 +23,11 @@ assert run("node", "--version").startswith("v22.")
 assert run("npm", "--version").startswith("11.")
 assert run("npx", "--version").startswith("11.")
 assert os.readlink("/app") == "/home/sandbox/.app"
+if not os.path.exists("/run/sandfarm/accounts"):  # where there is no agent
+    os.mkdir("/run/sandfarm/accounts")
+    with open("/run/sandfarm/accounts/passwd", "w") as accounts:
+        print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
+assert pwd.getpwuid(os.getuid()).pw_name == "sandbox"
 
 os.chdir("/workspace")
 with open("probe.js", "w") as probe:

@@ -1,6 +1,7 @@
 """Proves the image inside a sandbox: read-only root, any uid; with GPUs, a matrix product on each. Ends with 0 when all is well."""
 
 import os
+import pwd
 import sys
 import time
 
@@ -20,6 +21,11 @@ assert sys.version_info[:2] == (3, 13), sys.version
 assert os.getuid() != 0, "runs as root"
 assert sys.prefix == "/opt/python", sys.prefix
 assert os.readlink("/app") == "/home/sandbox/.app"
+if not os.path.exists("/run/sandfarm/accounts"):  # where there is no agent
+    os.mkdir("/run/sandfarm/accounts")
+    with open("/run/sandfarm/accounts/passwd", "w") as accounts:
+        print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
+assert pwd.getpwuid(os.getuid()).pw_name == "sandbox"
 assert torch.version.cuda and torch.version.cuda.startswith("12."), torch.version.cuda
 
 size = 2048

@@ -13,7 +13,7 @@ import (
 func environment(cfg Config) []string {
 	home := cfg.HomeDir
 	own := map[string]string{
-		"HOME": home, "USER": "sandbox", "LOGNAME": "sandbox", "TMPDIR": cfg.TmpDir, "LANG": "C.UTF-8",
+		"HOME": home, "USER": account, "LOGNAME": account, "TMPDIR": cfg.TmpDir, "LANG": "C.UTF-8",
 		"MPLCONFIGDIR":        filepath.Join(home, ".config", "matplotlib"),
 		"IPYTHONDIR":          filepath.Join(home, ".ipython"),
 		"JUPYTER_CONFIG_DIR":  filepath.Join(home, ".jupyter"),

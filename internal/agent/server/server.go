@@ -86,6 +86,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.makeApp()
+	s.makeAccount()
 	if cfg.Index != "" {
 		if s.index, err = s.openEgress(cfg.Index, egressWait); err != nil {
 			return nil, errors.Join(err, s.Close())

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestTheUserHasAName(t *testing.T) {
+	t.Parallel()
+	run, work := t.TempDir(), t.TempDir()
+	for range 2 { // an agent that starts again finds what it has written
+		s, err := New(Config{Workspace: work, RunDir: run, HomeDir: work, TmpDir: work, Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{
+			"passwd": fmt.Sprintf("sandbox:x:%d:%d::%s:%s\n", os.Getuid(), os.Getgid(), work, lookPath(s.image, "bash")),
+			"group":  fmt.Sprintf("sandbox:x:%d:\n", os.Getgid()),
+		} {
+			if got, err := os.ReadFile(filepath.Join(run, "accounts", name)); err != nil || string(got) != want {
+				t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+			}
+		}
+	}
+}
