@@ -90,7 +90,7 @@ func (f *packageFarm) requirements(t *testing.T) {
 		t.Helper()
 		f.run(box, fmt.Sprintf("open('requirements.txt', 'w').write(%q) and None", text))
 	}
-	write("# what we need\nlisted-one==1.0\n\n-r /etc/passwd\n--index-url=http://example.invalid/\ngit+https://example.invalid/x\n../x\nlisted_two>=1  # with a comment\nno-such-requirement\n")
+	write("# what we need\nlisted-one==1.0\n\n-r /etc/passwd\n--index-url=http://example.invalid/\ngit+https://example.invalid/x\n../x\nlisted_two>=1; python_version>='3'  # with a comment\nlisted-four; python_version<'3'\nno-such-requirement\n")
 	result, got := f.auto(box, "import listed_one, listed_two\nprint('ran')")
 	if want := "listed-one installed (in requirements.txt), listed-two installed (in requirements.txt), no-such-requirement failed (in requirements.txt)"; got != want || result.Stdout != "ran\n" {
 		t.Errorf("installed %s; want %s; %+v", got, want, result.Error)

@@ -111,9 +111,15 @@ func (in *install) run() agent.Outcome {
 			continue // nobody asked for it, and it was there
 		}
 		if r.problem == "" && versions[r.name] == "" {
-			r.problem = r.name + " is not there after the installation."
-			if in.isStopped() {
+			switch {
+			case in.isStopped():
 				r.problem = in.stopped().text
+			case r.marked && r.why != "":
+				continue // a file's line that is not for this sandbox
+			case r.marked:
+				r.problem = r.name + " is not for this sandbox: the condition behind its semicolon does not hold."
+			default:
+				r.problem = r.name + " is not there after the installation."
 			}
 		}
 		if r.problem != "" {

@@ -78,6 +78,8 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient could not be built: "},
 		{"Typing.Extensions>=4", "typing-extensions", ""},
 		{"cowsay<6", "cowsay", "cowsay conflicts with what else is wanted: "},
+		{"tabulate; python_version<'3'", "tabulate", "tabulate is not for this sandbox"},
+		{"packaging; python_version>='3'", "packaging", ""},
 	}
 	var wanted []string
 	for _, c := range cases {

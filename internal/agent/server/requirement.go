@@ -35,6 +35,7 @@ type requirement struct {
 	name    string // normalised
 	bare    bool   // nothing but a name
 	exact   string // the version of name==version
+	marked  bool   // it says where it applies
 	asked   string // what it is reported as
 	why     string
 	problem string // why it cannot be installed, in a sentence
@@ -59,8 +60,9 @@ func parseRequirement(manager, text string) *requirement {
 		return r
 	}
 	r.name = farm.NormalPackage(farm.ManagerPip, m[1])
-	r.bare = m[2] == "" && m[3] == "" && m[4] == ""
-	if e := exactPattern.FindStringSubmatch(m[3]); e != nil && m[2] == "" && m[4] == "" && !strings.HasSuffix(e[1], "*") {
+	r.marked = m[4] != ""
+	r.bare = m[2] == "" && m[3] == "" && !r.marked
+	if e := exactPattern.FindStringSubmatch(m[3]); e != nil && m[2] == "" && !r.marked && !strings.HasSuffix(e[1], "*") {
 		r.exact = e[1]
 	}
 	return r
