@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -93,15 +94,22 @@ func (d *Daemon) Start() {
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(append(d.options.Path, os.Getenv("PATH")), ":"))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
-		d.t.Fatalf("start engine: %v", err)
-	}
-	exited := make(chan struct{})
+	begun, exited := make(chan error, 1), make(chan struct{})
 	d.exited = exited
 	go func(cmd *exec.Cmd) {
-		_ = cmd.Wait()
+		// The signal of Pdeathsig comes when the thread ends that has started the process, and package engine ends threads.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		begun <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
 		close(exited)
 	}(d.cmd)
+	if err := <-begun; err != nil {
+		d.t.Fatalf("start engine: %v", err)
+	}
 	ctx, done := context.WithTimeout(d.t.Context(), patience)
 	defer done()
 	tick := time.NewTicker(50 * time.Millisecond)
