@@ -22,7 +22,7 @@ func (s *Server) makeAccount() {
 	uid, gid := os.Getuid(), os.Getgid()
 	shell := lookPath(s.image, "bash", "sh")
 	for name, line := range map[string]string{
-		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:%s\n", account, uid, gid, s.cfg.HomeDir, shell),
+		"passwd": fmt.Sprintf("%s:x:%d:%d:%s:%s:%s\n", account, uid, gid, account, s.cfg.HomeDir, shell),
 		"group":  fmt.Sprintf("%s:x:%d:\n", account, gid),
 	} {
 		_ = putFile(filepath.Join(dir, name), []byte(line)) // what asks for a name says so
