@@ -5,6 +5,7 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -92,17 +93,18 @@ func minioBinary(t *testing.T) string {
 	return filepath.Join(cache, "sandfarm", "bin", "minio")
 }
 
-// removeAll removes the containers and volumes of a filter from the engine.
+// removeAll removes the containers and volumes of a filter from the engine. What a worker was removing when it was killed is
+// refused until the engine has done it.
 func removeAll(t *testing.T, filter string) {
 	t.Helper()
 	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
-		ids, err := exec.Command("docker", append(kind[0], "--filter", filter)...).Output()
-		if err == nil && len(ids) > 0 {
-			err = exec.Command("docker", append(kind[1], strings.Fields(string(ids))...)...).Run()
-		}
-		if err != nil {
-			t.Errorf("clean up: docker %v: %v", kind[1], err)
-		}
+		until(context.WithoutCancel(t.Context()), t, fmt.Sprintf("docker %v leaves nothing", kind[1]), 30*time.Second, func() bool {
+			ids, err := exec.Command("docker", append(kind[0], "--filter", filter)...).Output()
+			if err == nil && len(ids) > 0 {
+				_ = exec.Command("docker", append(kind[1], strings.Fields(string(ids))...)...).Run()
+			}
+			return err == nil && len(ids) == 0
+		})
 	}
 }
 

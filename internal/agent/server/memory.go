@@ -11,9 +11,11 @@ import (
 const (
 	// memoryLook is how often an installation's memory is looked at: what unpacks writes less than memorySpareMost meanwhile.
 	memoryLook = 20 * time.Millisecond
-	// memorySpare is the part of the memory that an installation leaves free, and memorySpareMost the most that this may be.
-	memorySpare     = 32
-	memorySpareMost = 64 << 20
+	// memorySpare is the part of the memory that an installation leaves free, and memorySpareLeast and memorySpareMost the bounds of
+	// what this may be.
+	memorySpare      = 32
+	memorySpareLeast = 8 << 20
+	memorySpareMost  = 64 << 20
 )
 
 // guardMemory ends an installation's program before what it unpacks has used the sandbox's memory up: files are memory here, they
@@ -51,7 +53,7 @@ func (in *install) guardMemory(p *spawned) (reached func() bool) {
 
 // memoryShort reports whether so little of a limit is left that an installation must end. What is held may be unknown: 0.
 func memoryShort(held, limit int64) bool {
-	return held > 0 && limit-held < min(limit/memorySpare, memorySpareMost)
+	return held > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), memorySpareMost)
 }
 
 // memoryHeld is what the kernel cannot take back of the sandbox's memory: all but the pages of files that are on a disk. 0: unknown.

@@ -9,8 +9,10 @@ func TestMemoryShort(t *testing.T) {
 		held, limit int64
 		want        bool
 	}{
-		"a small sandbox, enough":          {64*mb - 2*mb, 64 * mb, false},
-		"a small sandbox, a byte less":     {64*mb - 2*mb + 1, 64 * mb, true},
+		"a small sandbox, enough":          {64*mb - 8*mb, 64 * mb, false},
+		"a small sandbox, a byte less":     {64*mb - 8*mb + 1, 64 * mb, true},
+		"512 MiB, enough":                  {512*mb - 16*mb, 512 * mb, false},
+		"512 MiB, a byte less":             {512*mb - 16*mb + 1, 512 * mb, true},
 		"the default, enough":              {2048*mb - 64*mb, 2048 * mb, false},
 		"the default, a byte less":         {2048*mb - 64*mb + 1, 2048 * mb, true},
 		"a large sandbox keeps no more":    {65536*mb - 64*mb, 65536 * mb, false},
