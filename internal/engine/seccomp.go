@@ -12,8 +12,9 @@ import (
 
 // seccompProfile is moby's default profile, less calls that open ways between sandboxes or wide kernel surface:
 // keyrings (shared by uid over containers), io_uring, userfaultfd, and those of 32-bit programs, whose socketcall gets round
-// the rules on the families of sockets: a rule on socket allows it there, whatever is said of it. What no rule allows gives EPERM. Netlink sockets and filters of sockets are closed because the
-// kernel counts what they hold against nobody's memory: some thousands of them took gigabytes of the host's.
+// the rules on the families of sockets: a rule on socket allows it there, whatever is said of it. What no rule allows gives EPERM.
+// Filters of sockets and netlink, but for listing interfaces, are closed because the kernel counts what they hold against
+// nobody's memory.
 //
 // It also keeps user code off the agent, which has the same uid: see guarded. Netlink stays open where it is asked for: NCCL,
 // which lets GPUs work together, does not start without it.
@@ -73,16 +74,12 @@ func guarded() []*seccomp.Syscall {
 	return rules
 }
 
-// onNetlink is the rule on netlink sockets (AF_NETLINK). Programs list interfaces by them; of the errors that they may get ZeroMQ,
-// and so every kernel, goes on after this one.
+// onNetlink is the rule on netlink sockets (AF_NETLINK). NETLINK_ROUTE (0) is what programs list interfaces by.
 func onNetlink(open bool) *seccomp.Syscall {
 	if open {
 		return allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1))
 	}
-	unsupported := uint(unix.EOPNOTSUPP)
-	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{
-		Names: []string{"socket"}, Action: specs.ActErrno, ErrnoRet: &unsupported, Args: []specs.LinuxSeccompArg{within(0, unix.AF_NETLINK, 1)},
-	}}
+	return allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1), zero(2))
 }
 
 // allow is a rule that holds when all of its conditions do.

@@ -146,9 +146,9 @@ func calls() map[string]func() error {
 			return nil
 		}
 	}
-	socket := func(family, kind int) func() error {
+	socket := func(family, kind, protocol int) func() error {
 		return func() error {
-			fd, err := unix.Socket(family, kind, 0)
+			fd, err := unix.Socket(family, kind, protocol)
 			if err == nil {
 				_ = unix.Close(fd)
 			}
@@ -166,11 +166,11 @@ func calls() map[string]func() error {
 		"bpf":             raw(unix.SYS_BPF),
 		"mount":           raw(unix.SYS_MOUNT),
 		"unshare user":    raw(unix.SYS_UNSHARE, unix.CLONE_NEWUSER),
-		"socket AF_VSOCK": socket(40, unix.SOCK_STREAM),
-		"socket AF_ALG":   socket(38, unix.SOCK_SEQPACKET),
-		"socket netlink":  socket(unix.AF_NETLINK, unix.SOCK_RAW),
-		"socket AF_INET":  socket(unix.AF_INET, unix.SOCK_STREAM),
-		"socket AF_UNIX":  socket(unix.AF_UNIX, unix.SOCK_STREAM),
+		"socket AF_VSOCK": socket(40, unix.SOCK_STREAM, 0),
+		"socket AF_ALG":   socket(38, unix.SOCK_SEQPACKET, 0),
+		"socket netlink":  socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT),
+		"socket AF_INET":  socket(unix.AF_INET, unix.SOCK_STREAM, 0),
+		"socket AF_UNIX":  socket(unix.AF_UNIX, unix.SOCK_STREAM, 0),
 		"setuid 0":        func() error { return syscall.Setuid(0) },
 	}
 }
