@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -157,10 +158,7 @@ func (s shortener) marked(members map[string]any, text []byte) []byte {
 	if !ok {
 		return text
 	}
-	all, set := map[string]any{}, map[string]any{}
-	for name, value := range members {
-		all[name] = value
-	}
+	all, set := maps.Clone(members), map[string]any{}
 	for name, mark := range marks {
 		stream, _ := members[name].(string)
 		set[name] = mark == true || len(stream) > s.text

@@ -116,13 +116,23 @@ func (c *call) checkPackage() (*answer, error) {
 	return &answer{text: sentenceOf(p), structured: structured}, nil
 }
 
+// PackageName is the name of a package as a caller asks for it, with versions or without; the text itself where it is none.
+func PackageName(wanted string) string {
+	if name, ok := farm.RequirementName(farm.ManagerPip, wanted); ok {
+		return name
+	}
+	return wanted
+}
+
+// IsThere reports whether a package is there: also where the last install of it failed and left it as it was.
+func IsThere(p wire.Package) bool {
+	return p.Status == string(farm.PackageInstalled) || p.Status == string(farm.PackageFailed) && p.Version != ""
+}
+
 // lookUp looks at a package, and while it is being installed waits for that at most until the time given. The name may have
 // versions with it, as it was given to be installed.
 func (c *call) lookUp(name string, until time.Time) (wire.Package, error) {
-	if bare, ok := farm.RequirementName(farm.ManagerPip, name); ok {
-		name = bare
-	}
-	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), name)
+	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), PackageName(name))
 	if err != nil || p.Status != string(farm.PackageInstalling) || p.JobID == "" || time.Until(until) <= 0 {
 		return p, err //nolint:wrapcheck // an error of the farm
 	}
@@ -179,7 +189,7 @@ func (c *call) checkPackages() (*answer, error) {
 			return nil, err
 		}
 		one := statusOf(p)
-		one["installed"] = p.Status == string(farm.PackageInstalled) || p.Status == string(farm.PackageFailed) && p.Version != "" // as it was before
+		one["installed"] = IsThere(p)
 		found[name], lines[i] = one, sentenceOf(p)
 	}
 	return &answer{

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -121,7 +122,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 			continue
 		}
 		wanted := strings.TrimSpace(name)
-		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), toolset.PackageName(wanted))
+		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), mcp.PackageName(wanted))
 		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // what is no name of a package is not there
 			return nil, err //nolint:wrapcheck // an error of the farm
 		}

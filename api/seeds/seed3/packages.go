@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -53,7 +54,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // install starts an install, or joins the one that is under way, and waits a little for its end.
 func install(ctx context.Context, c *toolset.Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
-	name, until := toolset.PackageName(wanted), time.Now().Add(grace)
+	name, until := mcp.PackageName(wanted), time.Now().Add(grace)
 	if p, err := c.Farm.Package(ctx, id, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
 		job, err := c.Await(ctx, grace, func(wait time.Duration) (wire.Job, error) { return c.Farm.Job(ctx, p.JobID, wait) })
 		if err != nil {
@@ -93,7 +94,7 @@ func outcome(job *wire.Job, name string) status {
 	if job.Result != nil && job.Result.Install != nil {
 		stderr = job.Result.Install.Stderr
 		for _, p := range job.Result.Install.Packages {
-			if p.Name != name && toolset.PackageName(p.Requested) != name {
+			if p.Name != name && mcp.PackageName(p.Requested) != name {
 				continue
 			}
 			if p.Status == string(farm.PackageInstalled) {
@@ -110,7 +111,7 @@ func outcome(job *wire.Job, name string) status {
 // check looks at a package, and while it is being installed waits a little for its end.
 func check(ctx context.Context, c *toolset.Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
-	name := toolset.PackageName(wanted)
+	name := mcp.PackageName(wanted)
 	if err := c.Open(ctx, id); err != nil {
 		return nil, err
 	}

@@ -3,23 +3,13 @@ package toolset
 import (
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// PackageName is the name of a package as a caller asks for it, with versions or without; the text itself where it is none.
-func PackageName(wanted string) string {
-	if name, ok := farm.RequirementName(farm.ManagerPip, wanted); ok {
-		return name
-	}
-	return wanted
-}
-
-// Has reports whether a package is there as it is wanted: also where the last install of it failed and left it as it was,
-// and not where it is wanted in one version and has another.
+// Has reports whether a package is there as it is wanted: not where it is wanted in one version and has another.
 func Has(p wire.Package, wanted string) bool {
-	there := p.Status == string(farm.PackageInstalled) || p.Status == string(farm.PackageFailed) && p.Version != ""
-	return there && fits(p.Version, wanted)
+	return mcp.IsThere(p) && fits(p.Version, wanted)
 }
 
 // fits is false for a requirement of one version, such as numpy==2.0, that is not the one that is there.

@@ -92,7 +92,7 @@ func (c *Call) Open(ctx context.Context, id string) error {
 	if err != nil {
 		return err //nolint:wrapcheck // an error of the farm
 	}
-	if state := farm.SandboxState(box.State); state.Final() || state == farm.SandboxClosing {
+	if state := farm.SandboxState(box.State); !state.Accepts() {
 		return farm.Conflictf("The sandbox %s is %s. Create a new one.", Short(id), state)
 	}
 	return nil

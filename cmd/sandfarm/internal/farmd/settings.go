@@ -91,8 +91,8 @@ func Load(file string) (*Settings, error) {
 	return s, nil
 }
 
-// WarnOfUnread logs the SANDFARM_* variables of an environment (nil: the process's own) that neither a setting nor a client reads: most often typing
-// mistakes, of which nothing else would tell.
+// WarnOfUnread logs the SANDFARM_* variables of an environment (nil: the process's own) that neither a setting nor a client
+// reads: most often typing mistakes, of which nothing else would tell.
 func WarnOfUnread(log *slog.Logger, environ []string) {
 	for _, name := range config.UnknownEnv(defaultSettings(), config.Options{Environ: environ}, "SANDFARM_CONFIG", "SANDFARM_URL", "SANDFARM_API_KEY") {
 		if !strings.HasPrefix(name, "SANDFARM_TEST_") {
