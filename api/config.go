@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -78,7 +78,7 @@ func (c Config) validate() error {
 	switch {
 	case err != nil:
 		problems = append(problems, fmt.Errorf("api.listen: %q is no host:port", c.Listen))
-	case len(c.Keys) == 0 && !loopback(host):
+	case len(c.Keys) == 0 && !guard.Loopback(host):
 		problems = append(problems, fmt.Errorf("api.listen: %q is no loopback address and no API key is set: set api.keys, or listen on 127.0.0.1", c.Listen))
 	}
 	seen := make(map[string]bool, len(c.Keys))
@@ -107,14 +107,4 @@ func tenantName(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 	})
-}
-
-// loopback reports whether a host, as written in an address, can only be this machine.
-func loopback(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback()
 }

@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -91,11 +90,7 @@ func (s *Server) guard(c *gin.Context) {
 		c.Next()
 		return
 	}
-	host := c.Request.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if !loopback(host) && !slices.ContainsFunc(s.cfg.TrustedHosts, func(t string) bool { return strings.EqualFold(t, host) }) {
+	if !s.pageGuard().Host(c.Request.Host) {
 		s.fail(c, refusef(http.StatusForbidden, farm.CodeUnauthorized, "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or name this host as trusted."))
 		return
 	}
@@ -108,6 +103,11 @@ func (s *Server) guard(c *gin.Context) {
 		return
 	}
 	c.Next()
+}
+
+// pageGuard knows the hosts and origins that the operator trusts.
+func (s *Server) pageGuard() guard.Guard {
+	return guard.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
 }
 
 func tenants(keys []KeyConfig) map[[32]byte]string {

@@ -20,7 +20,7 @@ const (
 // welcome answers for pages: those of trusted origins are told that they may call, others are refused. It reports whether
 // the request goes on.
 func (s *Server) welcome(c *gin.Context) bool {
-	if !s.mcpHTTP().TrustedOrigin(c.Request) {
+	if !s.pageGuard().Origin(c.Request) {
 		if c.Request.Method == http.MethodGet {
 			return true // what it answers, the page cannot read
 		}
@@ -58,7 +58,7 @@ func (s *Server) preflights(e *gin.Engine) {
 func (s *Server) preflight(methods string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		c.Header("Allow", methods)
-		if s.mcpHTTP().TrustedOrigin(c.Request) {
+		if s.pageGuard().Origin(c.Request) {
 			s.allow(c)
 			c.Header("Access-Control-Allow-Methods", methods)
 			c.Header("Access-Control-Allow-Headers", pageHeaders)

@@ -48,6 +48,7 @@ func TestOriginsAndHosts(t *testing.T) {
 		"ForeignHost":        {strict, 403, []string{"Host", "evil.example"}},
 		"ForeignHostAndPort": {strict, 403, []string{"Host", "evil.example:8000"}},
 		"LocalHost":          {strict, 200, []string{"Host", "localhost:8000"}},
+		"BelowLocalHost":     {strict, 200, []string{"Host", "foo.localhost:8000"}}, // as over REST
 		"ConfiguredHost":     {trusted, 200, []string{"Host", "farm.example.com:8000"}},
 		"AnyHostWithKeys":    {open, 200, []string{"Host", "farm.example.com"}},
 	} {

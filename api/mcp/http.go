@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/api/guard"
 )
 
 // Methods that the transport itself looks at.
@@ -108,10 +106,10 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // admit refuses callers who come under a foreign name or from a foreign page.
 func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	switch {
-	case !h.AnyHost && overLoopback(r) && !h.trustedHost(r.Host):
+	case !h.AnyHost && guard.OverLoopback(r) && !h.guard().Host(r.Host):
 		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "This server does not answer under the name in the Host header. Use http://127.0.0.1 or http://localhost.")
 		return false
-	case !h.TrustedOrigin(r):
+	case !h.guard().Origin(r):
 		refuse(w, http.StatusForbidden, mcp.INVALID_REQUEST, "Pages of this origin may not call this server.")
 		return false
 	}
@@ -179,43 +177,4 @@ func failure(id json.RawMessage, details mcp.JSONRPCErrorDetails) any {
 	}{mcp.JSONRPC_VERSION, id, details}
 }
 
-func overLoopback(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return ok && loopback(hostOf(local.String()))
-}
-
-func (h HTTP) trustedHost(host string) bool {
-	name := hostOf(host)
-	return loopback(name) || slices.ContainsFunc(h.Hosts, func(one string) bool { return strings.EqualFold(one, name) })
-}
-
-// TrustedOrigin tells pages that may call from those that may not. Callers that are no pages name no origin.
-func (h HTTP) TrustedOrigin(r *http.Request) bool {
-	values := r.Header.Values("Origin")
-	if len(values) == 0 {
-		return r.Header.Get("Sec-Fetch-Site") != "cross-site"
-	}
-	for _, value := range values {
-		origin, err := url.Parse(value)
-		ok := err == nil && (origin.Scheme == "http" || origin.Scheme == "https") && loopback(origin.Hostname())
-		if !ok && !slices.ContainsFunc(h.Origins, func(o string) bool { return strings.EqualFold(strings.TrimRight(o, "/"), value) }) {
-			return false
-		}
-	}
-	return true
-}
-
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return strings.Trim(address, "[]")
-}
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
-}
+func (h HTTP) guard() guard.Guard { return guard.Guard{Hosts: h.Hosts, Origins: h.Origins} }
