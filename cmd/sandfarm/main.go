@@ -49,7 +49,7 @@ A farm is started with "sandfarm up"; the other commands speak to it over its RE
 	tools := bridge.Command(streams, connect, versionText())
 	tools.GroupID = verbs.GroupRun
 	root.AddCommand(tools)
-	addServer(root, streams)
+	addServerVerbs(root, streams)
 	return root
 }
 

@@ -54,7 +54,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		c.GroupID = GroupRun
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.images(), a.workers(), a.queues(), a.top()} {
+	for _, c := range []*cobra.Command{a.job(), a.artifact(), a.image(), a.images(), a.workers(), a.queues(), a.top()} {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}

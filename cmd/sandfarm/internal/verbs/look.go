@@ -11,9 +11,23 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
+func (a *app) image() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "image", Short: "List the images that sandboxes can have, and build them",
+		Example: "  sandfarm image ls",
+	}, a.imageLs("ls"))
+}
+
+// images is image ls under its old name.
 func (a *app) images() *cobra.Command {
+	c := a.imageLs("images")
+	c.Aliases, c.Hidden = nil, true
+	return c
+}
+
+func (a *app) imageLs(use string) *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "images", Short: "List the images that sandboxes can have", Example: "  sandfarm images",
+		Use: use, Aliases: []string{"list"}, Short: "List the images that sandboxes can have", Example: "  sandfarm image ls",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		found, err := c.Images(ctx)

@@ -22,7 +22,7 @@ type specFlags struct {
 func (f *specFlags) add(flags *pflag.FlagSet) {
 	before := map[string]bool{}
 	flags.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
-	flags.StringVar(&f.image, "image", "", "image of the sandbox (\"sandfarm images\" lists them)")
+	flags.StringVar(&f.image, "image", "", "image of the sandbox (\"sandfarm image ls\" lists them)")
 	flags.StringVar(&f.memory, "memory", "", "memory, such as 512m or 2g")
 	flags.Float64Var(&f.cpus, "cpus", 0, "cores, such as 0.5 or 2")
 	flags.IntVar(&f.pids, "pids", 0, "processes and threads")

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// addServer adds the verbs that run a farm, or look after one.
-func addServer(root *cobra.Command, streams verbs.Streams) {
+// Add puts the verbs that run or look after a farm on the root command. version is what they report as their own.
+func Add(root *cobra.Command, streams verbs.Streams, version string) {
 	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
 	var file string
 	settings := func() (*farmd.Settings, error) {
@@ -26,17 +26,23 @@ func addServer(root *cobra.Command, streams verbs.Streams) {
 		}
 		return s, err
 	}
-	for _, c := range []*cobra.Command{
-		upCommand(settings, streams), downCommand(settings, streams), serviceCommand("api", settings), serviceCommand("worker", settings),
-		serviceCommand("scheduler", settings), doctorCommand(settings, streams), imageCommand(settings, streams), configCommand(settings, streams),
-		healthCommand(settings), caretakerCommand(settings, streams), importCommand(streams),
-	} {
-		c.GroupID = "server"
+	add := func(parent, c *cobra.Command) {
 		c.Flags().SortFlags = false
 		c.PersistentFlags().StringVar(&file, "config", streams.Getenv("SANDFARM_CONFIG"), "TOML `FILE` with settings (\"sandfarm config example\" prints one)")
 		_ = c.MarkPersistentFlagFilename("config", "toml")
 		verbs.StrictArgs(c)
-		root.AddCommand(c)
+		parent.AddCommand(c)
+	}
+	for _, c := range []*cobra.Command{
+		upCommand(settings, streams, version), downCommand(settings, streams), serviceCommand("api", settings, version),
+		serviceCommand("worker", settings, version), serviceCommand("scheduler", settings, version), doctorCommand(settings, streams),
+		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), importCommand(streams),
+	} {
+		c.GroupID = "server"
+		add(root, c)
+	}
+	if image, _, err := root.Find([]string{"image"}); err == nil {
+		add(image, imageBuildCommand(settings, streams))
 	}
 }
 
@@ -65,7 +71,7 @@ func (load loader) withEngine(work func(cmd *cobra.Command, args []string, s *fa
 	})
 }
 
-func upCommand(load loader, streams verbs.Streams) *cobra.Command {
+func upCommand(load loader, streams verbs.Streams, version string) *cobra.Command {
 	var down bool
 	c := &cobra.Command{
 		Use:   "up",
@@ -78,7 +84,7 @@ are there again at the next start. "sandfarm down" removes what is left in the e
 		Example: "  sandfarm up\n  SANDFARM_DATA=/var/lib/sandfarm sandfarm up --config sandfarm.toml",
 		Args:    cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
-			if err := farmd.Up(cmd.Context(), s, versionText(), streams.Err); err != nil || !down {
+			if err := farmd.Up(cmd.Context(), s, version, streams.Err); err != nil || !down {
 				return err
 			}
 			return farmd.Down(context.WithoutCancel(cmd.Context()), s, streams.Err)
@@ -100,7 +106,7 @@ func downCommand(load loader, streams verbs.Streams) *cobra.Command {
 	}
 }
 
-func serviceCommand(name string, load loader) *cobra.Command {
+func serviceCommand(name string, load loader, version string) *cobra.Command {
 	short := map[string]string{
 		"api":       "Run the API alone",
 		"worker":    "Run a worker alone, for the local Docker engine",
@@ -114,11 +120,11 @@ func serviceCommand(name string, load loader) *cobra.Command {
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			switch name {
 			case "api":
-				return farmd.RunAPI(cmd.Context(), s, versionText())
+				return farmd.RunAPI(cmd.Context(), s, version)
 			case "worker":
-				return farmd.RunWorker(cmd.Context(), s, versionText())
+				return farmd.RunWorker(cmd.Context(), s, version)
 			default:
-				return farmd.RunScheduler(cmd.Context(), s, versionText())
+				return farmd.RunScheduler(cmd.Context(), s, version)
 			}
 		}),
 	}
@@ -130,7 +136,7 @@ var errUnhealthy = errors.New("there are problems; see above what to do about ea
 func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Look at everything a farm needs, and say what to do about each problem",
+		Short: "Check everything that a farm needs, and say what to do about each problem",
 		Args:  cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			findings := farmd.Doctor(cmd.Context(), s)
@@ -164,12 +170,11 @@ func printFindings(streams verbs.Streams, findings []farmd.Finding) {
 	_ = t.Flush()
 }
 
-func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
-	c := &cobra.Command{Use: "image", Short: "Build and list sandbox images", Args: cobra.NoArgs}
-	c.AddCommand(&cobra.Command{
+func imageBuildCommand(load loader, streams verbs.Streams) *cobra.Command {
+	return &cobra.Command{
 		Use:     "build [NAME]",
-		Short:   "Build a sandbox image in the engine (python by default)",
-		Long:    "Builds a sandbox image in the engine, and the base that it stands on: from a registry where one answers, else with\ndebootstrap. An image that is there is kept.",
+		Short:   "Build a sandbox image in the local Docker engine (python by default)",
+		Long:    "Builds a sandbox image in the Docker engine, and the base image below it: from a registry if one answers, else with\ndebootstrap. An image that exists is kept.",
 		Example: "  sandfarm image build python",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: load.withEngine(func(cmd *cobra.Command, args []string, s *farmd.Settings, e *engine.Engine) error {
@@ -186,24 +191,7 @@ func imageCommand(load loader, streams verbs.Streams) *cobra.Command {
 			_, _ = fmt.Fprintln(streams.Out, ref)
 			return nil
 		}),
-	}, &cobra.Command{
-		Use:   "ls",
-		Short: "List the sandbox images that the engine has",
-		Args:  cobra.NoArgs,
-		RunE: load.withEngine(func(cmd *cobra.Command, _ []string, _ *farmd.Settings, e *engine.Engine) error {
-			list, err := e.Images(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t := tabwriter.NewWriter(streams.Out, 0, 4, 2, ' ', 0)
-			_, _ = fmt.Fprintln(t, "NAME\tREF\tSIZE\tLANGUAGES\tCREATED")
-			for _, i := range list {
-				_, _ = fmt.Fprintf(t, "%s\t%s\t%d MiB\t%v\t%s\n", i.Name, i.Ref, i.Size>>20, i.Languages, i.CreatedAt.Format("2006-01-02 15:04"))
-			}
-			return t.Flush()
-		}),
-	})
-	return c
+	}
 }
 
 func configCommand(load loader, streams verbs.Streams) *cobra.Command {

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 func healthCommand(load loader) *cobra.Command {
 	return &cobra.Command{
 		Use:   "health api|worker|scheduler",
-		Short: "Say by the exit code whether a service on this host does its work",
+		Short: "Report by the exit code whether a service on this host works",
 		Long: `Exits with 0 when the service that runs on this host with these settings does its work: the API answers, the worker
 renews its heartbeat in Redis, some scheduler leads. It is meant for health checks.`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,7 @@ func caretakerCommand(load loader, streams verbs.Streams) *cobra.Command {
 	var keepWhile []string
 	c := &cobra.Command{
 		Use:   "caretaker",
-		Short: "Wait to be stopped, and then remove the sandboxes if no worker runs any more",
+		Short: "Wait to be stopped, then remove the sandboxes if no worker runs any more",
 		Long: `Waits until it is stopped, and then removes the sandboxes of the namespace (SANDFARM_ENGINE_NAMESPACE) from the Docker
 engine, unless a container with all the labels of --keep-while still runs. Docker compose stops it after the workers, so
 that no sandbox is left; when it is started anew for itself, as in an update, the workers run and nothing is removed.`,

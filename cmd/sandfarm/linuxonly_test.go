@@ -1,0 +1,60 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/server"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/testlog"
+)
+
+// withClient is the program with the client's verbs alone.
+func withClient(out *testlog.Log) (*cobra.Command, verbs.Streams) {
+	streams := verbs.Streams{In: strings.NewReader(""), Out: out, Err: out, Getenv: func(string) string { return "" }}
+	root := &cobra.Command{Use: "sandfarm"}
+	verbs.Add(root, streams)
+	return root, streams
+}
+
+// paths lists the commands of a program with their short help, without those below the verbs of package server.
+func paths(root *cobra.Command) []string {
+	var all []string
+	for _, c := range root.Commands() {
+		all = append(all, c.CommandPath()+": "+c.Short)
+		if c.Name() == "image" {
+			all = append(all, paths(c)...)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
+	t.Parallel()
+	linux, streams := withClient(&testlog.Log{})
+	server.Add(linux, streams, "test")
+	other, _ := withClient(&testlog.Log{})
+	addLinuxOnlyVerbs(other)
+	if got, want := paths(other), paths(linux); !slices.Equal(got, want) {
+		t.Errorf("verbs and their help elsewhere:\n%s\non Linux:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestServerVerbsElsewhereSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"up", "--config", "a.toml", "--down"}, {"image", "build", "python"}, {"config", "check"}} {
+		var out testlog.Log
+		root, _ := withClient(&out)
+		addLinuxOnlyVerbs(root)
+		root.SetArgs(args)
+		code := verbs.Exit(t.Context(), root.ExecuteContext(t.Context()), &out)
+		text := out.String()
+		if code != verbs.ExitError || strings.Count(text, "\n") != 1 || !strings.Contains(text, "needs Linux") || !strings.Contains(text, "SANDFARM_URL") {
+			t.Errorf("%q: exit code %d, %q; want one line that says what to do", args, code, text)
+		}
+	}
+}

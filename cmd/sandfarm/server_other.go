@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+// addServerVerbs adds verbs that say that a farm needs Linux.
+func addServerVerbs(root *cobra.Command, _ verbs.Streams) { addLinuxOnlyVerbs(root) }
