@@ -50,9 +50,6 @@ func (k *KeyConfig) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// defaultTenant owns everything on a server without keys.
-const defaultTenant = "default"
-
 func (c Config) withDefaults() Config {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:8000"

@@ -1,36 +1,31 @@
 package api
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
 )
 
-// events streams a job's events until its final state. A header or query names the event to go on after.
+// events streams the events of a job until its final state. A header or query names the last event that the caller has.
 func (s *Server) events(c *gin.Context) error {
 	ctx := c.Request.Context()
 	after := c.GetHeader("Last-Event-ID")
 	if after == "" {
 		after = c.Query("after")
 	}
-	reader, err := s.service.Events(ctx, tenant(c), c.Param("id"), after)
+	reader, err := s.service.Events(ctx, rest.Tenant(c), c.Param("id"), after)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	h := c.Writer.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
-	c.Status(http.StatusOK)
-	out := newPatient(c)
-	if err := out.send([]byte(": events of " + c.Param("id") + "\n\n")); err != nil {
-		return nil //nolint:nilerr // the reader has gone
+	stream, err := rest.OpenEventStream(c, "events of "+c.Param("id"))
+	if err != nil {
+		return nil //nolint:nilerr // the caller has left
 	}
 	for {
 		events, err := reader.Next(ctx, s.cfg.Heartbeat)
@@ -38,18 +33,11 @@ func (s *Server) events(c *gin.Context) error {
 			return nil
 		}
 		if err != nil {
-			s.log.WarnContext(ctx, "event stream broke off", slog.String("request_id", requestID(c)), slog.Any("error", err))
-			panic(http.ErrAbortHandler) // the reader comes back with its last id
+			s.log.WarnContext(ctx, "event stream broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
+			panic(http.ErrAbortHandler) // the caller comes back with its last id
 		}
-		var text bytes.Buffer
-		for _, e := range events {
-			fmt.Fprintf(&text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Name, e.Data)
-		}
-		if len(events) == 0 {
-			text.WriteString(": still here\n\n")
-		}
-		if err := out.send(text.Bytes()); err != nil {
-			return nil //nolint:nilerr // the reader has gone
+		if err := stream.Send(events); err != nil {
+			return nil //nolint:nilerr // the caller has left
 		}
 	}
 }

@@ -1,24 +1,64 @@
 package api
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+func (s *Server) fileRoutes() []route {
+	const base = "/v1/sandboxes/{id}/files"
+	accepted := answer{http.StatusAccepted, "the job, when it is not finished within the wait", wire.Job{}, ""}
+	download := []answer{
+		{http.StatusOK, "the file", nil, "application/octet-stream"},
+		{http.StatusPartialContent, "the part of the file that the Range header asks for", nil, "application/octet-stream"},
+		{http.StatusFound, "a presigned link, with link=1", wire.Link{}, ""},
+	}
+	return []route{
+		{method: "GET", path: base, tag: "Files", summary: "List files", query: []parameter{
+			query("path", "directory in the workspace", object{"type": "string", "default": ""}),
+			query("recursive", "the whole tree", object{"type": "boolean", "default": false}),
+		}, answers: []answer{{http.StatusOK, "the entries", wire.Files{}, ""}}, wait: true, handler: s.listFiles},
+		{
+			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
+			query:   []parameter{query("path", "directory in the workspace", object{"type": "string", "default": ""})},
+			raw:     []string{"multipart/form-data", "application/x-tar"},
+			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, handler: s.uploadFiles,
+		},
+		{
+			method: "POST", path: base + "/move", tag: "Files", summary: "Rename a file or directory", body: wire.MoveRequest{},
+			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.moveFile,
+		},
+		{
+			method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file", detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
+			raw:     []string{"application/octet-stream"},
+			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.writeFile,
+		},
+		{
+			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured.",
+			query:   []parameter{query("link", "redirect to a presigned link", object{"type": "boolean", "default": false}), {"Range", "header", "bytes=first-last", text("a part of the file")}},
+			answers: download, wait: true, handler: s.readFile,
+		},
+		{method: "HEAD", path: base + "/{path}", tag: "Files", summary: "Describe a file", answers: []answer{{http.StatusOK, "size, time and type in the headers", nil, ""}}, wait: true, handler: s.statFile},
+		{
+			method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory",
+			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, handler: s.deleteFile,
+		},
+	}
+}
+
 func (s *Server) listFiles(c *gin.Context) error {
-	recursive, err := flag(c, "recursive")
+	recursive, err := rest.Flag(c, "recursive")
 	if err != nil {
 		return err
 	}
@@ -30,7 +70,7 @@ func (s *Server) listFiles(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, wire.Files{Items: found.Entries, Note: strings.Join(found.Notes, " ")})
+	return rest.Reply(c, http.StatusOK, wire.Files{Items: found.Entries, Note: strings.Join(found.Notes, " ")})
 }
 
 // reading makes a call of a read: its answer is the content, so it waits whatever the caller said.
@@ -42,7 +82,7 @@ func reading(call service.Call, s *Server) service.Call {
 }
 
 func (s *Server) writeFile(c *gin.Context) error {
-	file, err := filePath(c)
+	file, err := rest.FilePath(c)
 	if err != nil {
 		return err
 	}
@@ -50,19 +90,12 @@ func (s *Server) writeFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.service.WriteFile(c.Request.Context(), call, c.Param("id"), file, s.body(c), c.Request.ContentLength)
+	out, err := s.service.WriteFile(c.Request.Context(), call, c.Param("id"), file, rest.Body(c), c.Request.ContentLength)
 	if err != nil {
-		return s.refuseUpload(c, err)
+		rest.DiscardShort(c)
+		return err
 	}
 	return s.written(c, call, out, http.StatusCreated, first(out))
-}
-
-// refuseUpload reads on what the caller is still sending, where that is little, so that the answer is seen.
-func (s *Server) refuseUpload(c *gin.Context, err error) error {
-	if c.Request.ContentLength >= 0 && c.Request.ContentLength <= discardBytes {
-		discard(s.body(c))
-	}
-	return err
 }
 
 // written answers a change of files: with what it made, or with the job while it goes on.
@@ -70,7 +103,7 @@ func (s *Server) written(c *gin.Context, call service.Call, out service.Outcome,
 	if !out.Done() || call.Wait == 0 {
 		return accepted(c, call, out, status, out.Job)
 	}
-	return reply(c, status, body)
+	return rest.Reply(c, status, body)
 }
 
 // first is the one entry that a change made, or the job where there is none to show.
@@ -82,7 +115,7 @@ func first(out service.Outcome) any {
 }
 
 func (s *Server) deleteFile(c *gin.Context) error {
-	file, err := filePath(c)
+	file, err := rest.FilePath(c)
 	if err != nil {
 		return err
 	}
@@ -114,88 +147,9 @@ func (s *Server) moveFile(c *gin.Context) error {
 	return s.written(c, call, out, http.StatusOK, first(out))
 }
 
-// uploadFiles takes a multipart form or a tar.
-func (s *Server) uploadFiles(c *gin.Context) error {
-	kind, params, err := mediaType(c)
-	if err != nil {
-		return err
-	}
-	call, err := s.call(c, s.fileWait(), nil)
-	if err != nil {
-		return err
-	}
-	ctx, id, under := c.Request.Context(), c.Param("id"), c.Query("path")
-	var out service.Outcome
-	switch kind {
-	case "application/x-tar", "application/tar":
-		out, err = s.service.WriteTar(ctx, call, id, under, s.body(c), c.Request.ContentLength)
-	case "multipart/form-data":
-		if params["boundary"] == "" {
-			return badf("the Content-Type multipart/form-data has no boundary")
-		}
-		body := s.body(c)
-		form := &form{body: body, reader: multipart.NewReader(body, params["boundary"])}
-		out, err = s.service.WriteFiles(ctx, call, id, under, form.next)
-	default:
-		err = refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be multipart/form-data or application/x-tar")
-	}
-	if err != nil {
-		return s.refuseUpload(c, err)
-	}
-	return s.written(c, call, out, http.StatusCreated, wire.Files{Items: out.Entries})
-}
-
-// form reads the files of a multipart body. A field "path" before a file names the directory it goes to.
-type form struct {
-	body   io.Reader
-	reader *multipart.Reader
-	under  string
-}
-
-// fieldBytes is the largest plain field.
-const fieldBytes = farm.MaxPathBytes
-
-func (f *form) next() (service.Part, error) {
-	for {
-		part, err := f.reader.NextRawPart()
-		if errors.Is(err, io.EOF) {
-			discard(f.body) // what lies behind the last boundary
-			return service.Part{}, io.EOF
-		}
-		if err != nil {
-			if _, ours := errors.AsType[*refusal](err); ours {
-				return service.Part{}, err //nolint:wrapcheck // a sentence of our own
-			}
-			return service.Part{}, badf("the multipart body cannot be read: it is broken or ends too early")
-		}
-		// FileName would keep the last element only; the service judges the whole.
-		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
-		if err != nil {
-			return service.Part{}, badf("a part of the body has no readable Content-Disposition")
-		}
-		name, isFile := params["filename"]
-		switch {
-		case isFile:
-			if f.under == "" {
-				return service.Part{Path: name, Content: part}, nil
-			}
-			clean, err := farm.CleanFilePath(name)
-			return service.Part{Path: f.under + "/" + clean, Content: part}, err //nolint:wrapcheck // a sentence of the domain
-		case params["name"] == "path":
-			text, err := io.ReadAll(io.LimitReader(part, fieldBytes+1))
-			if err != nil || len(text) > fieldBytes {
-				return service.Part{}, badf("the field path is too long or broken")
-			}
-			f.under = string(text)
-		default:
-			return service.Part{}, badf("the field %s is not a file: send each part with a file name", strconv.QuoteToASCII(params["name"]))
-		}
-	}
-}
-
 // statFile answers HEAD.
 func (s *Server) statFile(c *gin.Context) error {
-	file, err := filePath(c)
+	file, err := rest.FilePath(c)
 	if err != nil {
 		return err
 	}
@@ -207,7 +161,7 @@ func (s *Server) statFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	fileHeaders(c, entry, "attachment")
+	rest.FileHeaders(c, entry, "attachment")
 	c.Header("X-File-Type", entry.Type)
 	c.Header("X-File-Mode", entry.Mode)
 	if entry.Type == "file" {
@@ -220,7 +174,7 @@ func (s *Server) statFile(c *gin.Context) error {
 
 // readFile answers GET: the whole file, a part of it, or a link to it.
 func (s *Server) readFile(c *gin.Context) error {
-	file, err := filePath(c)
+	file, err := rest.FilePath(c)
 	if err != nil {
 		return err
 	}
@@ -230,7 +184,7 @@ func (s *Server) readFile(c *gin.Context) error {
 // sendFile answers with a file, as the request's headers and query want it. Shown is how a browser takes it where it is of a
 // kind that does no harm: as attachment or inline.
 func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
-	link, err := flag(c, "link")
+	link, err := rest.Flag(c, "link")
 	if err != nil {
 		return err
 	}
@@ -245,10 +199,10 @@ func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 			return err
 		}
 		c.Header("Location", url)
-		return reply(c, http.StatusFound, wire.Link{URL: url})
+		return rest.Reply(c, http.StatusFound, wire.Link{URL: url})
 	}
 	part, status := service.Range{}, http.StatusOK
-	if wanted, ok := parseRange(c.GetHeader("Range")); ok && c.GetHeader("If-Range") == "" {
+	if wanted, ok := rest.ParseRange(c.GetHeader("Range")); ok && c.GetHeader("If-Range") == "" {
 		if part, err = s.partOf(c, call, id, file, wanted); err != nil {
 			return err
 		}
@@ -263,7 +217,7 @@ func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 }
 
 // partOf looks at the file's size first, so that a range beyond its end is told as such.
-func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, wanted byteRange) (service.Range, error) {
+func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, wanted rest.ByteRange) (service.Range, error) {
 	entry, err := s.service.StatFile(c.Request.Context(), call, id, file)
 	if err != nil {
 		return service.Range{}, err
@@ -271,25 +225,25 @@ func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, want
 	if entry.Type != "file" {
 		return service.Range{}, farm.Invalidf("%s is no file but a %s.", entry.Path, entry.Type)
 	}
-	part, ok := wanted.within(entry.Size)
+	offset, length, ok := wanted.Within(entry.Size)
 	if !ok {
 		c.Header("Content-Range", fmt.Sprintf("bytes */%d", entry.Size))
-		return part, refusef(http.StatusRequestedRangeNotSatisfiable, farm.CodeInvalid, "The range holds no byte of the file, which has %d.", entry.Size)
+		return service.Range{}, rest.Refusef(http.StatusRequestedRangeNotSatisfiable, farm.CodeInvalid, "The range holds no byte of the file, which has %d.", entry.Size)
 	}
-	return part, nil
+	return service.Range{Offset: offset, Length: length}, nil
 }
 
 func (s *Server) send(c *gin.Context, status int, f service.File, shown string) error {
-	fileHeaders(c, f.Entry, shown)
+	rest.FileHeaders(c, f.Entry, shown)
 	c.Header("Content-Length", strconv.FormatInt(f.Length, 10))
 	if status == http.StatusPartialContent {
 		c.Header("Content-Range", fmt.Sprintf("bytes %d-%d/%d", f.Offset, f.Offset+f.Length-1, f.Size))
 	}
 	c.Status(status)
-	out := newPatient(c)
+	out := rest.NewDeadlineWriter(c)
 	n, err := io.Copy(out, f.Content)
 	if err == nil {
-		err = out.flush()
+		err = out.Flush()
 	}
 	if err != nil {
 		return fmt.Errorf("send file: %w", err)
@@ -299,3 +253,6 @@ func (s *Server) send(c *gin.Context, status int, f service.File, shown string) 
 	}
 	return nil
 }
+
+// fileWait is how long the routes of files wait when the caller names no time.
+func (s *Server) fileWait() time.Duration { return s.service.FileWait() }

@@ -5,22 +5,46 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+func (s *Server) jobRoutes() []route {
+	filters := append(byOrigin(), query("state", "only in this state", stateSchema(farm.JobStates())), query("kind", "only of this kind", object{"type": "string"}))
+	after := parameter{"Last-Event-ID", "header", "id of the last event that was seen", object{"type": "string"}}
+	return []route{
+		{method: "GET", path: "/v1/jobs", tag: "Jobs", summary: "List jobs", query: filters, answers: []answer{{http.StatusOK, "a page of jobs, newest first", wire.List[wire.Job]{}, ""}}, handler: s.listJobs},
+		{method: "POST", path: "/v1/jobs/batch", tag: "Jobs", summary: "Start many jobs at once", body: wire.BatchRequest{}, answers: []answer{{http.StatusMultiStatus, "one outcome for each entry, in order", wire.BatchResult{}, ""}}, handler: s.batch},
+		{method: "GET", path: "/v1/jobs/{id}", tag: "Jobs", summary: "Read a job, or wait for it", answers: []answer{
+			{http.StatusOK, "the job", wire.Job{}, ""},
+			{http.StatusAccepted, "the job, which did not end within the wait", wire.Job{}, ""},
+		}, wait: true, handler: s.readJob},
+		{method: "DELETE", path: "/v1/jobs/{id}", tag: "Jobs", summary: "Cancel a job", detail: "A finished job stays as it is.", answers: []answer{
+			{http.StatusOK, "the job, which has ended", wire.Job{}, ""},
+			{http.StatusAccepted, "the job, which is being canceled", wire.Job{}, ""},
+		}, wait: true, handler: s.cancelJob},
+		{
+			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
+			query:   []parameter{after, query("after", "the same as Last-Event-ID", object{"type": "string"})},
+			answers: []answer{{http.StatusOK, "the events", nil, "text/event-stream"}}, handler: s.events,
+		},
+	}
+}
+
 func (s *Server) listJobs(c *gin.Context) error {
-	p, err := page(c)
+	p, err := rest.Page(c)
 	if err != nil {
 		return err
 	}
-	list, err := s.service.Jobs(c.Request.Context(), tenant(c), service.JobQuery{
+	list, err := s.service.Jobs(c.Request.Context(), rest.Tenant(c), service.JobQuery{
 		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), State: c.Query("state"), Kind: c.Query("kind"), Page: p,
 	})
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, list)
+	return rest.Reply(c, http.StatusOK, list)
 }
 
 func (s *Server) readJob(c *gin.Context) error {
@@ -28,7 +52,7 @@ func (s *Server) readJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.service.Job(c.Request.Context(), tenant(c), c.Param("id"), wait)
+	out, err := s.service.Job(c.Request.Context(), rest.Tenant(c), c.Param("id"), wait)
 	if err != nil {
 		return err
 	}
@@ -36,7 +60,7 @@ func (s *Server) readJob(c *gin.Context) error {
 	if wait > 0 && !out.Done() {
 		status = http.StatusAccepted
 	}
-	return reply(c, status, out.Job)
+	return rest.Reply(c, status, out.Job)
 }
 
 func (s *Server) cancelJob(c *gin.Context) error {
@@ -44,7 +68,7 @@ func (s *Server) cancelJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.service.Cancel(c.Request.Context(), tenant(c), c.Param("id"), wait)
+	out, err := s.service.Cancel(c.Request.Context(), rest.Tenant(c), c.Param("id"), wait)
 	if err != nil {
 		return err
 	}
@@ -52,7 +76,7 @@ func (s *Server) cancelJob(c *gin.Context) error {
 	if !out.Done() {
 		status = http.StatusAccepted
 	}
-	return reply(c, status, out.Job)
+	return rest.Reply(c, status, out.Job)
 }
 
 func (s *Server) batch(c *gin.Context) error {
@@ -73,34 +97,11 @@ func (s *Server) batch(c *gin.Context) error {
 	for i := range outcomes {
 		out := &outcomes[i]
 		if out.Err != nil {
-			problem := problemOf(out.Err, requestID(c))
+			problem := rest.ProblemOf(out.Err, rest.RequestID(c))
 			answer.Jobs[i].Error = &problem
 			continue
 		}
 		answer.Jobs[i] = wire.BatchOutcome{Job: &out.Job, Sandbox: out.Sandbox}
 	}
-	return reply(c, http.StatusMultiStatus, answer)
-}
-
-func (s *Server) listArtifacts(c *gin.Context) error {
-	p, err := page(c)
-	if err != nil {
-		return err
-	}
-	list, err := s.service.Artifacts(c.Request.Context(), tenant(c), service.ArtifactQuery{
-		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), Page: p,
-	})
-	if err != nil {
-		return err
-	}
-	return reply(c, http.StatusOK, list)
-}
-
-func (s *Server) readArtifact(c *gin.Context) error {
-	a, err := s.service.Artifact(c.Request.Context(), tenant(c), c.Param("id"))
-	if err != nil {
-		return err
-	}
-	c.Header("Location", a.URL)
-	return reply(c, http.StatusFound, a)
+	return rest.Reply(c, http.StatusMultiStatus, answer)
 }

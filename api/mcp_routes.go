@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/api/rest"
 )
 
 // mcpPath is where the farm's tools are served by the Model Context Protocol.
@@ -55,7 +56,7 @@ func (s *Server) mcpRoutes() []route {
 			{http.StatusOK, "the response", nil, "application/json"},
 			{http.StatusAccepted, "the notification was taken", nil, ""},
 		},
-		pages: true, handler: s.serve(s.mcp.ServeHTTP),
+		browserCallable: true, handler: s.serve(s.mcp.ServeHTTP),
 	}})
 }
 
@@ -72,8 +73,8 @@ func slashed(all []route) []route {
 // serve hands a request to a handler of the protocol, with its caller's tenant.
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, tenant(c)))
-		r.Body = io.NopCloser(s.body(c))
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c)))
+		r.Body = io.NopCloser(rest.Body(c))
 		handler(c.Writer, r)
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
@@ -73,19 +74,17 @@ func (m *metrics) asked(hit bool) {
 	}
 }
 
-func (m *metrics) observe(route, method string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, knownMethod(method), strconv.Itoa(status)).Inc()
-	m.duration.WithLabelValues(route, knownMethod(method)).Observe(took.Seconds())
-}
-
-// knownMethod keeps a caller from making labels.
-func knownMethod(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return method
-	default:
-		return "other"
-	}
+// observe counts every request.
+func (m *metrics) observe(c *gin.Context) {
+	start := time.Now()
+	m.inFlight.Inc()
+	defer func() {
+		m.inFlight.Dec()
+		route, method := rest.Route(c), rest.Method(c)
+		m.requests.WithLabelValues(route, method, strconv.Itoa(c.Writer.Status())).Inc()
+		m.duration.WithLabelValues(route, method).Observe(time.Since(start).Seconds())
+	}()
+	c.Next()
 }
 
 // farmCollector reads the farm's state when it is scraped.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/seeds/seed4"
 )
 
@@ -29,7 +30,7 @@ func (s *Server) notebookInstall(c *gin.Context) error {
 // notebookExecute takes code as it is, or in JSON, which decides the shape of the answer, too.
 func (s *Server) notebookExecute(c *gin.Context) error {
 	ctx, id := c.Request.Context(), c.Param("id")
-	if kind, _, _ := mediaType(c); kind == "application/json" {
+	if kind, _, _ := rest.MediaType(c); kind == "application/json" {
 		code, err := s.field(c, "code")
 		if err != nil {
 			return told(c, nil, err)
@@ -47,7 +48,7 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 
 // text reads a body that is UTF-8. Editors of one system begin theirs with a mark, which is no part of it.
 func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
-	body, err := s.whole(c, most)
+	body, err := rest.ReadAll(c, most)
 	if err == nil && !utf8.Valid(body) {
 		err = seed4.Wrong(name, "The body is not UTF-8", "string_unicode")
 	}
@@ -76,15 +77,15 @@ func (s *Server) field(c *gin.Context, name string) (string, error) {
 }
 
 func (s *Server) notebookUpload(c *gin.Context) error {
-	kind, params, err := mediaType(c)
+	kind, params, err := rest.MediaType(c)
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		_, _ = s.whole(c, discardBytes) // so that the caller, who is still sending, sees the answer
+		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that the caller, who is still sending, sees the answer
 		return told(c, nil, seed4.Missing("file"))
 	}
-	body := s.body(c)
+	body := rest.Body(c)
 	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))
 	if err != nil {
-		discard(body)
+		rest.Discard(body)
 	}
 	return told(c, put, err)
 }
@@ -97,7 +98,7 @@ func (s *Server) notebookFiles(c *gin.Context) error {
 // notebookDownload is /v1's read of a file, with the seed's words where it fails.
 func (s *Server) notebookDownload(c *gin.Context) error {
 	ctx, id, n := c.Request.Context(), c.Param("id"), s.notebook(c)
-	path, _, err := behind(c, "/download/")
+	path, _, err := rest.PathAfter(c, "/download/")
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (s *Server) notebookDownload(c *gin.Context) error {
 		return told(c, nil, err)
 	}
 	err = s.sendFile(c, id, path, "attachment")
-	if status := statusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
+	if status := rest.StatusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
 		err = n.Unreadable(ctx, id, err)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/seeds/seed4"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -26,7 +27,7 @@ func (s *Server) notebookRoutes() []route {
 		{method: "POST", path: base + "/close", handler: s.notebookClose},
 		{method: "GET", path: "/sandboxes", handler: s.notebookList},
 		{method: "GET", path: "/health", open: true, handler: func(c *gin.Context) error {
-			return reply(c, http.StatusOK, gin.H{"status": "healthy"})
+			return rest.Reply(c, http.StatusOK, gin.H{"status": "healthy"})
 		}},
 	}
 	for i := range all {
@@ -37,23 +38,23 @@ func (s *Server) notebookRoutes() []route {
 
 // failNotebook tells of an error in the seed's shape: {"detail": …}.
 func (s *Server) failNotebook(c *gin.Context, err error) {
-	s.failAs(c, err, func(p wire.Problem) {
-		writeJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
+	rest.FailAs(c, s.log, err, func(p wire.Problem) {
+		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
 	})
 }
 
 // notebook gives the surface for a caller.
 func (s *Server) notebook(c *gin.Context) *seed4.Notebook {
-	return seed4.New(&toolset.Call{Farm: inprocess.New(s.service, tenant(c))})
+	return seed4.New(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
 }
 
 // told answers with what a call gave. A refusal in the seed's own words is answered here, all else where errors are.
 func told(c *gin.Context, v any, err error) error {
 	if refusal, ok := errors.AsType[*seed4.Error](err); ok {
-		return reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
+		return rest.Reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
 	}
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, v)
+	return rest.Reply(c, http.StatusOK, v)
 }

@@ -115,7 +115,7 @@ func operation(r route, sch *schemas) object {
 		content[media] = object{"schema": schema}
 	}
 	if len(content) > 0 {
-		op["requestBody"] = object{"required": !r.lax, "content": content}
+		op["requestBody"] = object{"required": !r.optional, "content": content}
 	}
 	if r.open {
 		op["security"] = []object{}

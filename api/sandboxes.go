@@ -3,24 +3,35 @@ package api
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// accepted answers a request that started work: with the finished status where the caller waited and the job has
-// ended, else 202 and where to look.
-func accepted(c *gin.Context, call service.Call, out service.Outcome, finished int, body any) error {
-	status := finished
-	if !out.Done() || call.Wait == 0 {
-		status = http.StatusAccepted
-		c.Header("Location", out.Job.Links.Self)
+func (s *Server) sandboxRoutes() []route {
+	const base = "/v1/sandboxes/{id}"
+	created := []answer{
+		{http.StatusCreated, "the ready sandbox and its finished job, when the caller waited", wire.Created{}, ""},
+		{http.StatusOK, "the sandbox and its job, which ended otherwise while the caller waited", wire.Created{}, ""},
+		{http.StatusAccepted, "the new sandbox and the job that creates it", wire.Created{}, ""},
 	}
-	return reply(c, status, body)
+	one := []answer{{http.StatusOK, "the sandbox", wire.Sandbox{}, ""}}
+	list := []answer{{http.StatusOK, "a page of sandboxes, newest first", wire.List[wire.Sandbox]{}, ""}}
+	filters := append(paging(), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
+		query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
+	return []route{
+		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: created, wait: true, handler: s.createSandbox},
+		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
+		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading is not use: idleness goes on.", answers: one, handler: s.readSandbox},
+		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
+		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels what runs and waits in it, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
+		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Freeze a sandbox to disk", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
+		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Bring a frozen sandbox back", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
+	}
 }
 
 func (s *Server) createSandbox(c *gin.Context) error {
@@ -45,30 +56,30 @@ func (s *Server) createSandbox(c *gin.Context) error {
 }
 
 func (s *Server) listSandboxes(c *gin.Context) error {
-	p, err := page(c)
+	p, err := rest.Page(c)
 	if err != nil {
 		return err
 	}
 	q := service.SandboxQuery{Page: p}
-	if q.Labels, err = labels(c); err != nil {
+	if q.Labels, err = rest.Labels(c); err != nil {
 		return err
 	}
 	for _, states := range c.QueryArray("state") {
 		q.States = append(q.States, strings.Split(states, ",")...)
 	}
-	list, err := s.service.Sandboxes(c.Request.Context(), tenant(c), q)
+	list, err := s.service.Sandboxes(c.Request.Context(), rest.Tenant(c), q)
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, list)
+	return rest.Reply(c, http.StatusOK, list)
 }
 
 func (s *Server) readSandbox(c *gin.Context) error {
-	box, err := s.service.Sandbox(c.Request.Context(), tenant(c), c.Param("id"))
+	box, err := s.service.Sandbox(c.Request.Context(), rest.Tenant(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, box)
+	return rest.Reply(c, http.StatusOK, box)
 }
 
 func (s *Server) updateSandbox(c *gin.Context) error {
@@ -76,11 +87,11 @@ func (s *Server) updateSandbox(c *gin.Context) error {
 	if _, err := s.bind(c, &r); err != nil {
 		return err
 	}
-	box, err := s.service.UpdateSandbox(c.Request.Context(), tenant(c), c.Param("id"), r)
+	box, err := s.service.UpdateSandbox(c.Request.Context(), rest.Tenant(c), c.Param("id"), r)
 	if err != nil {
 		return err
 	}
-	return reply(c, http.StatusOK, box)
+	return rest.Reply(c, http.StatusOK, box)
 }
 
 func (s *Server) closeSandbox(c *gin.Context) error {
@@ -95,83 +106,9 @@ func (s *Server) closeSandbox(c *gin.Context) error {
 	return accepted(c, call, out, http.StatusOK, out.Job)
 }
 
-// work is a route that takes a body of one type and starts one job.
-func work[R any](s *Server, c *gin.Context, bind func(*gin.Context, any) ([]byte, error), start func(service.Call, R) (service.Outcome, error)) error {
-	var r R
-	body, err := bind(c, &r)
-	if err != nil {
-		return err
-	}
-	call, err := s.call(c, 0, body)
-	if err != nil {
-		return err
-	}
-	out, err := start(call, r)
-	if err != nil {
-		return err
-	}
-	return accepted(c, call, out, http.StatusOK, out.Job)
-}
-
-func (s *Server) execute(c *gin.Context) error {
-	return work(s, c, s.bind, func(call service.Call, r wire.ExecuteRequest) (service.Outcome, error) {
-		return s.service.Execute(c.Request.Context(), call, c.Param("id"), r)
-	})
-}
-
-func (s *Server) command(c *gin.Context) error {
-	return work(s, c, s.bind, func(call service.Call, r wire.CommandRequest) (service.Outcome, error) {
-		return s.service.Command(c.Request.Context(), call, c.Param("id"), r)
-	})
-}
-
-func (s *Server) run(c *gin.Context) error {
-	return work(s, c, s.bind, func(call service.Call, r wire.RunRequest) (service.Outcome, error) {
-		return s.service.Run(c.Request.Context(), call, r)
-	})
-}
-
-func (s *Server) install(c *gin.Context) error {
-	return work(s, c, s.bind, func(call service.Call, r wire.PackagesRequest) (service.Outcome, error) {
-		return s.service.Install(c.Request.Context(), call, c.Param("id"), r)
-	})
-}
-
-func (s *Server) listPackages(c *gin.Context) error {
-	list, err := s.service.PackageList(c.Request.Context(), tenant(c), c.Param("id"))
-	if err != nil {
-		return err
-	}
-	return reply(c, http.StatusOK, list)
-}
-
-func (s *Server) readPackage(c *gin.Context) error {
-	name, _, err := behind(c, "/packages/")
-	if err != nil {
-		return err
-	}
-	p, err := s.service.Package(c.Request.Context(), tenant(c), c.Param("id"), c.Query("manager"), name)
-	if err != nil {
-		return err
-	}
-	return reply(c, http.StatusOK, p)
-}
-
-// control makes the handler of interrupt and restart.
-func (s *Server) control(kind farm.JobKind) func(*gin.Context) error {
-	return func(c *gin.Context) error {
-		return work(s, c, s.bindOptional, func(call service.Call, r wire.ControlRequest) (service.Outcome, error) {
-			return s.service.Control(c.Request.Context(), call, kind, c.Param("id"), r)
-		})
-	}
-}
-
 func (s *Server) frozen(c *gin.Context) error {
 	if _, err := s.bindOptional(c, &wire.ControlRequest{}); err != nil {
 		return err
 	}
-	return s.service.Frozen(c.Request.Context(), tenant(c), c.Param("id"))
+	return s.service.Frozen(c.Request.Context(), rest.Tenant(c), c.Param("id"))
 }
-
-// fileWait is how long the routes of files wait when nothing is said.
-func (s *Server) fileWait() time.Duration { return s.service.FileWait() }

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/seeds/seed1"
 	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -22,8 +23,8 @@ func (s *Server) sandboxToolRoutes() []route {
 		{
 			method: http.MethodPost, path: mcpPath + "/tools/{tool}", tag: "Toolsets", summary: "Call a tool of the toolset sandbox",
 			detail: "The body is an object with the tool's arguments, or nothing where it needs none; the answer is the tool's own.",
-			body:   map[string]any{}, lax: true, answers: []answer{{http.StatusOK, "what the tool answers", map[string]any{}, ""}},
-			pages: true, handler: s.callTool, refuse: s.failTool,
+			body:   map[string]any{}, optional: true, answers: []answer{{http.StatusOK, "what the tool answers", map[string]any{}, ""}},
+			browserCallable: true, handler: s.callTool, refuse: s.failTool,
 		}, {
 			method: http.MethodGet, path: "/sandbox/file", tag: "Toolsets", summary: "Download a file of a sandbox by its id or its name",
 			query: []parameter{
@@ -31,38 +32,38 @@ func (s *Server) sandboxToolRoutes() []route {
 				query("sandbox_name", "name of the sandbox", object{"type": "string"}),
 				query("file_path", "path in /app/results, absolute or relative", object{"type": "string"}),
 			},
-			answers: []answer{{http.StatusOK, "the file", nil, anyType}, {http.StatusPartialContent, "the part of the file that the Range header asks for", nil, anyType}},
-			pages:   true, handler: s.sandboxFile,
+			answers:         []answer{{http.StatusOK, "the file", nil, rest.AnyType}, {http.StatusPartialContent, "the part of the file that the Range header asks for", nil, rest.AnyType}},
+			browserCallable: true, handler: s.sandboxFile,
 		}, {
-			method: http.MethodGet, path: "/check", tag: "Toolsets", summary: "Is the server alive?", open: true, pages: true,
+			method: http.MethodGet, path: "/check", tag: "Toolsets", summary: "Is the server alive?", open: true, browserCallable: true,
 			answers: []answer{{http.StatusOK, `the text "success"`, "", ""}},
-			handler: func(c *gin.Context) error { return reply(c, http.StatusOK, "success") },
+			handler: func(c *gin.Context) error { return rest.Reply(c, http.StatusOK, "success") },
 		},
 	}
 }
 
 // callTool calls one tool as its own route did.
 func (s *Server) callTool(c *gin.Context) error {
-	body, err := s.read(c)
+	body, err := rest.ReadJSON(c, s.cfg.Limits.MaxBodyBytes)
 	if err != nil {
 		return err
 	}
 	given := map[string]any{}
 	if len(bytes.TrimSpace(body)) > 0 {
 		if err := json.Unmarshal(body, &given); err != nil || given == nil {
-			return badf("the body is no JSON object with the tool's arguments")
+			return rest.BadRequestf("the body is no JSON object with the tool's arguments")
 		}
 	}
 	for _, one := range s.seeds {
 		if one.set.Name != seed1.Name {
 			continue
 		}
-		ctx := context.WithValue(c.Request.Context(), tenantContext{}, tenant(c))
+		ctx := context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c))
 		env := s.seedEnv()
 		env.Logger = nil // the error is logged with the request
 		told, err := one.set.Call(ctx, env, c.Param("tool"), given)
 		if err == nil {
-			return reply(c, http.StatusOK, told.Value)
+			return rest.Reply(c, http.StatusOK, told.Value)
 		}
 		c.Set(toldKey, told.Value)
 		return err
@@ -75,7 +76,7 @@ const toldKey = "sandfarm.told"
 
 // failTool tells of an error in the shape of the tools.
 func (s *Server) failTool(c *gin.Context, err error) {
-	s.failAs(c, err, func(p wire.Problem) {
+	rest.FailAs(c, s.log, err, func(p wire.Problem) {
 		if p.Status == http.StatusUnprocessableEntity {
 			p.Status = http.StatusBadRequest
 		}
@@ -83,7 +84,7 @@ func (s *Server) failTool(c *gin.Context, err error) {
 		if !ok {
 			told = seed1.Refusal{Error: true, Message: p.Detail}
 		}
-		writeJSON(c, p.Status, "application/json; charset=utf-8", told)
+		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", told)
 	})
 }
 
@@ -97,7 +98,7 @@ func (s *Server) sandboxFile(c *gin.Context) error {
 		return farm.Invalidf("file_path is missing: name a file in %s.", toolset.Results)
 	}
 	if id == "" {
-		box, err := seed1.Find(c.Request.Context(), inprocess.New(s.service, tenant(c)), name)
+		box, err := seed1.Find(c.Request.Context(), inprocess.New(s.service, rest.Tenant(c)), name)
 		if err != nil {
 			return err //nolint:wrapcheck // an error of the farm
 		}

@@ -60,7 +60,7 @@ func (s *Server) seedRoutes() []route {
 	for _, one := range s.seeds {
 		all = append(all, slashed([]route{{
 			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
-			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, pages: true,
+			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, browserCallable: true,
 			answers: []answer{
 				{http.StatusOK, "the response", nil, "application/json"},
 				{http.StatusAccepted, "the notification was taken", nil, ""},
@@ -79,13 +79,13 @@ func streamRoutes(s *Server, name string, at stream) []route {
 	id := []parameter{query("session_id", "of the stream", object{"type": "string"})}
 	post := route{
 		method: http.MethodPost, path: at.messages, tag: "Toolsets", summary: "Send a message of the toolset " + name, query: id,
-		raw: []string{"application/json"}, answers: taken, pages: true, handler: s.serve(at.sse.Post),
+		raw: []string{"application/json"}, answers: taken, browserCallable: true, handler: s.serve(at.sse.Post),
 	}
 	plain := post
 	plain.path, plain.hidden = at.messages[:len(at.messages)-1], true
 	return append(slashed([]route{{
 		method: http.MethodGet, path: at.path, tag: "Toolsets", summary: "Open a stream of the toolset " + name,
 		detail:  "The older HTTP transport of the protocol: the first event, endpoint, tells where to post messages.",
-		answers: []answer{{http.StatusOK, "the stream", nil, "text/event-stream"}}, pages: true, handler: s.serve(at.sse.Stream),
+		answers: []answer{{http.StatusOK, "the stream", nil, "text/event-stream"}}, browserCallable: true, handler: s.serve(at.sse.Stream),
 	}}), post, plain)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -44,20 +44,20 @@ type Deps struct {
 
 // Server is the REST server.
 type Server struct {
-	cfg       Config
-	log       *slog.Logger
-	version   string
-	service   *service.Service
-	mcp       http.Handler
-	seeds     []seed
-	pagePaths []string            // of the router, that pages of trusted origins may call
-	closing   chan struct{}       // closed when the server stops
-	tenants   map[[32]byte]string // by the SHA-256 of the key
-	metrics   *metrics
-	tracer    trace.TracerProvider
-	spec      []byte // /openapi.json
-	engine    *gin.Engine
-	origins   *http.CrossOriginProtection
+	cfg             Config
+	log             *slog.Logger
+	version         string
+	service         *service.Service
+	mcp             http.Handler
+	seeds           []seed
+	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
+	closing         chan struct{}   // closed when the server stops
+	tenants         rest.Tenants
+	metrics         *metrics
+	tracer          trace.TracerProvider
+	spec            []byte // /openapi.json
+	engine          *gin.Engine
+	origins         *http.CrossOriginProtection
 
 	mu       sync.Mutex
 	listener net.Listener
@@ -85,7 +85,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}),
+		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	for _, r := range s.routes() {
-		if r.pages {
-			s.pagePaths = append(s.pagePaths, r.ginPath())
+		if r.browserCallable {
+			s.browserCallable[r.ginPath()] = true
 		}
 	}
 	s.engine = s.router()
@@ -189,11 +189,11 @@ func (s *Server) router() *gin.Engine {
 	e.HandleMethodNotAllowed = true
 	e.ContextWithFallback = false
 	_ = e.SetTrustedProxies(nil) // nil cannot be wrong
-	e.Use(s.identify, s.observe)
+	e.Use(rest.Identify(s.cfg.StallTimeout), rest.Log(s.log), s.metrics.observe)
 	if s.tracer != nil {
-		e.Use(s.trace)
+		e.Use(rest.Trace(s.tracer, "/metrics", "/healthz", "/readyz")) // what asks these asks all day long
 	}
-	e.Use(s.recover, s.guard)
+	e.Use(rest.Recover(s.log), s.guardPages)
 	for _, r := range s.routes() {
 		e.Handle(r.method, r.ginPath(), s.handle(r))
 	}
@@ -210,11 +210,14 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		fail = s.fail
 	}
 	return func(c *gin.Context) {
-		if r.pages && !s.welcome(c) {
-			return
+		if r.browserCallable {
+			if err := rest.AllowPage(c, s.trusted()); err != nil {
+				s.fail(c, err)
+				return
+			}
 		}
 		if r.needsKey() {
-			if err := s.authenticate(c); err != nil {
+			if err := s.tenants.Authenticate(c); err != nil {
 				fail(c, err)
 				return
 			}
@@ -225,8 +228,21 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 	}
 }
 
+// preflights registers the OPTIONS requests that browsers send before they let a page call.
+func (s *Server) preflights(e *gin.Engine) {
+	methods := map[string][]string{}
+	for _, r := range s.routes() {
+		if r.browserCallable {
+			methods[r.ginPath()] = append(methods[r.ginPath()], r.method)
+		}
+	}
+	for path, allowed := range methods {
+		e.OPTIONS(path, rest.Preflight(s.trusted(), allowed))
+	}
+}
+
 func (s *Server) noRoute(c *gin.Context) {
-	if err := s.authenticate(c); err != nil {
+	if err := s.tenants.Authenticate(c); err != nil {
 		s.fail(c, err)
 		return
 	}
@@ -234,8 +250,5 @@ func (s *Server) noRoute(c *gin.Context) {
 }
 
 func (s *Server) noMethod(c *gin.Context) {
-	s.fail(c, refusef(http.StatusMethodNotAllowed, farm.CodeInvalid, "%s is not a method of this path; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
+	s.fail(c, rest.Refusef(http.StatusMethodNotAllowed, farm.CodeInvalid, "%s is not a method of this path; it takes %s.", c.Request.Method, c.Writer.Header().Get("Allow")))
 }
-
-// discard reads what is left of a body, up to a bound, so that the caller gets to see the answer.
-func discard(r io.Reader) { _, _ = io.CopyN(io.Discard, r, discardBytes) }

@@ -1,4 +1,4 @@
-package api
+package rest
 
 import (
 	"mime"
@@ -13,9 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// fileHeaders describe a file. It never runs in a browser, since its origin is the farm's own: what a browser would run
-// downloads, however it is to be shown.
-func fileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
+// FileHeaders describe a file. A browser must never run one, because its origin is the farm's own: types that a browser
+// would run are downloaded, whatever shown ("inline" or "attachment") says.
+func FileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
 	h := c.Writer.Header()
 	name := path.Base(e.Path)
 	kind, harmless := fileType(name)
@@ -31,7 +31,7 @@ func fileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
 	}
 }
 
-// disposition makes the header of RFC 6266: a plain ASCII name for old clients, and the real one behind it.
+// disposition makes the header of RFC 6266: a plain ASCII name for old clients, then the real one.
 func disposition(shown, name string) string {
 	plain := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || strings.ContainsRune(`"\%`, r) {
@@ -43,10 +43,10 @@ func disposition(shown, name string) string {
 	return shown + `; filename="` + plain + `"; filename*=UTF-8''` + whole
 }
 
-// anyType is the media type of bytes that nothing is known of.
-const anyType = "application/octet-stream"
+// AnyType is the media type of bytes of unknown type.
+const AnyType = "application/octet-stream"
 
-// fileType guesses a media type from a name. One that a browser would run as a page or a script is not told, and not
+// fileType guesses a media type from a name. A type that a browser would run as a page or a script is replaced and not
 // harmless.
 func fileType(name string) (kind string, harmless bool) {
 	kind = mime.TypeByExtension(strings.ToLower(path.Ext(name)))
@@ -54,7 +54,7 @@ func fileType(name string) (kind string, harmless bool) {
 	family, sub, _ := strings.Cut(base, "/")
 	switch family {
 	case "":
-		return anyType, true
+		return AnyType, true
 	case "image":
 		harmless = !strings.Contains(sub, "xml")
 	case "audio", "video", "font":
@@ -66,7 +66,7 @@ func fileType(name string) (kind string, harmless bool) {
 			strings.HasPrefix(sub, "vnd.openxmlformats-officedocument.")
 	}
 	if !harmless {
-		return anyType, false
+		return AnyType, false
 	}
 	return kind, true
 }

@@ -1,0 +1,95 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// ReadAll reads a body of any type, at most so many bytes. A longer one is too_large.
+func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
+	r := Body(c)
+	var text bytes.Buffer
+	if c.Request.ContentLength <= limit {
+		_, err := text.ReadFrom(io.LimitReader(r, limit+1))
+		if err != nil {
+			if _, ok := errors.AsType[*Refusal](err); ok {
+				return nil, err //nolint:wrapcheck // a sentence for the caller
+			}
+			return nil, BadRequestf("the body ended before it was complete")
+		}
+	}
+	if c.Request.ContentLength > limit || int64(text.Len()) > limit {
+		Discard(r)
+		return nil, farm.Errorf(farm.CodeTooLarge, "the body has more than %d bytes, which is the limit: upload large data as a file", limit)
+	}
+	return text.Bytes(), nil
+}
+
+// ReadJSON is ReadAll for a body whose Content-Type must be JSON or absent.
+func ReadJSON(c *gin.Context, limit int64) ([]byte, error) {
+	if err := wantJSON(c); err != nil {
+		return nil, err
+	}
+	return ReadAll(c, limit)
+}
+
+// Bind decodes a JSON body into a struct and returns its bytes as well.
+func Bind(c *gin.Context, limit int64, into any) ([]byte, error) {
+	text, err := ReadJSON(c, limit)
+	if err != nil {
+		return nil, err
+	}
+	if err := strict.Decode(text, into); err != nil {
+		return nil, fmt.Errorf("decode body: %w", err)
+	}
+	return text, nil
+}
+
+// BindOptional is Bind for a body that may be empty.
+func BindOptional(c *gin.Context, limit int64, into any) ([]byte, error) {
+	text, err := ReadJSON(c, limit)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return nil, err
+	}
+	if err := strict.Decode(text, into); err != nil {
+		return nil, fmt.Errorf("decode body: %w", err)
+	}
+	return text, nil
+}
+
+// MediaType is the media type of the body in lower case with its parameters; "" where the request names none.
+func MediaType(c *gin.Context) (kind string, params map[string]string, err error) {
+	header := c.GetHeader("Content-Type")
+	if header == "" {
+		return "", nil, nil
+	}
+	kind, params, err = mime.ParseMediaType(header)
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return "", nil, Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type cannot be read")
+	}
+	return kind, params, nil
+}
+
+func wantJSON(c *gin.Context) error {
+	kind, _, err := MediaType(c)
+	if err != nil {
+		return err
+	}
+	if kind == "" || kind == "application/json" || strings.HasSuffix(kind, "+json") {
+		return nil
+	}
+	if c.Request.ContentLength == 0 {
+		return nil
+	}
+	return Refusef(http.StatusUnsupportedMediaType, farm.CodeInvalid, "the Content-Type must be application/json, not %s", kind)
+}

@@ -1,0 +1,53 @@
+package rest
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// DiscardBytes bounds how much of a refused body is read.
+const DiscardBytes = 256 << 10
+
+// Body is the body of a request. A body that stops arriving for the stall timeout ends with 408.
+func Body(c *gin.Context) io.Reader {
+	return &deadlineReader{r: c.Request.Body, control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
+}
+
+// deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from there on the server
+// watches the connection to notice a caller who leaves, however long the answer takes. Before the end the deadline stays,
+// because the server reads the rest of a body before it takes the next request.
+type deadlineReader struct {
+	r       io.Reader
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+// Read reads within the deadline.
+func (d *deadlineReader) Read(p []byte) (int, error) {
+	_ = d.control.SetReadDeadline(time.Now().Add(d.timeout)) // the recorder of a test has none
+	n, err := d.r.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = d.control.SetReadDeadline(time.Time{})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay as it is
+}
+
+// Discard reads the rest of a refused body, up to a bound: a caller that is still sending would not see the answer.
+func Discard(r io.Reader) { _, _ = io.CopyN(io.Discard, r, DiscardBytes) }
+
+// DiscardShort discards the body of a request where its length is known and within the bound of Discard.
+func DiscardShort(c *gin.Context) {
+	if n := c.Request.ContentLength; n >= 0 && n <= DiscardBytes {
+		Discard(Body(c))
+	}
+}

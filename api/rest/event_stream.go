@@ -1,0 +1,38 @@
+package rest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// EventStream is an answer of server-sent events.
+type EventStream struct{ out *DeadlineWriter }
+
+// OpenEventStream answers with the headers and a first comment, so that the caller knows that the stream is open. An error
+// means that the caller has left.
+func OpenEventStream(c *gin.Context, comment string) (*EventStream, error) {
+	h := c.Writer.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	c.Status(http.StatusOK)
+	s := &EventStream{out: NewDeadlineWriter(c)}
+	return s, s.out.Send([]byte(": " + comment + "\n\n"))
+}
+
+// Send sends events, or a comment as a sign of life where there are none. An error means that the caller has left.
+func (s *EventStream) Send(events []wire.Event) error {
+	var text bytes.Buffer
+	for _, e := range events {
+		fmt.Fprintf(&text, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Name, e.Data)
+	}
+	if len(events) == 0 {
+		text.WriteString(": still here\n\n")
+	}
+	return s.out.Send(text.Bytes())
+}

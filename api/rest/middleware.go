@@ -1,0 +1,99 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Keys of what the middleware leaves in a gin context.
+const (
+	requestIDKey = "sandfarm.request_id"
+	tenantKey    = "sandfarm.tenant"
+	timeoutKey   = "sandfarm.stall_timeout"
+)
+
+// RequestID is the id of a request.
+func RequestID(c *gin.Context) string { return c.GetString(requestIDKey) }
+
+// Tenant is the tenant of an authenticated caller.
+func Tenant(c *gin.Context) string { return c.GetString(tenantKey) }
+
+func stallTimeout(c *gin.Context) time.Duration { return c.GetDuration(timeoutKey) }
+
+// Identify gives every request an id and sets the headers that every answer has. A caller's own id is not used: it would
+// get into the log. stall is how long a body or an answer may stand still.
+func Identify(stall time.Duration) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		id := farm.NewID(farm.RequestPrefix)
+		c.Set(requestIDKey, id)
+		c.Set(timeoutKey, stall)
+		h := c.Writer.Header()
+		h.Set("X-Request-Id", id)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		c.Next()
+	}
+}
+
+// Log logs every request at its end: routes and tenants, never bodies, queries or keys. Reads are logged at debug.
+func Log(log *slog.Logger) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		start := time.Now()
+		defer func() {
+			level := slog.LevelInfo
+			if c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead {
+				level = slog.LevelDebug
+			}
+			log.Log(c.Request.Context(), level, "request", slog.String("request_id", RequestID(c)), slog.String("method", c.Request.Method),
+				slog.String("route", Route(c)), slog.Int("status", c.Writer.Status()),
+				slog.Float64("duration_ms", float64(time.Since(start).Microseconds())/1000), slog.String("tenant", Tenant(c)))
+		}()
+		c.Next()
+	}
+}
+
+// Route is the path of the route that answers a request, with its parameters unfilled; "none" where no route does.
+func Route(c *gin.Context) string {
+	if path := c.FullPath(); path != "" {
+		return path
+	}
+	return "none"
+}
+
+// Method is the method of a request, or "other": a caller must not be able to make labels of metrics.
+func Method(c *gin.Context) string {
+	switch method := c.Request.Method; method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return method
+	default:
+		return "other"
+	}
+}
+
+// Recover turns a panic into a 500 and a line in the log.
+func Recover(log *slog.Logger) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v) // this is how a handler cuts the connection
+			}
+			log.ErrorContext(c.Request.Context(), "handler panicked", slog.String("request_id", RequestID(c)),
+				slog.String("route", c.FullPath()), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			Fail(c, log, fmt.Errorf("handler panicked: %v", v))
+		}()
+		c.Next()
+	}
+}

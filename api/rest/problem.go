@@ -1,0 +1,109 @@
+package rest
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/status"
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	retryExhausted = "2" // seconds
+	// RetryUnavailable is the Retry-After of a 503, in seconds.
+	RetryUnavailable = "5"
+)
+
+// statusClosed is logged and counted for a request whose caller left before the answer.
+const statusClosed = 499
+
+// Refusal is an error whose status differs from the usual one of its code.
+type Refusal struct {
+	status int
+	err    *farm.Error
+}
+
+// Error returns the sentence for the caller.
+func (r *Refusal) Error() string { return r.err.Error() }
+
+// Unwrap returns the domain's error.
+func (r *Refusal) Unwrap() error { return r.err }
+
+// Refusef makes a Refusal.
+func Refusef(status int, code farm.Code, format string, args ...any) error {
+	return &Refusal{status: status, err: farm.Errorf(code, format, args...)}
+}
+
+// BadRequestf refuses the form of a request, such as a query or header that cannot be parsed: 400.
+func BadRequestf(format string, args ...any) error {
+	return Refusef(http.StatusBadRequest, farm.CodeInvalid, format, args...)
+}
+
+// StatusOf maps an error to a status. What cannot be parsed is 400; what can be parsed and is not allowed is 422.
+func StatusOf(err error) int {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.status
+	}
+	if _, ok := errors.AsType[*strict.Error](err); ok {
+		return http.StatusBadRequest
+	}
+	return status.Of(err)
+}
+
+// ProblemOf is an error as callers see it. An internal error keeps its cause to itself.
+func ProblemOf(err error, requestID string) wire.Problem {
+	answer, code := StatusOf(err), farm.CodeOf(err)
+	if answer == http.StatusInternalServerError {
+		code = farm.CodeInternal
+	}
+	return wire.Problem{
+		Type: "about:blank", Title: http.StatusText(answer), Status: answer, Detail: farm.MessageOf(err),
+		Code: string(code), RequestID: requestID,
+	}
+}
+
+// Fail answers with a problem. Errors of the farm itself are logged with their cause, which is never sent.
+func Fail(c *gin.Context, log *slog.Logger, err error) {
+	FailAs(c, log, err, func(p wire.Problem) { WriteJSON(c, p.Status, "application/problem+json", p) })
+}
+
+// FailAs is Fail in the shape that write gives the problem.
+func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem)) {
+	ctx := c.Request.Context()
+	if _, ok := errors.AsType[*Refusal](err); ctx.Err() != nil && !ok {
+		c.Status(statusClosed) // nobody reads it, but the log and the metrics show it
+		c.Abort()
+		return
+	}
+	p := ProblemOf(err, RequestID(c))
+	if p.Status >= http.StatusInternalServerError {
+		level := slog.LevelError
+		if p.Code == string(farm.CodeUnavailable) {
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, "request failed", slog.String("request_id", p.RequestID), slog.String("route", c.FullPath()), slog.Any("error", err))
+	}
+	if c.Writer.Written() {
+		c.Abort() // part of the answer is sent: the connection can only be cut
+		panic(http.ErrAbortHandler)
+	}
+	h := c.Writer.Header()
+	for _, name := range []string{"Content-Length", "Content-Disposition", "Last-Modified", "Accept-Ranges", "Location"} {
+		h.Del(name)
+	}
+	switch p.Status {
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", retryExhausted)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", RetryUnavailable)
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="sandfarm"`)
+	}
+	write(p)
+	c.Abort()
+}

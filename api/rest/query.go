@@ -1,0 +1,93 @@
+package rest
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Sizes of a page of a list.
+const (
+	PageDefault = 50
+	PageMax     = 200
+)
+
+// Wait reads ?wait=, or else Prefer: wait=; standard where there is neither. A longer wait counts as longest.
+func Wait(c *gin.Context, standard, longest time.Duration) (time.Duration, error) {
+	if text, ok := c.GetQuery("wait"); ok {
+		return seconds(text, longest)
+	}
+	for _, header := range c.Request.Header.Values("Prefer") {
+		for _, part := range strings.FieldsFunc(header, func(r rune) bool { return r == ',' || r == ';' }) {
+			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			wait, err := seconds(strings.Trim(strings.TrimSpace(value), `"`), longest)
+			if err == nil {
+				c.Header("Preference-Applied", "wait="+strconv.FormatFloat(wait.Seconds(), 'f', -1, 64))
+			}
+			return wait, err
+		}
+	}
+	return standard, nil
+}
+
+func seconds(text string, longest time.Duration) (time.Duration, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil && !strings.Contains(err.Error(), "range") || math.IsNaN(n) || n < 0 {
+		return 0, BadRequestf("wait must be a number of seconds from 0 to %g", longest.Seconds())
+	}
+	return time.Duration(min(n, longest.Seconds()) * float64(time.Second)), nil
+}
+
+// Page reads limit and cursor.
+func Page(c *gin.Context) (store.Page, error) {
+	p := store.Page{Limit: PageDefault, Cursor: c.Query("cursor")}
+	if text, ok := c.GetQuery("limit"); ok {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > PageMax {
+			return p, BadRequestf("limit must be a whole number from 1 to %d", PageMax)
+		}
+		p.Limit = n
+	}
+	if !utf8.ValidString(p.Cursor) || len(p.Cursor) > 200 || strings.ContainsFunc(p.Cursor, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return p, BadRequestf("cursor is not one that a list gave")
+	}
+	return p, nil
+}
+
+// Labels reads label=key=value, which may be repeated.
+func Labels(c *gin.Context) (map[string]string, error) {
+	given := c.QueryArray("label")
+	out := make(map[string]string, len(given))
+	for _, text := range given {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return nil, BadRequestf("label must be key=value")
+		}
+		if before, twice := out[key]; twice && before != value {
+			return nil, BadRequestf("label %s is given twice with different values", strconv.QuoteToASCII(key))
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+// Flag reads a query parameter that is true or false.
+func Flag(c *gin.Context, name string) (bool, error) {
+	switch text := strings.ToLower(c.Query(name)); text {
+	case "", "false", "0", "no":
+		return false, nil
+	case "true", "1", "yes":
+		return true, nil
+	default:
+		return false, BadRequestf("%s must be true or false", name)
+	}
+}

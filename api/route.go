@@ -1,0 +1,97 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// route is one row of the table from which the router and the OpenAPI document are made.
+type route struct {
+	method          string
+	path            string // in OpenAPI's form; {path} takes the rest, slashes included
+	tag             string
+	summary         string
+	detail          string
+	query           []parameter
+	body            any      // example of the JSON body's type; nil: none
+	optional        bool     // the body may be left out
+	raw             []string // media types of a body that is not JSON
+	answers         []answer
+	wait            bool // takes wait and Prefer
+	open            bool // needs no key
+	browserCallable bool // web pages of trusted origins may call it
+	hidden          bool // not in the document
+	handler         func(*gin.Context) error
+	// refuse answers with an error in the shape of another API; nil: with a problem.
+	refuse func(*gin.Context, error)
+}
+
+// parameter is a query parameter or header.
+type parameter struct {
+	name, in, doc string
+	schema        object
+}
+
+// answer is one answer of a route that succeeds. Problems are the same for all routes.
+type answer struct {
+	status int
+	doc    string
+	body   any    // example of its JSON type; nil: not JSON
+	media  string // media type where it is not JSON; empty with a nil body: no body
+}
+
+func (r route) needsKey() bool { return !r.open }
+
+// ginPath is the path in gin's form.
+func (r route) ginPath() string {
+	path := strings.NewReplacer("/{path}", "/*path", "/packages/{name}", "/packages/*name").Replace(r.path) // npm's names hold slashes
+	return strings.NewReplacer("{", ":", "}", "").Replace(path)
+}
+
+func text(doc string) object { return object{"type": "string", "description": doc} }
+
+func query(name, doc string, schema object) parameter {
+	return parameter{name: name, in: "query", doc: doc, schema: schema}
+}
+
+func jobAnswers() []answer {
+	return []answer{
+		{http.StatusOK, "the finished job, when the caller waited for it", wire.Job{}, ""},
+		{http.StatusAccepted, "the accepted job", wire.Job{}, ""},
+	}
+}
+
+func paging() []parameter {
+	return []parameter{
+		query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": rest.PageMax, "default": rest.PageDefault}),
+		query("cursor", "next_cursor of the page before", object{"type": "string"}),
+	}
+}
+
+func byOrigin() []parameter {
+	return append(paging(), query("sandbox_id", "only of this sandbox", object{"type": "string"}), query("job_id", "only of this job", object{"type": "string"}))
+}
+
+// routes is the table. Its order is that of the document.
+func (s *Server) routes() []route {
+	return slices.Concat(
+		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.jobRoutes(), s.artifactRoutes(),
+		s.mcpRoutes(), s.notebookRoutes(), s.seedRoutes(),
+		s.farmRoutes(), s.operationRoutes(),
+	)
+}
+
+// stateSchema describes a query parameter that takes states.
+func stateSchema[S ~string](states []S) object {
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	return object{"type": "string", "description": "one of " + strings.Join(names, ", ")}
+}
