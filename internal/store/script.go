@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-//go:embed lua/*.lua
+//go:embed *.lua
 var luaFiles embed.FS
 
 // scripts are the Lua scripts, each behind the same prelude.
@@ -23,18 +23,18 @@ func loadScripts(limits farm.Limits) scripts {
 	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + mustLua("prelude")
 	script := func(name string) *redis.Script { return redis.NewScript(prelude + mustLua(name)) }
 	return scripts{
-		accept: script("accept"), claim: script("claim"), finish: script("finish"), leave: script("leave"),
-		events: script("events"), checkpoint: script("checkpoint"), move: script("move"), patch: script("patch"),
-		adopt: script("adopt"), release: script("release"), open: script("open"), route: script("route"), artifacts: script("artifacts"),
-		lock: redis.NewScript(mustLua("lock")), unlock: redis.NewScript(mustLua("unlock")),
-		room: redis.NewScript(mustLua("room")), pool: redis.NewScript(mustLua("pool")), reroute: script("reroute"), gpu: redis.NewScript(mustLua("gpu")),
-		trim: script("trim"), holds: script("holds"),
+		accept: script("job_accept"), claim: script("job_claim"), finish: script("job_finish"), leave: script("job_leave_fifo"),
+		events: script("event_append"), checkpoint: script("job_checkpoint"), move: script("sandbox_move"), patch: script("sandbox_update"),
+		adopt: script("sandbox_restore"), release: script("job_requeue"), open: script("job_open_routes"), route: script("job_route"), artifacts: script("artifact_add"),
+		lock: redis.NewScript(mustLua("lock_take")), unlock: redis.NewScript(mustLua("lock_release")),
+		room: redis.NewScript(mustLua("node_reserve")), pool: redis.NewScript(mustLua("pool")), reroute: script("job_unassign"), gpu: redis.NewScript(mustLua("gpu")),
+		trim: script("trim"), holds: script("parked"),
 	}
 }
 
 // mustLua gives an embedded file; they are part of the program, so a missing one shows in every test.
 func mustLua(name string) string {
-	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	text, err := luaFiles.ReadFile(name + ".lua")
 	if err != nil {
 		panic("read embedded script: " + err.Error())
 	}

@@ -16,7 +16,7 @@ const nobody = "none"
 // see dispatch.HandOver. ErrFenced when the job is no longer this attempt's.
 func (s *Store) HandOver(ctx context.Context, ref farm.Ref, attempt int) error {
 	// Made here, since it is rare: once in the life of a worker's job at most.
-	r, err := s.run(ctx, "hand job over", redis.NewScript(mustLua("handover")), ref.Tenant, ref.ID, attempt, nobody)
+	r, err := s.run(ctx, "hand job over", redis.NewScript(mustLua("job_takeover")), ref.Tenant, ref.ID, attempt, nobody)
 	if err != nil {
 		return err
 	}
