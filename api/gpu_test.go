@@ -18,10 +18,10 @@ func (b *bundle) gpuWorkers() {
 	a := []farm.GPUDevice{{ID: "GPU-1", Model: "a100-sxm4-80gb", MemoryMB: 81920, Leased: true}, {ID: "GPU-2", Model: "a100-sxm4-80gb", MemoryMB: 81920}, {ID: "GPU-3", Model: "t4"}}
 	image := []farm.Image{{Name: "python", Languages: []string{"python"}}}
 	for _, w := range []farm.Worker{
-		{ID: "wrk_a1", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Room{MemoryMB: 4096, CPUs: 8}},
-		{ID: "wrk_a2", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Room{MemoryMB: 4096, CPUs: 8}},
+		{ID: "wrk_a1", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Capacity{MemoryMB: 4096, CPUs: 8}},
+		{ID: "wrk_a2", Node: "n1", Host: "host-a", GPUs: a, Images: image, Capacity: farm.Capacity{MemoryMB: 4096, CPUs: 8}},
 		{ID: "wrk_b", Node: "n2", Host: "host-b", GPUs: []farm.GPUDevice{{ID: "0", Model: "a100-pcie-40gb", MemoryMB: 40960}}, Images: image},
-		{ID: "wrk_c", Node: "n3", Host: "host-c", Images: image, Capacity: farm.Room{MemoryMB: 65536, CPUs: 64}},
+		{ID: "wrk_c", Node: "n3", Host: "host-c", Images: image, Capacity: farm.Capacity{MemoryMB: 65536, CPUs: 64}},
 	} {
 		if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
 			b.t.Fatal(err)

@@ -35,7 +35,7 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	if got.Status != "unready" || got.Parts["storage"].OK || got.Parts["storage"].Detail == "" || !got.Parts["redis"].OK {
 		t.Fatalf("%+v", got)
 	}
-	if err := b.store.Goodbye(t.Context(), "wrk_1"); err != nil {
+	if err := b.store.RemoveWorker(t.Context(), "wrk_1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := get[wire.Ready](b, http.StatusServiceUnavailable, "GET", "/readyz", nil); got.Parts["workers"].OK {
@@ -123,7 +123,7 @@ func TestFarmTellsOfItself(t *testing.T) {
 func TestUnknownImagesWhileNoWorkerIsUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.store.Goodbye(t.Context(), "wrk_1"); err != nil {
+	if err := b.store.RemoveWorker(t.Context(), "wrk_1"); err != nil {
 		t.Fatal(err)
 	}
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`)

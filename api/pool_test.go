@@ -25,7 +25,7 @@ func (b *bundle) member(node, problem string) string {
 	if err == nil {
 		err = b.store.Heartbeat(b.t.Context(), farm.Worker{
 			ID: "wrk_of_" + node, Node: node, Problem: problem, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}},
-			Capacity: farm.Room{MemoryMB: 8192, CPUs: 8}, Pool: []farm.PoolStock{{Image: "python", Target: 1, Ready: 1}},
+			Capacity: farm.Capacity{MemoryMB: 8192, CPUs: 8}, Pool: []farm.PoolStock{{Image: "python", Target: 1, Ready: 1}},
 		})
 	}
 	if err != nil {

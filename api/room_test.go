@@ -45,7 +45,7 @@ func TestWaitingCreateKnowsItsPlace(t *testing.T) {
 		t.Errorf("an estimate that is not known is not null: %s", text)
 	}
 	for i := range 2 { // sandboxes find room
-		r := store.Reservation{Node: "n1", Capacity: farm.Room{MemoryMB: 100, CPUs: 1}, Sandbox: farm.Ref{Tenant: "acme", ID: fmt.Sprint(i)}, Queue: farm.QueueCPU}
+		r := store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 100, CPUs: 1}, Sandbox: farm.Ref{Tenant: "acme", ID: fmt.Sprint(i)}, Queue: farm.QueueCPU}
 		if _, _, err := b.store.Reserve(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +69,8 @@ func TestWaitingCreateKnowsItsPlace(t *testing.T) {
 func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for id, capacity := range map[string]farm.Room{"wrk_1": {MemoryMB: 4096, CPUs: 16}, "wrk_2": {MemoryMB: 8192, CPUs: 4}} {
-		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Promised: farm.Room{MemoryMB: 4000}})
+	for id, capacity := range map[string]farm.Capacity{"wrk_1": {MemoryMB: 4096, CPUs: 16}, "wrk_2": {MemoryMB: 8192, CPUs: 4}} {
+		err := b.store.Heartbeat(t.Context(), farm.Worker{ID: id, Node: "node-of-" + id, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}, Capacity: capacity, Reserved: farm.Capacity{MemoryMB: 4000}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -240,7 +240,7 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	case farm.KindCommand:
 		end.Result = &farm.Result{Command: &farm.CommandResult{Commands: []farm.CommandOutcome{{Command: claim.Request.Command.Commands[0], Stdout: "ran\n"}}}}
 	case farm.KindClose:
-		open, _ := w.Drain(ctx, box)
+		open, _ := w.UnfinishedJobs(ctx, box)
 		for _, job := range open {
 			if job.ID != ref.ID {
 				_, _ = w.Force(ctx, job, farm.JobCanceled, nil)

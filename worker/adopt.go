@@ -61,7 +61,7 @@ func (w *Worker) adoptOne(ctx context.Context, c engine.Container) (adopted bool
 		return false, nil
 	}
 	s.LastUsedAt = w.now()
-	if adopted, err = w.store.Adopt(ctx, s); err != nil {
+	if adopted, err = w.store.RestoreSandbox(ctx, s); err != nil {
 		return false, fmt.Errorf("adopt sandbox %s: %w", s.ID, err)
 	}
 	if adopted {

@@ -99,8 +99,8 @@ func TestStoppingWorkerAbandonsNothing(t *testing.T) {
 	job, box := b.creation(farm.KindCreate)
 	w.stop(errStopping)
 	must(t, w.handle(t.Context(), task(job)))
-	if got, s := b.job(job), b.sandbox(box); got.State != farm.JobRunning || got.Spared != 1 || s.State.Final() {
-		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.Spared, s.State)
+	if got, s := b.job(job), b.sandbox(box); got.State != farm.JobRunning || got.Uncounted != 1 || s.State.Final() {
+		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.Uncounted, s.State)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	r := &run{Claim: claim, cancel: make(chan struct{})}
 	v, err := first.perform(t.Context(), r)
 	must(t, err)
-	must(t, b.store.Goodbye(t.Context(), first.id))
+	must(t, b.store.RemoveWorker(t.Context(), first.id))
 	taken, err := b.store.Claim(t.Context(), job, second.id)
 	must(t, err)
 	if committed, err := first.finish(t.Context(), r, v); committed || err != nil {

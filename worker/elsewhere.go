@@ -49,7 +49,7 @@ func (w *Worker) clearVoid(ctx context.Context, s *farm.Sandbox) error {
 }
 
 // stopStarts ends what this worker starts on its engine once that has been silent for too long. nodes are the rooms of all nodes.
-func (w *Worker) stopStarts(nodes map[string]store.NodeRoom) {
+func (w *Worker) stopStarts(nodes map[string]store.NodeCapacity) {
 	patience := w.cfg.EnginePatience
 	if w.room.elsewhere(nodes) {
 		patience = min(patience, movePatience)
@@ -63,9 +63,9 @@ func (w *Worker) stopStarts(nodes map[string]store.NodeRoom) {
 }
 
 // elsewhere reports whether another node has room for the smallest sandbox.
-func (r *room) elsewhere(nodes map[string]store.NodeRoom) bool {
+func (r *room) elsewhere(nodes map[string]store.NodeCapacity) bool {
 	for name, other := range nodes {
-		if name != r.node && other.Promised.Plus(r.smallest).Within(other.Capacity) {
+		if name != r.node && other.Reserved.Plus(r.smallest).Within(other.Capacity) {
 			return true
 		}
 	}
@@ -96,7 +96,7 @@ func (w *Worker) sendElsewhere(ctx context.Context, r *run) error {
 	if queue == farm.NodeQueue(w.node) { // it claimed a member of the pool
 		queue = farm.QueueCPU
 	}
-	err := w.persist(ctx, func(ctx context.Context) error { return w.store.Reroute(ctx, r.Job.Ref(), r.Job.Attempt, queue) })
+	err := w.persist(ctx, func(ctx context.Context) error { return w.store.UnassignNode(ctx, r.Job.Ref(), r.Job.Attempt, queue) })
 	switch {
 	case errors.Is(err, store.ErrMove): // it is closed meanwhile
 		_, err = w.finish(ctx, r, verdict{state: farm.JobCanceled, err: underClose()})
@@ -122,7 +122,7 @@ func (w *Worker) leaveBehind(ctx context.Context, r *run) {
 	defer done()
 	w.links.drop(r.Sandbox.ID)
 	w.gpus.forget(r.Sandbox.ID)
-	_, err := w.store.Unreserve(ctx, w.node, farm.Room{}, ref(r.Sandbox)) // the silent node offers nothing
+	_, err := w.store.Unreserve(ctx, w.node, farm.Capacity{}, ref(r.Sandbox)) // the silent node offers nothing
 	if err == nil && r.Sandbox.Pooled {
 		_, err = w.dropMember(ctx, r.Sandbox.ID, store.MemberClaimed)
 	}

@@ -40,7 +40,7 @@ func TestStartLeavesASilentEngine(t *testing.T) {
 				patience := b.cfg.EnginePatience
 				if other {
 					patience = movePatience
-					_, err := b.store.Rooms(t.Context(), "n2", farm.Room{MemoryMB: 4000, CPUs: 4})
+					_, err := b.store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 4000, CPUs: 4})
 					must(t, err)
 				}
 				lost := b.ready()
@@ -61,7 +61,7 @@ func TestStartLeavesASilentEngine(t *testing.T) {
 				must(t, <-handled)
 				w.background.Wait()
 				got, s := b.job(job), b.sandbox(box)
-				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.Spared != 1 {
+				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.Uncounted != 1 {
 					t.Errorf("job %+v", got)
 				}
 				if s.State != farm.SandboxQueued || s.Node != "" || s.Void != 1 || s.ExpiresAt.IsZero() {
@@ -70,7 +70,7 @@ func TestStartLeavesASilentEngine(t *testing.T) {
 				if told := b.progress(job); !strings.Contains(told, "engine") {
 					t.Errorf("who follows the job is told %q", told)
 				}
-				promises, err := b.store.Promises(t.Context(), "n1")
+				promises, err := b.store.Reservations(t.Context(), "n1")
 				if _, promised := promises[box]; promised || err != nil {
 					t.Errorf("the node still promises it room (%v)", err)
 				}
@@ -158,12 +158,12 @@ func TestLateStartIsFenced(t *testing.T) {
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), task(job)) }()
 	until(t, "the sandbox is being started", func() bool { return b.sandbox(box).State == farm.SandboxStarting })
-	must(t, b.store.Reroute(t.Context(), job, 1, farm.QueueCPU))
+	must(t, b.store.UnassignNode(t.Context(), job, 1, farm.QueueCPU))
 	ready := store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1", Job: job.ID, Attempt: 1}
 	if _, err := b.store.MoveSandbox(t.Context(), ready); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a step of an attempt that is void = %v", err)
 	}
-	must(t, b.store.Release(t.Context(), job, 1))
+	must(t, b.store.Requeue(t.Context(), job, 1))
 	claim, err := b.store.Claim(t.Context(), job, "wrk_other")
 	must(t, err)
 	_, err = b.store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
@@ -194,7 +194,7 @@ func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
 		job, box = b.creation(farm.KindCreate)
 		for n := range attempts {
 			if n > 0 {
-				must(t, b.store.Release(t.Context(), job, n))
+				must(t, b.store.Requeue(t.Context(), job, n))
 			}
 			_, err := b.store.Claim(t.Context(), job, w.id)
 			must(t, err)
@@ -204,11 +204,11 @@ func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
 	}
 	moved, left := begin(1)
 	made(left, "1")
-	must(t, b.store.Reroute(t.Context(), moved, 1, farm.QueueCPU))
+	must(t, b.store.UnassignNode(t.Context(), moved, 1, farm.QueueCPU))
 	again, back := begin(2) // left behind once, and back on the same node
 	made(back, "2")
-	must(t, b.store.Reroute(t.Context(), again, 2, farm.QueueCPU))
-	must(t, b.store.Release(t.Context(), again, 2))
+	must(t, b.store.UnassignNode(t.Context(), again, 2, farm.QueueCPU))
+	must(t, b.store.Requeue(t.Context(), again, 2))
 	_, err := b.store.Claim(t.Context(), again, w.id)
 	must(t, err)
 	b.move(back, farm.SandboxStarting)

@@ -17,7 +17,7 @@ func (b *bundle) withGPUs(w *Worker, models ...string) {
 		devices[i] = farm.GPUDevice{ID: string(rune('0' + i)), Model: model}
 	}
 	w.gpus.set(devices, engine.GPUSupport{Driver: engine.DriverNvidia}, nil)
-	w.room.node, w.room.capacity = w.node, farm.Room{MemoryMB: 1 << 20, CPUs: 64}
+	w.room.node, w.room.capacity = w.node, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}
 	must(b.t, w.reconcileGPUs(b.t.Context()))
 }
 
@@ -103,7 +103,7 @@ func TestNoRoomReturnsTheGPUs(t *testing.T) {
 	b := setup(t)
 	w := b.worker()
 	b.withGPUs(w, "a100")
-	w.room.capacity = farm.Room{MemoryMB: 1, CPUs: 1}
+	w.room.capacity = farm.Capacity{MemoryMB: 1, CPUs: 1}
 	r := b.wanting(w, farm.GPU{Count: 1})
 	r.Sandbox.Spec.Resources = farm.Resources{MemoryMB: 100, CPUs: 1}
 	if ok, err := w.place(t.Context(), r); ok || err != nil || b.leased(r) != nil {
@@ -140,7 +140,7 @@ func TestLeasesThatAreOver(t *testing.T) {
 	if got := b.leased(moved); len(got) != 0 {
 		t.Errorf("MadeElsewhere: leased %v while its worker lives", got)
 	}
-	must(t, b.store.Goodbye(t.Context(), w.id))
+	must(t, b.store.RemoveWorker(t.Context(), w.id))
 	other := b.worker()
 	b.withGPUs(other, "a100", "a100", "a100", "a100", "a100")
 	for name, c := range map[string]struct {
@@ -155,7 +155,7 @@ func TestLeasesThatAreOver(t *testing.T) {
 	if ok, err := w.place(t.Context(), again); !ok || err != nil {
 		t.Fatalf("place = %v, %v", ok, err)
 	}
-	must(t, b.store.Goodbye(t.Context(), w.id))
+	must(t, b.store.RemoveWorker(t.Context(), w.id))
 	must(t, other.lookAtGPUs(t.Context()))
 	if got := b.leased(again); got != nil {
 		t.Errorf("a heartbeat leaves %v with a dead worker", got)

@@ -84,7 +84,7 @@ func (w *Worker) adoptGPUs(ctx context.Context, now store.GPUs, c engine.Contain
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
-	_, err = w.store.AdoptGPUs(ctx, w.node, sandbox, c.GPUs())
+	_, err = w.store.RestoreGPUs(ctx, w.node, sandbox, c.GPUs())
 	if farm.CodeOf(err) == farm.CodeConflict && !c.Running { // made for a lease that was over: guard will not let it start
 		if err := w.engine.Remove(ctx, c.ID); err != nil {
 			return fmt.Errorf("remove container: %w", err)

@@ -60,11 +60,11 @@ func TestTakeoverGivesEveryLineOnce(t *testing.T) {
 	if err := <-handled; err != nil {
 		t.Fatalf("a stopping worker gave %v", err)
 	}
-	if got := b.job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.Spared != 1 || got.Worker == first.id {
-		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.Spared, got.Worker)
+	if got := b.job(job); got.State != farm.JobRunning || got.Attempt != 1 || got.Uncounted != 1 || got.Worker == first.id {
+		t.Fatalf("the job of a stopped worker is %s, attempt %d, spared %d, of worker %s", got.State, got.Attempt, got.Uncounted, got.Worker)
 	}
 	first.Stop()
-	must(t, b.store.Goodbye(t.Context(), first.id))
+	must(t, b.store.RemoveWorker(t.Context(), first.id))
 	must(t, second.handle(t.Context(), task(job)))
 
 	var want strings.Builder

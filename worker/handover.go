@@ -13,7 +13,7 @@ import (
 func (w *Worker) handOver(ctx context.Context, r *run) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer done()
-	err := w.dispatch.HandOver(ctx, r.Job.Ref(), r.Job.Attempt)
+	err := w.dispatch.OfferTakeover(ctx, r.Job.Ref(), r.Job.Attempt)
 	switch {
 	case errors.Is(err, store.ErrFenced):
 		return nil

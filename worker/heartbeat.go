@@ -35,7 +35,7 @@ func (w *Worker) beat(ctx context.Context) error {
 	err := w.store.Heartbeat(ctx, farm.Worker{
 		ID: w.id, Node: w.node, Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
-		Capacity: node.Capacity, Promised: node.Promised, GPUs: w.gpus.shown(), Pool: w.pool.stock(),
+		Capacity: node.Capacity, Reserved: node.Reserved, GPUs: w.gpus.shown(), Pool: w.pool.stock(),
 	})
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)

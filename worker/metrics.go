@@ -195,14 +195,14 @@ func (s *standing) Collect(ch chan<- prometheus.Metric) {
 	}
 	const mib = 1 << 20
 	gauge(s.capacityBytes, float64(room.Capacity.MemoryMB)*mib, node)
-	gauge(s.promisedBytes, float64(room.Promised.MemoryMB)*mib, node)
+	gauge(s.promisedBytes, float64(room.Reserved.MemoryMB)*mib, node)
 	gauge(s.capacityCPUs, room.Capacity.CPUs, node)
-	gauge(s.promisedCPUs, room.Promised.CPUs, node)
+	gauge(s.promisedCPUs, room.Reserved.CPUs, node)
 	gauge(s.poolAge, s.worker.pool.age(s.worker.now()).Seconds(), node)
 }
 
 // named is the room of this worker's node, and the node; "" before it was measured.
-func (r *room) named() (string, store.NodeRoom) {
+func (r *room) named() (string, store.NodeCapacity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.node, r.nodes[r.node]

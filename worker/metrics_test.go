@@ -99,7 +99,7 @@ func TestMetricsOfWhatAWorkerHolds(t *testing.T) {
 	}
 	w.room.mu.Lock()
 	w.room.node = "n1"
-	w.room.nodes = map[string]store.NodeRoom{"n1": {Capacity: farm.Room{MemoryMB: 4, CPUs: 8}, Promised: farm.Room{MemoryMB: 1, CPUs: 0.5}}}
+	w.room.nodes = map[string]store.NodeCapacity{"n1": {Capacity: farm.Capacity{MemoryMB: 4, CPUs: 8}, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 0.5}}}
 	w.room.mu.Unlock()
 	got := scrape()
 	for name, want := range map[string]float64{

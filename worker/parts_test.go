@@ -156,7 +156,7 @@ func TestStageLogReplaysWhatWasStored(t *testing.T) {
 		t.Fatalf("%d bytes of %d", got.Len(), whole.Len())
 	}
 
-	must(t, b.store.Goodbye(t.Context(), w.id))
+	must(t, b.store.RemoveWorker(t.Context(), w.id))
 	next := b.worker()
 	claim, err = b.store.Claim(t.Context(), job, next.id)
 	must(t, err)
@@ -213,7 +213,7 @@ func TestTakeoverOfALogThatIsWhole(t *testing.T) {
 	if acked != final.Seq {
 		t.Fatalf("the final frame %d is not stored: %d", final.Seq, acked)
 	}
-	must(t, b.store.Goodbye(t.Context(), first.id))
+	must(t, b.store.RemoveWorker(t.Context(), first.id))
 	must(t, second.handle(t.Context(), task(job)))
 	got := b.job(job)
 	if got.State != farm.JobCompleted || !strings.HasPrefix(got.Result.Command.Commands[0].Stdout, "hello") {

@@ -56,7 +56,7 @@ func (w *Worker) giveBack(ctx context.Context, r *run) error {
 
 // release returns a job to its queue, and reports whether it waits there now.
 func (w *Worker) release(ctx context.Context, r *run) (returned bool, err error) {
-	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Release(ctx, r.Job.Ref(), r.Job.Attempt) })
+	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Requeue(ctx, r.Job.Ref(), r.Job.Attempt) })
 	switch {
 	case errors.Is(err, store.ErrCanceled):
 		_, err = w.finish(ctx, r, w.canceled(ctx, r.Sandbox))

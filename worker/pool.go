@@ -45,7 +45,7 @@ type pool struct {
 	cold    int             // sandboxes that this worker starts for jobs now: they go first
 	idle    map[string]int  // ready ones of the node, by image
 	claimed time.Time       // when one was last claimed, as the records have it
-	room    farm.Room       // that the idle ones hold
+	room    farm.Capacity   // that the idle ones hold
 	oldest  time.Time       // when the oldest of them became ready; zero: there is none
 	pause   time.Duration   // after fills that failed
 	until   time.Time       // nothing is filled before
@@ -67,7 +67,7 @@ func (p *pool) stir() {
 func (p *pool) note(members []store.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle, p.room, p.oldest = map[string]int{}, farm.Room{}, time.Time{}
+	p.idle, p.room, p.oldest = map[string]int{}, farm.Capacity{}, time.Time{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
 			p.claimed = m.At
@@ -76,7 +76,7 @@ func (p *pool) note(members []store.Member) {
 			continue
 		}
 		p.idle[m.Image]++
-		p.room = p.room.Plus(m.Resources.Room())
+		p.room = p.room.Plus(m.Resources.Capacity())
 		if p.oldest.IsZero() || m.At.Before(p.oldest) {
 			p.oldest = m.At
 		}
@@ -84,7 +84,7 @@ func (p *pool) note(members []store.Member) {
 }
 
 // lent is the room of the node that idle members hold: they leave it to creates.
-func (p *pool) lent() farm.Room {
+func (p *pool) lent() farm.Capacity {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.room

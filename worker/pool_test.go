@@ -30,12 +30,12 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	if len(b.eng.updates) != 0 {
 		t.Errorf("the limits are the usual ones, and were set: %v", b.eng.updates)
 	}
-	b.promised(farm.Room{MemoryMB: 2048, CPUs: 2})
+	b.promised(farm.Capacity{MemoryMB: 2048, CPUs: 2})
 	must(t, w.handle(t.Context(), task(b.closeJob(box))))
 	if _, err := b.store.Member(t.Context(), m.ID); err == nil || b.eng.note(box.ID) != nil || b.eng.has(m.ID) {
 		t.Errorf("left of it: member %v, note %v", err, b.eng.note(box.ID))
 	}
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 }
 
 func TestClaimSetsTheLimits(t *testing.T) {
@@ -54,7 +54,7 @@ func TestClaimSetsTheLimits(t *testing.T) {
 			t.Errorf("changes of limits: %v; want %s", b.eng.updates, part)
 		}
 	}
-	b.promised(farm.Room{MemoryMB: 4096, CPUs: 0.5})
+	b.promised(farm.Capacity{MemoryMB: 4096, CPUs: 0.5})
 }
 
 // What a claim finds may be another than what was claimed. Then nothing of it is taken for the sandbox.
@@ -101,13 +101,13 @@ func TestMemberWithoutRoomToGrowSendsItsCreateElsewhere(t *testing.T) {
 	m := b.member(w, nil)
 	job, box := b.claimed(m, func(s *farm.Sandbox) { s.Spec.Resources.MemoryMB = 8000 })
 	must(t, w.handle(t.Context(), task(job)))
-	if j, s := b.job(job), b.sandbox(box); j.State != farm.JobQueued || j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.Spared {
+	if j, s := b.job(job), b.sandbox(box); j.State != farm.JobQueued || j.Queue != farm.QueueCPU || s.State != farm.SandboxQueued || s.Node != "" || j.Attempt != j.Uncounted {
 		t.Errorf("job %+v, sandbox %+v", j, s)
 	}
 	if b.eng.has(m.ID) {
 		t.Error("the member's container is still there")
 	}
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 }
 
 // Idle members hold room that nobody else needs: a create gets it.
@@ -131,7 +131,7 @@ func TestIdleMembersGiveWay(t *testing.T) {
 	if b.idle() != 1 || b.eng.has(old.ID) == b.eng.has(young.ID) {
 		t.Errorf("%d members are left, want 1 and its container", b.idle())
 	}
-	b.promised(farm.Room{MemoryMB: 5048, CPUs: 3})
+	b.promised(farm.Capacity{MemoryMB: 5048, CPUs: 3})
 }
 
 func TestMembersThatShouldNotBeThereLeave(t *testing.T) {
@@ -175,7 +175,7 @@ func TestMembersThatShouldNotBeThereLeave(t *testing.T) {
 			if b.idle() != want || left != want {
 				t.Errorf("%d members and %d containers are left, want %d", b.idle(), left, want)
 			}
-			b.promised(farm.Room{MemoryMB: 2048 * want, CPUs: float64(2 * want)})
+			b.promised(farm.Capacity{MemoryMB: 2048 * want, CPUs: float64(2 * want)})
 		})
 	}
 }
@@ -195,7 +195,7 @@ func TestOneWorkerTendsThePool(t *testing.T) {
 	if !b.eng.has(starting.ID) {
 		t.Error("what another worker starts was removed")
 	}
-	must(t, b.store.Goodbye(t.Context(), other.id))
+	must(t, b.store.RemoveWorker(t.Context(), other.id))
 	b.creation(farm.KindCreate) // so that nothing is started in its place
 	must(t, w.tend(t.Context()))
 	if b.eng.has(starting.ID) {
@@ -217,7 +217,7 @@ func TestFillThatFailsLeavesNothing(t *testing.T) {
 	if list, err := b.store.Members(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left are %+v, %v", list, err)
 	}
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 	if got := w.pool.missing(map[string]int{}, w.now()); len(got) != 0 {
 		t.Errorf("right after a failure %d are to be started", len(got))
 	}
@@ -238,7 +238,7 @@ func TestMemberThatFindsNoRoomWaits(t *testing.T) {
 	if err := w.addMember(t.Context(), farm.NewID(farm.SandboxPrefix), "python"); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("addMember = %v", err)
 	}
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 }
 
 // While creates come one after the other, members are not replaced before there is none left.

@@ -98,7 +98,7 @@ func (w *Worker) unpool(ctx context.Context, r *run) error {
 		return nil
 	}
 	if err := w.persist(ctx, func(ctx context.Context) error {
-		return w.store.Reroute(ctx, r.Job.Ref(), r.Job.Attempt, farm.QueueCPU)
+		return w.store.UnassignNode(ctx, r.Job.Ref(), r.Job.Attempt, farm.QueueCPU)
 	}); err != nil {
 		return causeOr(ctx, err)
 	}

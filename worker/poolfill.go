@@ -106,7 +106,7 @@ func (w *Worker) addMember(ctx context.Context, id, image string) error {
 		ID: id, Node: w.node, Image: image, Network: w.memberNetwork(), Version: version, Worker: w.id, State: store.MemberStarting,
 		Resources: farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default},
 	}
-	ok, nodes, err := w.store.Reserve(ctx, store.Reservation{Node: w.node, Capacity: w.room.size(), Sandbox: farm.Ref{ID: id}, Want: m.Resources.Room()})
+	ok, nodes, err := w.store.Reserve(ctx, store.ReserveRequest{Node: w.node, Capacity: w.room.size(), Sandbox: farm.Ref{ID: id}, Want: m.Resources.Capacity()})
 	if err != nil {
 		return err
 	}

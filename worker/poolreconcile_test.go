@@ -24,7 +24,7 @@ func TestReconcileKnowsMembers(t *testing.T) {
 	b.eng.contain(stranger, w.epoch.get(), true)
 	elsewhere := b.member(w, nil)
 	elsewhereJob, elsewhereBox := b.claimed(idle, nil) // the oldest one goes first
-	must(t, b.store.Reroute(t.Context(), elsewhereJob, 0, farm.QueueCPU))
+	must(t, b.store.UnassignNode(t.Context(), elsewhereJob, 0, farm.QueueCPU))
 	idle, elsewhere = elsewhere, idle
 	_, err = b.store.MoveSandbox(t.Context(), store.Move{Ref: elsewhereBox, To: farm.SandboxStarting, Node: "n2"})
 	must(t, err)
@@ -132,7 +132,7 @@ func TestReconcileTakesMembersOut(t *testing.T) {
 	if b.idle() != 1 {
 		t.Error("a worker without a pool removed what another one wants")
 	}
-	must(t, b.store.Goodbye(t.Context(), w.id))
+	must(t, b.store.RemoveWorker(t.Context(), w.id))
 	must(t, none.reconcile(t.Context()))
 	if b.idle() != 0 || b.eng.has(left.ID) {
 		t.Error("members that no worker wants are still there")

@@ -83,7 +83,7 @@ func (b *bundle) member(w *Worker, change func(*store.Member)) store.Member {
 	if change != nil {
 		change(&m)
 	}
-	_, _, err = b.store.Reserve(b.t.Context(), store.Reservation{Node: "n1", Capacity: w.room.size(), Sandbox: farm.Ref{ID: m.ID}, Want: m.Resources.Room(), Force: true})
+	_, _, err = b.store.Reserve(b.t.Context(), store.ReserveRequest{Node: "n1", Capacity: w.room.size(), Sandbox: farm.Ref{ID: m.ID}, Want: m.Resources.Capacity(), Force: true})
 	must(b.t, err)
 	b.agent(farm.Ref{ID: m.ID}, w)
 	b.eng.contain(m.ID, w.epoch.get(), true)

@@ -164,7 +164,7 @@ func (w *Worker) inWork(ctx context.Context, s *farm.Sandbox) (bool, error) {
 
 // openJobs gives the jobs of a sandbox that have not ended, in the order they were accepted.
 func (w *Worker) openJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error) {
-	refs, err := w.store.Drain(ctx, ref(s))
+	refs, err := w.store.UnfinishedJobs(ctx, ref(s))
 	if err != nil {
 		return nil, fmt.Errorf("list open jobs: %w", err)
 	}

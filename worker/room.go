@@ -23,39 +23,39 @@ const (
 
 // room is what this worker knows of the rooms of nodes: it decides whether creates are taken off their queue.
 type room struct {
-	smallest farm.Room // that a sandbox may ask for
+	smallest farm.Capacity // that a sandbox may ask for
 	now      func() time.Time
 	wake     func() // makes the queue look again; set before the queue is served
 
 	mu       sync.Mutex
 	down     bool // the engine does not answer
 	node     string
-	capacity farm.Room // zero: not known yet
-	nodes    map[string]store.NodeRoom
+	capacity farm.Capacity // zero: not known yet
+	nodes    map[string]store.NodeCapacity
 	pause    time.Duration
-	until    time.Time // no create is taken before
-	lent     farm.Room // of what is promised: idle members of the pool hold it, and leave it to creates
-	turn     time.Time // the next one that is taken although another node has more room
+	until    time.Time     // no create is taken before
+	lent     farm.Capacity // of what is promised: idle members of the pool hold it, and leave it to creates
+	turn     time.Time     // the next one that is taken although another node has more room
 }
 
 // size is the capacity of the node.
-func (r *room) size() farm.Room {
+func (r *room) size() farm.Capacity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.capacity
 }
 
 // mine is the room of this worker's node.
-func (r *room) mine() store.NodeRoom {
+func (r *room) mine() store.NodeCapacity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nodes[r.node]
 }
 
 // learn takes what the store says of all nodes. More room on this one brings the queue back at once.
-func (r *room) learn(nodes map[string]store.NodeRoom) {
+func (r *room) learn(nodes map[string]store.NodeCapacity) {
 	r.mu.Lock()
-	before, now := r.nodes[r.node].Promised, nodes[r.node].Promised
+	before, now := r.nodes[r.node].Reserved, nodes[r.node].Reserved
 	r.nodes = nodes
 	freed := now.MemoryMB < before.MemoryMB || now.CPUs < before.CPUs
 	if freed {
@@ -89,7 +89,7 @@ func (r *room) fits() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own, known := r.nodes[r.node]
-	return !r.down && (!known || own.Promised.Plus(r.smallest).Within(own.Capacity)) && !r.now().Before(r.until)
+	return !r.down && (!known || own.Reserved.Plus(r.smallest).Within(own.Capacity)) && !r.now().Before(r.until)
 }
 
 // open reports whether creates are to be taken now.
@@ -103,7 +103,7 @@ func (r *room) open() bool {
 		return false
 	case !known:
 		return true
-	case !own.Promised.Minus(r.lent).Plus(r.smallest).Within(own.Capacity), now.Before(r.until):
+	case !own.Reserved.Minus(r.lent).Plus(r.smallest).Within(own.Capacity), now.Before(r.until):
 		return false
 	case !r.behind(own):
 		return true
@@ -117,10 +117,10 @@ func (r *room) open() bool {
 }
 
 // behind reports whether another node has so much more room that creates are better left to it.
-func (r *room) behind(own store.NodeRoom) bool {
+func (r *room) behind(own store.NodeCapacity) bool {
 	for name, other := range r.nodes {
-		if name != r.node && other.Promised.Plus(r.smallest).Within(other.Capacity) &&
-			own.Promised.Share(own.Capacity) > other.Promised.Share(other.Capacity)+fuller {
+		if name != r.node && other.Reserved.Plus(r.smallest).Within(other.Capacity) &&
+			own.Reserved.Share(own.Capacity) > other.Reserved.Share(other.Capacity)+fuller {
 			return true
 		}
 	}
@@ -142,14 +142,14 @@ func (w *Worker) measure(ctx context.Context) error {
 	w.pool.targets = targets
 	w.pool.mu.Unlock()
 	w.room.mu.Lock()
-	w.room.node, w.room.capacity = w.node, farm.Room{MemoryMB: int(memory), CPUs: host.CPUs * w.cfg.CPUOvercommit}
+	w.room.node, w.room.capacity = w.node, farm.Capacity{MemoryMB: int(memory), CPUs: host.CPUs * w.cfg.CPUOvercommit}
 	w.room.mu.Unlock()
 	return w.lookAtRooms(ctx)
 }
 
 // lookAtRooms renews what is known of all nodes, and that this one has a worker.
 func (w *Worker) lookAtRooms(ctx context.Context) error {
-	nodes, err := w.store.Rooms(ctx, w.node, w.room.size())
+	nodes, err := w.store.ReportCapacity(ctx, w.node, w.room.size())
 	if err != nil {
 		return err
 	}
@@ -160,11 +160,11 @@ func (w *Worker) lookAtRooms(ctx context.Context) error {
 // takeRoom gets a new sandbox room on this node. It reports whether there was any.
 func (w *Worker) takeRoom(ctx context.Context, r *run) (bool, error) {
 	var ok bool
-	var nodes map[string]store.NodeRoom
-	want := store.Reservation{
-		Node: w.node, Capacity: w.room.size(), Sandbox: ref(r.Sandbox), Want: r.Sandbox.Spec.Resources.Room(),
+	var nodes map[string]store.NodeCapacity
+	want := store.ReserveRequest{
+		Node: w.node, Capacity: w.room.size(), Sandbox: ref(r.Sandbox), Want: r.Sandbox.Spec.Resources.Capacity(),
 		Since: r.Job.CreatedAt, Queue: r.Job.Queue,
-		Force: r.Sandbox.State != farm.SandboxQueued && r.Sandbox.Node == w.node || w.room.size() == (farm.Room{}), // its container may be there; the node was never measured
+		Force: r.Sandbox.State != farm.SandboxQueued && r.Sandbox.Node == w.node || w.room.size() == (farm.Capacity{}), // its container may be there; the node was never measured
 	}
 	if r.Sandbox.Pooled {
 		want.Queue = "" // it did not wait for its turn
@@ -210,7 +210,7 @@ func (w *Worker) reconcileRoom(ctx context.Context, open []*farm.Sandbox, contai
 	if err := w.measure(ctx); err != nil {
 		return err
 	}
-	promises, err := w.store.Promises(ctx, w.node)
+	promises, err := w.store.Reservations(ctx, w.node)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (w *Worker) reconcileRoom(ctx context.Context, open []*farm.Sandbox, contai
 		if _, promised := promises[ref(s)]; promised {
 			continue
 		}
-		_, _, err := w.store.Reserve(ctx, store.Reservation{Node: w.node, Capacity: w.room.size(), Sandbox: ref(s), Want: s.Spec.Resources.Room(), Force: true})
+		_, _, err := w.store.Reserve(ctx, store.ReserveRequest{Node: w.node, Capacity: w.room.size(), Sandbox: ref(s), Want: s.Spec.Resources.Capacity(), Force: true})
 		errs = append(errs, err)
 	}
 	for sandbox, promise := range promises {

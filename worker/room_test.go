@@ -32,11 +32,11 @@ func (b *bundle) measured(memoryMB, cores int) *Worker {
 	return w
 }
 
-func (b *bundle) promised(want farm.Room) {
+func (b *bundle) promised(want farm.Capacity) {
 	b.t.Helper()
-	nodes, err := b.store.Rooms(b.t.Context(), "other", farm.Room{})
+	nodes, err := b.store.ReportCapacity(b.t.Context(), "other", farm.Capacity{})
 	must(b.t, err)
-	if got := nodes["n1"].Promised; got != want {
+	if got := nodes["n1"].Reserved; got != want {
 		b.t.Errorf("promised are %+v, want %+v", got, want)
 	}
 }
@@ -45,11 +45,11 @@ func TestCapacityIsWhatTheSettingsLeave(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1000, 1.5, 3
-	if got, want := b.measured(5000, 2).room.size(), (farm.Room{MemoryMB: 6000, CPUs: 6}); got != want {
+	if got, want := b.measured(5000, 2).room.size(), (farm.Capacity{MemoryMB: 6000, CPUs: 6}); got != want {
 		t.Errorf("capacity %+v, want %+v", got, want)
 	}
 	b = setup(t) // by default a small machine holds many idle sandboxes
-	if got, want := b.measured(5000, 2).room.size(), (farm.Room{MemoryMB: 80_000, CPUs: 256}); got != want {
+	if got, want := b.measured(5000, 2).room.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256}); got != want {
 		t.Errorf("capacity by default %+v, want %+v", got, want)
 	}
 }
@@ -68,13 +68,13 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	if ok, err := w.place(t.Context(), w.runs.add(claim)); err != nil || !ok {
 		t.Fatalf("place = %v, %v", ok, err)
 	}
-	b.promised(farm.Room{MemoryMB: 2048, CPUs: 1})
+	b.promised(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	second, other := b.sized(2048, 1)
 	must(t, w.handle(t.Context(), task(second)))
-	if job, s := b.job(second), b.sandbox(other); job.State != farm.JobQueued || job.Attempt-job.Spared != 0 || s.State != farm.SandboxQueued || s.Node != "" {
+	if job, s := b.job(second), b.sandbox(other); job.State != farm.JobQueued || job.Attempt-job.Uncounted != 0 || s.State != farm.SandboxQueued || s.Node != "" {
 		t.Errorf("job %+v, sandbox %+v", job, s)
 	}
-	b.promised(farm.Room{MemoryMB: 2048, CPUs: 1})
+	b.promised(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	if w.gate(farm.QueueCPU) || !w.gate(farm.QueueControl) || !w.gate(farm.NodeQueue("n1")) {
 		t.Error("the gate of creates is open, or another one closed")
 	}
@@ -85,7 +85,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	if s := b.sandbox(box); s.State != farm.SandboxFailed && s.State != farm.SandboxQueued {
 		t.Errorf("sandbox is %s", s.State)
 	}
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 	if !w.gate(farm.QueueCPU) {
 		t.Error("the gate stays closed")
 	}
@@ -118,14 +118,14 @@ func TestClosedAndLostSandboxesLeaveTheirRoom(t *testing.T) {
 	w := b.measured(5000, 4)
 	closed, lost := b.ready(), b.ready()
 	for _, s := range []farm.Ref{closed, lost} {
-		_, _, err := b.store.Reserve(t.Context(), store.Reservation{Node: "n1", Capacity: w.room.size(), Sandbox: s, Want: farm.Room{MemoryMB: 100, CPUs: 1}})
+		_, _, err := b.store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: w.room.size(), Sandbox: s, Want: farm.Capacity{MemoryMB: 100, CPUs: 1}})
 		must(t, err)
 	}
-	b.promised(farm.Room{MemoryMB: 200, CPUs: 2})
+	b.promised(farm.Capacity{MemoryMB: 200, CPUs: 2})
 	must(t, w.handle(t.Context(), task(b.closeJob(closed))))
-	b.promised(farm.Room{MemoryMB: 100, CPUs: 1})
+	b.promised(farm.Capacity{MemoryMB: 100, CPUs: 1})
 	w.lose(t.Context(), b.sandbox(lost), "", "it is a test")
-	b.promised(farm.Room{})
+	b.promised(farm.Capacity{})
 }
 
 // Containers without a promise get one; promises without a sandbox go, but not while one may be on its way.
@@ -144,31 +144,31 @@ func TestReconcileCorrectsRoom(t *testing.T) {
 	_, waiting := b.sized(200, 1)
 	gone := farm.Ref{Tenant: tenant, ID: farm.NewID(farm.SandboxPrefix)}
 	for _, s := range []farm.Ref{waiting, gone} {
-		_, _, err := b.store.Reserve(t.Context(), store.Reservation{Node: "n1", Capacity: w.room.size(), Sandbox: s, Want: farm.Room{MemoryMB: 10, CPUs: 0.1}})
+		_, _, err := b.store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: w.room.size(), Sandbox: s, Want: farm.Capacity{MemoryMB: 10, CPUs: 0.1}})
 		must(t, err)
 	}
 	must(t, w.reconcile(t.Context()))
-	b.promised(farm.Room{MemoryMB: 320, CPUs: 0.7})
+	b.promised(farm.Capacity{MemoryMB: 320, CPUs: 0.7})
 	w.now = func() time.Time { return time.Now().Add(3 * time.Minute) }
 	must(t, w.reconcile(t.Context()))
-	b.promised(farm.Room{MemoryMB: 310, CPUs: 0.6}) // what is gone has left; what waits may still come here
+	b.promised(farm.Capacity{MemoryMB: 310, CPUs: 0.6}) // what is gone has left; what waits may still come here
 }
 
 func TestGateOfCreates(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	capacity := farm.Room{MemoryMB: 1000, CPUs: 10}
-	of := func(own, other int) map[string]store.NodeRoom {
-		return map[string]store.NodeRoom{
-			"a": {Capacity: capacity, Promised: farm.Room{MemoryMB: own}}, "b": {Capacity: capacity, Promised: farm.Room{MemoryMB: other}},
+	capacity := farm.Capacity{MemoryMB: 1000, CPUs: 10}
+	of := func(own, other int) map[string]store.NodeCapacity {
+		return map[string]store.NodeCapacity{
+			"a": {Capacity: capacity, Reserved: farm.Capacity{MemoryMB: own}}, "b": {Capacity: capacity, Reserved: farm.Capacity{MemoryMB: other}},
 		}
 	}
 	wakes := make(chan struct{}, 100)
-	fresh := func(nodes map[string]store.NodeRoom) *room {
-		return &room{node: "a", smallest: farm.Room{MemoryMB: 64, CPUs: 0.1}, now: func() time.Time { return now }, wake: func() { wakes <- struct{}{} }, nodes: nodes}
+	fresh := func(nodes map[string]store.NodeCapacity) *room {
+		return &room{node: "a", smallest: farm.Capacity{MemoryMB: 64, CPUs: 0.1}, now: func() time.Time { return now }, wake: func() { wakes <- struct{}{} }, nodes: nodes}
 	}
 	for name, c := range map[string]struct {
-		nodes map[string]store.NodeRoom
+		nodes map[string]store.NodeCapacity
 		open  bool
 	}{
 		"nothing known":             {nil, true},
@@ -237,7 +237,7 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 		if w.gate(farm.QueueCPU) != up {
 			t.Errorf("engine up %v, gate open %v", up, !up)
 		}
-		if nodes, err := b.store.Rooms(t.Context(), "other", farm.Room{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
+		if nodes, err := b.store.ReportCapacity(t.Context(), "other", farm.Capacity{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
 			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
 		}
 		pass(w.cfg.EnginePatience - time.Second)

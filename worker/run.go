@@ -130,7 +130,7 @@ func (w *Worker) keep(ctx context.Context, e *execution) ([]farm.Artifact, error
 
 // leave lets the jobs behind a background command run while it goes on.
 func (w *Worker) leave(ctx context.Context, r *run) {
-	err := w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Leave(ctx, r.Job.Ref(), r.Job.Attempt) })
+	err := w.persist(ctx, func(ctx context.Context) error { return w.dispatch.LeaveFIFO(ctx, r.Job.Ref(), r.Job.Attempt) })
 	if err != nil {
 		w.log.WarnContext(ctx, "background command still holds its sandbox's line", "job_id", r.Job.ID, "error", err)
 	}

@@ -66,7 +66,7 @@ func (w *Worker) engineIs(ctx context.Context, up bool) error {
 	if up {
 		return w.lookAtRooms(ctx)
 	}
-	nodes, err := w.store.Rooms(ctx, w.node, farm.Room{})
+	nodes, err := w.store.ReportCapacity(ctx, w.node, farm.Capacity{})
 	w.stopStarts(nodes)
 	return err
 }

@@ -106,7 +106,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 		stop: stop, base: base, pool: newPool(),
 	}
 	w.gpus = newGPUs(w.now, w.wakeQueues)
-	w.room = room{smallest: farm.Room{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
+	w.room = room{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
 	var err error
 	if w.seen, err = newMetrics(deps.Metrics, w); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (w *Worker) Stop() {
 		defer done()
 		if w.registered {
 			_ = w.store.Unlock(ctx, w.poolLock(), w.id) // it lapses by itself as well
-			if err := w.store.Goodbye(ctx, w.id); err != nil {
+			if err := w.store.RemoveWorker(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
 			}
 			w.log.InfoContext(ctx, "worker stopped", "worker_id", w.id)

@@ -60,7 +60,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 // job shows a job. Its place in line is looked up while it is queued, and links are made for its artifacts.
 func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
-		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Spared,
+		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Uncounted,
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: instant(j.StartedAt), FinishedAt: instant(j.FinishedAt),
 		Timings: wire.Timings(j.Timings), Result: s.result(ctx, j),
 		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID},
@@ -76,7 +76,7 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 
 // place says where a queued job stands: in its queue when nothing else is before it, or else in its sandbox's line.
 func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimate *float64) {
-	at, err := s.Store.Place(ctx, j)
+	at, err := s.Store.QueuePosition(ctx, j)
 	if err == nil && at.Position > 0 {
 		if at.Estimate >= 0 {
 			seconds := math.Ceil(at.Estimate.Seconds())
@@ -85,7 +85,7 @@ func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimat
 		return at.Position, estimate
 	}
 	if err == nil {
-		position, err = s.Store.Position(ctx, j)
+		position, err = s.Store.FIFOPosition(ctx, j)
 	}
 	if err != nil {
 		s.Logger.WarnContext(ctx, "place in line is not known", slog.String("job_id", j.ID), slog.Any("error", err))

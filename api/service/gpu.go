@@ -70,7 +70,7 @@ func (s *Service) checkGPURoom(ctx context.Context, spec *farm.SandboxSpec) erro
 			continue
 		}
 		devices = true
-		if (w.Capacity == (farm.Room{}) || spec.Resources.Room().Within(w.Capacity)) &&
+		if (w.Capacity == (farm.Capacity{}) || spec.Resources.Capacity().Within(w.Capacity)) &&
 			slices.ContainsFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image }) {
 			return nil
 		}

@@ -26,7 +26,7 @@ func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error)
 	if !fresh && s.Now().Sub(s.images.asked) < offeredFor {
 		return s.images.images, nil
 	}
-	images, err := s.Store.Offered(ctx)
+	images, err := s.Store.OfferedImages(ctx)
 	if err != nil {
 		return nil, err
 	}

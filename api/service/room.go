@@ -10,14 +10,14 @@ import (
 // nodes remembers what the nodes with a live worker have for sandboxes.
 type nodes struct {
 	mu         sync.Mutex
-	capacities map[string]farm.Room
+	capacities map[string]farm.Capacity
 	pooled     map[string]bool // images of which some node is to have a warm pool
 	silent     map[string]bool // whose engine does not answer
 	asked      int64           // in nanoseconds
 }
 
 // capacities gives what each node has, as far as it is known. It is believed as long as the list of images.
-func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.Room, error) {
+func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.Capacity, error) {
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	now := s.Now().UnixNano()
@@ -28,9 +28,9 @@ func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.R
 	if err != nil {
 		return nil, err
 	}
-	s.nodes.capacities, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Room{}, map[string]bool{}, map[string]bool{}, now
+	s.nodes.capacities, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Capacity{}, map[string]bool{}, map[string]bool{}, now
 	for _, w := range workers {
-		if w.Capacity != (farm.Room{}) {
+		if w.Capacity != (farm.Capacity{}) {
 			s.nodes.capacities[w.Node] = w.Capacity
 		}
 		s.nodes.silent[w.Node] = s.nodes.silent[w.Node] || w.Problem != ""
@@ -43,15 +43,15 @@ func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.R
 
 // checkRoom refuses a sandbox that is larger than every node: it would wait for ever. While no node is known it may wait.
 func (s *Service) checkRoom(ctx context.Context, r farm.Resources) error {
-	var largest farm.Room
+	var largest farm.Capacity
 	for _, fresh := range []bool{false, true} {
 		nodes, err := s.capacities(ctx, fresh)
 		if err != nil || len(nodes) == 0 {
 			return err
 		}
-		largest = farm.Room{}
+		largest = farm.Capacity{}
 		for _, capacity := range nodes {
-			if r.Room().Within(capacity) {
+			if r.Capacity().Within(capacity) {
 				return nil
 			}
 			if capacity.MemoryMB > largest.MemoryMB || capacity.MemoryMB == largest.MemoryMB && capacity.CPUs > largest.CPUs {

@@ -27,8 +27,8 @@ type Submitter interface {
 // Jobs are the records of jobs and their events.
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
-	Position(ctx context.Context, job *farm.Job) (int, error)
-	Place(ctx context.Context, job *farm.Job) (store.Place, error)
+	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
+	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
 	Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error)
 	Watch(ctx context.Context, jobID string) (*store.Watch, error)
@@ -55,7 +55,7 @@ type Packages interface {
 // Fleet says who works for the farm and with which images.
 type Fleet interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
-	Offered(ctx context.Context) ([]farm.Image, error)
+	OfferedImages(ctx context.Context) ([]farm.Image, error)
 	Ping(ctx context.Context) error
 }
 

@@ -42,13 +42,13 @@ func (d *Dispatcher) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 // holds remembers what is held. One asks at a time; the others wait for its answer.
 type holds struct {
 	turn chan struct{}
-	of   map[string]store.Hold
+	of   map[string]store.ParkedJobs
 	asOf time.Time
 }
 
 func newHolds() *holds { return &holds{turn: make(chan struct{}, 1)} }
 
-func (h *holds) get(ctx context.Context, s *store.Store, now func() time.Time) (map[string]store.Hold, error) {
+func (h *holds) get(ctx context.Context, s *store.Store, now func() time.Time) (map[string]store.ParkedJobs, error) {
 	select {
 	case h.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -58,7 +58,7 @@ func (h *holds) get(ctx context.Context, s *store.Store, now func() time.Time) (
 	if age := now().Sub(h.asOf); age >= 0 && age < holdsFor {
 		return h.of, nil
 	}
-	of, err := s.Holds(ctx)
+	of, err := s.Parked(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (d *Dispatcher) Next(ctx context.Context, next *farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the line goes on whoever asked
 	defer cancel()
 	r, err := d.store.Route(ctx, *next)
-	if err == nil && r.State == farm.JobQueued && !r.Held {
+	if err == nil && r.State == farm.JobQueued && !r.Parked {
 		err = d.enqueue(ctx, r, taskID(next.ID, r.Attempt))
 	}
 	if err != nil {
@@ -124,8 +124,8 @@ func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.Job
 }
 
 // Leave takes a running background command out of its line and enqueues the next one.
-func (d *Dispatcher) Leave(ctx context.Context, ref farm.Ref, attempt int) error {
-	next, err := d.store.Leave(ctx, ref, attempt)
+func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
+	next, err := d.store.LeaveFIFO(ctx, ref, attempt)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	} else {
 		d.Next(ctx, end.Next)
 	}
-	d.Next(ctx, end.Instead)
+	d.Next(ctx, end.Unparked)
 	if !end.Callback {
 		return
 	}
@@ -156,7 +156,7 @@ func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 func (d *Dispatcher) drain(ctx context.Context, sandbox farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // part of the end that is written
 	defer cancel()
-	jobs, err := d.store.Drain(ctx, sandbox)
+	jobs, err := d.store.UnfinishedJobs(ctx, sandbox)
 	for _, ref := range jobs {
 		err = errors.Join(err, d.Force(ctx, ref, farm.JobCanceled, sandboxGone()))
 	}

@@ -215,7 +215,7 @@ func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
 		b.sweep(t, 0) // alive
-		if err := b.store.Goodbye(t.Context(), worker.ID); err != nil {
+		if err := b.store.RemoveWorker(t.Context(), worker.ID); err != nil {
 			t.Fatal(err)
 		}
 		b.sweep(t, 1)
@@ -315,7 +315,7 @@ func TestLeaveBringsTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.held(t, "node-n1", next.ID, false)
-	if err := b.Leave(t.Context(), background.Job.Ref(), 1); err != nil {
+	if err := b.LeaveFIFO(t.Context(), background.Job.Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
 	b.held(t, "node-n1", next.ID, true)
@@ -332,7 +332,7 @@ func TestReleaseBringsTheJobBack(t *testing.T) {
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		if err := b.Release(t.Context(), job.Ref(), attempt); err != nil {
+		if err := b.Requeue(t.Context(), job.Ref(), attempt); err != nil {
 			t.Fatal(err)
 		}
 		b.held(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)

@@ -8,9 +8,9 @@ import (
 )
 
 // Release gives back a job that the worker could not begin and enqueues it again, behind the others. Errors as with
-// store.Release. Once the record is written, what fails is logged and left to Sweep.
-func (d *Dispatcher) Release(ctx context.Context, ref farm.Ref, attempt int) error {
-	if err := d.store.Release(ctx, ref, attempt); err != nil {
+// store.Requeue. Once the record is written, what fails is logged and left to Sweep.
+func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, attempt int) error {
+	if err := d.store.Requeue(ctx, ref, attempt); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the record is written

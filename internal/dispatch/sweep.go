@@ -74,10 +74,10 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes 
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
 		})
-	case running && r.Attempt-r.Spared >= deaths:
+	case running && r.Attempt-r.Uncounted >= deaths:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,
-			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Spared),
+			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Uncounted),
 		})
 	case stranded(r, nodes):
 		return true, d.rescue(ctx, r)

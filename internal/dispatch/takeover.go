@@ -7,9 +7,9 @@ import (
 )
 
 // HandOver lets another worker go on with a running job whose worker stops in order, at once. Errors as with
-// store.HandOver. Once the record is written, what fails is logged and left to Sweep.
-func (d *Dispatcher) HandOver(ctx context.Context, ref farm.Ref, attempt int) error {
-	if err := d.store.HandOver(ctx, ref, attempt); err != nil {
+// store.OfferTakeover. Once the record is written, what fails is logged and left to Sweep.
+func (d *Dispatcher) OfferTakeover(ctx context.Context, ref farm.Ref, attempt int) error {
+	if err := d.store.OfferTakeover(ctx, ref, attempt); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the record is written

@@ -28,21 +28,21 @@ func TestHandOver(t *testing.T) {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
 		for range 2 { // the second as after an answer that got lost
-			if err := b.HandOver(t.Context(), job.Ref(), attempt); err != nil {
+			if err := b.OfferTakeover(t.Context(), job.Ref(), attempt); err != nil {
 				t.Fatalf("HandOver = %v", err)
 			}
 		}
 		b.held(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
 		b.sweep(t, 0)
 		r, err := b.store.Route(t.Context(), job.Ref())
-		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Spared != attempt {
+		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Uncounted != attempt {
 			t.Fatalf("Route = %+v, %v", r, err)
 		}
-		if err := b.HandOver(t.Context(), job.Ref(), attempt-1); !errors.Is(err, store.ErrFenced) {
+		if err := b.OfferTakeover(t.Context(), job.Ref(), attempt-1); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("HandOver by another attempt = %v, want ErrFenced", err)
 		}
 	}
-	if err := b.HandOver(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, 1); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := b.OfferTakeover(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, 1); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("HandOver of a job that is not there = %v", err)
 	}
 }

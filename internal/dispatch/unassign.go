@@ -32,7 +32,7 @@ func (d *Dispatcher) rescue(ctx context.Context, r *store.Route) error {
 	if queue == "" || strings.HasPrefix(queue, farm.NodeQueue("")) {
 		queue = farm.QueueCPU
 	}
-	err := d.store.Reroute(ctx, r.Ref, attempt, queue)
+	err := d.store.UnassignNode(ctx, r.Ref, attempt, queue)
 	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrMove) { // its node has a worker again, or it has ended
 		return nil
 	}
@@ -40,7 +40,7 @@ func (d *Dispatcher) rescue(ctx context.Context, r *store.Route) error {
 		return err
 	}
 	again, err := d.store.Route(ctx, r.Ref)
-	if err != nil || again.State != r.State || again.Held {
+	if err != nil || again.State != r.State || again.Parked {
 		return err
 	}
 	return d.enqueue(ctx, again, taskID(r.Ref.ID, again.Attempt))

@@ -23,7 +23,7 @@ func TestStrandedCreateGoesElsewhere(t *testing.T) {
 	if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 0 || err != nil {
 		t.Errorf("while its node has a worker: Sweep = %d, %v", n, err)
 	}
-	if err := b.store.Goodbye(t.Context(), "w1"); err != nil {
+	if err := b.store.RemoveWorker(t.Context(), "w1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Node: "n2"}); err != nil {
@@ -75,7 +75,7 @@ func TestCreateOfADeadNodeGoesElsewhere(t *testing.T) {
 	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Void != 0 {
 		t.Errorf("while its node has a worker: %+v, %v", s, err)
 	}
-	if err := b.store.Goodbye(t.Context(), "w3"); err != nil {
+	if err := b.store.RemoveWorker(t.Context(), "w3"); err != nil {
 		t.Fatal(err)
 	}
 	b.sweep(t, 1)

@@ -7,7 +7,7 @@ import (
 )
 
 // Capacity is the memory and the cores that the engine's host has, as the engine counts them.
-func (e *Engine) Capacity(ctx context.Context) (farm.Room, error) {
+func (e *Engine) Capacity(ctx context.Context) (farm.Capacity, error) {
 	got, err := e.systemInfo(ctx)
-	return farm.Room{MemoryMB: int(got.MemTotal >> 20), CPUs: float64(got.NCPU)}, err
+	return farm.Capacity{MemoryMB: int(got.MemTotal >> 20), CPUs: float64(got.NCPU)}, err
 }

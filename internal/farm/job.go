@@ -35,9 +35,9 @@ type Job struct {
 	SandboxID string   `json:"sandbox_id,omitempty"`
 	State     JobState `json:"state"`
 
-	Attempt int    `json:"attempt"`          // the fence: how many workers have taken it, 0 while queued
-	Spared  int    `json:"spared,omitempty"` // attempts that do not count: the worker gave the job back before it began
-	Worker  string `json:"worker,omitempty"` // who runs it now
+	Attempt   int    `json:"attempt"`          // the fence: how many workers have taken it, 0 while queued
+	Uncounted int    `json:"spared,omitempty"` // attempts that do not count: the worker gave the job back before it began
+	Worker    string `json:"worker,omitempty"` // who runs it now
 
 	CreatedAt  time.Time `json:"created_at"`
 	StartedAt  time.Time `json:"started_at,omitzero"`

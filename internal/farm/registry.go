@@ -26,8 +26,8 @@ type Worker struct {
 	Sandboxes int         `json:"sandboxes"`
 	StartedAt time.Time   `json:"started_at"`
 	SeenAt    time.Time   `json:"seen_at"`
-	Capacity  Room        `json:"capacity"`          // of its node, for sandboxes; zero: not known
-	Promised  Room        `json:"promised"`          // to the sandboxes of its node
+	Capacity  Capacity    `json:"capacity"`          // of its node, for sandboxes; zero: not known
+	Reserved  Capacity    `json:"promised"`          // to the sandboxes of its node
 	Pool      []PoolStock `json:"pool,omitempty"`    // of its node
 	Problem   string      `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
 

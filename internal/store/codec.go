@@ -17,9 +17,9 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	}
 	job.State = farm.JobState(f["state"])
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
-	job.Spared, _ = strconv.Atoi(f["spared"])
+	job.Uncounted, _ = strconv.Atoi(f["spared"])
 	job.Worker = f["worker"]
-	if queue := f["queue"]; queue != "" { // another one than at first, see Reroute
+	if queue := f["queue"]; queue != "" { // another one than at first, see UnassignNode
 		job.Queue = queue
 	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
@@ -40,7 +40,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 // encodeJob gives the part of a job that never changes.
 func encodeJob(job *farm.Job) ([]byte, error) {
 	doc := *job
-	doc.State, doc.Attempt, doc.Spared, doc.Worker = "", 0, 0, ""
+	doc.State, doc.Attempt, doc.Uncounted, doc.Worker = "", 0, 0, ""
 	doc.StartedAt, doc.FinishedAt, doc.Timings = time.Time{}, time.Time{}, farm.Timings{}
 	doc.Result, doc.Error = nil, nil
 	return encode("job", doc)

@@ -81,9 +81,9 @@ func (s *Store) ReturnGPUs(ctx context.Context, node string, sandbox farm.Ref, f
 	return now, err
 }
 
-// AdoptGPUs writes down that a sandbox's container has devices, for a Redis that has forgotten it. CodeConflict when
+// RestoreGPUs writes down that a sandbox's container has devices, for a Redis that has forgotten it. CodeConflict when
 // another sandbox has one of them; the others are written all the same.
-func (s *Store) AdoptGPUs(ctx context.Context, node string, sandbox farm.Ref, devices []string) (GPUs, error) {
+func (s *Store) RestoreGPUs(ctx context.Context, node string, sandbox farm.Ref, devices []string) (GPUs, error) {
 	args := []any{sandbox.Tenant}
 	for _, device := range devices {
 		args = append(args, device)

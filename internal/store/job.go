@@ -26,7 +26,7 @@ func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 }
 
 // Position says which in line a queued job is: 1 is next. It is 0 for a job that is not queued.
-func (s *Store) Position(ctx context.Context, job *farm.Job) (int, error) {
+func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	if job.State != farm.JobQueued {
 		return 0, nil
 	}
@@ -44,7 +44,7 @@ func (s *Store) Position(ctx context.Context, job *farm.Job) (int, error) {
 	if at == 0 {
 		return 1, nil
 	}
-	head, err := s.Head(ctx, farm.Ref{Tenant: job.Tenant, ID: job.SandboxID})
+	head, err := s.FIFOHead(ctx, farm.Ref{Tenant: job.Tenant, ID: job.SandboxID})
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func (s *Store) Request(ctx context.Context, ref farm.Ref) (*farm.Request, error
 }
 
 // Head gives the first job in a sandbox's line, "" when it is empty.
-func (s *Store) Head(ctx context.Context, sandbox farm.Ref) (string, error) {
+func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) {
 	id, err := s.rdb.LIndex(ctx, s.key(sandbox.Tenant, "line", sandbox.ID), 0).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
@@ -80,7 +80,7 @@ func (s *Store) Head(ctx context.Context, sandbox farm.Ref) (string, error) {
 }
 
 // Drain lists the unfinished jobs of a sandbox in the order they were accepted, those out of its line too.
-func (s *Store) Drain(ctx context.Context, sandbox farm.Ref) ([]farm.Ref, error) {
+func (s *Store) UnfinishedJobs(ctx context.Context, sandbox farm.Ref) ([]farm.Ref, error) {
 	ids, err := s.rdb.ZRange(ctx, s.key(sandbox.Tenant, "osj", sandbox.ID), 0, -1).Result()
 	if err != nil {
 		return nil, wrap("list unfinished jobs of sandbox", err)

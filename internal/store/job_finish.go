@@ -35,7 +35,7 @@ type ending struct {
 // Ended is what the end of a job asks for next.
 type Ended struct {
 	Next     *farm.Ref // first in line now and to be enqueued; nil: none
-	Instead  *farm.Ref // waited for the job's place on its queue, and is to be enqueued; nil: none
+	Unparked *farm.Ref // waited for the job's place on its queue, and is to be enqueued; nil: none
 	Callback bool      // the job's owner wants to be told
 	Sandbox  *farm.Ref // the sandbox that ended with its creation: what waits for it has to end too; nil: none
 }
@@ -99,7 +99,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	case "ok":
 		end := Ended{
 			Next: following(e.ref.Tenant, r.text(1)), Callback: r.text(2) == "1", Sandbox: following(e.ref.Tenant, r.text(3)),
-			Instead: following(e.ref.Tenant, r.text(5)),
+			Unparked: following(e.ref.Tenant, r.text(5)),
 		}
 		if e.mode != "cancel" {
 			return nil, end, nil
@@ -139,7 +139,7 @@ func (s *Store) endArgs(e ending) ([]any, error) {
 }
 
 // Leave takes a running background command out of its sandbox's line: it holds back nobody and does not count as use.
-func (s *Store) Leave(ctx context.Context, ref farm.Ref, attempt int) (next *farm.Ref, err error) {
+func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) (next *farm.Ref, err error) {
 	r, err := s.run(ctx, "leave line", s.scripts.leave, ref.Tenant, ref.ID, attempt)
 	if err != nil {
 		return nil, err

@@ -12,10 +12,10 @@ import (
 var ErrCanceled = errors.New("job was canceled")
 
 // Release gives a running job back that its worker has not begun, as where its node has no room: running → queued. It
-// keeps its place in its sandbox's line. The attempt still fences, but is not counted against the job (Route.Spared). A
-// task must be enqueued again, see dispatch.Release. ErrFenced when the job is no longer this attempt's, ErrCanceled when
+// keeps its place in its sandbox's line. The attempt still fences, but is not counted against the job (Route.Uncounted). A
+// task must be enqueued again, see dispatch.Requeue. ErrFenced when the job is no longer this attempt's, ErrCanceled when
 // a cancel was asked for: then it stays with the worker, which ends it.
-func (s *Store) Release(ctx context.Context, ref farm.Ref, attempt int) error {
+func (s *Store) Requeue(ctx context.Context, ref farm.Ref, attempt int) error {
 	r, err := s.run(ctx, "give job back", s.scripts.release, ref.Tenant, ref.ID, attempt)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ type Route struct {
 	Kind           farm.JobKind
 	State          farm.JobState
 	Attempt        int
-	Spared         int // attempts that do not count against the job: the worker gave it back
+	Uncounted      int // attempts that do not count against the job: the worker gave it back
 	Worker         string
 	CreatedAt      time.Time
 	Queue          string // the job's own; "": that of its sandbox's node
@@ -22,8 +22,8 @@ type Route struct {
 	Background     bool
 	Inline         bool
 	Head           bool // first in its sandbox's line
-	Left           bool // runs beside the line
-	Held           bool // waits until fewer of its tenant's tasks are on its queue; no task is to be enqueued
+	OutsideFIFO    bool // runs beside the line
+	Parked         bool // waits until fewer of its tenant's tasks are on its queue; no task is to be enqueued
 	SandboxID      string
 	SandboxState   farm.SandboxState // "" when the record is gone
 	Node           string            // "" until one is chosen
@@ -67,6 +67,6 @@ func route(tenant string, r reply) *Route {
 		Ref: farm.Ref{Tenant: tenant, ID: r.text(0)}, State: farm.JobState(r.text(1)), Attempt: attempt, Worker: r.text(3),
 		Kind: farm.JobKind(r.text(4)), Inline: r.text(5) == "1", CreatedAt: moment(r.text(6)), Queue: r.text(7), TimeoutSeconds: timeout,
 		Background: r.text(9) == "1", SandboxID: r.text(10), Node: r.text(11), SandboxState: farm.SandboxState(r.text(12)),
-		Head: r.text(13) == "1", Left: r.text(14) == "1", Spared: spared, Held: r.text(16) == "1",
+		Head: r.text(13) == "1", OutsideFIFO: r.text(14) == "1", Uncounted: spared, Parked: r.text(16) == "1",
 	}
 }

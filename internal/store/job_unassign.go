@@ -6,12 +6,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Reroute sends a job that makes its sandbox to another queue, and its sandbox, which is not ready yet, to whichever node takes
+// UnassignNode sends a job that makes its sandbox to another queue, and its sandbox, which is not ready yet, to whichever node takes
 // it there, as queued: a claimed member of the pool cannot serve it, or the engine of its node is gone. What the job's attempts
 // so far made of the sandbox is void (farm.Sandbox.Void). A running job must be this attempt's and stays so: Release gives it
 // back. A queued one is taken with attempt 0; a task must be enqueued for it then. ErrFenced when it is neither, ErrMove when the
 // sandbox is ready, or being closed, or has ended.
-func (s *Store) Reroute(ctx context.Context, ref farm.Ref, attempt int, queue string) error {
+func (s *Store) UnassignNode(ctx context.Context, ref farm.Ref, attempt int, queue string) error {
 	r, err := s.run(ctx, "send job elsewhere", s.scripts.reroute, ref.Tenant, ref.ID, attempt, queue)
 	if err != nil {
 		return err

@@ -15,3 +15,9 @@ func (s *Store) Lock(ctx context.Context, name, owner string, ttl time.Duration)
 func (s *Store) Unlock(ctx context.Context, name, owner string) error {
 	return wrap("give lock back", s.scripts.unlock.Run(ctx, s.rdb, []string{s.prefix + "lock:" + name}, owner).Err())
 }
+
+// LockTaken reports whether anybody has the lock now.
+func (s *Store) LockTaken(ctx context.Context, name string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.prefix+"lock:"+name).Result()
+	return n == 1, wrap("read lock", err)
+}

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hold is what is held back of a queue, since its tenants have as many tasks on it as they may.
-type Hold struct {
+// ParkedJobs is what is held back of a queue, since its tenants have as many tasks on it as they may.
+type ParkedJobs struct {
 	Jobs  int
 	Since time.Time // when the one was ready for the queue that is next of its tenant's, the earliest of all tenants
 }
 
 // Holds says what is held back of the queues, by their names; queues of which nothing is are left out.
-func (s *Store) Holds(ctx context.Context) (map[string]Hold, error) {
+func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 	tenants, err := s.Tenants(ctx)
 	if err != nil || len(tenants) == 0 {
 		return nil, err
@@ -28,7 +28,7 @@ func (s *Store) Holds(ctx context.Context) (map[string]Hold, error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap("look for held jobs", err)
 	}
-	out := map[string]Hold{}
+	out := map[string]ParkedJobs{}
 	for i, tenant := range tenants {
 		if some[i].Val() == 0 {
 			continue

@@ -16,16 +16,16 @@ import (
 // waitingFor is how long it is remembered which tenants have jobs in a queue.
 const waitingFor = time.Second
 
-// Place is where a job that waits for a worker stands.
-type Place struct {
+// QueuePosition is where a job that waits for a worker stands.
+type QueuePosition struct {
 	Position int           // among the jobs that wait in its queue, 1 is next; 0: it does not wait in one
 	Estimate time.Duration // until it begins, from how fast the queue moved lately; negative: not known
 }
 
-// Place says where a queued job that makes its sandbox stands in its queue. Tenants come to their turn one after the other,
+// QueuePosition says where a queued job that makes its sandbox stands in its queue. Tenants come to their turn one after the other,
 // so those with many jobs before it count only as far as they are served before it.
-func (s *Store) Place(ctx context.Context, job *farm.Job) (Place, error) {
-	none := Place{Estimate: -1}
+func (s *Store) QueuePosition(ctx context.Context, job *farm.Job) (QueuePosition, error) {
+	none := QueuePosition{Estimate: -1}
 	if job.State != farm.JobQueued || job.Queue == "" {
 		return none, nil
 	}
@@ -49,9 +49,9 @@ func (s *Store) Place(ctx context.Context, job *farm.Job) (Place, error) {
 	}
 	pace, err := s.pace(ctx, job.Queue)
 	if err != nil || pace <= 0 {
-		return Place{Position: position, Estimate: -1}, err
+		return QueuePosition{Position: position, Estimate: -1}, err
 	}
-	return Place{Position: position, Estimate: time.Duration(position) * pace}, nil
+	return QueuePosition{Position: position, Estimate: time.Duration(position) * pace}, nil
 }
 
 // Waiting is how many jobs wait in a queue. Which tenants have some is remembered for a second.

@@ -9,7 +9,7 @@ import (
 
 // Adopt writes the record of a sandbox whose container outlived it, as ready: what a Redis without persistence, or one
 // that lost its data, has forgotten. A record that is there stays as it is, and adopted is false.
-func (s *Store) Adopt(ctx context.Context, box *farm.Sandbox) (adopted bool, err error) {
+func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (adopted bool, err error) {
 	// Not by remember, which believes for a minute that a tenant is written down.
 	if err := s.rdb.SAdd(ctx, s.prefix+"tenants", box.Tenant).Err(); err != nil {
 		return false, wrap("write down tenant", err)

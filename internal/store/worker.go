@@ -79,8 +79,8 @@ func (s *Store) Alive(ctx context.Context, workerID string) (bool, error) {
 	return n == 1, wrap("read heartbeat", err)
 }
 
-// Goodbye takes a worker off the list at once, so that nobody waits for its heartbeat to expire.
-func (s *Store) Goodbye(ctx context.Context, workerID string) error {
+// RemoveWorker takes a worker off the list at once, so that nobody waits for its heartbeat to expire.
+func (s *Store) RemoveWorker(ctx context.Context, workerID string) error {
 	pipe := s.rdb.Pipeline()
 	pipe.Del(ctx, s.prefix+"worker:"+workerID)
 	pipe.SRem(ctx, s.prefix+"workers", workerID)
@@ -89,7 +89,7 @@ func (s *Store) Goodbye(ctx context.Context, workerID string) error {
 }
 
 // Offered lists the images of all live workers, each name once, by name.
-func (s *Store) Offered(ctx context.Context) ([]farm.Image, error) {
+func (s *Store) OfferedImages(ctx context.Context) ([]farm.Image, error) {
 	workers, err := s.Workers(ctx)
 	if err != nil {
 		return nil, err

@@ -24,10 +24,10 @@ func leaveFreesTheLine(t *testing.T, factory Factory) {
 	ref := b.accept(t, background).Job.Ref()
 	b.claim(t, ref, "w")
 	second := b.accept(t, Read(box.ID)).Job // inline: not in the line
-	if _, err := b.Leave(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
+	if _, err := b.LeaveFIFO(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Leave of another attempt = %v, want ErrFenced", err)
 	}
-	if next, err := b.Leave(t.Context(), ref, 1); err != nil || next != nil {
+	if next, err := b.LeaveFIFO(t.Context(), ref, 1); err != nil || next != nil {
 		t.Errorf("Leave = %v, %v; want nothing next", next, err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
@@ -46,7 +46,7 @@ func leaveFreesTheLine(t *testing.T, factory Factory) {
 	if got := b.sandbox(t, box); got.State != farm.SandboxBusy {
 		t.Errorf("the end of the background command made the sandbox %s under a running job", got.State)
 	}
-	if head, err := b.Head(t.Context(), box); err != nil || head != out.Job.ID {
+	if head, err := b.FIFOHead(t.Context(), box); err != nil || head != out.Job.ID {
 		t.Errorf("head = %q, %v; want %s", head, err, out.Job.ID)
 	}
 	b.claim(t, second.Ref(), "w")
@@ -157,7 +157,7 @@ func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
 	if got := b.sandbox(t, box); got.State != farm.SandboxClosed || got.Reason == "" {
 		t.Errorf("sandbox is %s, reason %q", got.State, got.Reason)
 	}
-	left, err := b.Drain(t.Context(), box)
+	left, err := b.UnfinishedJobs(t.Context(), box)
 	if diff := cmp.Diff([]farm.Ref{waiting.Ref()}, left); err != nil || diff != "" {
 		t.Errorf("Drain = %v, %v", left, err)
 	}
@@ -209,7 +209,7 @@ func drainInOrder(t *testing.T, factory Factory) {
 		b.accept(t, Execute(box.ID)).Job.Ref(), b.accept(t, Read(box.ID)).Job.Ref(), b.accept(t, Execute(box.ID)).Job.Ref(),
 	}
 	b.claim(t, want[0], "w")
-	got, err := b.Drain(t.Context(), box)
+	got, err := b.UnfinishedJobs(t.Context(), box)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("Drain (-want +got), %v:\n%s", err, diff)
 	}
@@ -218,7 +218,7 @@ func drainInOrder(t *testing.T, factory Factory) {
 			t.Errorf("Force(%s) = %v", ref.ID, err)
 		}
 	}
-	if got, err := b.Drain(t.Context(), box); err != nil || len(got) != 0 {
+	if got, err := b.UnfinishedJobs(t.Context(), box); err != nil || len(got) != 0 {
 		t.Errorf("Drain after that = %v, %v", got, err)
 	}
 	if _, err := b.Finish(t.Context(), store.Finish{Ref: want[0], Attempt: 1, State: farm.JobCompleted}); !errors.Is(err, store.ErrFenced) {

@@ -156,8 +156,8 @@ func gpusWaitForTheLarge(t *testing.T, factory Factory) {
 
 func gpusAreAdopted(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if _, err := b.AdoptGPUs(t.Context(), "n1", box("1"), []string{"1", "2"}); err != nil {
-		t.Errorf("AdoptGPUs = %v", err)
+	if _, err := b.RestoreGPUs(t.Context(), "n1", box("1"), []string{"1", "2"}); err != nil {
+		t.Errorf("RestoreGPUs = %v", err)
 	}
 	b.openGPUs(t)
 	if devices, _ := b.lease(t, box("2"), 7); devices != nil {
@@ -170,11 +170,11 @@ func gpusAreAdopted(t *testing.T, factory Factory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := b.AdoptGPUs(t.Context(), "n1", box("2"), []string{"0", "3"})
+	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), []string{"0", "3"})
 	if diff := cmp.Diff(before, after); err != nil || diff != "" {
 		t.Errorf("adopting what is leased: %v\n%s", err, diff)
 	}
-	_, err = b.AdoptGPUs(t.Context(), "n1", box("3"), []string{"0", "1"})
+	_, err = b.RestoreGPUs(t.Context(), "n1", box("3"), []string{"0", "1"})
 	wantCode(t, "adopt what is another's", err, farm.CodeConflict)
 	if after, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
 		t.Errorf("after the conflict: %v\n%s", err, cmp.Diff(before, after))
@@ -327,7 +327,7 @@ func (w *gpuWorld) wipe(t *testing.T) {
 				continue
 			}
 			sandbox := farm.Ref{Tenant: "a b", ID: id}
-			_, err := w.AdoptGPUs(t.Context(), "n1", sandbox, devices)
+			_, err := w.RestoreGPUs(t.Context(), "n1", sandbox, devices)
 			if farm.CodeOf(err) == farm.CodeConflict && !running { // made for a lease that was over: it never starts
 				w.remove(sandbox)
 				_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)

@@ -29,7 +29,7 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	if c.Sandbox == nil || c.Sandbox.State != farm.SandboxBusy || c.Sandbox.Node != "n1" || c.Cancel {
 		t.Errorf("claim = %+v", c)
 	}
-	if got, err := b.Position(t.Context(), second); err != nil || got != 1 {
+	if got, err := b.FIFOPosition(t.Context(), second); err != nil || got != 1 {
 		t.Errorf("Position behind the running job = %d, %v; want 1", got, err)
 	}
 	end := b.clock.forward(time.Second)
@@ -92,7 +92,7 @@ func takeover(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	b.clock.forward(time.Minute)
-	if err := b.Goodbye(t.Context(), "w1"); err != nil {
+	if err := b.RemoveWorker(t.Context(), "w1"); err != nil {
 		t.Fatal(err)
 	}
 	second := b.claim(t, ref, "w2")
@@ -292,7 +292,7 @@ func lineKeepsOrder(t *testing.T, factory Factory) {
 func (b *bundle) waitHeadless(t *testing.T, box farm.Ref) error {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		head, err := b.Head(t.Context(), box)
+		head, err := b.FIFOHead(t.Context(), box)
 		if err != nil || head == "" {
 			return err
 		}

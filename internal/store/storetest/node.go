@@ -12,14 +12,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-var roomOfNode = farm.Room{MemoryMB: 1000, CPUs: 4}
+var roomOfNode = farm.Capacity{MemoryMB: 1000, CPUs: 4}
 
-func (b *bundle) reserve(t *testing.T, r store.Reservation) bool {
+func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 	t.Helper()
 	if r.Node == "" {
 		r.Node = "n1"
 	}
-	if r.Capacity == (farm.Room{}) {
+	if r.Capacity == (farm.Capacity{}) {
 		r.Capacity = roomOfNode
 	}
 	ok, nodes, err := b.Reserve(t.Context(), r)
@@ -43,7 +43,7 @@ func roomIsPromisedOnce(t *testing.T, factory Factory) {
 		wg.Go(func() {
 			s := box(fmt.Sprint(i))
 			for range 2 { // the second time as after a takeover
-				if b.reserve(t, store.Reservation{Sandbox: s, Want: farm.Room{MemoryMB: 100, CPUs: 0.1}}) {
+				if b.reserve(t, store.ReserveRequest{Sandbox: s, Want: farm.Capacity{MemoryMB: 100, CPUs: 0.1}}) {
 					got <- s
 				}
 			}
@@ -58,21 +58,21 @@ func roomIsPromisedOnce(t *testing.T, factory Factory) {
 	if len(in) != 10 {
 		t.Errorf("%d sandboxes of 100 MiB got room on a node of 1000 MiB, want 10", len(in))
 	}
-	promises, err := b.Promises(t.Context(), "n1")
+	promises, err := b.Reservations(t.Context(), "n1")
 	if err != nil || len(promises) != 10 {
 		t.Fatalf("Promises = %v, %v", promises, err)
 	}
 	for s, n := range in {
-		if want := (store.Promise{Room: farm.Room{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
+		if want := (store.Reservation{Room: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
 			t.Errorf("sandbox %s got room %d times, promise %+v", s.ID, n, promises[s])
 		}
 		nodes, err := b.Unreserve(t.Context(), "n1", roomOfNode, s)
-		if want := (farm.Room{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Promised) {
+		if want := (farm.Capacity{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Reserved) {
 			t.Errorf("after one is given back: %+v, %v", nodes, err)
 		}
 		break
 	}
-	if !b.reserve(t, store.Reservation{Sandbox: box("late"), Want: farm.Room{MemoryMB: 100, CPUs: 0.1}}) {
+	if !b.reserve(t, store.ReserveRequest{Sandbox: box("late"), Want: farm.Capacity{MemoryMB: 100, CPUs: 0.1}}) {
 		t.Error("what was given back is not there")
 	}
 }
@@ -80,27 +80,27 @@ func roomIsPromisedOnce(t *testing.T, factory Factory) {
 func roomHasEdges(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	for name, c := range map[string]struct {
-		want farm.Room
+		want farm.Capacity
 		fits bool
 	}{
-		"memory to the last": {farm.Room{MemoryMB: 1000, CPUs: 1}, true},
-		"memory over":        {farm.Room{MemoryMB: 1001, CPUs: 1}, false},
-		"cores to the last":  {farm.Room{MemoryMB: 1, CPUs: 4}, true},
-		"cores over":         {farm.Room{MemoryMB: 1, CPUs: 4.001}, false},
+		"memory to the last": {farm.Capacity{MemoryMB: 1000, CPUs: 1}, true},
+		"memory over":        {farm.Capacity{MemoryMB: 1001, CPUs: 1}, false},
+		"cores to the last":  {farm.Capacity{MemoryMB: 1, CPUs: 4}, true},
+		"cores over":         {farm.Capacity{MemoryMB: 1, CPUs: 4.001}, false},
 	} {
-		if ok := b.reserve(t, store.Reservation{Node: name, Sandbox: box("1"), Want: c.want}); ok != c.fits {
+		if ok := b.reserve(t, store.ReserveRequest{Node: name, Sandbox: box("1"), Want: c.want}); ok != c.fits {
 			t.Errorf("%s: %v", name, ok)
 		}
 	}
-	r := store.Reservation{Sandbox: box("big"), Want: farm.Room{MemoryMB: 5000, CPUs: 9}, Force: true}
+	r := store.ReserveRequest{Sandbox: box("big"), Want: farm.Capacity{MemoryMB: 5000, CPUs: 9}, Force: true}
 	if !b.reserve(t, r) {
 		t.Error("a sandbox that is there already was refused")
 	}
-	if b.reserve(t, store.Reservation{Sandbox: box("small"), Want: farm.Room{MemoryMB: 1, CPUs: 0.1}}) {
+	if b.reserve(t, store.ReserveRequest{Sandbox: box("small"), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}}) {
 		t.Error("there was room on a node that is over its capacity")
 	}
-	r.Force, r.Want = false, farm.Room{MemoryMB: 400, CPUs: 1} // shrinks
-	if !b.reserve(t, r) || !b.reserve(t, store.Reservation{Sandbox: box("small"), Want: farm.Room{MemoryMB: 600, CPUs: 3}}) {
+	r.Force, r.Want = false, farm.Capacity{MemoryMB: 400, CPUs: 1} // shrinks
+	if !b.reserve(t, r) || !b.reserve(t, store.ReserveRequest{Sandbox: box("small"), Want: farm.Capacity{MemoryMB: 600, CPUs: 3}}) {
 		t.Error("a promise that shrank left no room")
 	}
 	r.Want.MemoryMB++
@@ -112,10 +112,10 @@ func roomHasEdges(t *testing.T, factory Factory) {
 // roomWaitsForTheLarge lets a large sandbox wait while small ones pass it, until it has waited long enough.
 func roomWaitsForTheLarge(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	small := func(name string) store.Reservation {
-		return store.Reservation{Sandbox: box(name), Want: farm.Room{MemoryMB: 300, CPUs: 0.1}, Since: b.clock.Now()}
+	small := func(name string) store.ReserveRequest {
+		return store.ReserveRequest{Sandbox: box(name), Want: farm.Capacity{MemoryMB: 300, CPUs: 0.1}, Since: b.clock.Now()}
 	}
-	large := store.Reservation{Sandbox: box("large"), Want: farm.Room{MemoryMB: 800, CPUs: 1}, Since: b.clock.Now()}
+	large := store.ReserveRequest{Sandbox: box("large"), Want: farm.Capacity{MemoryMB: 800, CPUs: 1}, Since: b.clock.Now()}
 	if !b.reserve(t, small("1")) || b.reserve(t, large) || !b.reserve(t, small("2")) {
 		t.Fatal("small ones do not pass a large one that has just come")
 	}
@@ -149,18 +149,18 @@ func roomWaitsForTheLarge(t *testing.T, factory Factory) {
 
 func roomsForgetNodes(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	b.reserve(t, store.Reservation{Node: "n1", Sandbox: box("1"), Want: farm.Room{MemoryMB: 1, CPUs: 1}})
+	b.reserve(t, store.ReserveRequest{Node: "n1", Sandbox: box("1"), Want: farm.Capacity{MemoryMB: 1, CPUs: 1}})
 	b.clock.forward(29 * time.Second)
-	nodes, err := b.Rooms(t.Context(), "n2", farm.Room{MemoryMB: 7, CPUs: 0.5})
-	want := map[string]store.NodeRoom{
-		"n1": {Capacity: roomOfNode, Promised: farm.Room{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Room{MemoryMB: 7, CPUs: 0.5}},
+	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
+	want := map[string]store.NodeCapacity{
+		"n1": {Capacity: roomOfNode, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Capacity{MemoryMB: 7, CPUs: 0.5}},
 	}
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
 		t.Errorf("%v; rooms (-want +got):\n%s", err, diff)
 	}
 	b.clock.forward(2 * time.Second)
 	delete(want, "n1")
-	nodes, err = b.Rooms(t.Context(), "n2", farm.Room{MemoryMB: 7, CPUs: 0.5})
+	nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
 		t.Errorf("%v; rooms after n1 went silent (-want +got):\n%s", err, diff)
 	}

@@ -14,9 +14,9 @@ import (
 func holdsAreCounted(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	ready := b.box(t, farm.SandboxReady) // in the queue of a node
-	want := func(what string, want map[string]store.Hold) {
+	want := func(what string, want map[string]store.ParkedJobs) {
 		t.Helper()
-		got, err := b.Holds(t.Context())
+		got, err := b.Parked(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,28 +24,28 @@ func holdsAreCounted(t *testing.T, factory Factory) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	want("nothing", map[string]store.Hold{})
+	want("nothing", map[string]store.ParkedJobs{})
 	jobs := make([]*farm.Job, 0, 5)
 	var since []time.Time
 	for range 5 {
 		since = append(since, b.clock.forward(time.Second))
 		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
-	want("three of one tenant", map[string]store.Hold{"cpu": {Jobs: 3, Since: since[2]}})
+	want("three of one tenant", map[string]store.ParkedJobs{"cpu": {Jobs: 3, Since: since[2]}})
 	for range 3 {
 		b.clock.forward(time.Second)
 		b.accept(t, of("other", Create()))
 	}
 	b.accept(t, Execute(ready.ID)) // alone in its queue
-	want("one of another", map[string]store.Hold{"cpu": {Jobs: 4, Since: since[2]}})
+	want("one of another", map[string]store.ParkedJobs{"cpu": {Jobs: 4, Since: since[2]}})
 	b.claim(t, jobs[0].Ref(), "w") // lets the third one on
-	want("one less", map[string]store.Hold{"cpu": {Jobs: 3, Since: since[3]}})
+	want("one less", map[string]store.ParkedJobs{"cpu": {Jobs: 3, Since: since[3]}})
 	for _, job := range jobs[1:] {
 		if _, _, err := b.CancelEnd(t.Context(), job.Ref(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want("the other tenant's", map[string]store.Hold{"cpu": {Jobs: 1, Since: b.clock.Now()}})
+	want("the other tenant's", map[string]store.ParkedJobs{"cpu": {Jobs: 1, Since: b.clock.Now()}})
 	refs, _, err := b.Jobs(t.Context(), "other", store.JobFilter{}, store.Page{})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func holdsAreCounted(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	want("nothing again", map[string]store.Hold{})
+	want("nothing again", map[string]store.ParkedJobs{})
 }
 
 // holdsCountFromTheHead: a job that waited in its sandbox's line is held since it was first there.
@@ -65,13 +65,13 @@ func holdsCountFromTheHead(t *testing.T, factory Factory) {
 	running := b.claim(t, b.accept(t, Execute(one.ID)).Job.Ref(), "w").Job
 	b.accept(t, Execute(one.ID)) // behind it
 	b.accept(t, Execute(two.ID)) // has the place on the queue
-	if got, err := b.Holds(t.Context()); err != nil || len(got) > 0 {
+	if got, err := b.Parked(t.Context()); err != nil || len(got) > 0 {
 		t.Errorf("Holds = %v, %v, while one waits in its line", got, err)
 	}
 	at := b.clock.forward(time.Hour)
 	b.finish(t, running, farm.JobCompleted)
-	got, err := b.Holds(t.Context())
-	if diff := cmp.Diff(map[string]store.Hold{"node-n1": {Jobs: 1, Since: at}}, got); err != nil || diff != "" {
+	got, err := b.Parked(t.Context())
+	if diff := cmp.Diff(map[string]store.ParkedJobs{"node-n1": {Jobs: 1, Since: at}}, got); err != nil || diff != "" {
 		t.Errorf("Holds: %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -166,16 +166,16 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 	if box := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}); box.Node != "n1" || !box.Pooled {
 		t.Fatalf("sandbox = %+v", box)
 	}
-	if err := b.Reroute(t.Context(), job.Ref(), 1, farm.QueueCPU); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Reroute of a queued job with an attempt = %v", err)
+	if err := b.UnassignNode(t.Context(), job.Ref(), 1, farm.QueueCPU); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("UnassignNode of a queued job with an attempt = %v", err)
 	}
-	if err := b.Reroute(t.Context(), job.Ref(), 0, "q2"); err != nil {
+	if err := b.UnassignNode(t.Context(), job.Ref(), 0, "q2"); err != nil {
 		t.Fatal(err)
 	}
 	check := func(queue string) {
 		t.Helper()
 		r, err := b.Route(t.Context(), job.Ref())
-		if err != nil || r.Queue != queue || r.Node != "" || r.Held {
+		if err != nil || r.Queue != queue || r.Node != "" || r.Parked {
 			t.Errorf("route = %+v, %v; want queue %s and no node", r, err, queue)
 		}
 		if got := b.job(t, job.Ref()); got.Queue != queue {
@@ -187,8 +187,8 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 	}
 	check("q2")
 	c := b.claim(t, job.Ref(), "w")
-	if err := b.Reroute(t.Context(), job.Ref(), 0, farm.QueueCPU); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Reroute of a running job without its attempt = %v", err)
+	if err := b.UnassignNode(t.Context(), job.Ref(), 0, farm.QueueCPU); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("UnassignNode of a running job without its attempt = %v", err)
 	}
 	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
 	start := func(c *store.Claim) error {
@@ -199,7 +199,7 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second as after an answer that got lost
-		if err := b.Reroute(t.Context(), job.Ref(), c.Job.Attempt, farm.QueueCPU); err != nil {
+		if err := b.UnassignNode(t.Context(), job.Ref(), c.Job.Attempt, farm.QueueCPU); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -209,7 +209,7 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 	if err := start(c); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("a step of the attempt that was left behind = %v", err)
 	}
-	if err := b.Release(t.Context(), job.Ref(), c.Job.Attempt); err != nil {
+	if err := b.Requeue(t.Context(), job.Ref(), c.Job.Attempt); err != nil {
 		t.Fatal(err)
 	}
 	check(farm.QueueCPU)
@@ -223,10 +223,10 @@ func rerouteSendsElsewhere(t *testing.T, factory Factory) {
 	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxReady}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Reroute(t.Context(), job.Ref(), next.Job.Attempt, "q2"); !errors.Is(err, store.ErrMove) {
-		t.Errorf("Reroute of a sandbox that is ready = %v", err)
+	if err := b.UnassignNode(t.Context(), job.Ref(), next.Job.Attempt, "q2"); !errors.Is(err, store.ErrMove) {
+		t.Errorf("UnassignNode of a sandbox that is ready = %v", err)
 	}
-	wantCode(t, "Reroute of a job that is not there", b.Reroute(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 0, farm.QueueCPU), farm.CodeNotFound)
+	wantCode(t, "UnassignNode of a job that is not there", b.UnassignNode(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 0, farm.QueueCPU), farm.CodeNotFound)
 }
 
 func (b *bundle) keys(t *testing.T, pattern string) []string {

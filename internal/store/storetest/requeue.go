@@ -16,11 +16,11 @@ func releaseGivesBack(t *testing.T, factory Factory) {
 	job := b.accept(t, a).Job
 	behind := b.accept(t, Execute(a.Sandbox.ID)).Job
 	first := b.claim(t, job.Ref(), "w1")
-	if err := b.Release(t.Context(), job.Ref(), 2); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), 2); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Release by another attempt = %v, want ErrFenced", err)
 	}
 	for range 2 { // the second as after an answer that got lost
-		if err := b.Release(t.Context(), job.Ref(), first.Job.Attempt); err != nil {
+		if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); err != nil {
 			t.Fatalf("Release = %v", err)
 		}
 	}
@@ -29,7 +29,7 @@ func releaseGivesBack(t *testing.T, factory Factory) {
 		t.Errorf("job that was given back = %+v", got)
 	}
 	r, err := b.Route(t.Context(), job.Ref())
-	if err != nil || r.Attempt != 1 || r.Spared != 1 || !r.Head || r.State != farm.JobQueued {
+	if err != nil || r.Attempt != 1 || r.Uncounted != 1 || !r.Head || r.State != farm.JobQueued {
 		t.Errorf("Route = %+v, %v", r, err)
 	}
 	if _, err := b.Claim(t.Context(), behind.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
@@ -40,7 +40,7 @@ func releaseGivesBack(t *testing.T, factory Factory) {
 		t.Errorf("claimed again = %+v", second.Job)
 	}
 	// The first worker's call comes late.
-	if err := b.Release(t.Context(), job.Ref(), first.Job.Attempt); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late Release = %v, want ErrFenced", err)
 	}
 	events, err := b.Events(t.Context(), job.Ref(), "", 0)
@@ -56,7 +56,7 @@ func releaseGivesBack(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	b.finish(t, second.Job, farm.JobCompleted)
-	wantCode(t, "Release of a job that is not there", b.Release(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
+	wantCode(t, "Release of a job that is not there", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
 }
 
 func releaseOfACanceledJob(t *testing.T, factory Factory) {
@@ -67,7 +67,7 @@ func releaseOfACanceledJob(t *testing.T, factory Factory) {
 	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Release(t.Context(), job.Ref(), c.Job.Attempt); !errors.Is(err, store.ErrCanceled) {
+	if err := b.Requeue(t.Context(), job.Ref(), c.Job.Attempt); !errors.Is(err, store.ErrCanceled) {
 		t.Errorf("Release = %v, want ErrCanceled", err)
 	}
 	if got := b.job(t, job.Ref()); got.State != farm.JobRunning {
@@ -76,7 +76,7 @@ func releaseOfACanceledJob(t *testing.T, factory Factory) {
 	b.finish(t, c.Job, farm.JobCanceled)
 	again := b.accept(t, Execute(box.ID)).Job
 	c = b.claim(t, again.Ref(), "w")
-	if err := b.Release(t.Context(), again.Ref(), c.Job.Attempt); err != nil {
+	if err := b.Requeue(t.Context(), again.Ref(), c.Job.Attempt); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {

@@ -113,11 +113,11 @@ func workers(t *testing.T, factory Factory) {
 	if ttl := b.rdb.TTL(ctx, b.prefix+"worker:w1").Val(); ttl <= 0 || ttl > store.HeartbeatTTL {
 		t.Errorf("a heartbeat lives for %v, want %v", ttl, store.HeartbeatTTL)
 	}
-	images, err := b.Offered(ctx)
+	images, err := b.OfferedImages(ctx)
 	if diff := cmp.Diff([]farm.Image{{Name: "ai"}, {Name: "node"}, {Name: "python", Ref: "a"}}, images); err != nil || diff != "" {
 		t.Errorf("Offered (-want +got), %v:\n%s", err, diff)
 	}
-	if err := b.Goodbye(ctx, "w1"); err != nil {
+	if err := b.RemoveWorker(ctx, "w1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // as if it had expired

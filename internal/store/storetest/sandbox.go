@@ -173,7 +173,7 @@ func adopts(t *testing.T, factory Factory) {
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, State: farm.SandboxQueued, Node: "n1", Container: "c1", CreatedAt: now.Add(-time.Hour),
 		LastUsedAt: now, ExpiresAt: now.Add(time.Hour), Spec: farm.SandboxSpec{Name: "kept", Image: "python", IdleSeconds: 60},
 	}
-	if adopted, err := b.Adopt(ctx, lost); err != nil || !adopted {
+	if adopted, err := b.RestoreSandbox(ctx, lost); err != nil || !adopted {
 		t.Fatalf("Adopt = %v, %v", adopted, err)
 	}
 	if tenants, err := b.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
@@ -188,7 +188,7 @@ func adopts(t *testing.T, factory Factory) {
 		t.Errorf("OpenSandboxes = %v, %v", open, err)
 	}
 	there := b.box(t, farm.SandboxBusy)
-	if adopted, err := b.Adopt(ctx, &farm.Sandbox{ID: there.ID, Tenant: Tenant}); err != nil || adopted {
+	if adopted, err := b.RestoreSandbox(ctx, &farm.Sandbox{ID: there.ID, Tenant: Tenant}); err != nil || adopted {
 		t.Errorf("Adopt of a record that is there = %v, %v", adopted, err)
 	}
 	if got := b.sandbox(t, there); got.State != farm.SandboxBusy {

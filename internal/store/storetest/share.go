@@ -76,23 +76,23 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 		claim = again
 	}
 	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted})
-	if err != nil || end.Instead != nil {
+	if err != nil || end.Unparked != nil {
 		t.Errorf("the end of a job that ran brings %+v, %v", end, err)
 	}
 	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
-	next("a cancel", end.Instead, 3)
-	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Instead != nil { // was held
+	next("a cancel", end.Unparked, 3)
+	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Unparked != nil { // was held
 		t.Errorf("the cancel of a job that was held brings %+v, %v", end, err)
 	}
 	if end, err = b.ForceEnd(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
 		t.Fatal(err)
 	}
-	next("a forced end", end.Instead, 5)
+	next("a forced end", end.Unparked, 5)
 	claim = b.claim(t, jobs[3].Ref(), "w")
 	next("a claim", claim.Next, 6)
-	if err := b.Release(t.Context(), jobs[3].Ref(), 1); err != nil {
+	if err := b.Requeue(t.Context(), jobs[3].Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
 	// It is on the queue again, as the third: only when two have begun comes the last one.
@@ -124,7 +124,7 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 		want = append(want, out.Job.ID)
 	}
 	held, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
-	if err != nil || !held.Held {
+	if err != nil || !held.Parked {
 		t.Errorf("Route = %+v, %v; want it held", held, err)
 	}
 	open := func(s *store.Store) []string {
@@ -164,26 +164,26 @@ func placeInAQueue(t *testing.T, factory Factory) {
 	}
 	// The other tenant's first one came fourth and waits for no more than the share of this one's.
 	for i, want := range map[int]int{0: 1, 1: 2, 2: 3, 3: 3, 4: 5, 9: 10, 10: 5, 11: 12, 19: 20} {
-		if got, err := b.Place(t.Context(), jobs[i]); err != nil || got != (store.Place{Position: want, Estimate: -1}) {
+		if got, err := b.QueuePosition(t.Context(), jobs[i]); err != nil || got != (store.QueuePosition{Position: want, Estimate: -1}) {
 			t.Errorf("job %d has place %+v, %v; want %d without an estimate", i, got, err, want)
 		}
 	}
 	for i := range 4 { // one a second
 		b.clock.forward(time.Second)
-		r := store.Reservation{Node: "n1", Capacity: roomOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Room{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
+		r := store.ReserveRequest{Node: "n1", Capacity: roomOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
 		if ok, _, err := b.Reserve(t.Context(), r); err != nil || !ok {
 			t.Fatalf("Reserve = %v, %v", ok, err)
 		}
 	}
 	b.clock.forward(time.Second)
-	if got, err := b.Place(t.Context(), jobs[9]); err != nil || got != (store.Place{Position: 10, Estimate: 10 * time.Second}) {
+	if got, err := b.QueuePosition(t.Context(), jobs[9]); err != nil || got != (store.QueuePosition{Position: 10, Estimate: 10 * time.Second}) {
 		t.Errorf("place = %+v, %v; want an estimate of 10 s", got, err)
 	}
 	running := b.claim(t, jobs[0].Ref(), "w").Job
-	if got, err := b.Place(t.Context(), running); err != nil || got.Position != 0 {
+	if got, err := b.QueuePosition(t.Context(), running); err != nil || got.Position != 0 {
 		t.Errorf("place of a running job = %+v, %v", got, err)
 	}
-	if got, err := b.Place(t.Context(), jobs[1]); err != nil || got.Position != 1 {
+	if got, err := b.QueuePosition(t.Context(), jobs[1]); err != nil || got.Position != 1 {
 		t.Errorf("place behind a job that has begun = %+v, %v; want 1", got, err)
 	}
 }

@@ -35,7 +35,7 @@ func Health(ctx context.Context, s *Settings, service string) error {
 		return withStore(s, func(st *store.Store) error { return workerHealth(ctx, st, host) })
 	case "scheduler":
 		return withStore(s, func(st *store.Store) error {
-			held, err := st.Held(ctx, scheduler.LockName)
+			held, err := st.LockTaken(ctx, scheduler.LockName)
 			if err == nil && !held {
 				err = errors.New("no scheduler leads")
 			}

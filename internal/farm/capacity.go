@@ -1,34 +1,34 @@
 package farm
 
-// Room is memory and cores: what a node has for sandboxes, or what it promised to them.
-type Room struct {
+// Capacity is memory and cores: what a node has for sandboxes, or what it promised to them.
+type Capacity struct {
 	MemoryMB int     `json:"memory_mb"` // MiB
 	CPUs     float64 `json:"cpus"`      // cores
 }
 
-// Room is what a sandbox of these resources takes of its node.
-func (r Resources) Room() Room { return Room{MemoryMB: r.MemoryMB, CPUs: r.CPUs} }
+// Capacity is what a sandbox of these resources takes of its node.
+func (r Resources) Capacity() Capacity { return Capacity{MemoryMB: r.MemoryMB, CPUs: r.CPUs} }
 
 // Plus is both together.
-func (r Room) Plus(other Room) Room {
-	return Room{MemoryMB: r.MemoryMB + other.MemoryMB, CPUs: r.CPUs + other.CPUs}
+func (r Capacity) Plus(other Capacity) Capacity {
+	return Capacity{MemoryMB: r.MemoryMB + other.MemoryMB, CPUs: r.CPUs + other.CPUs}
 }
 
 // Minus is r without other, and never less than nothing.
-func (r Room) Minus(other Room) Room {
-	return Room{MemoryMB: max(r.MemoryMB-other.MemoryMB, 0), CPUs: max(r.CPUs-other.CPUs, 0)}
+func (r Capacity) Minus(other Capacity) Capacity {
+	return Capacity{MemoryMB: max(r.MemoryMB-other.MemoryMB, 0), CPUs: max(r.CPUs-other.CPUs, 0)}
 }
 
 // roomSlack absorbs what sums of fractions lose: cores are counted in thousandths.
 const roomSlack = 0.0005
 
 // Within reports whether r fits into other.
-func (r Room) Within(other Room) bool {
+func (r Capacity) Within(other Capacity) bool {
 	return r.MemoryMB <= other.MemoryMB && r.CPUs <= other.CPUs+roomSlack
 }
 
 // Share is the part of a capacity that r takes: that of memory or of cores, whichever is larger. Of nothing it is 1.
-func (r Room) Share(capacity Room) float64 {
+func (r Capacity) Share(capacity Capacity) float64 {
 	if capacity.MemoryMB <= 0 || capacity.CPUs <= 0 {
 		return 1
 	}
