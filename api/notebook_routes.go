@@ -6,14 +6,14 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/compat/notebook"
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
-	"github.com/sandfarm/sandfarm/api/seeds/seed4"
-	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// notebookRoutes are the routes of "LLM Python Code Sandbox" (package seed4). docs/coming-from/llm-python-code-sandbox.md
+// notebookRoutes are the routes of "LLM Python Code Sandbox" (package notebook). docs/coming-from/llm-python-code-sandbox.md
 // describes them; the OpenAPI document is /v1's alone.
 func (s *Server) notebookRoutes() []route {
 	const base = "/sandbox/{id}"
@@ -36,7 +36,7 @@ func (s *Server) notebookRoutes() []route {
 	return all
 }
 
-// failNotebook tells of an error in the seed's shape: {"detail": …}.
+// failNotebook tells of an error in the original's shape: {"detail": …}.
 func (s *Server) failNotebook(c *gin.Context, err error) {
 	rest.FailAs(c, s.log, err, func(p wire.Problem) {
 		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
@@ -44,13 +44,13 @@ func (s *Server) failNotebook(c *gin.Context, err error) {
 }
 
 // notebook gives the surface for a caller.
-func (s *Server) notebook(c *gin.Context) *seed4.Notebook {
-	return seed4.New(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
+func (s *Server) notebook(c *gin.Context) *notebook.Service {
+	return notebook.NewService(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
 }
 
-// told answers with what a call gave. A refusal in the seed's own words is answered here, all else where errors are.
+// told answers with what a call gave. A refusal in the original's own words is answered here, all else where errors are.
 func told(c *gin.Context, v any, err error) error {
-	if refusal, ok := errors.AsType[*seed4.Error](err); ok {
+	if refusal, ok := errors.AsType[*notebook.Error](err); ok {
 		return rest.Reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
 	}
 	if err != nil {

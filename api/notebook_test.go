@@ -18,13 +18,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// notebook makes a sandbox as users of seed 4 do.
+// notebook makes a sandbox as users of LLM Python Code Sandbox do.
 func (b *bundle) notebook(headers ...string) string {
 	b.t.Helper()
 	return get[map[string]string](b, http.StatusOK, "POST", "/sandbox/create", nil, headers...)["sandbox_id"]
 }
 
-// detail checks that a request is refused in the seed's shape, and gives what it says.
+// detail checks that a request is refused in the original system's shape, and gives what it says.
 func (b *bundle) detail(status int, method, target string, body any, headers ...string) string {
 	b.t.Helper()
 	answer, content := b.do(method, target, body, headers...)
@@ -90,7 +90,7 @@ func TestNotebookRunsCodeInBothForms(t *testing.T) {
 	}
 }
 
-func TestNotebookRefusesInTheSeedsShape(t *testing.T) {
+func TestNotebookRefusesInTheOriginalsShape(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.notebook()

@@ -82,7 +82,7 @@ func byOrigin() []parameter {
 func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.jobRoutes(), s.artifactRoutes(),
-		s.mcpRoutes(), s.notebookRoutes(), s.seedRoutes(),
+		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(),
 		s.farmRoutes(), s.operationRoutes(),
 	)
 }

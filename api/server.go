@@ -49,7 +49,7 @@ type Server struct {
 	version         string
 	service         *service.Service
 	mcp             http.Handler
-	seeds           []seed
+	toolsets        []servedToolset
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
 	tenants         rest.Tenants
@@ -99,7 +99,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}
-	if s.seeds, err = s.newSeeds(); err != nil {
+	if s.toolsets, err = s.serveToolsets(); err != nil {
 		return nil, err
 	}
 	if s.spec, err = s.document(); err != nil {

@@ -43,7 +43,7 @@ func benchmarks() []benchmark {
 		{"takeover", benchTakeover},
 		{"workers", benchWorkers},
 		{"neighbour", benchNeighbour},
-		{"seeds", benchSeeds},
+		{"compat", benchCompat},
 	}
 }
 

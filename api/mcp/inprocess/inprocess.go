@@ -10,8 +10,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"

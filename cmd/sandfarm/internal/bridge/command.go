@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/api/compat"
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/seeds"
-	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
@@ -77,7 +77,7 @@ Only the protocol is written on stdout; what there is to say otherwise goes to s
 // toolsets are the names of all of them: the farm's own tools, and those of older systems.
 func toolsets() []string {
 	names := []string{Toolset}
-	for _, set := range seeds.Toolsets() {
+	for _, set := range compat.Toolsets() {
 		names = append(names, set.Name)
 	}
 	return names
@@ -111,7 +111,7 @@ type stdioServer interface {
 }
 
 func newServer(remote toolset.Farm, files *Roots, name, version string, log *slog.Logger) (stdioServer, error) {
-	for _, set := range seeds.Toolsets() {
+	for _, set := range compat.Toolsets() {
 		if set.Name == name {
 			env := toolset.Env{Farm: func(context.Context) toolset.Farm { return remote }, Local: files, Logger: log}
 			return set.Serve(env, version, mcp.HTTP{}) //nolint:wrapcheck // the caller says what was made

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/seeds/toolset"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/internal/farm"

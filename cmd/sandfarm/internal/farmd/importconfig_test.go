@@ -11,8 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 )
 
-// seedConfig is the config.toml of the first older system's README, with what else it knew.
-const seedConfig = `
+// oldConfig is the config.toml of the first older system's README, with what else it knew.
+const oldConfig = `
 [server]
 host = "0.0.0.0"
 port = 8123
@@ -41,7 +41,7 @@ deep = { er = 1 }
 
 func TestImportedSettingsLoad(t *testing.T) {
 	t.Parallel()
-	got, err := farmd.ImportConfig([]byte(seedConfig))
+	got, err := farmd.ImportConfig([]byte(oldConfig))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +76,16 @@ func TestImportedSettingsAreThoseThatWereSet(t *testing.T) {
 		old, want string
 		notes     int
 	}{
-		"Nothing":  {"", "", 0},
-		"Loopback": {"[server]\nhost = 'localhost'", "[api]\nlisten = \"localhost:8000\"\n", 0},
-		"Port":     {"[server]\nport = 9000", "[api]\nlisten = \"127.0.0.1:9000\"\n", 0},
-		"Memory":   {"[docker]\nmem_limit = '512m'", "[limits.memory_mb]\ndefault = 512\n", 0},
-		"Bytes":    {"[docker]\nmem_limit = 1073741824", "[limits.memory_mb]\ndefault = 1024\n", 0},
-		"GB":       {"[docker]\nmem_limit = '2GB'", "[limits.memory_mb]\ndefault = 2048\n", 0},
-		"Least":    {"[docker]\nmem_limit = '65536kb'", "[limits.memory_mb]\ndefault = 64\n", 0},
-		"Most":     {"[docker]\nmem_limit = '64g'", "[limits.memory_mb]\ndefault = 65536\n", 0},
-		"OtherDir": {"[docker]\ncontainer_work_dir = '/data'", "", 1},
-		"Seed3":    {"[paths]\nresults_dir = 'results'\n[logging]\nformat = 'x'", "", 2},
+		"Nothing":   {"", "", 0},
+		"Loopback":  {"[server]\nhost = 'localhost'", "[api]\nlisten = \"localhost:8000\"\n", 0},
+		"Port":      {"[server]\nport = 9000", "[api]\nlisten = \"127.0.0.1:9000\"\n", 0},
+		"Memory":    {"[docker]\nmem_limit = '512m'", "[limits.memory_mb]\ndefault = 512\n", 0},
+		"Bytes":     {"[docker]\nmem_limit = 1073741824", "[limits.memory_mb]\ndefault = 1024\n", 0},
+		"GB":        {"[docker]\nmem_limit = '2GB'", "[limits.memory_mb]\ndefault = 2048\n", 0},
+		"Least":     {"[docker]\nmem_limit = '65536kb'", "[limits.memory_mb]\ndefault = 64\n", 0},
+		"Most":      {"[docker]\nmem_limit = '64g'", "[limits.memory_mb]\ndefault = 65536\n", 0},
+		"OtherDir":  {"[docker]\ncontainer_work_dir = '/data'", "", 1},
+		"PythonEnv": {"[paths]\nresults_dir = 'results'\n[logging]\nformat = 'x'", "", 2},
 	} {
 		got, err := farmd.ImportConfig([]byte(test.old))
 		_, text, _ := strings.Cut(got.TOML, "\n\n")

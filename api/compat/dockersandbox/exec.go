@@ -1,0 +1,158 @@
+package dockersandbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// commandSeconds is how long commands may run at most, where the farm lets them.
+	commandSeconds = 3600
+	// maxTogether is how many commands go into one job.
+	maxTogether = 64
+)
+
+// executed is the answer of sandbox_exec.
+type executed struct {
+	Success   bool      `json:"success"`
+	Results   []outcome `json:"results"`
+	Installed []install `json:"installed,omitempty"`
+	Notes     []string  `json:"notes,omitempty"`
+}
+
+// outcome is what came of one command.
+type outcome struct {
+	Command  string `json:"command"`
+	ExitCode int    `json:"exit_code"`
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	Success  bool   `json:"success"`
+
+	// Links to the whole of a stream of which only head and tail are here.
+	StdoutURL string `json:"stdout_url,omitempty"`
+	StderrURL string `json:"stderr_url,omitempty"`
+}
+
+// install is a package that was installed for a program, or could not be.
+type install struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Status  string `json:"status"`
+	Why     string `json:"why,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// execute runs commands until one fails.
+func execute(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out := executed{Success: true, Results: []outcome{}}
+	for _, group := range groups(c.Texts("commands")) {
+		job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
+			r := wire.CommandRequest{Commands: ready(group), AutoInstall: mayBePython(group[0]), TimeoutSeconds: new(commandSeconds), Env: p.env()}
+			job, err := c.Farm.Command(ctx, p.id, r, wait)
+			if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow less time
+				r.TimeoutSeconds = nil
+				job, err = c.Farm.Command(ctx, p.id, r, wait)
+			}
+			return job, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if job.State == string(farm.JobFailed) || job.State == string(farm.JobLost) {
+			return nil, farm.Errorf(farm.CodeUnavailable, "%s", toolset.Unfinished(&job))
+		}
+		if !out.add(&job, group) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// env lets a shell call the working directory by the name that the tools told, as it does where it went there itself.
+func (p place) env() map[string]string {
+	if p.base == app && p.workspace != "" {
+		return nil
+	}
+	return map[string]string{"PWD": p.base}
+}
+
+// groups splits commands so that each that may start a Python program begins a job: what it needs is found then, with the
+// files that the commands before it have made.
+func groups(commands []string) [][]string {
+	var all [][]string
+	for _, command := range commands {
+		if n := len(all); n == 0 || mayBePython(command) || len(all[n-1]) == maxTogether {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], command)
+	}
+	return all
+}
+
+func mayBePython(command string) bool { return strings.Contains(command, "py") }
+
+// ready gives commands as the farm takes them: an empty one does nothing.
+func ready(group []string) []string {
+	commands := slices.Clone(group)
+	for i := range commands {
+		if commands[i] == "" {
+			commands[i] = ":"
+		}
+	}
+	return commands
+}
+
+// add takes the outcome of a job in. It reports whether the next commands are to run.
+func (e *executed) add(job *wire.Job, group []string) bool {
+	ok := job.State == string(farm.JobCompleted)
+	before := len(e.Results)
+	if job.Result != nil && job.Result.Command != nil {
+		r := job.Result.Command
+		for i, one := range r.Results[:min(len(r.Results), len(group))] {
+			e.Results = append(e.Results, outcome{
+				Command: group[i], ExitCode: one.ExitCode, Stdout: one.Stdout, Stderr: one.Stderr, Success: one.ExitCode == 0,
+				StdoutURL: toolset.Whole(r.Artifacts, i+1, "stdout", one.Truncated.Stdout), StderrURL: toolset.Whole(r.Artifacts, i+1, "stderr", one.Truncated.Stderr),
+			})
+		}
+		for _, one := range r.Installed {
+			e.Installed = append(e.Installed, install{Name: one.Name, Version: one.Version, Status: one.Status, Why: one.Why, Message: one.Message})
+		}
+		e.Notes = append(e.Notes, r.Notes...)
+		ok = ok && !failed(r)
+	}
+	if job.State != string(farm.JobCompleted) {
+		e.stopped(toolset.Unfinished(job), before, group)
+	}
+	return ok
+}
+
+// stoppedExit is what a shell gives for a command that was killed.
+const stoppedExit = 137
+
+// stopped tells of the command that ran when its job was ended.
+func (e *executed) stopped(why string, before int, group []string) {
+	at := len(e.Results) - 1
+	if ran := len(e.Results) - before; ran == 0 || e.Results[at].Success && ran < len(group) {
+		e.Results = append(e.Results, outcome{Command: group[ran], ExitCode: stoppedExit})
+		at++
+	}
+	last := &e.Results[at]
+	if last.ExitCode == 0 {
+		last.ExitCode = stoppedExit
+	}
+	last.Success, last.Stderr = false, last.Stderr+why+"\n"
+}
+
+func failed(r *wire.CommandResult) bool {
+	return slices.ContainsFunc(r.Results, func(c wire.CommandOutcome) bool { return c.ExitCode != 0 })
+}

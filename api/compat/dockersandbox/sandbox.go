@@ -1,0 +1,175 @@
+package dockersandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// defaultImage is the original's default. It stands for the farm's own.
+	defaultImage = "python:3.9-slim"
+	// memoryMB is what a workspace may use where the farm has so much: its packages are in it, and the TensorFlow of the original's second
+	// example takes half.
+	memoryMB = 4096
+	// gpuWait is how long a free GPU is waited for: one that others have does not hold anybody up.
+	gpuWait = 15 * time.Second
+	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
+	closeWait = 30 * time.Second
+	// workspaces is where the original has workspaces, and app where it works without one.
+	app        = "/app"
+	workspaces = app + "/workspaces/"
+)
+
+// Labels of the sandboxes of this toolset.
+const (
+	labelToolset   = "toolset"
+	labelWorkspace = "workspace" // id of the workspace; only persistent ones have it
+)
+
+// initialized is the answer of sandbox_initialize.
+type initialized struct {
+	Success       bool   `json:"success"`
+	ContainerID   string `json:"container_id"`
+	WorkspaceID   string `json:"workspace_id,omitempty"`
+	WorkspacePath string `json:"workspace_path,omitempty"`
+	Mode          string `json:"mode"`
+	Device        string `json:"device"` // gpu or cpu
+}
+
+// initialize makes a sandbox, with a GPU where one is free.
+func initialize(ctx context.Context, c *toolset.Call) (any, error) {
+	idle := 0
+	out := initialized{Success: true, Mode: "standalone", Device: "cpu"}
+	r := wire.CreateRequest{IdleSeconds: &idle, Labels: map[string]string{labelToolset: Name}}
+	setup := `rm -rf "$HOME/.app" && ln -s /workspace "$HOME/.app"`
+	if c.Flag("use_persistent", true) {
+		out.Mode, out.WorkspaceID = "persistent", newWorkspace()
+		out.WorkspacePath = workspaces + out.WorkspaceID
+		r.Labels[labelWorkspace] = out.WorkspaceID
+		setup = fmt.Sprintf(`mkdir -p "$HOME/.app/workspaces" && ln -s /workspace "$HOME/.app/workspaces/%s"`, out.WorkspaceID)
+	} else if image := c.Text("image"); image != "" && image != defaultImage {
+		r.Image = &image
+	}
+	box, err := create(ctx, c, r)
+	if err != nil {
+		return nil, err
+	}
+	out.ContainerID = box.ID
+	if box.GPU != nil {
+		out.Device = "gpu"
+	}
+	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		return c.Farm.Command(ctx, box.ID, wire.CommandRequest{Command: &setup}, wait)
+	})
+	if err == nil && (job.Result == nil || job.Result.Command == nil || failed(job.Result.Command)) {
+		err = farm.Errorf(farm.CodeUnavailable, "The workspace could not be made: %s", toolset.Unfinished(&job))
+	}
+	if err != nil {
+		drop(ctx, c, box.ID)
+		return nil, err
+	}
+	return out, nil
+}
+
+// create makes a ready sandbox: with a GPU where one is free, and with less memory where no node has as much as a workspace is to have.
+func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
+	roomy := r
+	roomy.Resources = &wire.ResourcesRequest{MemoryMB: new(memoryMB)}
+	for _, request := range []wire.CreateRequest{roomy, r} {
+		request.GPU = &wire.GPU{Count: 1}
+		made, err := c.Farm.CreateSandbox(ctx, request, gpuWait)
+		switch {
+		case err == nil && made.Job.State == string(farm.JobCompleted):
+			return made.Sandbox, nil
+		case err == nil:
+			drop(ctx, c, made.Sandbox.ID)
+		case farm.CodeOf(err) != farm.CodeInvalid && farm.CodeOf(err) != farm.CodeUnavailable:
+			return wire.Sandbox{}, err //nolint:wrapcheck // an error of the farm
+		}
+		if farm.CodeOf(err) != farm.CodeInvalid {
+			break
+		}
+	}
+	box, err := finish(ctx, c, roomy)
+	if farm.CodeOf(err) == farm.CodeInvalid {
+		return finish(ctx, c, r)
+	}
+	return box, err
+}
+
+// finish makes a sandbox as it was asked for, and waits until it is ready.
+func finish(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
+	var made wire.Created
+	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
+		var err error
+		made, err = c.Farm.CreateSandbox(ctx, r, wait)
+		return made.Job, err
+	})
+	if err == nil && job.State != string(farm.JobCompleted) {
+		err = farm.Errorf(farm.CodeUnavailable, "The sandbox could not be made: %s", toolset.Unfinished(&job))
+	}
+	return made.Sandbox, err
+}
+
+// drop closes a sandbox that nobody will use.
+func drop(ctx context.Context, c *toolset.Call, id string) {
+	_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // its time ends it otherwise
+}
+
+// newWorkspace makes the id of a workspace, a random UUID.
+func newWorkspace() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// stop ends a sandbox that is not persistent.
+func stop(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if p.workspace != "" || c.Flag("is_persistent", false) {
+		return said{Success: true, Message: "The sandbox " + p.id + " is persistent and goes on. clean_workspace ends it."}, nil
+	}
+	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	return said{Success: true, Message: "The sandbox " + p.id + " is stopped and removed."}, nil
+}
+
+// clean ends a workspace, and the sandbox that it is.
+func clean(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
+		return nil, err //nolint:wrapcheck // an error of the farm
+	}
+	return said{Success: true, Message: "The workspace " + p.workspace + " is removed with its files."}, nil
+}
+
+// logged is the answer of get_container_logs.
+type logged struct {
+	Success bool   `json:"success"`
+	Logs    string `json:"logs"`
+}
+
+// logs tells what the farm knows of a sandbox: its container itself prints nothing.
+func logs(ctx context.Context, c *toolset.Call) (any, error) {
+	p, err := find(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	line := func(at time.Time, what string) string { return at.UTC().Format(time.RFC3339) + " " + what + "\n" }
+	text := line(p.state.CreatedAt, "created from the image "+p.state.Image) + line(p.state.LastUsedAt, "last used, now "+p.state.State)
+	return logged{Success: true, Logs: text + line(p.state.ExpiresAt, "ends at the latest")}, nil
+}

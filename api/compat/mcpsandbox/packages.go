@@ -1,0 +1,148 @@
+package mcpsandbox
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// installWait is how long an install is waited for: clients give up after 60 s.
+const installWait = 45 * time.Second
+
+// installed is the answer of install_packages_in_sandbox.
+type installed struct {
+	Status   string   `json:"status"`
+	Message  string   `json:"message"`
+	Stderr   *string  `json:"stderr,omitempty"`
+	Complete bool     `json:"complete"`
+	Success  *bool    `json:"success"`
+	EndTime  string   `json:"end_time,omitempty"`
+	Packages []string `json:"packages"`
+}
+
+func install(ctx context.Context, c *toolset.Call) (any, error) {
+	names := c.Texts("package_names")
+	wanted := make([]string, len(names))
+	for i, name := range names {
+		wanted[i] = strings.TrimSpace(name)
+	}
+	job, err := c.Await(ctx, installWait, func(wait time.Duration) (wire.Job, error) {
+		return c.Farm.Install(ctx, c.Text("sandbox_id"), wire.PackagesRequest{Packages: wanted}, wait)
+	})
+	switch {
+	case farm.CodeOf(err) == farm.CodeInvalid: // what is no package is one that cannot be installed
+		if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
+			return nil, err
+		}
+		return ended(names, []string{named(toolset.Text(err), names)}, "", time.Now()), nil
+	case err != nil:
+		return nil, err
+	case !job.Final():
+		return installed{
+			Status: "installing", Packages: names,
+			Message: "The packages are being installed. Call check_packages_installation_status until all of them are there.",
+		}, nil
+	}
+	var wrong []string
+	stderr := ""
+	if job.Result != nil && job.Result.Install != nil {
+		stderr = job.Result.Install.Stderr
+		for _, p := range job.Result.Install.Packages {
+			if p.Status != string(farm.PackageInstalled) {
+				wrong = append(wrong, fmt.Sprintf("%s: %s", p.Requested, p.Message))
+			}
+		}
+	}
+	if why := toolset.Unfinished(&job); why != "" {
+		wrong = append(wrong, why)
+	}
+	return ended(names, wrong, stderr, *job.FinishedAt), nil
+}
+
+// ended tells of an install that has ended; wrong is what did not work.
+func ended(names, wrong []string, stderr string, at time.Time) installed {
+	ok := len(wrong) == 0
+	out := installed{Status: "success", Complete: true, Success: &ok, EndTime: at.UTC().Format(stampForm), Packages: names}
+	if ok {
+		out.Message = "Installed " + strings.Join(names, ", ") + "."
+		return out
+	}
+	out.Status, out.Stderr = "failed", &stderr
+	out.Message = "Not everything could be installed. " + strings.Join(wrong, " ")
+	return out
+}
+
+var position = regexp.MustCompile(`packages\[(\d+)\] is "[^"]*"`)
+
+// named says which of the packages a sentence of the farm means.
+func named(message string, names []string) string {
+	at := position.FindStringSubmatch(message)
+	if at == nil {
+		return message
+	}
+	if i, err := strconv.Atoi(at[1]); err == nil && i < len(names) {
+		return strings.Replace(message, at[0], fmt.Sprintf("%q is no package", toolset.Short(names[i])), 1)
+	}
+	return message
+}
+
+// found is how it stands with one package.
+type found struct {
+	Installed bool   `json:"installed"`
+	Version   string `json:"version,omitempty"`
+}
+
+// checked is the answer of check_packages_installation_status.
+type checked struct {
+	Status   string           `json:"status"`
+	Message  string           `json:"message"`
+	Packages map[string]found `json:"packages"`
+}
+
+func check(ctx context.Context, c *toolset.Call) (any, error) {
+	names := c.Texts("package_names")
+	if len(names) == 0 || len(names) > maxLookups {
+		return nil, farm.Invalidf("package_names has %d names; it takes 1 to %d.", len(names), maxLookups)
+	}
+	if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
+		return nil, err
+	}
+	out := checked{Status: "success", Packages: make(map[string]found, len(names))}
+	there, more := 0, ""
+	for _, name := range names {
+		if _, twice := out.Packages[name]; twice {
+			continue
+		}
+		wanted := strings.TrimSpace(name)
+		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), mcp.PackageName(wanted))
+		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // what is no name of a package is not there
+			return nil, err //nolint:wrapcheck // an error of the farm
+		}
+		one := found{Installed: toolset.Has(p, wanted)}
+		switch {
+		case one.Installed:
+			one.Version = p.Version
+			there++
+		case p.Status == string(farm.PackageInstalled):
+			more += fmt.Sprintf(" %s %s is installed, not %s.", p.Name, p.Version, toolset.Short(wanted))
+		case p.Status == string(farm.PackageInstalling):
+			more += fmt.Sprintf(" %s is being installed: ask again.", toolset.Short(wanted))
+		case p.Status == string(farm.PackageFailed):
+			more += fmt.Sprintf(" %s could not be installed: %s", toolset.Short(wanted), p.Message)
+		}
+		out.Packages[name] = one
+	}
+	out.Message = fmt.Sprintf("%d of %d packages are installed.%s", there, len(out.Packages), more)
+	return out, nil
+}
+
+// maxLookups is how many packages one call looks up.
+const maxLookups = 100

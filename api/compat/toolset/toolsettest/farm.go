@@ -1,0 +1,281 @@
+// Package toolsettest has a farm for the tests of toolsets: it does what its functions say.
+package toolsettest
+
+import (
+	"context"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Farm keeps sandboxes and files, and runs what its functions run. What a test does not set answers that there is no such
+// thing. It is safe for concurrent use.
+type Farm struct {
+	ExecuteFunc func(ctx context.Context, r wire.ExecuteRequest) wire.Job
+	CommandFunc func(ctx context.Context, r wire.CommandRequest) wire.Job
+	InstallFunc func(ctx context.Context, r wire.PackagesRequest) (wire.Job, error)
+	PackageFunc func(name string) (wire.Package, error)
+	JobFunc     func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
+
+	mu        sync.Mutex
+	boxes     []wire.Sandbox // newest first
+	files     map[string]string
+	cancelled []string
+}
+
+var _ toolset.Farm = (*Farm)(nil)
+
+// Completed is a job that has ended well.
+func Completed(r *wire.Result) wire.Job {
+	now := time.Now()
+	return wire.Job{ID: farm.NewID(farm.JobPrefix), State: "completed", CreatedAt: now, FinishedAt: &now, Result: r}
+}
+
+// Written are the files that were written, by their paths.
+func (f *Farm) Written() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]string{}
+	for name, content := range f.files {
+		out[name] = content
+	}
+	return out
+}
+
+// Cancelled are the jobs that were cancelled.
+func (f *Farm) Cancelled() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.cancelled)
+}
+
+// known gives an error where a sandbox is not there, or is over.
+func (f *Farm) known(id string) error {
+	box, err := f.Sandbox(context.Background(), id) //nolint:forbidigo // it looks into a list
+	if err == nil && farm.SandboxState(box.State).Final() {
+		return farm.Conflictf("The sandbox %s is %s and takes no more work.", id, box.State)
+	}
+	return err
+}
+
+// CreateSandbox makes a sandbox that is ready.
+func (f *Farm) CreateSandbox(_ context.Context, r wire.CreateRequest, _ time.Duration) (wire.Created, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	box := wire.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Name: r.Name, State: string(farm.SandboxReady), Image: "python", Labels: r.Labels,
+		CreatedAt: time.Now(), LastUsedAt: time.Now(), Resources: wire.Resources{CPUs: 2},
+	}
+	if r.IdleSeconds != nil {
+		box.IdleSeconds = *r.IdleSeconds
+	}
+	f.boxes = slices.Insert(f.boxes, 0, box)
+	job := Completed(nil)
+	return wire.Created{Sandbox: box, Job: job}, nil
+}
+
+// Sandboxes gives the sandboxes.
+func (f *Farm) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return f.Labeled(ctx, nil) }
+
+// Labeled gives those with all these labels.
+func (f *Farm) Labeled(_ context.Context, labels map[string]string) ([]wire.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := []wire.Sandbox{}
+	for _, box := range f.boxes {
+		ok := true
+		for key, value := range labels {
+			ok = ok && box.Labels[key] == value
+		}
+		if ok {
+			out = append(out, box)
+		}
+	}
+	return out, nil
+}
+
+// Sandbox gives one.
+func (f *Farm) Sandbox(_ context.Context, id string) (wire.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, box := range f.boxes {
+		if box.ID == id {
+			return box, nil
+		}
+	}
+	return wire.Sandbox{}, farm.NotFoundf("There is no sandbox %q.", id)
+}
+
+// CloseSandbox forgets one.
+func (f *Farm) CloseSandbox(_ context.Context, id string, _ time.Duration) (wire.Job, error) {
+	if err := f.known(id); err != nil {
+		return wire.Job{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boxes = slices.DeleteFunc(f.boxes, func(box wire.Sandbox) bool { return box.ID == id })
+	return Completed(nil), nil
+}
+
+// Over makes a sandbox that is closed, of which the farm still knows.
+func (f *Farm) Over(t *testing.T) wire.Sandbox {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	box := wire.Sandbox{ID: farm.NewID(farm.SandboxPrefix), State: string(farm.SandboxClosed)}
+	f.boxes = append(f.boxes, box)
+	return box
+}
+
+// Execute runs ExecuteFunc.
+func (f *Farm) Execute(ctx context.Context, id string, r wire.ExecuteRequest, _ time.Duration) (wire.Job, error) {
+	if err := f.known(id); err != nil {
+		return wire.Job{}, err
+	}
+	return f.ExecuteFunc(ctx, r), nil
+}
+
+// Command runs CommandFunc.
+func (f *Farm) Command(ctx context.Context, id string, r wire.CommandRequest, _ time.Duration) (wire.Job, error) {
+	if err := f.known(id); err != nil {
+		return wire.Job{}, err
+	}
+	return f.CommandFunc(ctx, r), nil
+}
+
+// Install runs InstallFunc.
+func (f *Farm) Install(ctx context.Context, id string, r wire.PackagesRequest, _ time.Duration) (wire.Job, error) {
+	if err := f.known(id); err != nil {
+		for _, name := range r.Packages {
+			if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok { // the farm looks at the names first
+				return wire.Job{}, farm.Invalidf("packages[0] is %q: give a name", name)
+			}
+		}
+		return wire.Job{}, err
+	}
+	return f.InstallFunc(ctx, r)
+}
+
+// Restart does nothing.
+func (f *Farm) Restart(_ context.Context, id, _ string, _ time.Duration) (wire.Job, error) {
+	return Completed(nil), f.known(id)
+}
+
+// Package runs PackageFunc.
+func (f *Farm) Package(_ context.Context, id, name string) (wire.Package, error) {
+	if _, err := f.Sandbox(context.Background(), id); err != nil { //nolint:forbidigo // it looks into a list
+		return wire.Package{}, err
+	}
+	if f.PackageFunc == nil {
+		return wire.Package{Name: name, Status: "not_found"}, nil
+	}
+	return f.PackageFunc(name)
+}
+
+// Job runs JobFunc. Without one every job has ended well.
+func (f *Farm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
+	if f.JobFunc == nil {
+		job := Completed(nil)
+		job.ID = id
+		return job, nil
+	}
+	return f.JobFunc(ctx, id, wait)
+}
+
+// Cancel notes that a job is cancelled.
+func (f *Farm) Cancel(_ context.Context, id string) (wire.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cancelled = append(f.cancelled, id)
+	return wire.Job{ID: id, State: "canceled"}, nil
+}
+
+// Events gives none.
+func (f *Farm) Events(context.Context, string) iter.Seq2[wire.Event, error] {
+	return func(func(wire.Event, error) bool) {}
+}
+
+// Files lists nothing.
+func (f *Farm) Files(_ context.Context, id, _ string, _ bool) ([]wire.FileEntry, error) {
+	return nil, f.known(id)
+}
+
+// WriteFile keeps a file.
+func (f *Farm) WriteFile(_ context.Context, id, path string, content io.Reader, _ int64) (wire.FileEntry, error) {
+	if err := f.known(id); err != nil {
+		return wire.FileEntry{}, err
+	}
+	clean, err := farm.CleanFilePath(path)
+	if err != nil {
+		return wire.FileEntry{}, err //nolint:wrapcheck // a sentence of the domain
+	}
+	text, err := io.ReadAll(content)
+	if err != nil {
+		return wire.FileEntry{}, err //nolint:wrapcheck // of a reader in memory
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.files == nil {
+		f.files = map[string]string{}
+	}
+	f.files[clean] = string(text)
+	return wire.FileEntry{Path: clean, Size: int64(len(text)), Type: "file"}, nil
+}
+
+// ReadFile finds a file that was written, and gives all of it.
+func (f *Farm) ReadFile(_ context.Context, _, path string, _ int64) (mcp.File, error) {
+	text, err := f.file(path)
+	return mcp.File{Entry: wire.FileEntry{Path: path, Size: int64(len(text)), Type: "file"}, Content: []byte(text)}, err
+}
+
+func (f *Farm) file(path string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text, ok := f.files[path]
+	if !ok {
+		return "", farm.NotFoundf("There is no file %q.", path)
+	}
+	return text, nil
+}
+
+// OpenFile finds nothing.
+func (f *Farm) OpenFile(_ context.Context, _, path string) (io.ReadCloser, int64, error) {
+	return nil, 0, farm.NotFoundf("There is no file %q.", path)
+}
+
+// LinkFile gives an address that leads nowhere to a file that was written.
+func (f *Farm) LinkFile(_ context.Context, _, path string) (string, error) {
+	_, err := f.file(path)
+	return "http://farm.invalid/" + path, err
+}
+
+// Artifact finds nothing.
+func (f *Farm) Artifact(_ context.Context, id string, _ int64) (mcp.Artifact, error) {
+	return mcp.Artifact{}, farm.NotFoundf("There is no artifact %q.", id)
+}
+
+// WriteTar takes nothing.
+func (f *Farm) WriteTar(_ context.Context, id, _ string, _ io.Reader, _ int64) error {
+	return f.known(id)
+}
+
+// RemoveFile removes files that were written, also those of a directory.
+func (f *Farm) RemoveFile(_ context.Context, id, path string) error {
+	f.mu.Lock()
+	maps.DeleteFunc(f.files, func(name, _ string) bool { return name == path || strings.HasPrefix(name, path+"/") })
+	f.mu.Unlock()
+	return f.known(id)
+}
+
+// MoveFile moves nothing.
+func (f *Farm) MoveFile(_ context.Context, id, _, _ string) error { return f.known(id) }

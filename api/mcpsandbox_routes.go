@@ -1,0 +1,112 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/compat/mcpsandbox"
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// sandboxToolRoutes are the routes of the system with the toolset "sandbox", beside its MCP addresses.
+func (s *Server) sandboxToolRoutes() []route {
+	return []route{
+		{
+			method: http.MethodPost, path: mcpPath + "/tools/{tool}", tag: "Toolsets", summary: "Call a tool of the toolset sandbox",
+			detail: "The body is an object with the tool's arguments, or nothing where it needs none; the answer is the tool's own.",
+			body:   map[string]any{}, optional: true, answers: []answer{{http.StatusOK, "what the tool answers", map[string]any{}, ""}},
+			browserCallable: true, handler: s.callTool, refuse: s.failTool,
+		}, {
+			method: http.MethodGet, path: "/sandbox/file", tag: "Toolsets", summary: "Download a file of a sandbox by its id or its name",
+			query: []parameter{
+				query("sandbox_id", "id of the sandbox; this or sandbox_name", object{"type": "string"}),
+				query("sandbox_name", "name of the sandbox", object{"type": "string"}),
+				query("file_path", "path in /app/results, absolute or relative", object{"type": "string"}),
+			},
+			answers:         []answer{{http.StatusOK, "the file", nil, rest.AnyType}, {http.StatusPartialContent, "the part of the file that the Range header asks for", nil, rest.AnyType}},
+			browserCallable: true, handler: s.sandboxFile,
+		}, {
+			method: http.MethodGet, path: "/check", tag: "Toolsets", summary: "Is the server alive?", open: true, browserCallable: true,
+			answers: []answer{{http.StatusOK, `the text "success"`, "", ""}},
+			handler: func(c *gin.Context) error { return rest.Reply(c, http.StatusOK, "success") },
+		},
+	}
+}
+
+// callTool calls one tool as its own route did.
+func (s *Server) callTool(c *gin.Context) error {
+	body, err := rest.ReadJSON(c, s.cfg.Limits.MaxBodyBytes)
+	if err != nil {
+		return err
+	}
+	given := map[string]any{}
+	if len(bytes.TrimSpace(body)) > 0 {
+		if err := json.Unmarshal(body, &given); err != nil || given == nil {
+			return rest.BadRequestf("the body is no JSON object with the tool's arguments")
+		}
+	}
+	for _, one := range s.toolsets {
+		if one.set.Name != mcpsandbox.Name {
+			continue
+		}
+		ctx := context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c))
+		env := s.toolsetEnv()
+		env.Logger = nil // the error is logged with the request
+		told, err := one.set.Call(ctx, env, c.Param("tool"), given)
+		if err == nil {
+			return rest.Reply(c, http.StatusOK, told.Value)
+		}
+		c.Set(toldKey, told.Value)
+		return err
+	}
+	return farm.NotFoundf("This farm does not serve the toolset %s.", mcpsandbox.Name)
+}
+
+// toldKey is where a refusal lies that is in a tool's own shape already.
+const toldKey = "sandfarm.told"
+
+// failTool tells of an error in the shape of the tools.
+func (s *Server) failTool(c *gin.Context, err error) {
+	rest.FailAs(c, s.log, err, func(p wire.Problem) {
+		if p.Status == http.StatusUnprocessableEntity {
+			p.Status = http.StatusBadRequest
+		}
+		told, ok := c.Get(toldKey)
+		if !ok {
+			told = mcpsandbox.Refusal{Error: true, Message: p.Detail}
+		}
+		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", told)
+	})
+}
+
+// sandboxFile answers with a file of the sandbox that an id or a name tells.
+func (s *Server) sandboxFile(c *gin.Context) error {
+	id, name, file := strings.TrimSpace(c.Query("sandbox_id")), strings.TrimSpace(c.Query("sandbox_name")), c.Query("file_path")
+	switch {
+	case id == "" && name == "":
+		return farm.Invalidf("sandbox_id is missing: give it, or sandbox_name.")
+	case strings.TrimSpace(file) == "":
+		return farm.Invalidf("file_path is missing: name a file in %s.", toolset.Results)
+	}
+	if id == "" {
+		box, err := mcpsandbox.Find(c.Request.Context(), inprocess.New(s.service, rest.Tenant(c)), name)
+		if err != nil {
+			return err //nolint:wrapcheck // an error of the farm
+		}
+		id = box.ID
+	}
+	clean, err := toolset.InResults(file)
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	return s.sendFile(c, id, clean, "inline")
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"mime/multipart"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/compat/notebook"
+	"github.com/sandfarm/sandfarm/api/rest"
+)
+
+func (s *Server) notebookCreate(c *gin.Context) error {
+	made, err := s.notebook(c).Create(c.Request.Context())
+	return told(c, made, err)
+}
+
+func (s *Server) notebookInstall(c *gin.Context) error {
+	name, err := s.field(c, "package_name")
+	if err != nil {
+		return told(c, nil, err)
+	}
+	done, err := s.notebook(c).Install(c.Request.Context(), c.Param("id"), name)
+	return told(c, done, err)
+}
+
+// notebookExecute takes code as it is, or in JSON, which decides the shape of the answer, too.
+func (s *Server) notebookExecute(c *gin.Context) error {
+	ctx, id := c.Request.Context(), c.Param("id")
+	if kind, _, _ := rest.MediaType(c); kind == "application/json" {
+		code, err := s.field(c, "code")
+		if err != nil {
+			return told(c, nil, err)
+		}
+		done, err := s.notebook(c).Execute(ctx, id, code)
+		return told(c, done, err)
+	}
+	code, err := s.text(c, "code", s.cfg.Limits.MaxCodeBytes)
+	if err != nil {
+		return told(c, nil, err)
+	}
+	done, err := s.notebook(c).Execute(ctx, id, string(code))
+	return told(c, done.Print(), err)
+}
+
+// text reads a body that is UTF-8. Editors of one system begin theirs with a mark, which is no part of it.
+func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
+	body, err := rest.ReadAll(c, most)
+	if err == nil && !utf8.Valid(body) {
+		err = notebook.Wrong(name, "The body is not UTF-8", "string_unicode")
+	}
+	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
+}
+
+// field reads a text of a JSON body. Fields of other names are nobody's business, as in the original.
+func (s *Server) field(c *gin.Context, name string) (string, error) {
+	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
+	if err != nil {
+		return "", err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return "", notebook.Wrong(name, "The body is no JSON object", "json_invalid")
+	}
+	raw, ok := fields[name]
+	if !ok {
+		return "", notebook.Missing(name)
+	}
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		return "", notebook.Wrong(name, "Input should be a valid string", "string_type")
+	}
+	return *text, nil
+}
+
+func (s *Server) notebookUpload(c *gin.Context) error {
+	kind, params, err := rest.MediaType(c)
+	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that the caller, who is still sending, sees the answer
+		return told(c, nil, notebook.Missing("file"))
+	}
+	body := rest.Body(c)
+	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))
+	if err != nil {
+		rest.Discard(body)
+	}
+	return told(c, put, err)
+}
+
+func (s *Server) notebookFiles(c *gin.Context) error {
+	files, err := s.notebook(c).Files(c.Request.Context(), c.Param("id"))
+	return told(c, files, err)
+}
+
+// notebookDownload is /v1's read of a file, with the original's words where it fails.
+func (s *Server) notebookDownload(c *gin.Context) error {
+	ctx, id, n := c.Request.Context(), c.Param("id"), s.notebook(c)
+	path, _, err := rest.PathAfter(c, "/download/")
+	if err != nil {
+		return err
+	}
+	if err := n.Readable(ctx, id, path); err != nil {
+		return told(c, nil, err)
+	}
+	err = s.sendFile(c, id, path, "attachment")
+	if status := rest.StatusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
+		err = n.Unreadable(ctx, id, err)
+	}
+	if err != nil {
+		return told(c, nil, err)
+	}
+	return nil
+}
+
+func (s *Server) notebookClose(c *gin.Context) error {
+	done, err := s.notebook(c).Close(c.Request.Context(), c.Param("id"))
+	return told(c, done, err)
+}
+
+func (s *Server) notebookList(c *gin.Context) error {
+	list, err := s.notebook(c).List(c.Request.Context())
+	return told(c, list, err)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const compatPairs = 200
+
+// surface is one earlier system's way to run code: through its own surface, and the same work under /v1.
+type surface struct {
+	name, was string // what baseline measurements of the real system gave
+	ours      func(ctx context.Context, sandbox string) (answer string, err error)
+	v1        func(ctx context.Context, sandbox string) error
+}
+
+// benchCompat compares an execute through the surface of each earlier system with the same under /v1, in one sandbox and one
+// after the other.
+func benchCompat(ctx context.Context, b *bench) ([]row, error) {
+	web := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}
+	defer web.CloseIdleConnections()
+	execute := func(ctx context.Context, sandbox string) error {
+		_, _, err := b.execute(ctx, sandbox, "print(1)")
+		return err
+	}
+	command := func(ctx context.Context, sandbox string) error {
+		job, err := b.Command(ctx, sandbox, wire.CommandRequest{Commands: []string{"echo 1"}}, client.WithWait(30*time.Second))
+		if err == nil && job.State != "completed" {
+			err = fmt.Errorf("command: %s", job.State)
+		}
+		return err
+	}
+	rest := func(path, kind, body string) func(context.Context, string) (string, error) {
+		return func(ctx context.Context, sandbox string) (string, error) {
+			fill := strings.NewReplacer("SANDBOX", sandbox).Replace
+			return post(ctx, web, b.URL()+fill(path), kind, fill(body))
+		}
+	}
+	docker, env := newMCPClient(b.URL()+"/mcp/docker-sandbox"), newMCPClient(b.URL()+"/mcp/python-env")
+	for _, c := range []*mcpClient{docker, env} {
+		defer c.http.CloseIdleConnections()
+		if err := c.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	list := []surface{
+		{
+			"MCP Sandbox, `POST /mcp/tools/execute_python_code`", "1286 ms",
+			rest("/mcp/tools/execute_python_code", "application/json", `{"sandbox_id":"SANDBOX","code":"print(1)"}`), execute,
+		}, {
+			"Docker Code Sandbox, `sandbox_exec` of `echo 1`", "274 ms",
+			func(ctx context.Context, sandbox string) (string, error) {
+				return docker.text(ctx, "sandbox_exec", map[string]any{"container_id": sandbox, "commands": []string{"echo 1"}})
+			}, command,
+		}, {
+			"Python MCP Sandbox, `execute_python_code`", "209 ms",
+			func(ctx context.Context, sandbox string) (string, error) {
+				return env.text(ctx, "execute_python_code", map[string]any{"container_id": sandbox, "code": "print(1)"})
+			}, execute,
+		}, {
+			"LLM Python Code Sandbox, `POST /sandbox/{id}/execute`", "10 022 ms",
+			rest("/sandbox/SANDBOX/execute", "text/plain", "print(1)"), execute,
+		},
+	}
+	var rows []row
+	for _, s := range list {
+		r, err := b.surface(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// surface measures one in a sandbox of its own.
+func (b *bench) surface(ctx context.Context, s surface) (row, error) {
+	id, err := b.sandbox(ctx)
+	if err != nil {
+		return row{}, err
+	}
+	defer func() { _, _ = b.Close(ctx, id) }()
+	var ours, v1 []time.Duration
+	for n := range compatPairs + 20 {
+		began := time.Now()
+		answer, err := s.ours(ctx, id)
+		took := time.Since(began)
+		if err != nil {
+			return row{}, err
+		}
+		if !strings.Contains(answer, `"1\n"`) {
+			return row{}, fmt.Errorf("it answers %s", answer)
+		}
+		began = time.Now()
+		if err := s.v1(ctx, id); err != nil {
+			return row{}, err
+		}
+		if n >= 20 { // warm
+			ours, v1 = append(ours, took), append(v1, time.Since(began))
+		}
+	}
+	return row{
+		what: s.name + ", p50 (p95)", ours: fmt.Sprintf("%s (%s)", ms(quantile(ours, 0.5)), ms(quantile(ours, 0.95))),
+		other: fmt.Sprintf("`/v1` %s (%s); the system itself was measured at %s", ms(quantile(v1, 0.5)), ms(quantile(v1, 0.95)), s.was),
+		ratio: times(quantile(ours, 0.5), quantile(v1, 0.5)), aim: "≤ 1.5×",
+	}, nil
+}
+
+// post sends a body and gives the answer of a success.
+func post(ctx context.Context, web *http.Client, url, kind, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewBufferString(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", kind)
+	resp, err := web.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("POST %s: %s: %s", url, resp.Status, text)
+	}
+	return string(text), err
+}
+
+// text calls a tool and gives the text that it answers with.
+func (c *mcpClient) text(ctx context.Context, name string, arguments map[string]any) (string, error) {
+	raw, err := c.send(ctx, "tools/call", map[string]any{"name": name, "arguments": arguments}, false)
+	if err != nil {
+		return "", err
+	}
+	var result struct {
+		Content []struct {
+			Text string `json:"text"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(raw, &result); err != nil || len(result.Content) == 0 {
+		return "", fmt.Errorf("%s answers %s: %w", name, raw, err)
+	}
+	return result.Content[0].Text, nil
+}
