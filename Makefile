@@ -21,6 +21,8 @@ WORKERS ?= 3
 export CGO_ENABLED = 0
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
+export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
+export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
 # Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.

@@ -9,6 +9,7 @@
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
 #   deploy/setup.sh sdk    what builds, checks and tests the Python SDK
+#   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
 #   deploy/setup.sh engine the Docker engine alone
 #
 # It may be called any number of times: what is there is left alone, and nothing takes more than a second or two then.
@@ -20,6 +21,8 @@
 #   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
 #   SANDFARM_TEST_MCP       a folder of your own with what the MCP tests run (node, node_modules, venv)
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
+#   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
+#   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           where that is taken from (default https://registry.npmjs.org); pip takes its own settings
 #   SANDFARM_DOCKERD_FLAGS  flags for a dockerd that is started here
@@ -351,6 +354,41 @@ setup_minio() {
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
 }
 
+# --- folders in the cache -------------------------------------------------------------------------------------------
+
+# new_folder makes the folder in which something is prepared, and removes it when this script is cut short. Its path is in $work.
+new_folder() { # the name under which it will be published
+    mkdir -p "$cache" "$log"
+    work=$(mktemp -d "$1.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+# publish makes a name a link to the folder that was prepared, in one step: whoever looks finds nothing or all of it. A virtual
+# environment knows its own path, so the folder stays where it was made.
+publish() { # name
+    chmod 755 "$work"
+    ln -s "${work##*/}" "$work.link"
+    old=$(readlink "$1" || true)
+    if [ ! -L "$1" ]; then rm -rf "$1"; fi # a folder, as earlier versions of this script made it
+    python3 -c 'import os, sys; os.replace(sys.argv[1], sys.argv[2])' "$work.link" "$1"
+    trap - EXIT INT TERM
+    if [ -n "$old" ]; then rm -rf "${1%/*}/$old"; fi
+}
+
+# discard removes a folder that was prepared in vain, because another run of this script has published its own meanwhile.
+discard() {
+    rm -rf "$work"
+    trap - EXIT INT TERM
+}
+
+# make_venv prepares a virtual environment.
+make_venv() { # folder, python, requirements, name of the log
+    "$2" -m venv "$1" >"$log/$4.log" 2>&1 &&
+        "$1/bin/python" -m pip install -q --disable-pip-version-check -r "$3" >>"$log/$4.log" 2>&1
+}
+
 # --- MCP ------------------------------------------------------------------------------------------------------------
 
 # mcp_pins prints what the folder with the MCP tools depends on.
@@ -380,7 +418,7 @@ setup_mcp() {
         return 0
     fi
     dir=$(mcp_dir)
-    if [ -x "$dir/node/bin/node" ] && "$dir/venv/bin/python" -c 'from importlib import util; util.find_spec("mcp").name' 2>/dev/null; then return 0; fi
+    if mcp_works "$dir"; then return 0; fi
     case $(uname -m) in
     x86_64) node_arch=x64 node_sum=$node_sum_x64 ;;
     aarch64 | arm64) node_arch=arm64 node_sum=$node_sum_arm64 ;;
@@ -390,12 +428,7 @@ setup_mcp() {
     registry=${SANDFARM_NPM_REGISTRY:-${npm_config_registry:-https://registry.npmjs.org}}
     registry=${registry%/}
     say "fetching Node $node_version, the MCP conformance runner and the MCP SDKs (once; about a minute)"
-    mkdir -p "$cache" "$log"
-    # Made aside and moved: a run that is cut leaves nothing half done.
-    work=$(mktemp -d "$cache/.mcp.XXXXXX")
-    trap 'rm -rf "$work"' EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    new_folder "$dir"
     npm_tarball "node-linux-$node_arch" "$node_version" "$node_sum" "$work/node"
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
     cp "$here/deploy/mcp/package.json" "$here/deploy/mcp/package-lock.json" "$work/"
@@ -405,20 +438,17 @@ setup_mcp() {
         tail_of "$log/mcp.log"
         die "the packages of deploy/mcp/package-lock.json could not be installed from $registry: see above"
     fi
-    # A venv knows its own path, so it is made anew where it will stay.
     rm -rf "$work/.npm" "$work/npm"
-    rm -rf "$dir.venv"
-    if ! { python3 -m venv "$dir.venv" &&
-        "$dir.venv/bin/python" -m pip install -q --disable-pip-version-check -r "$here/deploy/mcp/requirements.txt"; } >>"$log/mcp.log" 2>&1; then
-        rm -rf "$dir.venv"
-        tail_of "$log/mcp.log"
+    if ! make_venv "$work/venv" python3 "$here/deploy/mcp/requirements.txt" mcp-python; then
+        tail_of "$log/mcp-python.log"
         die "the Python MCP SDK of deploy/mcp/requirements.txt could not be installed: see above"
     fi
-    ln -s "../${dir##*/}.venv" "$work/venv"
-    chmod 755 "$work"
-    rm -rf "$dir"
-    mv "$work" "$dir"
-    trap - EXIT INT TERM
+    if mcp_works "$dir"; then discard; else publish "$dir"; fi
+}
+
+# mcp_works tells whether a folder has all of it.
+mcp_works() {
+    [ -x "$1/node/bin/node" ] && "$1/venv/bin/python" -c 'from importlib import util; util.find_spec("mcp").name' 2>/dev/null
 }
 
 # --- the Python SDK -------------------------------------------------------------------------------------------------
@@ -437,18 +467,84 @@ setup_sdk() {
     fi
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
     dir=$(sdk_dir)
-    # A Python that was replaced since leaves an environment that does not start.
-    if [ -e "$dir/complete" ] && "$dir/bin/python" -c 'import pytest, zmq' 2>/dev/null; then return 0; fi
+    if sdk_works "$dir"; then return 0; fi
     say "fetching the tools of the Python SDK (once; about a minute)"
-    mkdir -p "$cache" "$log"
-    rm -rf "$dir"
-    if ! { python3 -m venv "$dir" &&
-        "$dir/bin/python" -m pip install -q --disable-pip-version-check -r "$here/sdk/python/requirements-dev.txt"; } >"$log/sdk.log" 2>&1; then
-        rm -rf "$dir"
+    new_folder "$dir"
+    if ! make_venv "$work" python3 "$here/sdk/python/requirements-dev.txt" sdk; then
         tail_of "$log/sdk.log"
         die "the packages of sdk/python/requirements-dev.txt could not be installed: see above"
     fi
-    : >"$dir/complete"
+    if sdk_works "$dir"; then discard; else publish "$dir"; fi
+}
+
+# sdk_works tells whether the environment is there and starts: it does not when its Python was replaced since.
+sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
+
+# --- the agent's tests ----------------------------------------------------------------------------------------------
+
+# uv_version is the version that sandboxes use.
+uv_version() { sed -n 's/^const Version = "\(.*\)"$/\1/p' "$here/internal/uv/uv.go"; }
+
+# uv_path prints where that uv is.
+uv_path() { printf '%s/uv-%s/bin/uv' "$cache" "$(uv_version)"; }
+
+setup_uv() {
+    path=${SANDFARM_TEST_UV:-$(uv_path)}
+    if "$path" --version >/dev/null 2>&1; then return 0; fi
+    [ "$path" = "$(uv_path)" ] || die "SANDFARM_TEST_UV=$path does not run"
+    say "fetching uv $(uv_version)"
+    new_folder "$cache/uv-$(uv_version)"
+    if ! { python3 -m venv "$work" && "$work/bin/python" -m pip install -q --disable-pip-version-check "uv==$(uv_version)"; } >"$log/uv.log" 2>&1; then
+        tail_of "$log/uv.log"
+        die "uv $(uv_version) could not be installed: see above"
+    fi
+    if "$path" --version >/dev/null 2>&1; then discard; else publish "$cache/uv-$(uv_version)"; fi
+}
+
+# image_python is the version of Python in images/python.
+image_python=3.13
+
+# kernel_python prints a Python of the image's version: one that is installed, also by pyenv, or one that uv fetches.
+kernel_python() {
+    for python in "python$image_python" "$(pyenv prefix "$(pyenv latest "$image_python" 2>/dev/null)" 2>/dev/null)/bin/python$image_python"; do
+        if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            command -v "$python"
+            return 0
+        fi
+    done
+    uv=${SANDFARM_TEST_UV:-$(uv_path)}
+    { "$uv" python find "$image_python" || { "$uv" python install --no-bin "$image_python" && "$uv" python find "$image_python"; }; } 2>/dev/null
+}
+
+# kernel_dir prints where the environment is in which the agent's tests run kernels: one for each set of pinned versions.
+kernel_dir() { printf '%s/kernel-%s-%s' "$cache" "$image_python" "$(sha256sum <"$here/images/python/requirements.txt" | cut -c 1-12)"; }
+
+# kernel_works tells whether the environment is there and starts.
+kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas, PIL' 2>/dev/null; }
+
+setup_kernel() {
+    setup_uv
+    if [ -n "${SANDFARM_TEST_KERNEL:-}" ] && [ "$SANDFARM_TEST_KERNEL" != "$(kernel_dir)" ]; then
+        kernel_works "$SANDFARM_TEST_KERNEL" || die "SANDFARM_TEST_KERNEL=$SANDFARM_TEST_KERNEL lacks packages of images/python/requirements.txt"
+        return 0
+    fi
+    dir=$(kernel_dir)
+    if kernel_works "$dir"; then return 0; fi
+    say "fetching the Python packages of the sandbox image for the agent's tests (once; about a minute)"
+    new_folder "$dir"
+    requirements=$here/images/python/requirements.txt
+    if ! python=$(kernel_python); then
+        python=python3
+        requirements=$log/kernel-requirements.txt
+        # An older Python cannot have them all: it gets the newest ones that it can.
+        sed 's/==/<=/' "$here/images/python/requirements.txt" >"$requirements"
+        say "no Python $image_python is here and none could be fetched: the tests run $(python3 --version 2>&1) with packages no newer than the image's"
+    fi
+    if ! make_venv "$work" "$python" "$requirements" kernel; then
+        tail_of "$log/kernel.log"
+        die "the packages of images/python/requirements.txt could not be installed: see above"
+    fi
+    if kernel_works "$dir"; then discard; else publish "$dir"; fi
 }
 
 mode=${1:-}
@@ -466,6 +562,7 @@ test)
     setup_minio
     setup_mcp
     setup_sdk
+    setup_kernel
     ;;
 compose | test-compose)
     need_go
@@ -484,12 +581,15 @@ compose | test-compose)
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
+kernel) setup_kernel ;;
+kernel-dir) kernel_dir ;;
+uv-path) uv_path ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|sdk|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|sdk|kernel|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -9,8 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,21 +19,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// uvVersion is the installer that is tested, the one that images are made with.
-const uvVersion = "0.13.8"
-
-// uv gives the path of the installer, which it gets when it is not there.
+// uv gives the path of the installer that sandboxes use.
 func uv(tb testing.TB) string {
 	tb.Helper()
-	cache, err := os.UserCacheDir()
-	must(tb, err)
-	dir := filepath.Join(cache, "sandfarm", "test-uv-"+uvVersion)
-	path := filepath.Join(dir, "bin", "uv")
+	path := os.Getenv("SANDFARM_TEST_UV")
 	if _, err := os.Stat(path); err != nil {
-		out, err := exec.Command("python3", "-m", "pip", "install", "-q", "--target", dir, "uv=="+uvVersion).CombinedOutput()
-		if err != nil {
-			tb.Fatalf("get uv: %v\n%s", err, out)
-		}
+		tb.Fatalf("SANDFARM_TEST_UV=%q is no uv: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_UV=$(deploy/setup.sh uv-path)`", path)
 	}
 	return path
 }

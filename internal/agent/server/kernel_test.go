@@ -4,7 +4,6 @@ package server_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,24 +14,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// venv gives the PATH of a Python with a kernel, which it makes when it is not there.
+// venv gives a PATH whose first Python has a kernel and the packages of the sandbox image.
 func venv(tb testing.TB) string {
 	tb.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	dir := filepath.Join(cache, "sandfarm", "test-venv")
-	python := filepath.Join(dir, "bin", "python3")
-	if exec.Command(python, "-c", "import ipykernel, numpy, pandas, matplotlib").Run() != nil {
-		for _, args := range [][]string{
-			{"python3", "-m", "venv", dir},
-			{filepath.Join(dir, "bin", "pip"), "install", "-q", "ipykernel", "numpy", "pandas", "matplotlib"},
-		} {
-			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				tb.Fatalf("%v: %v\n%s", args, err, out)
-			}
-		}
+	dir := os.Getenv("SANDFARM_TEST_KERNEL")
+	if _, err := os.Stat(filepath.Join(dir, "bin", "python3")); dir == "" || err != nil {
+		tb.Fatalf("SANDFARM_TEST_KERNEL=%q is no Python environment with a kernel: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_KERNEL=$(deploy/setup.sh kernel-dir)`", dir)
 	}
 	return filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")
 }
