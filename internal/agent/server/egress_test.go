@@ -208,13 +208,7 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
 	check(t, a.Close()) // the worker goes
-	for a.Server.OpenSessions() > 0 {
-		select { // until the agent has seen it go
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
+	waitForSessions(t, a, 0)
 	answer := make(chan string, 1)
 	go func() {
 		res, err := get(t.Context(), a, "/x")
@@ -231,8 +225,9 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 		t.Fatalf("answered %q without a worker", got)
 	case <-time.After(200 * time.Millisecond):
 	}
-	for _, name := range []string{"older", "newest"} {
+	for i, name := range []string{"older", "newest"} {
 		agenttest.ConnectIndexed(t, a.Server, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+		waitForSessions(t, a, i+1) // so that the agent sees them in this order
 	}
 	if got := <-answer; got != "older" && got != "newest" {
 		t.Fatalf("answer %q", got)
@@ -243,6 +238,18 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 	_ = res.Body.Close()
 	if string(raw) != "newest" {
 		t.Errorf("%q answers", raw)
+	}
+}
+
+// waitForSessions waits until the agent has this many sessions with workers.
+func waitForSessions(t *testing.T, a *agenttest.Agent, n int) {
+	t.Helper()
+	for a.Server.OpenSessions() != n {
+		select {
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
