@@ -35,6 +35,7 @@ type collector struct {
 	seq      uint64
 	outputs  []*output // one for an execute, one for each command that began
 	rich     []farm.RichResult
+	shown    int              // number of the last displayed value, from 1
 	displays []pendingDisplay // too large for the record: to be uploaded
 	inline   int              // bytes of rich
 	pending  int              // bytes of displays
@@ -225,32 +226,49 @@ func (c *collector) display(payload []byte) error {
 	if err := json.Unmarshal(payload, &d); err != nil {
 		return fmt.Errorf("read display: %w", err)
 	}
+	number, err := c.displayNumber(d.Number)
+	if err != nil {
+		return err
+	}
 	for _, mime := range slices.Sorted(maps.Keys(d.Data)) {
 		if len(c.rich) == maxRichResults {
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
 			return nil
 		}
-		c.addRich(strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime])
+		c.addRich(number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime])
 	}
 	return nil
 }
 
-// addRich keeps one MIME type of a value: text as it is, anything else base64, large ones for the object store.
-func (c *collector) addRich(mime, value string) {
+// displayNumber gives the number of a displayed value, from 0. The agent counts from 1; one that is too old to number its
+// values sends 0.
+func (c *collector) displayNumber(number int) (int, error) {
+	if number == 0 {
+		number = c.shown + 1
+	}
+	if number < 0 || uint64(number) > c.seq { // each value has had a frame, or the note that replaced it
+		return 0, fmt.Errorf("read display: frame %d cannot have value number %d", c.seq, number)
+	}
+	c.shown = max(c.shown, number)
+	return number - 1, nil
+}
+
+// addRich keeps one MIME type of a displayed value: text as it is, anything else base64, large ones for the object store.
+func (c *collector) addRich(display int, mime, value string) {
 	if len(mime) > 128 {
 		return
 	}
 	raw := []byte(value)
 	text := strings.HasPrefix(mime, "text/")
 	if !text && !textual(mime) {
-		decoded, err := base64.StdEncoding.DecodeString(strings.NewReplacer("\n", "", "\r", "").Replace(value))
+		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))
 		if err != nil {
 			c.note("A result of type %s was not base64 and was left out.", mime)
 			return
 		}
 		raw = decoded
 	}
-	entry := farm.RichResult{Mime: mime}
+	entry := farm.RichResult{Display: display, Mime: mime}
 	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
 		if c.pending+len(raw) > maxRichPending {
 			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichPending>>20)

@@ -224,6 +224,69 @@ func TestRichResultsAreBounded(t *testing.T) {
 	}
 }
 
+// Base64 may have line breaks, indents and a newline at its end.
+func TestBase64OfDisplaysIsNormalised(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	must(t, c.add(display(1, map[string]string{"image/png": " iVBO\r\n\tRw== \n", "application/json": "{\"a\": 1}\n"})))
+	want := []farm.RichResult{{Mime: "application/json", Data: "eyJhIjogMX0K"}, {Mime: "image/png", Data: "iVBORw=="}}
+	if diff := cmp.Diff(want, c.rich); diff != "" || len(c.notes) > 0 {
+		t.Errorf("results (-want +got):\n%s\nnotes %q", diff, c.notes)
+	}
+}
+
+func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	both := func(text string) map[string]string { return map[string]string{"text/html": text, "text/plain": text} }
+	for _, f := range []agent.Frame{
+		frame(1, agent.FrameDisplay, agent.Display{Number: 1, Data: both("a")}),
+		frame(2, agent.FrameDisplay, agent.Display{Number: 2, Data: both("b")}),
+		frame(3, agent.FrameDisplay, agent.Display{Number: 1, Data: both("a, updated")}),
+		out(4, "a note in place of value 3"),
+		frame(5, agent.FrameDisplay, agent.Display{Number: 4, Data: both("d")}),
+	} {
+		must(t, c.add(f))
+	}
+	numbers := []int{0, 0, 1, 1, 0, 0, 3, 3}
+	for i, e := range c.rich {
+		if e.Display != numbers[i] {
+			t.Errorf("entry %d %+v: display = %d, want %d", i, e, e.Display, numbers[i])
+		}
+	}
+	events := 0
+	for _, e := range c.take() {
+		if e.Name == farm.EventDisplay {
+			if e.Display.Display != numbers[events] {
+				t.Errorf("event %d: display = %d, want %d", events, e.Display.Display, numbers[events])
+			}
+			events++
+		}
+	}
+	if len(c.rich) != len(numbers) || events != len(numbers) {
+		t.Errorf("%d entries and %d events, want %d each", len(c.rich), events, len(numbers))
+	}
+	for _, number := range []int{-1, 7} {
+		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
+			t.Errorf("frame 6 has value %d, and that is taken", number)
+		}
+	}
+}
+
+// An agent from before the numbers displays each value once.
+func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	for seq := uint64(1); seq <= 3; seq++ {
+		must(t, c.add(display(seq, map[string]string{"text/plain": "x"})))
+	}
+	for i, e := range c.rich {
+		if e.Display != i {
+			t.Errorf("value %d has number %d", i, e.Display)
+		}
+	}
+}
+
 func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 	t.Parallel()
 	limits := farm.DefaultLimits()

@@ -4,14 +4,15 @@ import "encoding/json"
 
 // emptyValue is a displayed value of no length: data stands there all the same, since no link does.
 type emptyValue struct {
-	Mime string `json:"mime"`
-	Data string `json:"data"`
+	Display int    `json:"display"`
+	Mime    string `json:"mime"`
+	Data    string `json:"data"`
 }
 
 // MarshalJSON writes data or the link, one of them always.
 func (r Rich) MarshalJSON() ([]byte, error) {
 	if r.Data == "" && r.URL == "" && r.ArtifactID == "" {
-		return json.Marshal(emptyValue{Mime: r.Mime})
+		return json.Marshal(emptyValue{Display: r.Display, Mime: r.Mime})
 	}
 	type plain Rich
 	return json.Marshal(plain(r))
@@ -20,7 +21,7 @@ func (r Rich) MarshalJSON() ([]byte, error) {
 // MarshalJSON writes data or the link, one of them always.
 func (d DisplayData) MarshalJSON() ([]byte, error) {
 	if d.Data == "" && d.URL == "" && d.ArtifactID == "" {
-		return json.Marshal(emptyValue{Mime: d.Mime})
+		return json.Marshal(emptyValue{Display: d.Display, Mime: d.Mime})
 	}
 	type plain DisplayData
 	return json.Marshal(plain(d))

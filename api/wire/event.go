@@ -16,6 +16,7 @@ type TextData struct {
 
 // DisplayData is the data of display events: Data as in Rich, or a link when the value is large.
 type DisplayData struct {
+	Display    int    `json:"display" doc:"number of the displayed value, from 0: entries of one value share it. A value that was updated in place keeps its number, so of two entries with the same number and type the later one counts"`
 	Mime       string `json:"mime" doc:"MIME type"`
 	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
 	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`

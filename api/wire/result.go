@@ -22,7 +22,7 @@ type ExecuteResult struct {
 	Stderr           string         `json:"stderr" doc:"what the code wrote to standard error; over 1 MiB head and tail"`
 	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
 	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
-	Results          []Rich         `json:"results" doc:"displayed values, one entry for each MIME type"`
+	Results          []Rich         `json:"results" doc:"displayed values: one entry for each MIME type of each value, grouped by display"`
 	Artifacts        []Artifact     `json:"artifacts" doc:"every file of the workspace that is new or changed"`
 	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
@@ -48,6 +48,7 @@ type CodeError struct {
 
 // Rich is one MIME type of one displayed value: text as it is, anything else base64, or behind a link when it is large.
 type Rich struct {
+	Display    int    `json:"display" doc:"number of the displayed value, from 0: entries of one value share it. A value that was updated in place keeps its number, so of two entries with the same number and type the later one counts"`
 	Mime       string `json:"mime" doc:"MIME type"`
 	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
 	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`

@@ -85,10 +85,13 @@ type Frame struct {
 	Payload []byte
 }
 
-// Display is one displayed value: a MIME bundle. Values of text types (text/*, application/json as text, image/svg+xml) are text, others base64
-// exactly as Jupyter sends them.
+// Display is one displayed value: a MIME bundle. Values of text types (text/*, JSON, XML, image/svg+xml) are text, others are
+// base64, with or without line breaks.
 type Display struct {
-	Data map[string]string `json:"data"`
+	// Number counts the displayed values of the execution from 1. A value that is updated in place keeps its number.
+	// 0: the agent is older than this field.
+	Number int               `json:"number,omitempty"`
+	Data   map[string]string `json:"data"`
 }
 
 // CommandMark begins or ends one command of a list.

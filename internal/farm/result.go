@@ -54,6 +54,7 @@ const (
 // RichResult is one MIME type of one displayed value. Text is as it is, anything else base64; what is larger than
 // MaxInlineRich is an artifact instead of Data.
 type RichResult struct {
+	Display  int       `json:"display"` // number of the displayed value, from 0; entries of one value share it
 	Mime     string    `json:"mime"`
 	Data     string    `json:"data,omitempty"`
 	Artifact *Artifact `json:"artifact,omitempty"`

@@ -25,6 +25,8 @@ type controlMessage struct {
 	ID     string            `json:"id"`
 	Number uint32            `json:"number"`
 	Data   map[string]string `json:"data"`
+	Value  string            `json:"display_id"` // of display: IPython's name of the value; empty: it has none
+	Update bool              `json:"update"`     // of display: the value replaces the one of that name
 }
 
 // control is the socket to our own Python kernel: a length of 4 bytes, then JSON; descriptors ride along.

@@ -24,6 +24,7 @@ type kernelRun struct {
 	mu       sync.Mutex // held while pipes are drained
 	out, err *pump
 	over     bool
+	values   values
 }
 
 // reply is the content of an execute_reply.

@@ -6,6 +6,7 @@ code and of child processes is caught, a slow reader slows the code down, and no
 
 import array
 import asyncio
+import base64
 import builtins
 import functools
 import importlib
@@ -94,25 +95,29 @@ class Shield:
         return False
 
 
-def show(bundle):
-    """Sends a display to the agent, after the output before it."""
+def as_text(mime, value):
+    """One representation of a displayed value as the agent takes it: text as it is, other bytes in base64, objects as JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        textual = mime.startswith("text/") or mime.endswith(("json", "xml", "javascript"))
+        return str(value, "utf-8", "replace") if textual else base64.b64encode(value).decode("ascii")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def show(bundle, display_id=None, update=False):
+    """Sends a displayed value to the agent, after the output before it."""
     here = output.execution()
     if here is None or os.getpid() != control.pid:  # a fork must not speak for the kernel
         return
-    data = {}
-    for mime, value in bundle.items():
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        data[str(mime)] = value if isinstance(value, str) else json.dumps(value)
+    data = {str(mime): as_text(str(mime), value) for mime, value in bundle.items()}
     for sink in here.sinks:
         sink.flush()
     if data:
-        control.ask({"op": "display", "id": here.ident, "data": data})
+        control.ask({"op": "display", "id": here.ident, "data": data, "display_id": str(display_id or ""), "update": bool(update)})
 
 
 class Publisher(ZMQDisplayPublisher):
     def publish(self, data, metadata=None, *args, transient=None, update=False, **kwargs):
-        show(json_clean(encode_images(data)))
+        show(json_clean(encode_images(data)), (transient or {}).get("display_id"), update)
 
     def clear_output(self, wait=False):
         pass

@@ -65,6 +65,10 @@ type published struct {
 	Name  string                     `json:"name"`
 	Text  string                     `json:"text"`
 	Data  map[string]json.RawMessage `json:"data"`
+
+	Transient struct {
+		DisplayID string `json:"display_id"`
+	} `json:"transient"`
 }
 
 // followIOPub files what the kernel publishes under the execution that it belongs to. heard is closed with the first message.
@@ -94,7 +98,7 @@ func (k *kernel) followIOPub(heard chan struct{}) {
 				run.e.log.append(kind, text[:min(len(text), outputFrameBytes)])
 			}
 		case "display_data", "execute_result", "update_display_data":
-			run.display(bundle(p.Data))
+			run.display(bundle(p.Data), p.Transient.DisplayID, m.Header.Type == "update_display_data")
 		case "status":
 			run.status(p.State)
 		}

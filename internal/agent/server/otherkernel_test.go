@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
@@ -50,6 +52,10 @@ func TestOtherKernels(t *testing.T) {
 			ran := agenttest.Run(t, a.Client, code("import os, sys\nx = 1\nprint('out', os.environ['KIND'])\nprint('err', file=sys.stderr)\nx"))
 			if ran.Stdout != "out {other}\n" || ran.Stderr != "err\n" || len(ran.Displays) != 1 || ran.Displays[0].Data["text/plain"] != "1" {
 				t.Errorf("ran = %+v", ran)
+			}
+			ran = agenttest.Run(t, a.Client, code("h = display('a', display_id=True)\ndisplay('b')\nh.update('c')\n'd'"))
+			if diff := cmp.Diff(map[int][]string{1: {"'a'", "'c'"}, 2: {"'b'"}, 3: {"'d'"}}, numbers(ran.Displays)); diff != "" {
+				t.Errorf("displayed values (-want +got):\n%s", diff)
 			}
 			ran = agenttest.Run(t, a.Client, code("1/0"))
 			if ran.Outcome.ExitCode != 1 || ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ZeroDivisionError" ||

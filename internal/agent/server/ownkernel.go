@@ -32,7 +32,7 @@ func (k *kernel) followControl(buffers *sync.Pool, r *reaper) {
 			}
 		case "display":
 			if run := k.run(func(r *kernelRun) bool { return r.e.id == m.ID }); run != nil {
-				run.display(m.Data)
+				run.display(m.Data, m.Value, m.Update)
 			}
 			if k.control.answer(m.Number) != nil {
 				return
@@ -89,8 +89,8 @@ func reopenPipe(fd int) (int, error) {
 	return own, nil
 }
 
-// display adds a displayed value behind the output before it.
-func (r *kernelRun) display(data map[string]string) {
+// display logs a displayed value after the output before it. id is the kernel's name of the value, if it has one.
+func (r *kernelRun) display(data map[string]string, id string, update bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -100,12 +100,12 @@ func (r *kernelRun) display(data map[string]string) {
 		r.out.drain()
 		r.err.drain()
 	}
-	appendDisplay(r.e.log, data)
+	appendDisplay(r.e.log, agent.Display{Number: r.values.number(id, update), Data: data})
 }
 
-// appendDisplay adds a displayed value; what does not fit into a frame is replaced by a note.
-func appendDisplay(log *frameLog, data map[string]string) {
-	raw, err := json.Marshal(agent.Display{Data: data})
+// appendDisplay logs a displayed value. A note replaces one that does not fit into a frame.
+func appendDisplay(log *frameLog, d agent.Display) {
+	raw, err := json.Marshal(d)
 	if err != nil {
 		return
 	}
