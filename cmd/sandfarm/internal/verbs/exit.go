@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -62,7 +63,7 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "sandfarm: interrupted")
 		return ExitInterrupted
 	}
-	if errors.Is(err, syscall.EPIPE) { // whoever read our output has gone: sandfarm … | head
+	if brokenPipe(err) { // the reader of the output has exited: sandfarm … | head
 		return ExitError
 	}
 	fmt.Fprintln(stderr, "sandfarm: "+printable(sentence(err)))
@@ -70,6 +71,12 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 		return ExitUsage
 	}
 	return ExitError
+}
+
+// brokenPipe reports whether an error comes from a pipe whose reader has closed it.
+func brokenPipe(err error) bool {
+	const windowsBrokenPipe, windowsNoData = syscall.Errno(109), syscall.Errno(232)
+	return errors.Is(err, syscall.EPIPE) || runtime.GOOS == "windows" && (errors.Is(err, windowsBrokenPipe) || errors.Is(err, windowsNoData))
 }
 
 // sentence says what went wrong and what to do next.
@@ -109,8 +116,7 @@ func unreachable(err error, url string) error {
 		}
 		return err
 	}
-	var dns *net.DNSError
-	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" { // by Op: the numbers of errors differ on Windows
 		return &hint{err: err, text: fmt.Sprintf("no farm answers at %s: start one with `make run` (or `sandfarm up`), or set SANDFARM_URL.", url)}
 	}
 	return err

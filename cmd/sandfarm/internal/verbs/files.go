@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -103,18 +104,18 @@ func (a *app) keep(c *client.Client, dest, name, sum string, open func() (io.Rea
 	}
 	dir := "."
 	if dest != "" {
-		if info, err := os.Stat(dest); (err == nil && info.IsDir()) || strings.HasSuffix(dest, "/") {
+		if info, err := os.Stat(dest); (err == nil && info.IsDir()) || os.IsPathSeparator(dest[len(dest)-1]) {
 			dir = dest
 		} else {
 			dir, name = filepath.Split(dest)
 			dir = cmp.Or(dir, ".")
 		}
 	}
-	local, err := localName(name)
+	local, err := localName(name, runtime.GOOS)
 	if err != nil {
 		return err
 	}
-	s, err := newSaver(c, dir, func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) })
+	s, err := a.newSaver(c, dir)
 	if err != nil {
 		return err
 	}

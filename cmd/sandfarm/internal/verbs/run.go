@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,8 +37,9 @@ func (a *app) run() *cobra.Command {
 Output appears as the code writes it, and the text of its last expression as well. The exit code is that of the code: 1
 for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, in --out where it is given), images that the code only showed as FILE-1.png and so on; no
-file of yours is overwritten. Hidden files (.git, .env) are not saved: sandfarm artifact get does. --package installs what
-the code needs before it runs, --auto-install what it imports. Ctrl-C cancels the job, a second one leaves at once.`,
+file of yours is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
+on your PATH) are not saved: the output names them and the command that gets each. --package installs packages before the
+code runs, --auto-install those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py
   echo 'print(6 * 7)' | sandfarm run -
   sandfarm run report.py --file sales.csv --out results --timeout 10m --memory 4g
@@ -162,7 +164,7 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 	if len(result.Artifacts) == 0 && len(result.Results) == 0 {
 		return nil
 	}
-	s, err := newSaver(c, dir, func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) })
+	s, err := a.newSaver(c, dir)
 	if err != nil {
 		return err
 	}
@@ -237,7 +239,11 @@ func (a *app) read(name string) ([]byte, error) {
 	var err error
 	if name == "-" {
 		if a.IsTTY {
-			fmt.Fprintln(a.Err, "sandfarm: reading code from the terminal; Ctrl-D ends it")
+			end := "Ctrl-D"
+			if runtime.GOOS == "windows" {
+				end = "Ctrl-Z and Enter"
+			}
+			fmt.Fprintf(a.Err, "sandfarm: reading code from the terminal; %s ends it\n", end)
 		}
 		code, err = io.ReadAll(a.In)
 	} else {
@@ -279,8 +285,9 @@ func inputsOf(args []string) ([]input, error) {
 	for _, arg := range args {
 		in := input{from: arg}
 		if _, err := os.Stat(arg); err != nil { // a name may hold a colon
-			if at := strings.LastIndex(arg, ":"); at > 0 {
-				in.from, in.to = arg[:at], arg[at+1:]
+			drive := len(filepath.VolumeName(arg)) // that of C:\data.csv is no separator
+			if at := strings.LastIndex(arg[drive:], ":"); at > 0 {
+				in.from, in.to = arg[:drive+at], arg[drive+at+1:]
 			}
 		}
 		info, err := os.Stat(in.from)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -213,12 +214,12 @@ func TestRunSavesNothingOutsideTheDirectory(t *testing.T) {
 	}
 }
 
-// A repository that appears beside the code has git run what its configuration says; a key that appears in ~/.ssh opens the machine.
-func TestRunLeavesHiddenFiles(t *testing.T) {
+// A repository that appears beside the code makes git run what its configuration says; a Makefile is what the next make runs.
+func TestRunLeavesFilesThatOtherProgramsLoad(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	result := wire.ExecuteResult{Artifacts: []wire.Artifact{f.artifact("a.b/c..d", "seen")}}
-	names := []string{".git/config", "sub/.git/HEAD", ".ssh/authorized_keys", ".bashrc", "./.envrc", "/workspace/.env", "..x", "sub//.hid"}
+	names := []string{".git/config", ".ssh/authorized_keys", "./.envrc", "/workspace/.env", "..x", "sub//.hid", "Makefile", "sub/my conftest/conftest.py"}
 	for _, name := range names {
 		result.Artifacts = append(result.Artifacts, f.artifact(name, "evil"))
 	}
@@ -228,10 +229,34 @@ func TestRunLeavesHiddenFiles(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"work.py": "code", "a.b/c..d": "seen"}, tree(t, dir)); diff != "" || got.code != 0 {
 		t.Errorf("%+v %s", got, diff)
 	}
-	for _, artifact := range result.Artifacts[1:] {
-		if !strings.Contains(got.stderr, "sandfarm artifact get "+artifact.ID+" saves it\n") {
-			t.Errorf("stderr does not say how to get %s:\n%s", artifact.Path, got.stderr)
+	for _, line := range []string{
+		"not saved: .git/config (it is hidden). To get it: sandfarm artifact get art_a1 " + filepath.Join(dir, ".git/config") + "\n",
+		"not saved: Makefile (make runs it). To get it: sandfarm artifact get art_a7 " + filepath.Join(dir, "Makefile") + "\n",
+		"not saved: sub/my conftest/conftest.py (pytest runs it). To get it: sandfarm artifact get art_a8 '" + filepath.Join(dir, "sub/my conftest/conftest.py") + "'\n",
+	} {
+		if !strings.Contains(got.stderr, line) {
+			t.Errorf("stderr has no line %q:\n%s", line, got.stderr)
 		}
+	}
+	if n := strings.Count(got.stderr, "not saved: "); n != len(names) {
+		t.Errorf("%d files are named as not saved, want %d:\n%s", n, len(names), got.stderr)
+	}
+}
+
+func TestRunNamesAFewOfManyFilesThatItDoesNotSave(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	var result wire.ExecuteResult
+	for n := range 30 {
+		one := f.artifact(fmt.Sprintf(".git/objects/%d", n), "evil")
+		one.JobID = "job_1"
+		result.Artifacts = append(result.Artifacts, one)
+	}
+	f.Script = prints("", result)
+	file, _ := script(t, "code")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	if strings.Count(got.stderr, "sandfarm artifact get ") != 10 || !strings.Contains(got.stderr, "not saved: 20 more files like these. To list them: sandfarm artifact ls --job job_1 --limit 0\n") {
+		t.Errorf("%+v", got)
 	}
 }
 

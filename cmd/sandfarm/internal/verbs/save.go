@@ -12,68 +12,74 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
-	"unicode"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// saver puts what a run made into a directory. The names come from the farm and so from the code that ran: they never
-// lead outside the directory, through links in it neither, and no file that is there is ever overwritten. Hidden files stay
-// behind, since other programs run what is in them: a .git/config that appears names a command for the next git status.
+// saver saves the files that a run made into a directory. Their names come from the code that ran: a file never lands
+// outside the directory, not even through a link in it, and no existing file is overwritten. Files that other programs
+// load by name are not saved, see autoload.
 type saver struct {
-	c    *client.Client
-	root *os.Root
-	say  func(format string, args ...any)
-	dir  string // as the user wrote it, for messages
+	c        *client.Client
+	root     *os.Root
+	say      func(format string, args ...any)
+	dir      string // as the user wrote it, for messages
+	autoload *autoload
 }
 
-// newSaver opens the directory, which is made if it is not there.
-func newSaver(c *client.Client, dir string, say func(string, ...any)) (*saver, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what is saved is the user's own, as readable as what he makes
-		return nil, fmt.Errorf("make directory for results: %w", err)
+// newSaver opens the directory and creates it if it is missing.
+func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what is saved belongs to the user, as readable as what he creates himself
+		return nil, fmt.Errorf("create directory for results: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory for results: %w", err)
 	}
-	return &saver{c: c, root: root, say: say, dir: dir}, nil
+	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+	return &saver{c: c, root: root, say: say, dir: dir, autoload: newAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
 }
 
 func (s *saver) close() { _ = s.root.Close() }
 
-// artifacts saves every artifact that is a file of the workspace. What goes wrong with one does not stop the others.
+// maxNotSaved is how many files that were not saved are named one by one.
+const maxNotSaved = 10
+
+// artifacts saves every artifact that is a file of the workspace. An error with one does not stop the others.
 func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error {
 	var failures []error
+	notSaved := 0
 	for _, artifact := range artifacts {
 		if strings.HasPrefix(artifact.Path, outputDir) {
 			continue
 		}
-		if err := s.artifact(ctx, artifact); err != nil {
+		name, err := localName(artifact.Path, runtime.GOOS)
+		if err == nil {
+			if reason := s.autoload.reason(name); reason != "" {
+				if notSaved++; notSaved <= maxNotSaved {
+					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", printable(name), reason, printable(artifact.ID), quoteOne(s.shown(name)))
+				}
+				continue
+			}
+			err = s.save(name, artifact.SHA256, func() (io.ReadCloser, error) { return s.c.Download(ctx, artifact) })
+		}
+		if err != nil {
 			failures = append(failures, fmt.Errorf("save %s: %w", artifact.Path, err))
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
+	if notSaved > maxNotSaved {
+		s.say("not saved: %s like these. To list them: sandfarm artifact ls --job %s --limit 0", plural(notSaved-maxNotSaved, "more file"), printable(artifacts[0].JobID))
+	}
 	return errors.Join(failures...)
 }
 
-func (s *saver) artifact(ctx context.Context, artifact wire.Artifact) error {
-	name, err := localName(artifact.Path)
-	if err != nil {
-		return err
-	}
-	if hidden(name) {
-		s.say("left %s, which is hidden: sandfarm artifact get %s saves it", printable(name), printable(artifact.ID))
-		return nil
-	}
-	open := func() (io.ReadCloser, error) { return s.c.Download(ctx, artifact) }
-	return s.save(name, artifact.SHA256, open)
-}
-
-// images saves the images that were shown and not saved by the code, as stem-1.png and so on.
+// images saves the images that the code displayed without saving them, as stem-1.png and so on.
 func (s *saver) images(ctx context.Context, stem string, results []wire.Rich) error {
 	endings := map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg", "image/gif": ".gif"}
 	n := 0
@@ -95,17 +101,17 @@ func (s *saver) images(ctx context.Context, stem string, results []wire.Rich) er
 			open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(string(data))), nil }
 		}
 		if err := s.save(fmt.Sprintf("%s-%d%s", stem, n, ending), sum, open); err != nil {
-			return fmt.Errorf("save a shown image: %w", err)
+			return fmt.Errorf("save a displayed image: %w", err)
 		}
 	}
 	return nil
 }
 
-// maxNames bounds the search for a name that is free.
+// maxNames bounds the search for a free name.
 const maxNames = 10_000
 
-// save writes content under the name, or under name-1, name-2 … where another file has it. A file with the same content
-// is left as it is.
+// save writes content under the name, or under name-1, name-2 … if another file has that name. A file with the same
+// content is left as it is.
 func (s *saver) save(name, sum string, open func() (io.ReadCloser, error)) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := s.root.MkdirAll(dir, 0o755); err != nil {
@@ -127,10 +133,10 @@ func (s *saver) save(name, sum string, open func() (io.ReadCloser, error)) error
 		}
 		return s.fill(file, at, name, sum, open)
 	}
-	return fmt.Errorf("%d files of that name are there already", maxNames)
+	return fmt.Errorf("%d files of that name exist already", maxNames)
 }
 
-// fill writes the content into a new file, which is removed again when it does not come whole.
+// fill writes the content into a new file, and removes the file if the content does not arrive complete.
 func (s *saver) fill(file *os.File, at, name, sum string, open func() (io.ReadCloser, error)) (err error) {
 	defer func() {
 		err = errors.Join(err, file.Close())
@@ -149,7 +155,7 @@ func (s *saver) fill(file *os.File, at, name, sum string, open func() (io.ReadCl
 		return err
 	}
 	if got := hex.EncodeToString(digest.Sum(nil)); sum != "" && got != sum {
-		return errors.New("what came is not what the farm stored (its checksum differs)")
+		return errors.New("the download differs from what the farm stored (checksum mismatch); try again")
 	}
 	if at != name {
 		s.say("saved %s (%s; %s is another file and was kept)", s.shown(at), size(n), s.shown(name))
@@ -179,30 +185,7 @@ func (s *saver) shown(name string) string {
 	return printable(filepath.Join(s.dir, filepath.FromSlash(name)))
 }
 
-// localName is the path of an artifact as a path below a directory here.
-func localName(name string) (string, error) {
-	name = strings.TrimPrefix(name, "/workspace/")
-	name = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\\' && filepath.Separator == '\\' {
-			return '_'
-		}
-		return r
-	}, name)
-	if name == "" || strings.HasSuffix(name, "/") || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) == "." {
-		return "", errors.New("its name leads out of the directory, so it was not saved")
-	}
-	for element := range strings.SplitSeq(name, "/") {
-		if element == ".." {
-			return "", errors.New("its name leads out of the directory, so it was not saved")
-		}
-	}
-	return path.Clean(name), nil
-}
-
-// hidden reports whether a name, or a directory in it, begins with a dot.
-func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.Contains(name, "/.") }
-
-// numbered puts -n before the ending of a name; 0 leaves it as it is.
+// numbered puts -n before the extension of a name; 0 leaves it as it is.
 func numbered(name string, n int) string {
 	if n == 0 {
 		return name

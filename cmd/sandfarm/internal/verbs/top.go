@@ -103,6 +103,10 @@ func (a *app) screen() (*screen, func()) {
 	if !ok || !term.IsTerminal(int(out.Fd())) || a.Getenv("TERM") == "dumb" {
 		return nil, nil
 	}
+	restore, ok := controlSequences(out)
+	if !ok {
+		return nil, nil
+	}
 	s := &screen{out: out, size: func() (int, int) {
 		width, height, err := term.GetSize(int(out.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
@@ -110,10 +114,10 @@ func (a *app) screen() (*screen, func()) {
 		}
 		return width, height
 	}}
-	restore := func() {}
 	if in, ok := a.In.(*os.File); ok && a.IsTTY {
 		if before, err := term.MakeRaw(int(in.Fd())); err == nil {
-			restore = func() { _ = term.Restore(int(in.Fd()), before) }
+			restoreOutput := restore
+			restore = func() { _ = term.Restore(int(in.Fd()), before); restoreOutput() }
 			s.keys = pressed(in)
 		}
 	}

@@ -1,0 +1,20 @@
+package verbs
+
+import (
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// controlSequences makes a console follow control sequences, which older ones do only when asked. restore undoes that.
+func controlSequences(out *os.File) (restore func(), ok bool) {
+	console := windows.Handle(out.Fd())
+	var before uint32
+	if err := windows.GetConsoleMode(console, &before); err != nil {
+		return nil, false
+	}
+	if err := windows.SetConsoleMode(console, before|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING); err != nil {
+		return nil, false
+	}
+	return func() { _ = windows.SetConsoleMode(console, before) }, true
+}
