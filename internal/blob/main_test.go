@@ -18,7 +18,7 @@ const (
 	secretKey = "blob-test-secret"
 )
 
-// endpoint is the embedded S3 service that all tests share: there can be one in a process.
+// endpoint is the embedded S3 service that all tests share.
 var endpoint string //nolint:gochecknoglobals // set once in TestMain
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -50,7 +50,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, fmt.Errorf("find Redis folder: %w", err)
 	}
-	lock, err := lockDir(cfg.Dir)
+	lock, err := lockDir(cfg.Dir, redisLockFile)
 	if err != nil {
 		return nil, err
 	}

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	lockFile   = "redis.lock"
-	socketFile = "redis.sock"
+	redisLockFile = "redis.lock"
+	socketFile    = "redis.sock"
 	// maxSocketPath is what fits into a unix socket's address with its closing zero.
 	maxSocketPath = 107
 )
 
 // lockDir takes the folder for this process. The lock ends with the process, and a child does not inherit it.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+func lockDir(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open Redis lock: %w", err)
+		return nil, fmt.Errorf("open lock: %w", err)
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("lock Redis folder: another process uses %s", dir)
+		err = fmt.Errorf("lock folder: another process uses %s; stop it, or choose another folder", dir)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

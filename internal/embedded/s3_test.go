@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/embedded"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -42,14 +43,14 @@ func store(t *testing.T, s3 *embedded.S3) *blob.Store {
 	return s
 }
 
-// The tests of S3 are one after the other: there can be one in a process, and it moves the working folder.
-
 func TestS3RestartKeepsObjects(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		sidecar bool
 	}{{"ExtendedAttributes", false}, {"Sidecar", true}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			if c.sidecar {
 				if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
@@ -94,6 +95,7 @@ func TestS3RestartKeepsObjects(t *testing.T) {
 }
 
 func TestS3RefusesStrangers(t *testing.T) {
+	t.Parallel()
 	s3 := startS3(t, t.TempDir())
 	store(t, s3)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s3.Endpoint()+"/sandfarm", nil)
@@ -110,24 +112,8 @@ func TestS3RefusesStrangers(t *testing.T) {
 	}
 }
 
-func TestS3CloseRestoresTheWorkingFolder(t *testing.T) {
-	t.Chdir(t.TempDir())
-	before, err := os.Getwd()
-	if err != nil {
-		t.Fatalf("Getwd: %v", err)
-	}
-	if err := startS3(t, "relative").Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
-	if after, err := os.Getwd(); err != nil || after != before {
-		t.Errorf("Getwd = %q, %v; want %q", after, err, before)
-	}
-	if _, err := os.Stat(filepath.Join(before, "relative", "objects")); err != nil {
-		t.Errorf("a relative folder is not where it was when S3 started: %v", err)
-	}
-}
-
 func TestS3StartFails(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("listen: %v", err)
@@ -160,17 +146,24 @@ func TestS3StartFails(t *testing.T) {
 	startS3(t, good.Dir) // none of the failures stands in the way of a good start
 }
 
-func TestS3OnlyOneInAProcess(t *testing.T) {
-	first := startS3(t, t.TempDir())
-	s := store(t, first)
+// Two services in one process do not disturb each other; one folder has one service.
+func TestS3HasItsFolderAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, other := store(t, startS3(t, dir)), store(t, startS3(t, t.TempDir()))
 	second, err := embedded.StartS3(t.Context(), embedded.S3Config{
-		Dir: t.TempDir(), Listen: "127.0.0.1:0", AccessKey: "a", SecretKey: "s", Logger: quiet(),
+		Dir: dir, Listen: "127.0.0.1:0", AccessKey: "a", SecretKey: "s", Logger: quiet(),
 	})
 	if err == nil {
 		_ = second.Close()
-		t.Fatal("a second StartS3 = nil, want an error")
 	}
-	if _, err := s.Put(t.Context(), "k", strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
+	if err == nil || !strings.Contains(err.Error(), "another process uses") {
+		t.Errorf("a second StartS3 for the folder = %v, want an error that says why", err)
+	}
+	if _, err := first.Put(t.Context(), "k", strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
 		t.Errorf("Put to the first after that: %v", err)
+	}
+	if _, err := other.Stat(t.Context(), "k"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("Stat in the other service = %v, want code %s", err, farm.CodeNotFound)
 	}
 }

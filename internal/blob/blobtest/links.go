@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,12 @@ func presign(t *testing.T, s *blob.Store, key string, opts blob.PresignOptions) 
 // fetch asks for a link as any HTTP client would.
 func fetch(t *testing.T, link string, header http.Header) (*http.Response, []byte) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
+	return send(t, http.MethodGet, link, header)
+}
+
+func send(t *testing.T, method, link string, header http.Header) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, link, nil)
 	if err != nil {
 		t.Fatalf("make request: %v", err)
 	}
@@ -114,6 +120,30 @@ func testPresignRefusals(t *testing.T, s *blob.Store) {
 		"NoQuery":     func(_ *url.URL, q url.Values) { clear(q) },
 		"ContentType": func(_ *url.URL, q url.Values) { q.Set("response-content-type", "text/html") },
 		"LongerLife":  func(_ *url.URL, q url.Values) { q.Set("X-Amz-Expires", "604800") },
+		"NoExpiry":    func(_ *url.URL, q url.Values) { q.Del("X-Amz-Expires") },
+		"LaterDate": func(_ *url.URL, q url.Values) {
+			q.Set("X-Amz-Date", time.Now().UTC().Add(time.Minute).Format("20060102T150405Z"))
+		},
+		"Region": func(_ *url.URL, q url.Values) {
+			q.Set("X-Amz-Credential", strings.Replace(q.Get("X-Amz-Credential"), "us-east-1", "eu-west-1", 1))
+		},
+		"AccessKey": func(_ *url.URL, q url.Values) { q.Set("X-Amz-Credential", "x"+q.Get("X-Amz-Credential")) },
+		"Algorithm": func(_ *url.URL, q url.Values) { q.Set("X-Amz-Algorithm", "AWS4-HMAC-SHA1") },
+		"MoreSignedHeaders": func(_ *url.URL, q url.Values) {
+			q.Set("X-Amz-SignedHeaders", q.Get("X-Amz-SignedHeaders")+";user-agent")
+		},
+		"MissingSignedHeader": func(_ *url.URL, q url.Values) {
+			q.Set("X-Amz-SignedHeaders", q.Get("X-Amz-SignedHeaders")+";x-absent")
+		},
+		"SignedHeaderTwice":   func(_ *url.URL, q url.Values) { q.Add("X-Amz-SignedHeaders", "range") },
+		"NoSignedHeaders":     func(_ *url.URL, q url.Values) { q.Del("X-Amz-SignedHeaders") },
+		"Filename":            func(_ *url.URL, q url.Values) { q.Set("response-content-disposition", "inline") },
+		"NoFilename":          func(_ *url.URL, q url.Values) { q.Del("response-content-disposition") },
+		"ContentTypeTwice":    func(_ *url.URL, q url.Values) { q.Add("response-content-type", "text/html") },
+		"AddedOverride":       func(_ *url.URL, q url.Values) { q.Set("response-cache-control", "no-store") },
+		"AddedOperation":      func(_ *url.URL, q url.Values) { q.Set("uploads", "") },
+		"AddedUnknown":        func(_ *url.URL, q url.Values) { q.Set("extra", "1") },
+		"AddedWithoutContent": func(_ *url.URL, q url.Values) { q.Set("extra", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(link)
@@ -128,6 +158,20 @@ func testPresignRefusals(t *testing.T, s *blob.Store) {
 			}
 		})
 	}
+	t.Run("OtherMethod", func(t *testing.T) {
+		for _, method := range []string{http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete} {
+			switch resp, body := send(t, method, link, nil); resp.StatusCode {
+			case http.StatusForbidden, http.StatusMethodNotAllowed:
+			default:
+				t.Errorf("%s = %s: %s; want a refusal", method, resp.Status, body)
+			}
+		}
+	})
+	t.Run("UnsignedHeader", func(t *testing.T) {
+		if resp, body := fetch(t, link, http.Header{"X-Amz-Copy-Source": {"/b/other"}}); resp.StatusCode < 400 || resp.StatusCode > 403 {
+			t.Errorf("GET = %s: %s; want a refusal", resp.Status, body)
+		}
+	})
 	t.Run("Expired", func(t *testing.T) {
 		link := presign(t, s, "mine", blob.PresignOptions{Expiry: time.Second})
 		deadline := time.Now().Add(expiryPatience)

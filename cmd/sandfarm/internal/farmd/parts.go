@@ -118,7 +118,7 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 		sctx, done := context.WithTimeout(ctx, startTimeout)
 		defer done()
 		server, err := embedded.StartS3(sctx, embedded.S3Config{
-			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Region: s.Region, Logger: p.Log,
+			Dir: p.Settings.path("s3"), Listen: s.Listen, AccessKey: access, SecretKey: secret, Logger: p.Log,
 		})
 		if err != nil {
 			return fmt.Errorf("start S3 on %s (s3.listen): %w", s.Listen, err)

@@ -1,0 +1,294 @@
+package s3
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	objectsDir = "objects"
+	asideDir   = "aside"
+	uploadsDir = "uploads"
+	// formerUploads and formerLocks are what the service kept that wrote such folders before this one. Its objects are read as
+	// they are; its uploads cannot be completed any more.
+	formerUploads = ".sgwtmp"
+	formerLocks   = ".vgwlocks"
+	// maxPart is the longest part of a key: file systems end there.
+	maxPart = 255
+	// placeAttempts is how often a file is put in its place: a delete beside it may remove the folder just made.
+	placeAttempts = 1000
+	// copyBuffer is how much of an object is in memory while it is written.
+	copyBuffer = 256 << 10
+)
+
+// folder is the disk below the service.
+type folder struct {
+	root    *os.Root
+	keeper  keeper
+	uploads uploadLocks
+}
+
+// object is what is known of one object.
+type object struct {
+	key      string
+	size     int64
+	modified time.Time
+	labels   labels
+}
+
+func (o object) etag() string { return `"` + strings.Trim(o.labels[etagLabel], `"`) + `"` }
+
+func openFolder(dir string) (*folder, error) {
+	for _, sub := range []string{objectsDir, asideDir, uploadsDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make S3 folder: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open S3 folder: %w", err)
+	}
+	f := &folder{root: root}
+	err = f.clean()
+	if err == nil {
+		f.keeper, err = chooseKeeper(root)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open S3 folder %s: %w", dir, err), root.Close())
+	}
+	return f, nil
+}
+
+// clean removes what a killed process was writing.
+func (f *folder) clean() error {
+	drafts, err := readDir(f.root, asideDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range drafts {
+		if err := f.root.RemoveAll(path.Join(asideDir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := f.root.RemoveAll(path.Join(objectsDir, formerLocks)); err != nil {
+		return err
+	}
+	for _, top := range []string{objectsDir, metaDir} {
+		buckets, err := readDir(f.root, top)
+		if err != nil {
+			return err
+		}
+		for _, bucket := range buckets {
+			if err := f.root.RemoveAll(path.Join(top, bucket.Name(), formerUploads)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chooseKeeper keeps labels where they were kept before, or else in attributes where the file system has them.
+func chooseKeeper(root *os.Root) (keeper, error) {
+	if _, err := root.Stat(metaDir); err == nil {
+		return sidecar{root}, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	name := path.Join(asideDir, "probe")
+	probe, err := root.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Fsetxattr(int(probe.Fd()), attrPrefix+"sandfarm", []byte("1"), 0)
+	if cleanup := errors.Join(probe.Close(), root.Remove(name)); cleanup != nil {
+		return nil, cleanup
+	}
+	if err == nil {
+		return attributes{}, nil
+	}
+	return sidecar{root}, root.Mkdir(metaDir, 0o700)
+}
+
+// draft is a file that is being written aside.
+type draft struct {
+	*os.File
+	f    *folder
+	name string
+}
+
+func (f *folder) draft() (*draft, error) {
+	name := path.Join(asideDir, rand.Text())
+	file, err := f.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &draft{File: file, f: f, name: name}, nil
+}
+
+// fill writes all of r.
+func (d *draft) fill(r io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{d.File}, r, make([]byte, copyBuffer))
+	return err
+}
+
+// discard ends a draft that did not take a place. After place it does nothing.
+func (d *draft) discard() {
+	_ = d.Close()
+	if d.name != "" {
+		_ = d.f.root.Remove(d.name)
+	}
+}
+
+// place makes the draft the file at a path. What was there is replaced; after a crash there is the one or the other, whole.
+func (d *draft) place(to string) error {
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return err
+	}
+	dir := path.Dir(to)
+	var err error
+	for range placeAttempts {
+		err = d.f.root.MkdirAll(dir, 0o700)
+		if err == nil {
+			err = d.f.root.Rename(d.name, to)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	d.name = ""
+	return d.f.syncDir(dir)
+}
+
+// syncDir makes what was renamed into a folder last.
+func (f *folder) syncDir(dir string) error {
+	d, err := f.root.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) { // the object was deleted meanwhile, and its folder with it
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// put makes the draft the object of a key.
+func (f *folder) put(d *draft, bucket, key string, l labels) error {
+	if err := f.keeper.store(d.File, bucket, key, l); err != nil {
+		return err
+	}
+	return d.place(objectPath(bucket, key))
+}
+
+// open opens an object; the caller closes the file.
+func (f *folder) open(bucket, key string) (*os.File, object, error) {
+	file, err := f.root.Open(objectPath(bucket, key))
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, object{}, errNoKey
+	}
+	if err != nil {
+		return nil, object{}, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errNoKey
+	}
+	o := object{key: key}
+	if err == nil {
+		o.size, o.modified = info.Size(), info.ModTime()
+		o.labels, err = f.keeper.load(file, bucket, key)
+	}
+	if err != nil {
+		return nil, object{}, errors.Join(err, file.Close())
+	}
+	return file, o, nil
+}
+
+// remove removes an object and the folders that are empty without it. One that is missing counts as removed.
+func (f *folder) remove(bucket, key string) error {
+	name := objectPath(bucket, key)
+	info, err := f.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return nil
+	}
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	prune(f.root, path.Dir(name), path.Join(objectsDir, bucket))
+	return f.keeper.remove(bucket, key)
+}
+
+func (f *folder) findBucket(bucket string) error {
+	info, err := f.root.Stat(path.Join(objectsDir, bucket))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return errNoBucket
+	}
+	return err
+}
+
+func (f *folder) makeBucket(bucket string) error {
+	err := f.root.Mkdir(path.Join(objectsDir, bucket), 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return errBucketExists
+	}
+	return cmpError(err, f.syncDir(objectsDir))
+}
+
+func objectPath(bucket, key string) string { return path.Join(objectsDir, bucket, key) }
+
+// prune removes folders that are empty, from dir upwards, but not top.
+func prune(root *os.Root, dir, top string) {
+	for dir != top && strings.HasPrefix(dir, top+"/") {
+		if root.Remove(dir) != nil {
+			return
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// readDir lists a folder by name; one that is missing is empty.
+func readDir(root *os.Root, dir string) ([]fs.DirEntry, error) {
+	list, err := fs.ReadDir(root.FS(), dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return list, err
+}
+
+func checkBucket(name string) error {
+	letters := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
+	if !letters || len(name) < 3 || len(name) > 63 || name[0] == '.' || name[0] == '-' {
+		return errBucketName
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if !utf8.ValidString(key) {
+		return errKey
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > maxPart || strings.Contains(part, "\x00") {
+			return errKey
+		}
+	}
+	return nil
+}

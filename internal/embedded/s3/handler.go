@@ -1,0 +1,148 @@
+package s3
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Config says which folder is served, and to whom.
+type Config struct {
+	// Dir holds everything. Required; made if missing. One process at a time may use it.
+	Dir string
+	// AccessKey and SecretKey are the only account. Required.
+	AccessKey, SecretKey string
+	// Logger tells of failures of the disk. nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Handler answers S3 requests. It may be used concurrently.
+type Handler struct {
+	cfg    Config
+	folder *folder
+	log    *slog.Logger
+	// patience is how long a client waits for an upload to be put together before it hears that it goes on.
+	patience time.Duration
+}
+
+// keepAlive is well below the time after which clients give up a connection on which nothing moves.
+const keepAlive = 10 * time.Second
+
+// Open opens the folder, and removes what a process that was killed left half written.
+func Open(cfg Config) (*Handler, error) {
+	if cfg.Dir == "" || cfg.AccessKey == "" || cfg.SecretKey == "" {
+		return nil, errors.New("configure S3: folder, access key and secret key are needed")
+	}
+	f, err := openFolder(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Handler{cfg: cfg, folder: f, log: cmp.Or(cfg.Logger, slog.Default()), patience: keepAlive}, nil
+}
+
+// Close closes the folder. Requests that still run fail.
+func (h *Handler) Close() error { return h.folder.root.Close() }
+
+// request is one request after its signature was verified.
+type request struct {
+	*http.Request
+	bucket, key string
+	query       url.Values
+}
+
+// operation answers one kind of request.
+type operation func(w http.ResponseWriter, r *request) error
+
+// ServeHTTP verifies the signature, finds the operation and answers its errors as S3 does.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	req := &request{Request: r, query: r.URL.Query()}
+	req.bucket, req.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	err := verify(r, h.cfg.AccessKey, h.cfg.SecretKey)
+	if err == nil {
+		err = h.serve(w, req)
+	}
+	if err == nil {
+		return
+	}
+	answer := errorOf(err)
+	if answer.status >= http.StatusInternalServerError && answer.status != http.StatusNotImplemented {
+		h.log.ErrorContext(r.Context(), "embedded S3: a request failed", slog.String("method", r.Method), slog.Any("error", err))
+	}
+	answer.write(w, r)
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *request) error {
+	if err := checkBucket(r.bucket); err != nil {
+		return err
+	}
+	if err := checkParameters(r.query); err != nil {
+		return err
+	}
+	op := h.operation(r)
+	if op == nil {
+		return errNotImplemented
+	}
+	if r.key != "" {
+		if err := checkKey(r.key); err != nil {
+			return err
+		}
+	}
+	if r.Method != http.MethodPut || r.key != "" {
+		if err := h.folder.findBucket(r.bucket); err != nil {
+			return err
+		}
+	}
+	return op(w, r)
+}
+
+// operation finds what answers a request; nil where nothing does.
+func (h *Handler) operation(r *request) operation {
+	table := map[string]operation{
+		"HEAD bucket":            h.headBucket,
+		"PUT bucket":             h.makeBucket,
+		"GET bucket list-type":   h.listObjects,
+		"GET bucket uploads":     h.listUploads,
+		"POST bucket delete":     h.deleteObjects,
+		"GET object":             h.getObject,
+		"HEAD object":            h.getObject,
+		"PUT object":             h.putObject,
+		"DELETE object":          h.deleteObject,
+		"POST object uploads":    h.beginUpload,
+		"PUT object uploadId":    h.putPart,
+		"GET object uploadId":    h.listParts,
+		"POST object uploadId":   h.completeUpload,
+		"DELETE object uploadId": h.abortUpload,
+	}
+	name := r.Method + " bucket"
+	if r.key != "" {
+		name = r.Method + " object"
+	}
+	for _, sub := range []string{"list-type", "uploads", "delete", "uploadId"} {
+		if r.query.Has(sub) {
+			name += " " + sub
+		}
+	}
+	return table[name]
+}
+
+// parameters are those of the operations; any other asks for something that is not here.
+const parameters = " list-type prefix delimiter continuation-token start-after max-keys encoding-type fetch-owner " +
+	"uploads key-marker upload-id-marker max-uploads uploadId partNumber part-number-marker max-parts delete x-id "
+
+func checkParameters(query url.Values) error {
+	for name, values := range query {
+		known := strings.Contains(parameters, " "+name+" ") || strings.HasPrefix(name, "X-Amz-") || overrides[name] != ""
+		if !known {
+			return errNotImplemented
+		}
+		if len(values) > 1 {
+			return errRepeated
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package s3_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/embedded/s3"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func serve(t *testing.T, dir string) *blob.Store {
+	t.Helper()
+	h, err := s3.Open(s3.Config{Dir: dir, AccessKey: "access", SecretKey: "secret", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(func() {
+		server.Close()
+		_ = h.Close()
+	})
+	store, err := blob.New(blob.Config{Endpoint: server.URL, AccessKey: "access", SecretKey: "secret", Bucket: "sandfarm"})
+	if err != nil {
+		t.Fatalf("blob.New: %v", err)
+	}
+	if err := store.EnsureBucket(t.Context()); err != nil {
+		t.Fatalf("EnsureBucket: %v", err)
+	}
+	return store
+}
+
+func put(t *testing.T, s *blob.Store, key, text string) {
+	t.Helper()
+	if _, err := s.Put(t.Context(), key, strings.NewReader(text), -1, blob.PutOptions{ContentType: "text/csv"}); err != nil {
+		t.Fatalf("Put(%q): %v", key, err)
+	}
+}
+
+func want(t *testing.T, s *blob.Store, key, text, kind, etag string) {
+	t.Helper()
+	r, info, err := s.Get(t.Context(), key, 0, 0)
+	if err != nil {
+		t.Fatalf("Get(%q): %v", key, err)
+	}
+	defer func() { _ = r.Close() }()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != text || info.ContentType != kind || etag != "" && info.ETag != etag {
+		t.Errorf("Get(%q) = %.20q of %q, ETag %q, %v; want %.20q of %q, ETag %q", key, got, info.ContentType, info.ETag, err, text, kind, etag)
+	}
+}
+
+// A parameter that is given twice is covered by the signature, and so is each x-amz header. Other services take the first of
+// two, so this is not in the suite that all of them pass.
+func TestLinksAreCoveredWhole(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	put(t, s, "k", "text")
+	link, err := s.Presign(t.Context(), "k", blob.PresignOptions{})
+	if err != nil {
+		t.Fatalf("Presign: %v", err)
+	}
+	for name, c := range map[string]struct {
+		add    string
+		header http.Header
+		status int
+	}{
+		"Untouched":         {"", nil, http.StatusOK},
+		"OtherHeader":       {"", http.Header{"X-Anything": {"1"}}, http.StatusOK},
+		"SignedHeaderTwice": {"&X-Amz-SignedHeaders=host", nil, http.StatusForbidden},
+		"DateTwice":         {"&X-Amz-Date=20300101T000000Z", nil, http.StatusForbidden},
+		"ExpiresTwice":      {"&X-Amz-Expires=604800", nil, http.StatusForbidden},
+		"SignatureTwice":    {"&X-Amz-Signature=00", nil, http.StatusBadRequest},
+		"Operation":         {"&uploads=", nil, http.StatusForbidden},
+		"CopySource":        {"", http.Header{"X-Amz-Copy-Source": {"/sandfarm/other"}}, http.StatusForbidden},
+		"UnsignedDate":      {"", http.Header{"X-Amz-Date": {"20300101T000000Z"}}, http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, link+c.add, nil)
+			if err != nil {
+				t.Fatalf("make request: %v", err)
+			}
+			for name, values := range c.header {
+				req.Header[name] = values
+			}
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Fatalf("GET: %v", err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != c.status {
+				body, _ := io.ReadAll(resp.Body)
+				t.Errorf("GET = %s: %s; want %d", resp.Status, body, c.status)
+			}
+		})
+	}
+}
+
+// A folder that the service wrote which was built in before is read as it is, and its leavings are removed.
+func TestFolderOfTheFormerService(t *testing.T) {
+	t.Parallel()
+	attrs := map[string]string{
+		"etag": `"5452e5568d20a60209babc69a7b95911-3"`, "content-type": "text/csv", "checksums": "{}",
+		"content-disposition": `attachment; filename="k.csv"`,
+	}
+	for name, label := range map[string]func(t *testing.T, dir, file string){
+		"ExtendedAttributes": func(t *testing.T, _, file string) {
+			for name, value := range attrs {
+				if err := unix.Setxattr(file, "user."+name, []byte(value), 0); err != nil {
+					t.Fatalf("set attribute: %v", err)
+				}
+			}
+		},
+		"Sidecar": func(t *testing.T, dir, _ string) {
+			for name, value := range attrs {
+				write(t, filepath.Join(dir, "meta", "sandfarm", "a", "k", "meta", name), value)
+			}
+			write(t, filepath.Join(dir, "meta", "sandfarm", ".sgwtmp", "multipart", "1"), "left")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			file := filepath.Join(dir, "objects", "sandfarm", "a", "k")
+			write(t, file, "text")
+			write(t, filepath.Join(dir, "objects", "sandfarm", ".sgwtmp", "multipart", "1"), "left")
+			write(t, filepath.Join(dir, "objects", ".vgwlocks", "1"), "left")
+			label(t, dir, file)
+			s := serve(t, dir)
+			want(t, s, "a/k", "text", "text/csv", "5452e5568d20a60209babc69a7b95911-3")
+			var keys []string
+			if err := s.List(t.Context(), "", func(i blob.Info) error { keys = append(keys, i.Key); return nil }); err != nil || len(keys) != 1 {
+				t.Errorf("List = %q, %v; want the one object", keys, err)
+			}
+			put(t, s, "a/k", "new")
+			want(t, s, "a/k", "new", "text/csv", "")
+			if err := s.Delete(t.Context(), "a/k"); err != nil {
+				t.Errorf("Delete: %v", err)
+			}
+			err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+				if err == nil && !d.IsDir() {
+					t.Errorf("%s is left", path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Errorf("walk: %v", err)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatalf("make folder: %v", err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+}
+
+// What a killed process was writing is removed at the next start, and an upload that failed leaves the old object.
+func TestNothingHalfWrittenIsSeen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "aside", "KILLED"), "half")
+	s := serve(t, dir)
+	put(t, s, "k", "old")
+	broken := errors.New("broken")
+	for _, size := range []int{100, 20 << 20} {
+		r := io.MultiReader(bytes.NewReader(make([]byte, size)), iotest.ErrReader(broken))
+		if _, err := s.Put(t.Context(), "k", r, -1, blob.PutOptions{}); !errors.Is(err, broken) {
+			t.Errorf("Put = %v, want %v", err, broken)
+		}
+	}
+	want(t, s, "k", "old", "text/csv", "")
+	for _, sub := range []string{"aside", "uploads"} {
+		if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > 0 {
+			t.Errorf("%s holds %v, %v; want nothing", sub, left, err)
+		}
+	}
+}
+
+// A key that is a folder of others, and one below an object, are refused and change nothing.
+func TestKeysInTheWay(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	put(t, s, "a/b", "text")
+	for _, key := range []string{"a", "a/b/c"} {
+		if _, err := s.Put(t.Context(), key, strings.NewReader("x"), 1, blob.PutOptions{}); err == nil {
+			t.Errorf("Put(%q) = nil, want an error", key)
+		}
+		if _, err := s.Stat(t.Context(), key); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("Stat(%q) = %v, want code %s", key, err, farm.CodeNotFound)
+		}
+		if err := s.Delete(t.Context(), key); err != nil {
+			t.Errorf("Delete(%q): %v", key, err)
+		}
+	}
+	want(t, s, "a/b", "text", "text/csv", "")
+}
+
+// Deletes remove the folders that they empty, and puts beside them make them again.
+func TestPutsAndDeletesInOneFolder(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			key := fmt.Sprintf("a/b/c/%d", i)
+			for range 25 {
+				if _, err := s.Put(t.Context(), key, strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
+					t.Errorf("Put: %v", err)
+				}
+				if err := s.Delete(t.Context(), key); err != nil {
+					t.Errorf("Delete: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
