@@ -92,7 +92,7 @@ func (c *Client) Fetch(ctx context.Context, link string, offset int64) (*Content
 		if err == nil {
 			return content, nil
 		}
-		if attempt == maxAttempts || ctx.Err() != nil || !passing(err) {
+		if attempt == maxAttempts || ctx.Err() != nil || !temporary(err) {
 			return nil, fmt.Errorf("download: %w", err)
 		}
 		if err := sleep(ctx, c.pause(attempt)); err != nil {

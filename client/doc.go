@@ -2,9 +2,10 @@
 // move files and download artifacts. It speaks the public contract only and holds no state but its connections: a
 // Client may be used by any number of goroutines.
 //
-// A request that starts work is given an Idempotency-Key, so repeating it after a broken connection runs nothing twice.
-// Reads and those POSTs are repeated, a few times and with growing pauses, when the connection breaks or the farm
-// answers 503; nothing else is. Errors of the farm are *Error.
+// A request that starts work carries an Idempotency-Key, so a retry after a broken connection runs nothing twice. Reads
+// and those POSTs are retried, a few times and with growing pauses, when the connection breaks or the farm answers 503.
+// Every request but an upload is retried when the farm refuses it as one too many (429). A Retry-After is honoured; if it
+// is longer than 10 seconds, the error is returned at once. Errors of the farm are *Error.
 //
 // That code raised or a command failed is a result and not an error: see [wire.ExecuteResult].
 package client

@@ -33,7 +33,7 @@ func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire
 			if after != before {
 				attempt = 1
 			}
-			if ctx.Err() != nil || attempt >= maxReconnects || !(passing(err) || errors.Is(err, errSilent)) {
+			if ctx.Err() != nil || attempt >= maxReconnects || !(temporary(err) || errors.Is(err, errSilent)) {
 				yield(wire.Event{}, fmt.Errorf("follow job %s: %w", jobID, err))
 				return
 			}

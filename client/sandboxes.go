@@ -11,9 +11,13 @@ import (
 
 // SandboxFilter narrows a list of sandboxes. Zero fields do not.
 type SandboxFilter struct {
-	State  string
+	State  string            // one state, or several separated by commas
+	Open   bool              // only sandboxes that have not ended; ignored if State is set
 	Labels map[string]string // all must match
 }
+
+// openStates are the states of sandboxes that have not ended.
+const openStates = "queued,starting,ready,busy,hibernated,closing"
 
 // CreateSandbox asks for a sandbox and gives it together with the job that creates it. Work may be sent to the sandbox at
 // once: it waits in line until the sandbox is ready.
@@ -35,6 +39,8 @@ func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[
 	query := url.Values{}
 	if filter.State != "" {
 		query.Set("state", filter.State)
+	} else if filter.Open {
+		query.Set("state", openStates)
 	}
 	for key, value := range filter.Labels {
 		query.Add("label", key+"="+value)

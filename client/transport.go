@@ -18,8 +18,8 @@ import (
 
 // Bounds on one request.
 const (
-	maxAttempts     = 4                // a request and its repetitions
-	maxRetryAfter   = 10 * time.Second // a farm that asks for more is left to the caller
+	maxAttempts     = 4                // a request and its retries
+	maxRetryAfter   = 10 * time.Second // a farm that asks for a longer pause is not retried
 	answerTimeout   = 30 * time.Second // for one JSON answer, over the time that it was asked to be held
 	maxAnswerBytes  = 256 << 20        // a finished job with all its inline results is far below
 	maxWaitSeconds  = 60               // of the contract
@@ -54,7 +54,7 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 		if err == nil {
 			return r, nil
 		}
-		if !repeatable || attempt == maxAttempts || ctx.Err() != nil || !passing(err) {
+		if !(repeatable || in.stream == nil && tooMany(err)) || attempt == maxAttempts || ctx.Err() != nil || !temporary(err) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
 		}
 		if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
@@ -179,12 +179,18 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// passing reports whether an error may be gone the next time: the connection broke, or the farm said so.
-func passing(err error) bool {
+// temporary reports whether a retry may succeed: the connection broke, or the farm asked to come back soon.
+func temporary(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Status == http.StatusServiceUnavailable && e.RetryAfter <= maxRetryAfter
+		return (e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests) && e.RetryAfter <= maxRetryAfter
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// tooMany reports whether the farm refused a request because there were too many: it did nothing, so any request can be retried.
+func tooMany(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusTooManyRequests
 }
 
 func retryAfterOf(err error) time.Duration {

@@ -42,13 +42,13 @@ func TestErrorCarriesTheProblem(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("<html>"))
 		default:
-			w.Header().Set("Retry-After", "7")
+			w.Header().Set("Retry-After", "30")
 			refuse(t, w, http.StatusTooManyRequests, "exhausted", "too many jobs")
 		}
 	}))
 	_, err := c.Sandbox(t.Context(), "sbx_1")
 	got, ok := errors.AsType[*client.Error](err)
-	want := &client.Error{Status: 429, Code: "exhausted", Title: "Too Many Requests", Detail: "too many jobs", RequestID: "req_1", RetryAfter: 7 * time.Second}
+	want := &client.Error{Status: 429, Code: "exhausted", Title: "Too Many Requests", Detail: "too many jobs", RequestID: "req_1", RetryAfter: 30 * time.Second}
 	if !ok || cmp.Diff(want, got) != "" {
 		t.Errorf("error %v: %s", err, cmp.Diff(want, got))
 	}
@@ -75,6 +75,12 @@ func TestWhatIsRepeated(t *testing.T) {
 		"DeleteAfter503":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: unavailable(""), want: 1},
 		"PatchAfter503":             {do: func(c *client.Client) error { _, err := c.Update(ctx, "sbx_1", wire.UpdateRequest{}); return err }, fault: unavailable(""), want: 1},
 		"WriteAfter503":             {do: write, fault: unavailable(""), want: 1},
+		"ReadAfter429":              {do: get, fault: tooMany(""), want: 3},
+		"ReadAfter429ShortPause":    {do: get, fault: tooMany("1"), want: 3},
+		"ReadAfter429LongPause":     {do: get, fault: tooMany("3600"), want: 1},
+		"PostAfter429":              {do: post, fault: tooMany(""), want: 3},
+		"DeleteAfter429":            {do: func(c *client.Client) error { _, err := c.Cancel(ctx, "job_1"); return err }, fault: tooMany(""), want: 3},
+		"WriteAfter429":             {do: write, fault: tooMany(""), want: 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -125,6 +131,16 @@ func write(c *client.Client) error {
 func internal(t *testing.T, w http.ResponseWriter) {
 	t.Helper()
 	refuse(t, w, http.StatusInternalServerError, "internal", "ours")
+}
+
+func tooMany(pause string) func(*testing.T, http.ResponseWriter) {
+	return func(t *testing.T, w http.ResponseWriter) {
+		t.Helper()
+		if pause != "" {
+			w.Header().Set("Retry-After", pause)
+		}
+		refuse(t, w, http.StatusTooManyRequests, "exhausted", "too many jobs")
+	}
 }
 
 func unavailable(pause string) func(*testing.T, http.ResponseWriter) {

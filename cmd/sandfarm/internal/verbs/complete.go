@@ -19,13 +19,11 @@ type ids func(ctx context.Context, c *client.Client) []cobra.Completion
 
 func (a *app) sandboxIDs(ctx context.Context, c *client.Client) []cobra.Completion {
 	var found []cobra.Completion
-	for s, err := range atMost(c.Sandboxes(ctx, client.SandboxFilter{}), completions) {
+	for s, err := range atMost(c.Sandboxes(ctx, client.SandboxFilter{Open: true}), completions) {
 		if err != nil {
 			break
 		}
-		if s.ClosedAt == nil {
-			found = append(found, cobra.CompletionWithDesc(s.ID, cell(s.Name)+" "+s.State))
-		}
+		found = append(found, cobra.CompletionWithDesc(s.ID, cell(s.Name)+" "+s.State))
 	}
 	return found
 }

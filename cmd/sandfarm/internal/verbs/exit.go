@@ -66,11 +66,43 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	if brokenPipe(err) { // the reader of the output has exited: sandfarm … | head
 		return ExitError
 	}
-	fmt.Fprintln(stderr, "sandfarm: "+printable(sentence(err)))
+	for _, one := range problems(err) {
+		fmt.Fprintln(stderr, "sandfarm: "+printable(sentence(one)))
+	}
 	if _, ok := errors.AsType[*UsageError](err); ok {
 		return ExitUsage
 	}
 	return ExitError
+}
+
+// subject is an error with what it is about, which sentence keeps.
+type subject struct {
+	what string
+	err  error
+}
+
+func (s *subject) Error() string { return s.what + ": " + s.err.Error() }
+func (s *subject) Unwrap() error { return s.err }
+
+// about names what an error is about, for a verb that does several things.
+func about(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &subject{what: what, err: err}
+}
+
+// problems gives each of the errors that were joined.
+func problems(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error is a list
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, one := range joined.Unwrap() {
+		all = append(all, problems(one)...)
+	}
+	return all
 }
 
 // brokenPipe reports whether an error comes from a pipe whose reader has closed it.
@@ -81,6 +113,9 @@ func brokenPipe(err error) bool {
 
 // sentence says what went wrong and what to do next.
 func sentence(err error) string {
+	if e, ok := errors.AsType[*subject](err); ok {
+		return e.what + ": " + sentence(e.err)
+	}
 	if e, ok := errors.AsType[*hint](err); ok {
 		return e.text
 	}

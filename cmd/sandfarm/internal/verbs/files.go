@@ -182,7 +182,7 @@ func (a *app) filesRm() *cobra.Command {
 	}, argCount(2, -1, "the sandbox's ID or the PATH"), func(ctx context.Context, c *client.Client, args []string) error {
 		var errs []error
 		for _, name := range args[1:] {
-			errs = append(errs, c.Files(args[0]).Delete(ctx, name))
+			errs = append(errs, about("remove "+name, c.Files(args[0]).Delete(ctx, name)))
 		}
 		return errors.Join(errs...)
 	})

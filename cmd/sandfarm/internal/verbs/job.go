@@ -229,7 +229,7 @@ func (a *app) jobCancel() *cobra.Command {
 			if err == nil && a.json {
 				err = a.print(job)
 			}
-			errs = append(errs, err)
+			errs = append(errs, about("cancel "+id, err))
 		}
 		return errors.Join(errs...)
 	})

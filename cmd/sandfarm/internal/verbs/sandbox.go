@@ -105,19 +105,22 @@ func (a *app) create(ctx context.Context, c *client.Client, request wire.CreateR
 }
 
 func (a *app) sandboxLs() *cobra.Command {
-	var state string
+	var filter client.SandboxFilter
+	var all bool
 	var labels []string
 	c := a.verb(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes, newest first",
+		Use: "ls", Aliases: []string{"list"}, Short: "List open sandboxes, newest first",
 		Example: `  sandfarm sandbox ls
-  sandfarm sandbox ls --state ready --label team=blue --json`,
+  sandfarm sandbox ls --state ready --label team=blue --json
+  sandfarm sandbox ls --all`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		wanted, err := pairs("--label", labels, nil)
-		if err != nil {
+		var err error
+		if filter.Labels, err = pairs("--label", labels, nil); err != nil {
 			return err
 		}
-		found, err := collect(c.Sandboxes(ctx, client.SandboxFilter{State: state, Labels: wanted}))
+		filter.Open = !all
+		found, err := collect(c.Sandboxes(ctx, filter))
 		if err != nil || a.json {
 			return a.list(found, err)
 		}
@@ -128,7 +131,8 @@ func (a *app) sandboxLs() *cobra.Command {
 		}
 		return table(a.Out, []string{"ID", "NAME", "STATE", "IMAGE", "CREATED", "ENDS"}, rows)
 	})
-	c.Flags().StringVar(&state, "state", "", "only sandboxes in this state, such as ready")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	c.Flags().StringVar(&filter.State, "state", "", "only sandboxes in this state, such as ready or closed")
 	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "only sandboxes with this label KEY=VALUE (repeatable)")
 	return c
 }
@@ -260,10 +264,7 @@ func (a *app) sandboxClose() *cobra.Command {
 			if err == nil {
 				err = a.awaited(ctx, c, job, "closed "+id)
 			}
-			if err != nil && len(args) > 1 {
-				err = fmt.Errorf("close %s: %w", id, err)
-			}
-			errs = append(errs, err)
+			errs = append(errs, about("close "+id, err))
 		}
 		return errors.Join(errs...)
 	})
