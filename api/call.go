@@ -11,12 +11,13 @@ import (
 )
 
 // call reads what a request that starts work says beside its body: who, how long to wait, and the idempotency key.
-func (s *Server) call(c *gin.Context, standard time.Duration, body []byte) (service.Call, error) {
+func (s *Server) call(c *gin.Context, standard time.Duration, body rest.Decoded) (service.Call, error) {
 	wait, err := s.wait(c, standard)
 	if err != nil {
 		return service.Call{}, err
 	}
-	call := service.Call{Tenant: rest.Tenant(c), Wait: wait, Body: body, Route: c.Request.Method + " " + c.Request.URL.EscapedPath()}
+	call := service.Call{Tenant: rest.Tenant(c), Wait: wait, Body: body.Text, Problems: body.Problems}
+	call.Route = c.Request.Method + " " + c.Request.URL.EscapedPath()
 	if keys, ok := c.Request.Header["Idempotency-Key"]; ok {
 		if call.Key = keys[0]; call.Key == "" || len(keys) > 1 {
 			return call, rest.BadRequestf("the Idempotency-Key must be given once and not be empty")
@@ -34,11 +35,11 @@ func (s *Server) wait(c *gin.Context, standard time.Duration) (time.Duration, er
 }
 
 // bind decodes a JSON body, up to the farm's limit.
-func (s *Server) bind(c *gin.Context, into any) ([]byte, error) {
+func (s *Server) bind(c *gin.Context, into any) (rest.Decoded, error) {
 	return rest.Bind(c, s.cfg.Limits.MaxBodyBytes, into)
 }
 
 // bindOptional is bind for a body that may be left out.
-func (s *Server) bindOptional(c *gin.Context, into any) ([]byte, error) {
+func (s *Server) bindOptional(c *gin.Context, into any) (rest.Decoded, error) {
 	return rest.BindOptional(c, s.cfg.Limits.MaxBodyBytes, into)
 }

@@ -62,7 +62,7 @@ func (s *Server) listFiles(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Server) writeFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (s *Server) deleteFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Server) statFile(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,8 @@ func TestGPURequestsGoToTheirQueue(t *testing.T) {
 		"Any":       {map[string]any{"count": 3}, "gpu", &wire.GPU{Count: 3}},
 		"Model":     {map[string]any{"count": 2, "model": "A100"}, "gpu-a100", &wire.GPU{Count: 2, Model: "a100"}},
 		"WholeName": {map[string]any{"count": 1, "model": "NVIDIA A100-PCIE-40GB"}, "gpu-a100-pcie-40gb", &wire.GPU{Count: 1, Model: "a100-pcie-40gb"}},
+		"NoCount":   {map[string]any{"model": "a100"}, "gpu-a100", &wire.GPU{Count: 1, Model: "a100"}},
+		"Nothing":   {map[string]any{}, "cpu", nil},
 		"None":      {map[string]any{"count": 0, "model": "h100"}, "cpu", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestGPURequestsThatNobodyCouldServe(t *testing.T) {
 	refused(map[string]any{"gpu": map[string]any{"count": -1}}, "from 0 to 64")
 	refused(map[string]any{"gpu": map[string]any{"count": 65}}, "from 0 to 64")
 	refused(map[string]any{"gpu": map[string]any{"count": 64}}, "No worker offers 64 GPUs")
-	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": "??"}}, "is no model")
+	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": "??"}}, "is not a model")
 	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": strings.Repeat("a", 65)}}, "at most 64 are allowed")
 	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": strings.Repeat("a", 64)}}, "No worker offers")
 	for _, name := range []string{"NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD"} {

@@ -2,11 +2,13 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -98,6 +100,9 @@ func (s *Server) batch(c *gin.Context) error {
 		out := &outcomes[i]
 		if out.Err != nil {
 			problem := rest.ProblemOf(out.Err, rest.RequestID(c))
+			for j := range problem.Errors {
+				problem.Errors[j].Pointer = strict.Pointer("/jobs", strconv.Itoa(i)) + problem.Errors[j].Pointer
+			}
 			answer.Jobs[i].Error = &problem
 			continue
 		}

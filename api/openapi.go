@@ -190,6 +190,6 @@ func (s *Server) bounds() map[string]object {
 		"ResourcesRequest.pids":      whole(l.PIDs.Min, l.PIDs.Max, l.PIDs.Default),
 		"ResourcesRequest.disk_mb":   whole(l.Disk.Min, l.Disk.Max, l.Disk.Default),
 		"ResourcesRequest.cpus":      {"minimum": l.CPUs.Min, "maximum": l.CPUs.Max, "default": l.CPUs.Default},
-		"GPU.count":                  {"minimum": 0, "maximum": farm.MaxGPUs},
+		"GPURequest.count":           {"minimum": 0, "maximum": farm.MaxGPUs},
 	}
 }

@@ -84,10 +84,11 @@ func (s *Server) readSandbox(c *gin.Context) error {
 
 func (s *Server) updateSandbox(c *gin.Context) error {
 	var r wire.UpdateRequest
-	if _, err := s.bind(c, &r); err != nil {
+	body, err := s.bind(c, &r)
+	if err != nil {
 		return err
 	}
-	box, err := s.service.UpdateSandbox(c.Request.Context(), rest.Tenant(c), c.Param("id"), r)
+	box, err := s.service.UpdateSandbox(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (s *Server) updateSandbox(c *gin.Context) error {
 }
 
 func (s *Server) closeSandbox(c *gin.Context) error {
-	call, err := s.call(c, 0, nil)
+	call, err := s.call(c, 0, rest.Decoded{})
 	if err != nil {
 		return err
 	}
@@ -107,8 +108,9 @@ func (s *Server) closeSandbox(c *gin.Context) error {
 }
 
 func (s *Server) frozen(c *gin.Context) error {
-	if _, err := s.bindOptional(c, &wire.ControlRequest{}); err != nil {
+	body, err := s.bindOptional(c, &wire.ControlRequest{})
+	if err != nil {
 		return err
 	}
-	return s.service.Frozen(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	return s.service.Frozen(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"))
 }

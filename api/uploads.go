@@ -22,7 +22,7 @@ func (s *Server) uploadFiles(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := s.call(c, s.fileWait(), nil)
+	call, err := s.call(c, s.fileWait(), rest.Decoded{})
 	if err != nil {
 		return err
 	}

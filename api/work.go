@@ -34,7 +34,7 @@ func accepted(c *gin.Context, call service.Call, out service.Outcome, finished i
 }
 
 // work is a route that takes a body of one type and starts one job.
-func work[R any](s *Server, c *gin.Context, bind func(*gin.Context, any) ([]byte, error), start func(service.Call, R) (service.Outcome, error)) error {
+func work[R any](s *Server, c *gin.Context, bind func(*gin.Context, any) (rest.Decoded, error), start func(service.Call, R) (service.Outcome, error)) error {
 	var r R
 	body, err := bind(c, &r)
 	if err != nil {

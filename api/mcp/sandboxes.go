@@ -69,16 +69,12 @@ func (c *call) createSandbox() (*answer, error) {
 }
 
 // gpu is what the arguments say of devices; nil: nothing.
-func (c *call) gpu() *wire.GPU {
+func (c *call) gpu() *wire.GPURequest {
 	count, model := c.whole("gpu"), c.text("gpu_model")
-	switch {
-	case count != nil:
-		return &wire.GPU{Count: *count, Model: model}
-	case model != "":
-		return &wire.GPU{Count: 1, Model: model}
-	default:
+	if count == nil && model == "" {
 		return nil
 	}
+	return &wire.GPURequest{Count: count, Model: model}
 }
 
 func listSandboxes() *tool {

@@ -20,7 +20,7 @@ func TestCreateSandbox(t *testing.T) {
 	ends := time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
 	box := wire.Sandbox{ID: "sbx_1", Name: "mine", State: "ready", Image: "python", ExpiresAt: ends}
 	f := &fakeFarm{CreateFunc: func(_ context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
-		if wait != 45*time.Second || r.Name != "mine" || *r.Image != "python" || *r.Network != "none" || *r.TTLSeconds != 60 || len(r.Packages) != 2 || r.GPU == nil || *r.GPU != (wire.GPU{Count: 2, Model: "a100"}) {
+		if wait != 45*time.Second || r.Name != "mine" || *r.Image != "python" || *r.Network != "none" || *r.TTLSeconds != 60 || len(r.Packages) != 2 || r.GPU == nil || *r.GPU.Count != 2 || r.GPU.Model != "a100" {
 			return wire.Created{}, farm.Invalidf("request is %+v, %s", r, wait)
 		}
 		return wire.Created{Sandbox: box, Job: wire.Job{ID: "job_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{

@@ -43,28 +43,37 @@ func ReadJSON(c *gin.Context, limit int64) ([]byte, error) {
 	return ReadAll(c, limit)
 }
 
-// Bind decodes a JSON body into a struct and returns its bytes as well.
-func Bind(c *gin.Context, limit int64, into any) ([]byte, error) {
+// Decoded is a JSON body that was decoded into a struct.
+type Decoded struct {
+	Text     []byte
+	Problems []farm.FieldError // fields that could not be read; the struct lacks them
+}
+
+// Bind decodes a JSON body into a struct. Fields that cannot be read are no error here: the caller of Bind reports them
+// together with what else is wrong with the body.
+func Bind(c *gin.Context, limit int64, into any) (Decoded, error) {
 	text, err := ReadJSON(c, limit)
 	if err != nil {
-		return nil, err
+		return Decoded{}, err
 	}
-	if err := strict.Decode(text, into); err != nil {
-		return nil, fmt.Errorf("decode body: %w", err)
-	}
-	return text, nil
+	return decode(text, into)
 }
 
 // BindOptional is Bind for a body that may be empty.
-func BindOptional(c *gin.Context, limit int64, into any) ([]byte, error) {
+func BindOptional(c *gin.Context, limit int64, into any) (Decoded, error) {
 	text, err := ReadJSON(c, limit)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
-		return nil, err
+		return Decoded{}, err
 	}
-	if err := strict.Decode(text, into); err != nil {
-		return nil, fmt.Errorf("decode body: %w", err)
+	return decode(text, into)
+}
+
+func decode(text []byte, into any) (Decoded, error) {
+	problems, err := strict.Fields(strict.Decode(text, into))
+	if err != nil {
+		return Decoded{}, fmt.Errorf("decode body: %w", err)
 	}
-	return text, nil
+	return Decoded{Text: text, Problems: problems}, nil
 }
 
 // MediaType is the media type of the body in lower case with its parameters; "" where the request names none.

@@ -61,10 +61,16 @@ func ProblemOf(err error, requestID string) wire.Problem {
 	if answer == http.StatusInternalServerError {
 		code = farm.CodeInternal
 	}
-	return wire.Problem{
+	p := wire.Problem{
 		Type: "about:blank", Title: http.StatusText(answer), Status: answer, Detail: farm.MessageOf(err),
 		Code: string(code), RequestID: requestID,
 	}
+	if e, ok := errors.AsType[*farm.Error](err); ok {
+		for _, f := range e.Fields {
+			p.Errors = append(p.Errors, wire.FieldError(f))
+		}
+	}
+	return p
 }
 
 // Fail answers with a problem. Errors of the farm itself are logged with their cause, which is never sent.

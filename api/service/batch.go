@@ -24,11 +24,15 @@ type BatchOutcome struct {
 
 // Batch takes many jobs in, one after the other, each with its own outcome. Nothing is waited for.
 func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) ([]BatchOutcome, error) {
-	if len(entries) == 0 {
-		return nil, farm.Invalidf("jobs is empty")
+	p := c.problems()
+	switch {
+	case len(entries) == 0:
+		p.addf("/jobs", "jobs is empty")
+	case len(entries) > s.limits.MaxBatch:
+		p.addf("/jobs", "there are %d jobs; at most %d are allowed", len(entries), s.limits.MaxBatch)
 	}
-	if len(entries) > s.limits.MaxBatch {
-		return nil, farm.Invalidf("there are %d jobs; at most %d are allowed", len(entries), s.limits.MaxBatch)
+	if err := p.err(); err != nil {
+		return nil, err
 	}
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
@@ -54,7 +58,7 @@ func entryKey(key string, i int) string {
 func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outcome, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
-		return Outcome{}, &strict.Error{Message: "an entry must be an object {kind, sandbox_id, …the body of the kind's route}"}
+		return Outcome{}, strict.Wholef("an entry must be an object {kind, sandbox_id, …the body of the kind's route}")
 	}
 	head, rest, err := split(fields)
 	if err != nil {
@@ -65,19 +69,26 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 	}
 	switch kind := farm.JobKind(head.Kind); kind {
 	case farm.KindCreate:
-		return with(rest, func(r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
+		return with(c, rest, func(c Call, r wire.CreateRequest) (Outcome, error) { return s.CreateSandbox(ctx, c, r) })
 	case farm.KindRun:
-		return with(rest, func(r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
+		return with(c, rest, func(c Call, r wire.RunRequest) (Outcome, error) { return s.Run(ctx, c, r) })
 	case farm.KindExecute:
-		return with(rest, func(r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.ExecuteRequest) (Outcome, error) { return s.Execute(ctx, c, head.SandboxID, r) })
 	case farm.KindCommand:
-		return with(rest, func(r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.CommandRequest) (Outcome, error) { return s.Command(ctx, c, head.SandboxID, r) })
 	case farm.KindInstall:
-		return with(rest, func(r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.PackagesRequest) (Outcome, error) { return s.Install(ctx, c, head.SandboxID, r) })
 	case farm.KindInterrupt, farm.KindRestart:
-		return with(rest, func(r wire.ControlRequest) (Outcome, error) { return s.Control(ctx, c, kind, head.SandboxID, r) })
+		return with(c, rest, func(c Call, r wire.ControlRequest) (Outcome, error) {
+			return s.Control(ctx, c, kind, head.SandboxID, r)
+		})
 	case farm.KindClose:
-		return with(rest, func(struct{}) (Outcome, error) { return s.CloseSandbox(ctx, c, head.SandboxID) })
+		return with(c, rest, func(c Call, _ struct{}) (Outcome, error) {
+			if err := c.problems().err(); err != nil {
+				return Outcome{}, err
+			}
+			return s.CloseSandbox(ctx, c, head.SandboxID)
+		})
 	default:
 		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of create, execute, command, run, install, interrupt, restart, close", short(head.Kind))
 	}
@@ -107,10 +118,12 @@ func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
 	return head, rest, nil
 }
 
-func with[R any](body []byte, work func(R) (Outcome, error)) (Outcome, error) {
+// with decodes the body of an entry and hands it to the verb of its kind.
+func with[R any](c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
 	var r R
-	if err := strict.Decode(body, &r); err != nil {
-		return Outcome{}, err
+	var err error
+	if c.Problems, err = strict.Fields(strict.Decode(body, &r)); err != nil {
+		return Outcome{}, err //nolint:wrapcheck // sentences for the caller
 	}
-	return work(r)
+	return work(c, r)
 }

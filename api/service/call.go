@@ -22,6 +22,9 @@ type Call struct {
 	Key    string        // idempotency key; empty: none
 	Route  string        // with Body: what makes a request the same one under a key
 	Body   []byte        // the request's body, where it is small; staged bodies are hashed on their way
+	// Problems are the fields of the body that the decoder could not read. A call with any is refused, together with all
+	// other problems of its body.
+	Problems []farm.FieldError
 }
 
 // Outcome is the answer to a request that starts work.

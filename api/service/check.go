@@ -1,12 +1,14 @@
 package service
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -36,120 +38,113 @@ func (s *Service) checkName(name string) error {
 	return checkText("name", name)
 }
 
-func (s *Service) checkEnv(env map[string]string) error {
+func (s *Service) checkEnv(p *problems, env map[string]string) {
 	if len(env) > s.limits.MaxEnv {
-		return farm.Invalidf("env has %d variables; at most %d are allowed", len(env), s.limits.MaxEnv)
+		p.addf("/env", "env has %d variables; at most %d are allowed", len(env), s.limits.MaxEnv)
+		return
 	}
 	size := 0
-	for name, value := range env {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		value := env[name]
 		size += len(name) + len(value)
 		switch {
 		case !envName.MatchString(name):
-			return farm.Invalidf("env holds the name %q: a name is letters, digits and underscores and does not begin with a digit", short(name))
+			p.addf(strict.Pointer("/env", short(name)), "env holds the name %q: a name is letters, digits and underscores and does not begin with a digit", short(name))
 		case strings.ContainsRune(value, 0):
-			return farm.Invalidf("env.%s holds a NUL byte", short(name))
+			p.addf(strict.Pointer("/env", short(name)), "env.%s holds a NUL byte", short(name))
 		}
 	}
 	if size > s.limits.MaxEnvBytes {
-		return farm.Invalidf("env has %d bytes; at most %d are allowed", size, s.limits.MaxEnvBytes)
+		p.addf("/env", "env has %d bytes; at most %d are allowed", size, s.limits.MaxEnvBytes)
 	}
-	return nil
 }
 
-func (s *Service) checkLabels(labels map[string]string) error {
+func (s *Service) checkLabels(p *problems, labels map[string]string) {
 	if len(labels) > s.limits.MaxLabels {
-		return farm.Invalidf("there are %d labels; at most %d are allowed", len(labels), s.limits.MaxLabels)
+		p.addf("/labels", "there are %d labels; at most %d are allowed", len(labels), s.limits.MaxLabels)
+		return
 	}
-	for key, value := range labels {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		value, pointer := labels[key], strict.Pointer("/labels", short(key))
 		switch {
 		case key == "":
-			return farm.Invalidf("labels holds an empty key")
+			p.addf(pointer, "labels holds an empty key")
 		case strings.Contains(key, "="):
-			return farm.Invalidf("the label key %q holds \"=\"", short(key))
+			p.addf(pointer, "the label key %q holds \"=\"", short(key))
 		case len(key) > s.limits.MaxLabelBytes || len(value) > s.limits.MaxLabelBytes:
-			return farm.Invalidf("the label %q is too long: at most %d bytes are allowed for its key and its value", short(key), s.limits.MaxLabelBytes)
-		}
-		if err := checkText("labels", key); err != nil {
-			return err
-		}
-		if err := checkText("labels."+short(key), value); err != nil {
-			return err
+			p.addf(pointer, "the label %q is too long: at most %d bytes are allowed for its key and its value", short(key), s.limits.MaxLabelBytes)
+		default:
+			p.check(pointer, checkText("labels", key))
+			p.check(pointer, checkText("labels."+short(key), value))
 		}
 	}
-	return nil
 }
 
-// between gives the default when nothing was said, and refuses what is outside.
-func between(field string, given *int, standard, low, high int) (int, error) {
+// between is the default where the caller did not say, and a problem outside of the bounds. field is its pointer.
+func between(p *problems, field string, given *int, standard, low, high int) int {
 	if given == nil {
-		return standard, nil
+		return standard
 	}
 	if *given < low || *given > high {
-		return 0, farm.Invalidf("%s is %d; it must be from %d to %d", field, *given, low, high)
+		p.addf(field, "%s is %d; it must be from %d to %d", dotted(field), *given, low, high)
 	}
-	return *given, nil
+	return *given
 }
 
-func (s *Service) timeout(given *int) (int, error) {
-	return between("timeout_seconds", given, s.limits.TimeoutDefaultSeconds, 1, s.limits.TimeoutMaxSeconds)
+// dotted is a pointer as sentences name the field.
+func dotted(pointer string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }
 
-func (s *Service) ttl(given *int) (int, error) {
-	return between("ttl_seconds", given, s.limits.TTLDefaultSeconds, s.limits.TTLMinSeconds, s.limits.TTLMaxSeconds)
+func (s *Service) timeout(p *problems, given *int) int {
+	return between(p, "/timeout_seconds", given, s.limits.TimeoutDefaultSeconds, 1, s.limits.TimeoutMaxSeconds)
+}
+
+func (s *Service) ttl(p *problems, given *int) int {
+	return between(p, "/ttl_seconds", given, s.limits.TTLDefaultSeconds, s.limits.TTLMinSeconds, s.limits.TTLMaxSeconds)
 }
 
 // idle is like ttl, but 0 switches the limit off.
-func (s *Service) idle(given *int) (int, error) {
+func (s *Service) idle(p *problems, given *int) int {
 	if given != nil && *given == 0 {
-		return 0, nil
+		return 0
 	}
-	return between("idle_seconds", given, s.limits.IdleDefaultSeconds, s.limits.IdleMinSeconds, s.limits.TTLMaxSeconds)
+	return between(p, "/idle_seconds", given, s.limits.IdleDefaultSeconds, s.limits.IdleMinSeconds, s.limits.TTLMaxSeconds)
 }
 
-func (s *Service) resources(r *wire.ResourcesRequest) (farm.Resources, error) {
+func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resources {
 	if r == nil {
 		r = &wire.ResourcesRequest{}
 	}
 	l := s.limits
-	out := farm.Resources{CPUs: l.CPUs.Default}
-	for _, f := range []struct {
-		name  string
-		given *int
-		limit farm.IntLimits
-		into  *int
-	}{
-		{"resources.memory_mb", r.MemoryMB, l.Memory, &out.MemoryMB},
-		{"resources.pids", r.PIDs, l.PIDs, &out.PIDs},
-		{"resources.disk_mb", r.DiskMB, l.Disk, &out.DiskMB},
-	} {
-		var err error
-		if *f.into, err = between(f.name, f.given, f.limit.Default, f.limit.Min, f.limit.Max); err != nil {
-			return out, err
-		}
+	out := farm.Resources{
+		MemoryMB: between(p, "/resources/memory_mb", r.MemoryMB, l.Memory.Default, l.Memory.Min, l.Memory.Max),
+		PIDs:     between(p, "/resources/pids", r.PIDs, l.PIDs.Default, l.PIDs.Min, l.PIDs.Max),
+		DiskMB:   between(p, "/resources/disk_mb", r.DiskMB, l.Disk.Default, l.Disk.Min, l.Disk.Max),
+		CPUs:     l.CPUs.Default,
 	}
 	if r.CPUs != nil {
-		if *r.CPUs < l.CPUs.Min || *r.CPUs > l.CPUs.Max {
-			return out, farm.Invalidf("resources.cpus is %g; it must be from %g to %g", *r.CPUs, l.CPUs.Min, l.CPUs.Max)
+		if out.CPUs = *r.CPUs; out.CPUs < l.CPUs.Min || out.CPUs > l.CPUs.Max {
+			p.addf("/resources/cpus", "resources.cpus is %g; it must be from %g to %g", out.CPUs, l.CPUs.Min, l.CPUs.Max)
 		}
-		out.CPUs = *r.CPUs
 	}
-	return out, nil
+	return out
 }
 
-func (s *Service) network(given *string, hosts []string) (farm.Network, error) {
+func (s *Service) network(p *problems, given *string, hosts []string) farm.Network {
 	mode := farm.NetworkPackages
 	if given != nil {
 		mode = farm.Network(*given)
 	}
 	switch {
 	case !slices.Contains(farm.Networks(), mode):
-		return "", farm.Invalidf("network %q is not known: it is one of none, packages, allowlist, full", short(string(mode)))
+		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist, full", short(string(mode)))
 	case !slices.Contains(s.options.Networks, mode):
-		return "", farm.Invalidf("network %q is not enabled on this farm", mode)
+		p.addf("/network", "network %q is not enabled on this farm", mode)
 	case len(hosts) > 0 && mode != farm.NetworkAllowlist:
-		return "", farm.Invalidf("allow_hosts needs the network mode allowlist")
+		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist")
 	}
-	return mode, nil
+	return mode
 }
 
 func (s *Service) checkCode(code string) error {
@@ -164,7 +159,7 @@ func (s *Service) checkCode(code string) error {
 
 func checkContext(name string) error {
 	if !contextName.MatchString(name) {
-		return farm.Invalidf("context %q is no name: use letters, digits, dots, dashes and underscores, at most 64", short(name))
+		return farm.Invalidf("context %q is not a name: use letters, digits, dots, dashes and underscores, at most 64", short(name))
 	}
 	return nil
 }

@@ -8,45 +8,47 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// gpu checks what is wanted of devices; nil: none are.
-func gpu(g *wire.GPU) (*farm.GPU, error) {
-	if g == nil {
-		return nil, nil
-	}
-	if g.Count < 0 || g.Count > farm.MaxGPUs {
-		return nil, farm.Invalidf("gpu.count is %d; it must be from 0 to %d", g.Count, farm.MaxGPUs)
-	}
-	if len(g.Model) > farm.MaxGPUModelBytes {
-		return nil, farm.Invalidf("gpu.model has %d bytes; at most %d are allowed", len(g.Model), farm.MaxGPUModelBytes)
-	}
-	if err := checkText("gpu.model", g.Model); err != nil {
-		return nil, err
-	}
-	out := &farm.GPU{Count: g.Count, Model: farm.NormalGPUModel(g.Model)}
-	if g.Model != "" && out.Model == "" {
-		return nil, farm.Invalidf("gpu.model %q is no model: a name such as a100 is", short(g.Model))
-	}
-	if g.Count == 0 {
-		return nil, nil
-	}
-	return out, nil
-}
-
-// checkGPUEnv refuses variables that NVIDIA's runtime and the loader of its tools believe before the sandbox is closed in.
-func checkGPUEnv(g *farm.GPU, env map[string]string) error {
-	if !g.Wanted() {
+// gpu is what a request asks for of devices; nil: none. This is the one place of the rule that a model without a count is one
+// device.
+func gpu(p *problems, r *wire.GPURequest) *farm.GPU {
+	if r == nil {
 		return nil
 	}
-	for name := range env {
+	out := farm.GPU{Model: farm.NormalGPUModel(r.Model)}
+	switch {
+	case r.Count != nil:
+		out.Count = between(p, "/gpu/count", r.Count, 0, 0, farm.MaxGPUs)
+	case r.Model != "":
+		out.Count = 1
+	}
+	if len(r.Model) > farm.MaxGPUModelBytes {
+		p.addf("/gpu/model", "gpu.model has %d bytes; at most %d are allowed", len(r.Model), farm.MaxGPUModelBytes)
+	} else if err := checkText("gpu.model", r.Model); err != nil {
+		p.check("/gpu/model", err)
+	} else if r.Model != "" && out.Model == "" {
+		p.addf("/gpu/model", "gpu.model %q is not a model: give a name such as a100", short(r.Model))
+	}
+	if out.Count == 0 {
+		return nil
+	}
+	return &out
+}
+
+// checkGPUEnv refuses variables that NVIDIA's runtime and the loader of its tools read before the sandbox is isolated.
+func checkGPUEnv(p *problems, g *farm.GPU, env map[string]string) {
+	if !g.Wanted() {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_") {
-			return farm.Invalidf("env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", short(name))
+			p.addf(strict.Pointer("/env", short(name)), "env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", short(name))
 		}
 	}
-	return nil
 }
 
 // checkGPURoom refuses a sandbox whose devices no live worker has: it would wait for ever.

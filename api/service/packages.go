@@ -4,9 +4,11 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -24,48 +26,50 @@ func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.
 	if err != nil {
 		return Outcome{}, err
 	}
+	p := c.problems()
 	if len(r.Packages) == 0 {
-		return Outcome{}, farm.Invalidf("packages is empty: name at least one, such as numpy or pandas>=2")
+		p.addf("/packages", "packages is empty: name at least one, such as numpy or pandas>=2")
 	}
 	request := &farm.InstallRequest{Manager: orElse(r.Manager, farm.ManagerPip), Packages: r.Packages}
-	names, err := s.checkPackages(request)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+	names := s.checkPackages(p, request)
+	timeout := s.timeout(p, r.TimeoutSeconds)
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
 		return Outcome{}, noSandbox(sandboxID)
 	}
 	job := s.record(c, farm.KindInstall, sandboxID)
-	job.CallbackURL = r.CallbackURL
-	if job.TimeoutSeconds, err = s.timeout(r.TimeoutSeconds); err != nil {
-		return Outcome{}, err
-	}
+	job.TimeoutSeconds, job.CallbackURL = timeout, r.CallbackURL
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Install: request}, Packages: names, Idempotency: idem})
 }
 
-// checkPackages checks requirements and gives the names under which their jobs are kept.
-func (s *Service) checkPackages(r *farm.InstallRequest) ([]string, error) {
-	if r.Manager != farm.ManagerPip && r.Manager != farm.ManagerNpm {
-		return nil, farm.Invalidf("manager %q is not known: it is pip or npm", short(r.Manager))
-	}
-	if len(r.Packages) > s.limits.MaxPackages {
-		return nil, farm.Invalidf("there are %d packages; at most %d are allowed in one request", len(r.Packages), s.limits.MaxPackages)
+// checkPackages checks requirements and returns the names under which their jobs are kept.
+func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
+	switch {
+	case r.Manager != farm.ManagerPip && r.Manager != farm.ManagerNpm:
+		p.addf("/manager", "manager %q is not known: it is pip or npm", short(r.Manager))
+		return nil
+	case len(r.Packages) > s.limits.MaxPackages:
+		p.addf("/packages", "there are %d packages; at most %d are allowed in one request", len(r.Packages), s.limits.MaxPackages)
+		return nil
 	}
 	names := make([]string, 0, len(r.Packages))
-	for i, p := range r.Packages {
-		if len(p) > s.limits.MaxPackageBytes {
-			return nil, farm.Invalidf("packages[%d] has %d bytes; at most %d are allowed", i, len(p), s.limits.MaxPackageBytes)
+	for i, requirement := range r.Packages {
+		pointer := strict.Pointer("/packages", strconv.Itoa(i))
+		if len(requirement) > s.limits.MaxPackageBytes {
+			p.addf(pointer, "packages[%d] has %d bytes; at most %d are allowed", i, len(requirement), s.limits.MaxPackageBytes)
+			continue
 		}
-		name, ok := farm.RequirementName(r.Manager, p)
+		name, ok := farm.RequirementName(r.Manager, requirement)
 		if !ok {
-			return nil, farm.Invalidf("packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, short(p))
+			p.addf(pointer, "packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, short(requirement))
+			continue
 		}
 		names = append(names, packageKey(r.Manager, name))
 	}
-	return names, nil
+	return names
 }
 
 // packageKey is the name of a package among those of both managers.
@@ -76,14 +80,13 @@ func packageKey(manager, name string) string {
 	return name
 }
 
-// wanted are the packages of a create or a run; nil when there are none.
-func (s *Service) wanted(packages []string) (*farm.InstallRequest, []string, error) {
+// wanted are the packages of a create or a run; nil where there are none.
+func (s *Service) wanted(p *problems, packages []string) (*farm.InstallRequest, []string) {
 	if len(packages) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
 	r := &farm.InstallRequest{Manager: farm.ManagerPip, Packages: packages}
-	names, err := s.checkPackages(r)
-	return r, names, err
+	return r, s.checkPackages(p, r)
 }
 
 // Package says how it stands with one package of a sandbox. What a job is installing comes from the record, and so does

@@ -10,30 +10,27 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// spec checks what is wanted of a new sandbox and fills in the defaults.
-func (s *Service) spec(ctx context.Context, r wire.CreateRequest) (farm.SandboxSpec, error) {
+// spec checks what a request wants of a new sandbox and fills in the defaults.
+func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) farm.SandboxSpec {
 	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels, AllowHosts: r.AllowHosts}
-	steps := []func() error{
-		func() error { return s.checkName(r.Name) },
-		func() error { return s.checkEnv(r.Env) },
-		func() error { return s.checkLabels(r.Labels) },
-		func() (err error) { out.GPU, err = gpu(r.GPU); return err },
-		func() error { return checkGPUEnv(out.GPU, r.Env) },
-		func() (err error) { out.Network, err = s.network(r.Network, r.AllowHosts); return err },
-		func() (err error) { out.Resources, err = s.resources(r.Resources); return err },
-		func() (err error) { out.TTLSeconds, err = s.ttl(r.TTLSeconds); return err },
-		func() (err error) { out.IdleSeconds, err = s.idle(r.IdleSeconds); return err },
-		func() error { return s.checkCallback(ctx, r.CallbackURL) },
-		func() error { _, _, err := s.image(ctx, out.Image); return err },
-		func() error { return s.checkRoom(ctx, out.Resources) },
-		func() error { return s.checkGPURoom(ctx, &out) },
+	p.check("/name", s.checkName(r.Name))
+	s.checkEnv(p, r.Env)
+	s.checkLabels(p, r.Labels)
+	out.GPU = gpu(p, r.GPU)
+	checkGPUEnv(p, out.GPU, r.Env)
+	out.Network = s.network(p, r.Network, r.AllowHosts)
+	out.Resources = s.resources(p, r.Resources)
+	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	_, _, err := s.image(ctx, out.Image)
+	p.check("/image", err)
+	if !p.of("/resources") {
+		p.check("/resources", s.checkRoom(ctx, out.Resources))
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return out, err
-		}
+	if !p.of("/resources", "/gpu", "/image") {
+		p.check("/gpu", s.checkGPURoom(ctx, &out))
 	}
-	return out, nil
+	return out
 }
 
 // newSandbox makes the record of a sandbox that is not there yet.
@@ -51,12 +48,10 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	if err != nil {
 		return Outcome{}, err
 	}
-	spec, err := s.spec(ctx, r)
-	if err != nil {
-		return Outcome{}, err
-	}
-	install, names, err := s.wanted(r.Packages)
-	if err != nil {
+	p := c.problems()
+	spec := s.spec(ctx, p, r)
+	install, names := s.wanted(p, r.Packages)
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	box := s.newSandbox(c.Tenant, spec)
@@ -111,29 +106,26 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	return list, nil
 }
 
-// UpdateSandbox changes a sandbox's name, labels or life.
-func (s *Service) UpdateSandbox(ctx context.Context, tenant, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
+// UpdateSandbox changes a sandbox's name, labels or life. It is done at once: of the call only the tenant and the problems of
+// its body count.
+func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
 	patch := store.SandboxPatch{Name: r.Name, TTLSeconds: r.TTLSeconds, IdleSeconds: r.IdleSeconds, Labels: r.Labels}
+	p := c.problems()
 	if r.Name != nil {
-		if err := s.checkName(*r.Name); err != nil {
-			return wire.Sandbox{}, err
-		}
+		p.check("/name", s.checkName(*r.Name))
 	}
 	if r.Labels != nil {
-		if err := s.checkLabels(*r.Labels); err != nil {
-			return wire.Sandbox{}, err
-		}
+		s.checkLabels(p, *r.Labels)
 	}
-	if _, err := s.ttl(r.TTLSeconds); err != nil {
-		return wire.Sandbox{}, err
-	}
-	if _, err := s.idle(r.IdleSeconds); err != nil {
+	s.ttl(p, r.TTLSeconds)
+	s.idle(p, r.IdleSeconds)
+	if err := p.err(); err != nil {
 		return wire.Sandbox{}, err
 	}
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return wire.Sandbox{}, noSandbox(id)
 	}
-	box, err := s.Store.UpdateSandbox(ctx, farm.Ref{Tenant: tenant, ID: id}, patch)
+	box, err := s.Store.UpdateSandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: id}, patch)
 	if err != nil {
 		return wire.Sandbox{}, err
 	}
@@ -151,8 +143,11 @@ func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome,
 }
 
 // Frozen answers hibernate and resume, which no runtime of this farm can do yet.
-func (s *Service) Frozen(ctx context.Context, tenant, id string) error {
-	if _, err := s.sandbox(ctx, tenant, id); err != nil {
+func (s *Service) Frozen(ctx context.Context, c Call, id string) error {
+	if err := c.problems().err(); err != nil {
+		return err
+	}
+	if _, err := s.sandbox(ctx, c.Tenant, id); err != nil {
 		return err
 	}
 	return farm.Conflictf("This farm cannot hibernate sandboxes: that needs a runtime with checkpoints. Close the sandbox, or let it run.")

@@ -1,12 +1,13 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -29,20 +30,15 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 		Env: r.Env, AutoInstall: r.AutoInstall,
 	}
 	job := s.record(c, farm.KindExecute, sandboxID)
-	job.CallbackURL = r.CallbackURL
-	if job.TimeoutSeconds, err = s.timeout(r.TimeoutSeconds); err != nil {
+	p := c.problems()
+	job.TimeoutSeconds, job.CallbackURL = s.timeout(p, r.TimeoutSeconds), r.CallbackURL
+	p.check("/code", s.checkCode(r.Code))
+	p.check("/context", checkContext(request.Context))
+	s.checkEnv(p, r.Env)
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	p.check("/language", s.checkSandboxLanguage(ctx, c.Tenant, sandboxID, request.Language))
+	if err := p.err(); err != nil {
 		return Outcome{}, err
-	}
-	for _, check := range []func() error{
-		func() error { return s.checkCode(r.Code) },
-		func() error { return checkContext(request.Context) },
-		func() error { return s.checkEnv(r.Env) },
-		func() error { return s.checkCallback(ctx, r.CallbackURL) },
-		func() error { return s.checkSandboxLanguage(ctx, c.Tenant, sandboxID, request.Language) },
-	} {
-		if err := check(); err != nil {
-			return Outcome{}, err
-		}
 	}
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Execute: request}, Idempotency: idem})
 }
@@ -69,62 +65,60 @@ func (s *Service) Command(ctx context.Context, c Call, sandboxID string, r wire.
 	if err != nil {
 		return Outcome{}, err
 	}
-	request := &farm.CommandRequest{Cwd: r.Cwd, Env: r.Env, ContinueOnError: r.ContinueOnError, Background: r.Background, AutoInstall: r.AutoInstall}
-	if request.Commands, err = s.commands(r); err != nil {
-		return Outcome{}, err
+	p := c.problems()
+	request := &farm.CommandRequest{
+		Commands: s.commands(p, r), Cwd: r.Cwd, Env: r.Env, ContinueOnError: r.ContinueOnError, Background: r.Background, AutoInstall: r.AutoInstall,
 	}
 	if len(r.Cwd) > farm.MaxPathBytes || strings.ContainsRune(r.Cwd, 0) {
-		return Outcome{}, farm.Invalidf("cwd is no path")
+		p.addf("/cwd", "cwd is not a path")
 	}
-	if err := s.checkEnv(r.Env); err != nil {
-		return Outcome{}, err
+	s.checkEnv(p, r.Env)
+	timeout := s.timeout(p, r.TimeoutSeconds)
+	if r.Background && r.TimeoutSeconds == nil {
+		timeout = s.limits.TimeoutMaxSeconds // a server in the background runs as long as it may
 	}
-	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
 		return Outcome{}, noSandbox(sandboxID)
 	}
 	job := s.record(c, farm.KindCommand, sandboxID)
-	job.CallbackURL = r.CallbackURL
-	if r.Background && r.TimeoutSeconds == nil {
-		job.TimeoutSeconds = s.limits.TimeoutMaxSeconds // a server in the background is to live as long as it may
-	} else if job.TimeoutSeconds, err = s.timeout(r.TimeoutSeconds); err != nil {
-		return Outcome{}, err
-	}
+	job.TimeoutSeconds, job.CallbackURL = timeout, r.CallbackURL
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Command: request}, Idempotency: idem})
 }
 
-func (s *Service) commands(r wire.CommandRequest) ([]string, error) {
+func (s *Service) commands(p *problems, r wire.CommandRequest) []string {
 	list := r.Commands
 	switch {
 	case r.Command != nil && r.Commands != nil:
-		return nil, farm.Invalidf("give command or commands, not both")
+		p.addf("", "give command or commands, not both")
 	case r.Command != nil:
 		list = []string{*r.Command}
 	case len(list) == 0:
-		return nil, farm.Invalidf("give command, or commands with at least one in it")
+		p.addf("", "give command, or commands with at least one in it")
 	case len(list) > s.limits.MaxCommands:
-		return nil, farm.Invalidf("there are %d commands; at most %d are allowed", len(list), s.limits.MaxCommands)
+		p.addf("/commands", "there are %d commands; at most %d are allowed", len(list), s.limits.MaxCommands)
 	}
 	size := int64(0)
 	for i, command := range list {
-		field := "command"
+		pointer, field := "/command", "command"
 		if r.Command == nil {
-			field = fmt.Sprintf("commands[%d]", i)
+			pointer, field = strict.Pointer("/commands", strconv.Itoa(i)), fmt.Sprintf("commands[%d]", i)
 		}
 		switch {
 		case command == "":
-			return nil, farm.Invalidf("%s is empty", field)
+			p.addf(pointer, "%s is empty", field)
 		case strings.ContainsRune(command, 0):
-			return nil, farm.Invalidf("%s holds a NUL byte", field)
+			p.addf(pointer, "%s holds a NUL byte", field)
 		}
 		size += int64(len(command))
 	}
 	if size > s.limits.MaxCodeBytes {
-		return nil, farm.Errorf(farm.CodeTooLarge, "the commands have %d bytes; at most %d are allowed", size, s.limits.MaxCodeBytes)
+		p.check("", farm.Errorf(farm.CodeTooLarge, "the commands have %d bytes; at most %d are allowed", size, s.limits.MaxCodeBytes))
 	}
-	return list, nil
+	return list
 }
 
 // Run runs code in a fresh sandbox that is closed afterwards.
@@ -133,30 +127,20 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := s.checkCode(r.Code); err != nil {
-		return Outcome{}, err
-	}
-	timeout, err := s.timeout(r.TimeoutSeconds)
-	if err != nil {
-		return Outcome{}, err
-	}
-	spec, err := s.spec(ctx, wire.CreateRequest{
+	p := c.problems()
+	p.check("/code", s.checkCode(r.Code))
+	timeout := s.timeout(p, r.TimeoutSeconds)
+	spec := s.spec(ctx, p, wire.CreateRequest{
 		Image: r.Image, GPU: r.GPU, Resources: r.Resources, Network: r.Network, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
 	})
-	if err != nil {
-		return Outcome{}, err
-	}
-	install, names, err := s.wanted(r.Packages)
-	if err != nil {
-		return Outcome{}, err
-	}
+	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}
-	if err := s.checkLanguage(ctx, execute.Language, spec.Image); err != nil {
-		return Outcome{}, err
+	if !p.of("/image") {
+		p.check("/language", s.checkLanguage(ctx, execute.Language, spec.Image))
 	}
 	spec.TTLSeconds, spec.IdleSeconds = max(s.limits.TTLDefaultSeconds, timeout+runSpare), 0
-	files, err := s.inputs(r.Files)
-	if err != nil {
+	files := s.inputs(p, r.Files)
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	box := s.newSandbox(c.Tenant, spec)
@@ -177,36 +161,38 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 }
 
 // inputs checks the files of a run.
-func (s *Service) inputs(given []wire.InputFile) ([]farm.InputFile, error) {
+func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 	files := make([]farm.InputFile, 0, len(given))
 	seen := make(map[string]bool, len(given))
 	total := int64(0)
 	for i, f := range given {
+		pointer := strict.Pointer("/files", strconv.Itoa(i))
 		path, err := farm.CleanFilePath(f.Path)
-		if err != nil {
-			return nil, farm.Invalidf("files[%d]: %s", i, farm.MessageOf(err))
+		switch {
+		case err != nil:
+			p.addf(pointer+"/path", "files[%d]: %s", i, farm.MessageOf(err))
+		case seen[path]:
+			p.addf(pointer+"/path", "files[%d]: the path %q is given twice", i, short(path))
 		}
+		seen[path] = true
 		var content []byte
 		switch {
 		case (f.Content == nil) == (f.ContentBase64 == nil):
-			return nil, farm.Invalidf("files[%d]: give content or content_base64, one of the two", i)
+			p.addf(pointer, "files[%d]: give content or content_base64, one of the two", i)
 		case f.Content != nil:
 			content = []byte(*f.Content)
 		default:
 			if content, err = base64.StdEncoding.DecodeString(*f.ContentBase64); err != nil {
-				return nil, farm.Invalidf("files[%d].content_base64 is not base64", i)
+				p.addf(pointer+"/content_base64", "files[%d].content_base64 is not base64", i)
 			}
 		}
-		if seen[path] {
-			return nil, farm.Invalidf("files[%d]: the path %q is given twice", i, short(path))
-		}
-		seen[path] = true
 		if total += int64(len(content)); total > s.limits.MaxInputBytes {
-			return nil, farm.Errorf(farm.CodeTooLarge, "the files have more than %d bytes together: upload them into a sandbox instead", s.limits.MaxInputBytes)
+			p.check("/files", farm.Errorf(farm.CodeTooLarge, "the files have more than %d bytes together: upload them into a sandbox instead", s.limits.MaxInputBytes))
+			return nil
 		}
-		files = append(files, farm.InputFile{Path: path, Content: bytes.Clone(content), Size: int64(len(content))})
+		files = append(files, farm.InputFile{Path: path, Content: content, Size: int64(len(content))})
 	}
-	return files, nil
+	return files
 }
 
 // Control interrupts what runs in a sandbox (farm.KindInterrupt) or starts its kernels anew (farm.KindRestart).
@@ -215,12 +201,12 @@ func (s *Service) Control(ctx context.Context, c Call, kind farm.JobKind, sandbo
 	if err != nil {
 		return Outcome{}, err
 	}
+	p := c.problems()
 	if r.Context != "" {
-		if err := checkContext(r.Context); err != nil {
-			return Outcome{}, err
-		}
+		p.check("/context", checkContext(r.Context))
 	}
-	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {

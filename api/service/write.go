@@ -179,15 +179,17 @@ func (s *Service) DeleteFile(ctx context.Context, c Call, sandboxID, path string
 
 // MoveFile renames a file or directory within the workspace.
 func (s *Service) MoveFile(ctx context.Context, c Call, sandboxID string, r wire.MoveRequest) (Outcome, error) {
+	p := c.problems()
 	from, err := farm.CleanFilePath(r.From)
 	if err != nil {
-		return Outcome{}, farm.Invalidf("from: %s", farm.MessageOf(err))
+		p.addf("/from", "from: %s", farm.MessageOf(err))
 	}
 	to, err := farm.CleanFilePath(r.To)
 	if err != nil {
-		return Outcome{}, farm.Invalidf("to: %s", farm.MessageOf(err))
+		p.addf("/to", "to: %s", farm.MessageOf(err))
 	}
-	if err := s.checkCallback(ctx, r.CallbackURL); err != nil {
+	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
+	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	return s.change(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileMove, Path: from, To: to}, nil, r.CallbackURL)

@@ -1,6 +1,6 @@
-// Package strict decodes JSON from callers and accepts nothing that was not asked for: one value of the right shape,
-// known fields in their exact spelling, each once, valid UTF-8, no deep nesting, no bytes behind it. Its errors are
-// sentences for the caller that name the field and say what was expected; they never show names of Go types.
+// Package strict decodes JSON bodies and accepts nothing but what was asked for: one value of the right shape, known fields
+// in their exact spelling, each once, valid UTF-8, no deep nesting, no bytes behind it. It reports all problems of a body at
+// once, each with a pointer to the field and a sentence for the caller that never shows the name of a Go type.
 package strict
 
 import (
@@ -16,27 +16,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// MaxDepth is how deep arrays and objects may lie in each other. No body of the API needs more than four levels.
+// MaxDepth is how deep arrays and objects may be nested. No body of the API needs more than four levels.
 const MaxDepth = 32
-
-// Error says what is wrong with a body. It counts as farm.CodeInvalid.
-type Error struct{ Message string }
-
-// Error gives the sentence.
-func (e *Error) Error() string { return e.Message }
-
-// Unwrap gives the domain's error with the same sentence.
-func (e *Error) Unwrap() error { return farm.Invalidf("%s", e.Message) }
 
 // Decode fills the struct that into points to. It knows strings, booleans, numbers, structs, slices, maps with string
 // keys, pointers to these, and json.RawMessage. null counts as absent for a field, and is an error elsewhere. A field
-// with the tag required:"true" must be there. Every error is an *Error.
+// with the tag required:"true" must be there. Every error is an *Error; unless it is Whole, the struct then holds the fields
+// that are right.
 func Decode(data []byte, into any) error {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
-		return errorf("the body is empty: send a JSON object")
+		return Wholef("the body is empty: send a JSON object")
 	case !utf8.Valid(data):
-		return errorf("the body is not UTF-8")
+		return Wholef("the body is not UTF-8")
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
@@ -44,24 +36,64 @@ func Decode(data []byte, into any) error {
 	}
 	d := &decoder{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	d.dec.UseNumber()
-	return d.value("", reflect.ValueOf(into).Elem(), 0)
+	err := d.value(place{}, reflect.ValueOf(into).Elem(), 0)
+	if whole, ok := errors.AsType[*Error](err); ok {
+		return whole
+	}
+	return fieldsError(d.problems)
 }
 
-func errorf(format string, args ...any) *Error { return &Error{Message: fmt.Sprintf(format, args...)} }
-
-func syntax(err error) error {
+func syntax(err error) *Error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		if strings.Contains(e.Error(), "unexpected end") {
-			return errorf("the body is not JSON: it ends too early")
+			return Wholef("the body is not JSON: it ends too early")
 		}
-		return errorf("the body is not JSON: %s (byte %d)", e.Error(), e.Offset)
+		return Wholef("the body is not JSON: %s (byte %d)", e.Error(), e.Offset)
 	}
-	return errorf("the body is not JSON")
+	return Wholef("the body is not JSON")
 }
 
+// place is where a value is in the body, in words and as a pointer.
+type place struct{ name, pointer string }
+
+func (p place) field(key string) place {
+	key = short(key)
+	name := key
+	if p.name != "" {
+		name = p.name + "." + key
+	}
+	return place{name: name, pointer: Pointer(p.pointer, key)}
+}
+
+func (p place) element(i int) place {
+	return place{name: fmt.Sprintf("%s[%d]", p.name, i), pointer: Pointer(p.pointer, strconv.Itoa(i))}
+}
+
+func (p place) String() string {
+	if p.pointer == "" {
+		return "the body"
+	}
+	return strconv.Quote(p.name)
+}
+
+// decoder walks over the tokens of a body. Its methods return an error only where the walk cannot go on; the problems of
+// single fields are collected.
 type decoder struct {
-	data []byte
-	dec  *json.Decoder
+	data     []byte
+	dec      *json.Decoder
+	problems []farm.FieldError
+}
+
+// errFull ends the walk over a body with very many problems.
+var errFull = errors.New("too many problems")
+
+// refuse notes a problem. The walk goes on behind the value.
+func (d *decoder) refuse(at place, format string, args ...any) error {
+	d.problems = append(d.problems, farm.FieldError{Pointer: at.pointer, Detail: fmt.Sprintf(format, args...)})
+	if len(d.problems) == MaxProblems {
+		return errFull
+	}
+	return nil
 }
 
 func (d *decoder) token() (json.Token, error) {
@@ -72,8 +104,8 @@ func (d *decoder) token() (json.Token, error) {
 	return t, nil
 }
 
-// value reads one value into v, whose place in the body is at.
-func (d *decoder) value(at string, v reflect.Value, depth int) error {
+// value reads one value into v.
+func (d *decoder) value(at place, v reflect.Value, depth int) error {
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
 		raw, err := d.raw(depth)
 		if err == nil {
@@ -88,15 +120,14 @@ func (d *decoder) value(at string, v reflect.Value, depth int) error {
 	return d.assign(at, v, t, depth)
 }
 
-func (d *decoder) assign(at string, v reflect.Value, t json.Token, depth int) error {
+func (d *decoder) assign(at place, v reflect.Value, t json.Token, depth int) error {
 	if depth > MaxDepth {
-		return errorf("the body is nested too deeply: at most %d levels are allowed", MaxDepth)
+		return errDepth()
 	}
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
 		return d.assign(at, v.Elem(), t, depth)
 	}
-	ok := false
 	switch v.Kind() {
 	case reflect.Struct:
 		if t == json.Delim('{') {
@@ -111,50 +142,52 @@ func (d *decoder) assign(at string, v reflect.Value, t json.Token, depth int) er
 			return d.list(at, v, depth)
 		}
 	case reflect.String:
-		var s string
-		if s, ok = t.(string); ok {
+		if s, ok := t.(string); ok {
 			v.SetString(s)
+			return nil
 		}
 	case reflect.Bool:
-		var b bool
-		if b, ok = t.(bool); ok {
+		if b, ok := t.(bool); ok {
 			v.SetBool(b)
+			return nil
 		}
 	case reflect.Int, reflect.Int64:
-		if n, number := t.(json.Number); number {
-			return whole(at, v, n)
+		if n, ok := t.(json.Number); ok {
+			return d.whole(at, v, n)
 		}
 	case reflect.Float64:
-		if n, number := t.(json.Number); number {
+		if n, ok := t.(json.Number); ok {
 			f, err := strconv.ParseFloat(n.String(), 64)
 			if err != nil {
-				return errorf("%s is out of range", name(at))
+				return d.refuse(at, "%s is out of range", at)
 			}
 			v.SetFloat(f)
-			ok = true
+			return nil
 		}
 	default:
-		return errorf("%s cannot be given here", name(at))
 	}
-	if !ok {
-		return errorf("%s must be %s, not %s", name(at), wanted(v.Kind()), given(t))
+	if err := d.skip(t, depth); err != nil {
+		return err
 	}
-	return nil
+	if at.pointer == "" {
+		return Wholef("the body must be %s, not %s", wanted(v.Kind()), given(t))
+	}
+	return d.refuse(at, "%s must be %s, not %s", at, wanted(v.Kind()), given(t))
 }
 
-func whole(at string, v reflect.Value, n json.Number) error {
+func (d *decoder) whole(at place, v reflect.Value, n json.Number) error {
 	i, err := strconv.ParseInt(n.String(), 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange) || err == nil && v.OverflowInt(i):
-		return errorf("%s is out of range", name(at))
+		return d.refuse(at, "%s is out of range", at)
 	case err != nil:
-		return errorf("%s must be a whole number, not %s", name(at), short(n.String()))
+		return d.refuse(at, "%s must be a whole number, not %s", at, short(n.String()))
 	}
 	v.SetInt(i)
 	return nil
 }
 
-func (d *decoder) object(at string, v reflect.Value, depth int) error {
+func (d *decoder) object(at place, v reflect.Value, depth int) error {
 	fields := make(map[string]int, v.NumField())
 	names := make([]string, 0, v.NumField())
 	for i := range v.NumField() {
@@ -167,60 +200,68 @@ func (d *decoder) object(at string, v reflect.Value, depth int) error {
 	}
 	seen := make(map[string]bool, len(fields))
 	for d.dec.More() {
-		key, err := d.key(at, seen)
+		key, ok, err := d.key(at, seen, depth)
 		if err != nil {
 			return err
 		}
-		place := join(at, key)
+		if !ok {
+			continue
+		}
+		here := at.field(key)
 		i, known := fields[key]
 		if !known {
-			return errorf("%s is not a known field; known are %s", name(place), strings.Join(names, ", "))
+			if _, err := d.raw(depth + 1); err != nil {
+				return err
+			}
+			if err := d.refuse(here, "%s is not a known field; known are %s", here, strings.Join(names, ", ")); err != nil {
+				return err
+			}
+			continue
 		}
-		if err := d.field(place, v.Field(i), depth+1); err != nil {
+		null, err := d.field(here, v.Field(i), depth+1)
+		if err != nil {
 			return err
 		}
-		if v.Field(i).IsZero() && d.lastNull() {
-			seen[key] = false // null counts as absent, but may still not come twice
-		}
+		seen[key] = !null // null counts as absent, but the field must still not come twice
 	}
 	if _, err := d.token(); err != nil {
 		return err
 	}
 	for _, key := range names {
 		if v.Type().Field(fields[key]).Tag.Get("required") == "true" && !seen[key] {
-			return errorf("%s is missing", name(join(at, key)))
+			if err := d.refuse(at.field(key), "%s is missing", at.field(key)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// lastNull reports whether the value that was just read is null.
-func (d *decoder) lastNull() bool {
-	return bytes.HasSuffix(d.data[:d.dec.InputOffset()], []byte("null"))
-}
-
 // field is value, but null leaves the field as it is.
-func (d *decoder) field(at string, v reflect.Value, depth int) error {
+func (d *decoder) field(at place, v reflect.Value, depth int) (null bool, err error) {
 	if v.Type() == reflect.TypeFor[json.RawMessage]() {
-		return d.value(at, v, depth)
+		return false, d.value(at, v, depth)
 	}
 	t, err := d.token()
 	if err != nil || t == nil {
-		return err
+		return t == nil, err
 	}
-	return d.assign(at, v, t, depth)
+	return false, d.assign(at, v, t, depth)
 }
 
-func (d *decoder) mapping(at string, v reflect.Value, depth int) error {
+func (d *decoder) mapping(at place, v reflect.Value, depth int) error {
 	v.Set(reflect.MakeMap(v.Type()))
 	seen := make(map[string]bool)
 	for d.dec.More() {
-		key, err := d.key(at, seen)
+		key, ok, err := d.key(at, seen, depth)
 		if err != nil {
 			return err
 		}
+		if !ok {
+			continue
+		}
 		element := reflect.New(v.Type().Elem()).Elem()
-		if err := d.value(join(at, short(key)), element, depth+1); err != nil {
+		if err := d.value(at.field(key), element, depth+1); err != nil {
 			return err
 		}
 		v.SetMapIndex(reflect.ValueOf(key), element)
@@ -229,11 +270,11 @@ func (d *decoder) mapping(at string, v reflect.Value, depth int) error {
 	return err
 }
 
-func (d *decoder) list(at string, v reflect.Value, depth int) error {
+func (d *decoder) list(at place, v reflect.Value, depth int) error {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	for i := 0; d.dec.More(); i++ {
 		element := reflect.New(v.Type().Elem()).Elem()
-		if err := d.value(fmt.Sprintf("%s[%d]", at, i), element, depth+1); err != nil {
+		if err := d.value(at.element(i), element, depth+1); err != nil {
 			return err
 		}
 		v.Set(reflect.Append(v, element))
@@ -242,28 +283,39 @@ func (d *decoder) list(at string, v reflect.Value, depth int) error {
 	return err
 }
 
-// key reads the name of a member and marks it as seen.
-func (d *decoder) key(at string, seen map[string]bool) (string, error) {
+// key reads the name of a member. ok is false where the name came before: then its value is skipped.
+func (d *decoder) key(at place, seen map[string]bool, depth int) (key string, ok bool, err error) {
 	t, err := d.token()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	key, _ := t.(string)
-	if _, twice := seen[key]; twice {
-		return "", errorf("%s is given twice", name(join(at, short(key))))
+	key, _ = t.(string)
+	if _, twice := seen[key]; !twice {
+		seen[key] = true
+		return key, true, nil
 	}
-	seen[key] = true
-	return key, nil
+	if _, err := d.raw(depth + 1); err != nil {
+		return "", false, err
+	}
+	return "", false, d.refuse(at.field(key), "%s is given twice", at.field(key))
 }
 
-// raw reads one value and gives its bytes, having looked at its depth.
+// raw reads one value and returns its bytes.
 func (d *decoder) raw(depth int) (json.RawMessage, error) {
 	start := d.dec.InputOffset()
+	t, err := d.token()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.skip(t, depth); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(bytes.TrimLeft(d.data[start:d.dec.InputOffset()], " \t\r\n:,")), nil
+}
+
+// skip reads the rest of the value that begins with a token.
+func (d *decoder) skip(t json.Token, depth int) error {
 	for open := 0; ; {
-		t, err := d.token()
-		if err != nil {
-			return nil, err
-		}
 		switch t {
 		case json.Delim('{'), json.Delim('['):
 			open++
@@ -271,27 +323,20 @@ func (d *decoder) raw(depth int) (json.RawMessage, error) {
 			open--
 		}
 		if depth+open > MaxDepth {
-			return nil, errorf("the body is nested too deeply: at most %d levels are allowed", MaxDepth)
+			return errDepth()
 		}
 		if open == 0 {
-			return bytes.Clone(bytes.TrimLeft(d.data[start:d.dec.InputOffset()], " \t\r\n:,")), nil
+			return nil
+		}
+		var err error
+		if t, err = d.token(); err != nil {
+			return err
 		}
 	}
 }
 
-func join(at, key string) string {
-	key = short(key)
-	if at == "" {
-		return key
-	}
-	return at + "." + key
-}
-
-func name(at string) string {
-	if at == "" {
-		return "the body"
-	}
-	return strconv.Quote(at)
+func errDepth() *Error {
+	return Wholef("the body is nested too deeply: at most %d levels are allowed", MaxDepth)
 }
 
 func wanted(k reflect.Kind) string {
@@ -331,9 +376,9 @@ func given(t json.Token) string {
 
 // short keeps a caller's text from filling the answer.
 func short(s string) string {
-	const most = 60
-	if len(s) <= most {
+	const limit = 60
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

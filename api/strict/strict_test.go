@@ -99,6 +99,46 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+func TestDecodeReportsEveryProblem(t *testing.T) {
+	t.Parallel()
+	var got body
+	err := strict.Decode([]byte(`{"cod":[{"x":1}],"flag":3,"inner":{"n":"5","f":0.5,"a/b~":1},"list":["a",5],"env":{"A":1,"B":"2"},"flag":true}`), &got)
+	fields, rest := strict.Fields(err)
+	if rest != nil {
+		t.Fatal(rest)
+	}
+	want := []farm.FieldError{
+		{Pointer: "/cod", Detail: `"cod" is not a known field; known are code, flag, name, inner, list, env, raw`},
+		{Pointer: "/flag", Detail: `"flag" must be true or false, not a number`},
+		{Pointer: "/inner/n", Detail: `"inner.n" must be a whole number, not a string`},
+		{Pointer: "/inner/a~1b~0", Detail: `"inner.a/b~" is not a known field; known are n, f`},
+		{Pointer: "/list/1", Detail: `"list[1]" must be a string, not a number`},
+		{Pointer: "/env/A", Detail: `"env.A" must be a string, not a number`},
+		{Pointer: "/flag", Detail: `"flag" is given twice`},
+		{Pointer: "/code", Detail: `"code" is missing`},
+	}
+	if diff := cmp.Diff(want, fields); diff != "" {
+		t.Error(diff)
+	}
+	if got.Inner == nil || *got.Inner.F != 0.5 || got.Env["B"] != "2" {
+		t.Errorf("what is right is not there: %+v", got)
+	}
+	if text := err.Error(); !strings.Contains(text, `"cod" is not`) || !strings.Contains(text, "and 3 more") {
+		t.Errorf("the sentence is %s", text)
+	}
+}
+
+func TestDecodeReportsSoManyProblems(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{strict.MaxProblems - 1: strict.MaxProblems - 1, strict.MaxProblems: strict.MaxProblems, 100_000: strict.MaxProblems} {
+		var got body
+		fields, err := strict.Fields(strict.Decode([]byte(`{"code":"x","list":[`+strings.Repeat("1,", n-1)+`1]}`), &got))
+		if err != nil || len(fields) != want {
+			t.Errorf("%d problems: %d are reported, %v", n, len(fields), err)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{"code":"x"}`, `{"code":"x","inner":{"n":1,"f":2.5},"list":[],"env":{},"raw":[null,{"a":[]}]}`, `null`, `[[`, "{\"\xff\":1}"} {
 		f.Add([]byte(seed))

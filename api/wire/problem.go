@@ -8,4 +8,12 @@ type Problem struct {
 	Detail    string `json:"detail" doc:"what is wrong and what to do"`
 	Code      string `json:"code" doc:"kind of the error" enum:"invalid,unauthorized,not_found,conflict,too_large,exhausted,unavailable,internal"`
 	RequestID string `json:"request_id" doc:"id of the request, found in the server's log"`
+
+	Errors []FieldError `json:"errors,omitempty" doc:"the fields of the body that are wrong, at most 20; absent where the problem is not in the body"`
+}
+
+// FieldError says what is wrong with one field of a request's body.
+type FieldError struct {
+	Pointer string `json:"pointer" doc:"JSON pointer (RFC 6901) to the field; empty: the body as a whole"`
+	Detail  string `json:"detail" doc:"what is wrong and what to do"`
 }

@@ -4,7 +4,7 @@ package wire
 type CreateRequest struct {
 	Name        string            `json:"name,omitempty" doc:"name of the sandbox; need not be unique"`
 	Image       *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`
-	GPU         *GPU              `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
+	GPU         *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
@@ -14,6 +14,12 @@ type CreateRequest struct {
 	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no such limit"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels to find it by"`
 	CallbackURL string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
+}
+
+// GPURequest is what a caller asks for of devices. A model without a count is one device.
+type GPURequest struct {
+	Count *int   `json:"count,omitempty" doc:"how many devices; 0: none; absent: 1 where a model is named, else none"`
+	Model string `json:"model,omitempty" doc:"model that the devices must have"`
 }
 
 // ResourcesRequest is what a caller asks for. Nil: the farm's default.
@@ -65,7 +71,7 @@ type RunRequest struct {
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
-	GPU            *GPU              `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
+	GPU            *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
 	Image          *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`

@@ -3,6 +3,7 @@ package farm
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code says what kind of error a caller is told. The zero value is not a code; errors without one count as CodeInternal.
@@ -20,11 +21,19 @@ const (
 	CodeInternal     Code = "internal"     // ours; the text is hidden from the caller
 )
 
-// Error is an error with a code and a sentence for the caller. Err, when set, is the cause: logged, never sent.
+// Error is an error with a code and a sentence for the caller. Err, when set, is the cause: logged, never sent. Fields are
+// the fields of the request's body that are wrong, where the error is about such.
 type Error struct {
 	Code    Code
 	Message string
 	Err     error
+	Fields  []FieldError
+}
+
+// FieldError says what is wrong with one field of a request's body.
+type FieldError struct {
+	Pointer string // to the field, by RFC 6901; "": the body as a whole
+	Detail  string // a sentence for the caller
 }
 
 // Error gives the sentence, and the cause behind it when there is one.
@@ -56,6 +65,29 @@ func NotFoundf(format string, args ...any) *Error { return Errorf(CodeNotFound, 
 
 // Conflictf is Errorf with CodeConflict.
 func Conflictf(format string, args ...any) *Error { return Errorf(CodeConflict, format, args...) }
+
+// maxDetails is how many fields the sentence of a FieldsError tells about.
+const maxDetails = 5
+
+// FieldsError makes one Error of the problems of several fields. Its message tells about the first ones.
+func FieldsError(code Code, fields []FieldError) *Error {
+	var message strings.Builder
+	for i, f := range fields {
+		if i == maxDetails {
+			fmt.Fprintf(&message, " (and %d more)", len(fields)-i)
+			break
+		}
+		switch {
+		case i == 0:
+		case strings.HasSuffix(message.String(), "."):
+			message.WriteString(" ")
+		default:
+			message.WriteString("; ")
+		}
+		message.WriteString(f.Detail)
+	}
+	return &Error{Code: code, Message: message.String(), Fields: fields}
+}
 
 // CodeOf gives the code of an error: "" for nil, CodeInternal where none is carried.
 func CodeOf(err error) Code {

@@ -80,7 +80,7 @@ const runsOfEach = 6
 
 // use is the life of one sandbox with GPUs.
 func (f *gpuFarm) use(t *testing.T, request wire.GPU) {
-	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &request})
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &wire.GPURequest{Count: &request.Count, Model: request.Model}})
 	if err != nil {
 		t.Errorf("create: %v", err)
 		return
@@ -213,7 +213,8 @@ func TestGPUsAreNeverInTwoSandboxes(t *testing.T) {
 	if f.waited == 0 {
 		t.Error("no create ever waited with a position")
 	}
-	if _, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &wire.GPU{Count: 9}}, client.WithWait(time.Second)); err == nil || !strings.Contains(err.Error(), "8 × a100-sxm4-80gb (81920 MiB)") {
+	nine := 9
+	if _, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &wire.GPURequest{Count: &nine}}, client.WithWait(time.Second)); err == nil || !strings.Contains(err.Error(), "8 × a100-sxm4-80gb (81920 MiB)") {
 		t.Errorf("nine devices: %v", err)
 	}
 	if n := f.CloseAll(); n > 0 {

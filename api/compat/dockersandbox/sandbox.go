@@ -82,7 +82,8 @@ func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sa
 	roomy := r
 	roomy.Resources = &wire.ResourcesRequest{MemoryMB: new(memoryMB)}
 	for _, request := range []wire.CreateRequest{roomy, r} {
-		request.GPU = &wire.GPU{Count: 1}
+		one := 1
+		request.GPU = &wire.GPURequest{Count: &one}
 		made, err := c.Farm.CreateSandbox(ctx, request, gpuWait)
 		switch {
 		case err == nil && made.Job.State == string(farm.JobCompleted):

@@ -49,7 +49,9 @@ func (f *fakeFarm) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait
 	}
 	f.given = append(f.given, r.Resources)
 	made, err := f.Farm.CreateSandbox(ctx, r, wait)
-	made.Sandbox.GPU = r.GPU
+	if r.GPU != nil {
+		made.Sandbox.GPU = &wire.GPU{Count: *r.GPU.Count, Model: r.GPU.Model}
+	}
 	return made, err
 }
 

@@ -76,13 +76,13 @@ func (f *specFlags) resources() (*wire.ResourcesRequest, error) {
 	return &out, nil
 }
 
-func (f *specFlags) gpus() *wire.GPU {
-	switch {
-	case f.set.Changed("gpu"):
-		return &wire.GPU{Count: f.gpu, Model: f.gpuModel}
-	case f.gpuModel != "":
-		return &wire.GPU{Count: 1, Model: f.gpuModel}
-	default:
+func (f *specFlags) gpus() *wire.GPURequest {
+	request := wire.GPURequest{Model: f.gpuModel}
+	if f.set.Changed("gpu") {
+		request.Count = &f.gpu
+	}
+	if request == (wire.GPURequest{}) {
 		return nil
 	}
+	return &request
 }

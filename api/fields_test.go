@@ -1,0 +1,110 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// pointers are the fields that a problem names.
+func pointers(p wire.Problem) []string {
+	out := make([]string, len(p.Errors))
+	for i, e := range p.Errors {
+		out[i] = e.Pointer
+	}
+	return out
+}
+
+func TestErrorsNameEveryFieldOfTheBody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := "/v1/sandboxes/" + b.sandbox()
+	for name, c := range map[string]struct {
+		method, target, body string
+		status               int
+		want                 []string
+	}{
+		"One":         {"POST", box + "/execute", `{"code":""}`, 422, []string{"/code"}},
+		"Syntax":      {"POST", box + "/execute", `{"code":`, 400, []string{""}},
+		"NoObject":    {"POST", box + "/execute", `[]`, 400, []string{""}},
+		"FormAndSize": {"POST", box + "/execute", `{"cod":"1","timeout_seconds":0,"env":{"A=B":"1","C":5},"context":"../x"}`, 400, []string{"/cod", "/env/C", "/code", "/timeout_seconds", "/context", "/env/A=B"}},
+		"Create": {
+			"POST", "/v1/sandboxes", `{"name":"a\u0000b","image":"no-such","network":"bridge","ttl_seconds":1,"idle_seconds":1,"resources":{"memory_mb":1,"cpus":0},"labels":{"a/b":"\u0007"},"gpu":{"count":65},"packages":["six","-e ."],"callback_url":"http://127.0.0.1/"}`, 422,
+			[]string{"/name", "/labels/a~1b", "/gpu/count", "/network", "/resources/memory_mb", "/resources/cpus", "/ttl_seconds", "/idle_seconds", "/callback_url", "/image", "/packages/1"},
+		},
+		"Commands":    {"POST", box + "/commands", `{"commands":["true","",5],"cwd":"a\u0000b"}`, 400, []string{"/commands/2", "/commands/1", "/cwd"}},
+		"Either":      {"POST", box + "/commands", `{"command":"true","commands":["true"]}`, 422, []string{""}},
+		"EitherWrong": {"POST", box + "/commands", `{"commands":"true"}`, 400, []string{"/commands"}},
+		"Install":     {"POST", box + "/packages", `{"packages":["--pre","six","../x"],"timeout_seconds":0}`, 422, []string{"/packages/0", "/packages/2", "/timeout_seconds"}},
+		"Run":         {"POST", "/v1/run", `{"code":"1","language":"cobol","files":[{"path":"../x","content":""},{"path":"y"},{"content":""}]}`, 400, []string{"/files/2/path", "/language", "/files/0/path", "/files/1"}},
+		"Move":        {"POST", box + "/files/move", `{"from":"../a","to":""}`, 422, []string{"/from", "/to"}},
+		"Patch":       {"PATCH", box, `{"ttl_seconds":-1,"labels":{"":"x"},"nam":1}`, 400, []string{"/nam", "/labels/", "/ttl_seconds"}},
+		"Control":     {"POST", box + "/interrupt", `{"context":"a b","callback_url":"ftp://x"}`, 422, []string{"/context", "/callback_url"}},
+		"Frozen":      {"POST", box + "/hibernate", `{"contex":"x"}`, 400, []string{"/contex"}},
+		"Batch":       {"POST", "/v1/jobs/batch", `{"jobs":[],"job":1}`, 400, []string{"/job", "/jobs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := *b
+			b.t = t
+			p := b.problem(farm.CodeInvalid, c.status, c.method, c.target, c.body)
+			if diff := cmp.Diff(c.want, pointers(p)); diff != "" {
+				t.Errorf("pointers (-want +got):\n%s\nof %+v", diff, p.Errors)
+			}
+			for i, e := range p.Errors {
+				if i < 5 && !strings.Contains(p.Detail, e.Detail) || e.Detail == "" {
+					t.Errorf("the detail %q lacks %q", p.Detail, e.Detail)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorsOfABatchPointIntoItsBody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch",
+		`{"jobs":[{"kind":"create"},{"kind":"create","ttl_seconds":1,"nam":"x"},7,{"kind":"close","sandbox_id":"x","why":1}]}`)
+	for i, want := range [][]string{nil, {"/jobs/1/nam", "/jobs/1/ttl_seconds"}, {"/jobs/2"}, {"/jobs/3/why"}} {
+		var have []string
+		if e := got.Jobs[i].Error; e != nil {
+			have = pointers(*e)
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("entry %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	packages := make([]string, 100)
+	for i := range packages {
+		packages[i] = "--" + strings.Repeat("x", 400)
+	}
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", map[string]any{"packages": packages})
+	if len(p.Errors) != strict.MaxProblems || len(p.Detail) > 2000 || !strings.Contains(p.Detail, "more") {
+		t.Errorf("%d errors, detail of %d bytes: %s", len(p.Errors), len(p.Detail), p.Detail)
+	}
+}
+
+// A problem that is not in the body has no list of fields.
+func TestOtherErrorsNameNoField(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, target := range []string{"/v1/sandboxes/sbx_nobody", "/v1/sandboxes?limit=0"} {
+		_, text := b.do("GET", target, nil)
+		var p map[string]any
+		if err := json.Unmarshal(text, &p); err != nil || p["errors"] != nil {
+			t.Errorf("%s: %s", target, text)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package service
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// problems collects what is wrong with the body of a request, so that the caller learns of everything at once. Pointers are
+// those of RFC 6901; "" is for problems that are not those of a single field.
+type problems struct {
+	decoded  []farm.FieldError // found by the decoder
+	found    []farm.FieldError
+	tooLarge int   // how many of found are of farm.CodeTooLarge
+	other    error // an error that is not about the body; the first one
+}
+
+// problems begins with what the decoder found.
+func (c Call) problems() *problems { return &problems{decoded: c.Problems} }
+
+// check takes the error of a check in; nil is none.
+func (p *problems) check(pointer string, err error) {
+	if err == nil {
+		return
+	}
+	e, ok := errors.AsType[*farm.Error](err)
+	if !ok || e.Code != farm.CodeInvalid && e.Code != farm.CodeTooLarge {
+		if p.other == nil {
+			p.other = err
+		}
+		return
+	}
+	if p.unread(pointer) {
+		return
+	}
+	if e.Code == farm.CodeTooLarge {
+		p.tooLarge++
+	}
+	p.found = append(p.found, farm.FieldError{Pointer: pointer, Detail: e.Message})
+}
+
+// addf notes a problem of a field.
+func (p *problems) addf(pointer, format string, args ...any) {
+	p.check(pointer, farm.Invalidf(format, args...))
+}
+
+// unread reports whether the decoder could not read a field: what it holds then is not the caller's.
+func (p *problems) unread(pointer string) bool {
+	return slices.ContainsFunc(p.decoded, func(d farm.FieldError) bool {
+		return pointer == "" || pointer == d.Pointer || strings.HasPrefix(pointer, d.Pointer+"/")
+	})
+}
+
+// of reports whether one of these fields, or something in them, has a problem.
+func (p *problems) of(pointers ...string) bool {
+	return slices.ContainsFunc(slices.Concat(p.decoded, p.found), func(f farm.FieldError) bool {
+		return slices.ContainsFunc(pointers, func(pointer string) bool {
+			return f.Pointer == pointer || strings.HasPrefix(f.Pointer, pointer+"/")
+		})
+	})
+}
+
+// err is the answer to a body with problems; nil where there are none.
+func (p *problems) err() error {
+	all := slices.Concat(p.decoded, p.found)
+	all = all[:min(len(all), strict.MaxProblems)]
+	switch {
+	case len(p.decoded) > 0:
+		return &strict.Error{Fields: all}
+	case len(all) > 0 && p.tooLarge == len(p.found):
+		return farm.FieldsError(farm.CodeTooLarge, all)
+	case len(all) > 0:
+		return farm.FieldsError(farm.CodeInvalid, all)
+	default:
+		return p.other
+	}
+}
