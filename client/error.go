@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
 )
 
 // Error is what a farm answered instead of what was asked for. Compare Code, not the texts.
@@ -20,6 +22,8 @@ type Error struct {
 	Detail     string        // what is wrong, in a sentence
 	RequestID  string        // under which the farm's log says more
 	RetryAfter time.Duration // how long to wait before trying again; 0 when the farm did not say
+
+	Fields []wire.FieldError // the fields of the request's body that are wrong; nil where the error is not about the body
 }
 
 // Error gives the detail, or what else is known.
@@ -55,9 +59,11 @@ func errorOf(r *http.Response) *Error {
 		Detail    string `json:"detail"`
 		Code      string `json:"code"`
 		RequestID string `json:"request_id"`
+
+		Errors []wire.FieldError `json:"errors"`
 	}
 	if json.Unmarshal(body, &problem) == nil {
-		e.Title, e.Detail, e.Code = problem.Title, problem.Detail, problem.Code
+		e.Title, e.Detail, e.Code, e.Fields = problem.Title, problem.Detail, problem.Code, problem.Errors
 		e.RequestID = cmp.Or(problem.RequestID, e.RequestID)
 	}
 	e.Title = cmp.Or(e.Title, http.StatusText(r.StatusCode))
