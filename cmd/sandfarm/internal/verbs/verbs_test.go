@@ -349,10 +349,13 @@ func TestFilesGet(t *testing.T) {
 func TestCompletionOffersIDs(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
-	closed := time.Now()
-	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{
-		{ID: "sbx_2", Name: "demo", State: "ready"}, {ID: "sbx_1", State: "closed", ClosedAt: &closed},
-	}})
+	f.Routes["GET /v1/sandboxes"] = func(w http.ResponseWriter, r *http.Request) {
+		list := wire.List[wire.Sandbox]{Items: []wire.Sandbox{{ID: "sbx_2", Name: "demo", State: "ready"}}}
+		if states := r.URL.Query().Get("state"); states == "" || strings.Contains(states, "closed") {
+			list.Items = append(list.Items, wire.Sandbox{ID: "sbx_1", State: "closed"})
+		}
+		f.answer(w, http.StatusOK, list)
+	}
 	for _, args := range [][]string{{"sandbox", "get", ""}, {"run", "--sandbox", ""}, {"files", "ls", ""}, {"packages", "install", ""}, {"packages", "ls", ""}, {"packages", "status", ""}} {
 		got := f.sandfarm(t.Context(), "", append([]string{cobra.ShellCompRequestCmd}, args...)...)
 		if !strings.HasPrefix(got.out, "sbx_2\tdemo ready\n:") {
