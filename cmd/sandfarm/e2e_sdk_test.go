@@ -22,8 +22,8 @@ const sdkTimeout = 8 * time.Minute
 
 // sdkOnEvery are the tests that every Python runs besides the first, which runs all of them: those that depend on its version.
 var sdkOnEvery = []string{
-	"tests/test_results.py", "tests/test_faults.py", "tests/test_async.py", "tests/test_strangers.py",
-	"tests/test_outage.py::test_forked_processes_do_not_share_a_connection_and_none_is_left_open",
+	"tests/test_results.py", "tests/test_faults.py", "tests/test_async.py", "tests/test_not_sandfarm.py", "tests/test_imports.py",
+	"tests/test_outage.py::test_forked_processes_do_not_share_connections",
 }
 
 // TestPythonSDK builds the wheel as its users do, installs it into a fresh environment of each Python, and runs its tests there.

@@ -1,10 +1,11 @@
-"""A real farm, which the environment names, and what takes it away: a proxy that can be cut, and a farm that refuses."""
+"""Fixtures: clients and sandboxes of a real farm, a proxy that can break connections, a fake farm, a fake clock."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,9 @@ from sandfarm import Client, Sandbox
 
 
 def pytest_configure() -> None:
-    """The tests need a farm: without one they fail, and do not pass by being left out."""
+    """Fails without a farm: tests must not be skipped."""
     if not os.environ.get("SANDFARM_URL"):
-        raise pytest.UsageError("SANDFARM_URL does not name a farm: start one, or run `make test RUN=TestPythonSDK`")
+        raise pytest.UsageError("SANDFARM_URL is not set: start a farm, or run `make test RUN=TestPythonSDK`")
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +31,14 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def shared(client: Client) -> Iterator[Sandbox]:
-    """One sandbox for all tests that leave it as it was."""
+    """One sandbox for all tests that do not change it."""
     with Sandbox(client=client, ttl=900, labels={"made-by": "sdk-tests"}) as box:
         yield box
 
 
 @pytest.fixture(scope="module")
 def box(client: Client) -> Iterator[Sandbox]:
-    """A sandbox for the tests of one file that stop, restart or fill it."""
+    """A sandbox for tests that stop, restart or fill it: one for each file."""
     with Sandbox(client=client, ttl=600, labels={"made-by": "sdk-tests"}) as made:
         yield made
 
@@ -53,7 +54,7 @@ Farm = Callable[[str, str, dict[str, str], bytes], Answer]
 
 
 class Fake:
-    """A farm of one function: method, path, headers and body to status, headers and JSON (or bytes)."""
+    """A fake farm. A function maps method, path, headers and body to status, headers and JSON or bytes."""
 
     def __init__(self, answer: Farm) -> None:
         self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
@@ -88,7 +89,7 @@ class Fake:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # hanging up is what is wanted
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # closing connections is intended
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -108,10 +109,34 @@ def fake() -> Iterator[Callable[[Farm], Fake]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for farm in made:
+        farm.close()
 
 
 @pytest.fixture
 def unique() -> str:
     return uuid.uuid4().hex
+
+
+class Clock:
+    """Replaces the clock of the blocking client. Sleeping takes no time and is recorded."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self._now = 1000.0
+        self.time = time.time
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self._now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in ("_http", "_io", "_jobs"):
+        monkeypatch.setattr(f"sandfarm.{module}.time", made)
+    return made

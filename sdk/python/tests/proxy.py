@@ -1,4 +1,4 @@
-"""A TCP proxy in front of the farm that a test can cut."""
+"""A TCP proxy in front of the farm that can break connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Passes connections on to a farm. `cut` breaks those that are open; `limit` breaks each after so many bytes of answers."""
+    """Forwards connections to a farm. `cut` breaks the open ones; `limit` breaks each one after so many bytes of answers."""
 
     def __init__(self, farm: str) -> None:
         parts = urlsplit(farm)
@@ -51,18 +51,18 @@ class Proxy:
     def _accept(self) -> None:
         while True:
             try:
-                near, _ = self._listener.accept()
+                client, _ = self._listener.accept()
             except OSError:
                 return
             if self.refusing:
-                near.close()
+                client.close()
                 continue
             self.connections += 1
-            far = socket.create_connection(self._farm)
+            upstream = socket.create_connection(self._farm)
             with self._lock:
-                self._open |= {near, far}
-            self._run(self._pump, near, far, False)
-            self._run(self._pump, far, near, True)
+                self._open |= {client, upstream}
+            self._run(self._pump, client, upstream, False)
+            self._run(self._pump, upstream, client, True)
 
     def _pump(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         passed = 0

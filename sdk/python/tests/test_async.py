@@ -1,4 +1,4 @@
-"""The same for asyncio: one program of everything, cancelling, many at once, and that both faces have the same methods."""
+"""asyncio: every feature once, cancellation, concurrency, and that both variants have the same methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy import Proxy
 from sandfarm import AsyncClient, AsyncSandbox, Client, CodeError, NotFoundError, Sandbox, UnavailableError, WaitTimeout
 
 
-def test_everything_once(tmp_path: Path) -> None:
+def test_every_feature_once(tmp_path: Path) -> None:
     async def program() -> None:
         async with AsyncSandbox(packages="humanize", ttl=300, labels={"made-by": "sdk-tests"}) as box:
             pieces: list[str] = []
@@ -59,12 +59,12 @@ def test_everything_once(tmp_path: Path) -> None:
     asyncio.run(program())
 
 
-def test_a_task_that_is_cancelled_cancels_its_job(shared: Sandbox) -> None:
+def test_canceling_a_task_cancels_its_job(shared: Sandbox) -> None:
     async def program() -> None:
         async with AsyncClient() as client:
             box = client.sandbox(shared.id)
             up = asyncio.Event()
-            for stdout in (lambda _: up.set(), None):  # streaming, and held by the farm
+            for stdout in (lambda _: up.set(), None):  # streaming, and waiting
                 task = asyncio.create_task(box.run("print('up', flush=True)\nimport time\ntime.sleep(600)", on_stdout=stdout))
                 if stdout:
                     await up.wait()
@@ -90,7 +90,7 @@ async def anext_of(jobs: object) -> sandfarm.Job:
     async for job in jobs:  # type: ignore[attr-defined]
         assert isinstance(job, sandfarm.Job)
         return job
-    raise AssertionError("there is none")
+    raise AssertionError("there is no job")
 
 
 def test_many_tasks_share_a_client(shared: Sandbox) -> None:
@@ -104,7 +104,7 @@ def test_many_tasks_share_a_client(shared: Sandbox) -> None:
     asyncio.run(program())
 
 
-def test_a_cut_connection_and_a_farm_that_is_down(shared: Sandbox) -> None:
+def test_a_broken_connection_and_a_farm_that_is_down(shared: Sandbox) -> None:
     async def program() -> None:
         with Proxy(Client().url) as proxy:
             async with AsyncClient(proxy.url) as client:
@@ -125,23 +125,23 @@ def test_a_cut_connection_and_a_farm_that_is_down(shared: Sandbox) -> None:
     asyncio.run(program())
 
 
-def test_a_client_and_a_sandbox_in_one_event_loop_after_the_other(shared: Sandbox) -> None:
+def test_a_client_in_several_event_loops(shared: Sandbox) -> None:
     client = AsyncClient()
     box = client.sandbox(shared.id)
 
     async def program(n: int) -> list[str]:
-        results = await asyncio.gather(box.run(f"print({n})"), box.run(f"print({n} + 1)"))  # both want the box's lock
+        results = await asyncio.gather(box.run(f"print({n})"), box.run(f"print({n} + 1)"))  # both need the lock of the sandbox
         if n != 1:
             await client.aclose()
         return [r.stdout for r in results]
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # what the first loop did not close
+        warnings.simplefilter("ignore", ResourceWarning)  # the first loop leaves a connection open
         assert [asyncio.run(program(n)) for n in (1, 3, 5)] == [["1\n", "2\n"], ["3\n", "4\n"], ["5\n", "6\n"]]
         gc.collect()
 
 
-def test_a_blocking_caller_cannot_give_a_coroutine(shared: Sandbox) -> None:
+def test_a_blocking_caller_cannot_pass_a_coroutine(shared: Sandbox) -> None:
     async def stdout(_: str) -> None:
         await asyncio.sleep(0)
 
@@ -150,8 +150,8 @@ def test_a_blocking_caller_cannot_give_a_coroutine(shared: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", ["Client", "Sandbox", "Files", "Artifacts", "Packages"])
-def test_both_faces_have_the_same_methods_and_arguments(name: str) -> None:
-    blocking, other = getattr(sandfarm, name), getattr(sandfarm, f"Async{name}")
+def test_both_variants_have_the_same_methods_and_arguments(name: str) -> None:
+    blocking, asynchronous = getattr(sandfarm, name), getattr(sandfarm, f"Async{name}")
 
     def methods(cls: type) -> dict[str, list[tuple[str, object, object]]]:
         return {
@@ -160,11 +160,11 @@ def test_both_faces_have_the_same_methods_and_arguments(name: str) -> None:
             if not method.startswith("_")
         }
 
-    ours, theirs = methods(blocking), methods(other)
+    ours, theirs = methods(blocking), methods(asynchronous)
     if "aclose" in theirs:
         theirs["close"] = theirs.pop("aclose")
     assert ours == theirs
-    if name == "Client":  # what it creates takes the same
+    if name == "Client":  # create takes the arguments of Sandbox
         there = [p for p in methods(blocking)["create"] if p[0] != "self"]
         of_box = [(p.name, p.kind, p.default) for p in inspect.signature(Sandbox).parameters.values()]
         assert there == [p for p in of_box if p[0] not in {"id", "client", "url", "api_key"}]

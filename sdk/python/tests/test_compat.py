@@ -1,4 +1,4 @@
-"""`sandfarm.compat.SandboxClient`, used as its model's README and its own demo use it."""
+"""`sandfarm.compat.SandboxClient`, used as in the README of the original."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_session_of_the_readme(
     assert sandbox_id in printed
 
 
-def test_state_errors_and_what_went_wrong(client: Client, tmp_path: Path) -> None:
+def test_state_and_errors(client: Client, tmp_path: Path) -> None:
     old = SandboxClient(client.url, verbose=False)
     assert old.execute_code("1") is None
     assert old.list_files() is None
@@ -69,10 +69,10 @@ def test_state_errors_and_what_went_wrong(client: Client, tmp_path: Path) -> Non
     sandbox_id = old.sandbox_id
     del old
     gc.collect()
-    assert not client.info(str(sandbox_id)).open, "it closes its sandbox when it goes"
+    assert not client.info(str(sandbox_id)).open, "it closes its sandbox when it is garbage-collected"
 
 
-def test_its_methods_are_those_of_its_model() -> None:
+def test_its_methods_are_those_of_the_original() -> None:
     methods = {
         name: list(inspect.signature(function).parameters)[1:]
         for name, function in inspect.getmembers(SandboxClient, inspect.isfunction)

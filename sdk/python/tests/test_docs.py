@@ -1,4 +1,4 @@
-"""The guide, the examples and the notebooks: all of them are run."""
+"""Runs the guide, the examples and the notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUIDE = ROOT / "docs" / "sdk-python.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = {
     "first.py": "'1 year, 1 month'\nanswer.txt 42\n",
-    "stream.py": None,  # as many steps as there was time for
+    "stream.py": None,  # the number of steps depends on the time
     "many.py": "550 primes below 4000\n",
     "agent_loop.py": "attempt 1: ModuleNotFoundError: No module named 'statistcs'\nattempt 2: 2\n",
 }
@@ -29,12 +29,12 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     blocks = [(match[1], match[2]) for match in BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))]
     assert {kind for kind, _ in blocks} == {"sh", "python", "text"}
-    assert [kind for kind, _ in blocks].count("sh") == 1, "the shell's are not run here"
+    assert [kind for kind, _ in blocks].count("sh") == 1, "shell blocks are not run"
     names: dict[str, Any] = {"__name__": "guide"}
     printed = None
     for number, (kind, text) in enumerate(blocks):
         if kind == "python":
-            assert not printed, f"block {number - 1} prints {printed!r}, and the guide does not say so"
+            assert not printed, f"block {number - 1} prints {printed!r}, but the guide does not show it"
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile(text, f"sdk-python.md, block {number}", "exec"), names)
@@ -45,7 +45,7 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
     assert not printed
 
 
-def test_the_first_lines_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readmes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_text("a\n1\n")
     for readme in (ROOT / "sdk" / "python" / "README.md", ROOT / "README.md"):
@@ -56,7 +56,7 @@ def test_the_first_lines_of_the_readme(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "out.txt").read_text() == "done"
 
 
-def test_every_example_is_known_here() -> None:
+def test_every_example_is_tested() -> None:
     assert {path.name for path in (ROOT / "examples" / "python").glob("*.py")} == set(EXAMPLES)
 
 
@@ -78,7 +78,7 @@ def test_an_example(name: str, tmp_path: Path) -> None:
 
 
 def kinds(notebook: Any) -> list[list[str]]:
-    """What the cells of a notebook show: the best format of each output. Text may arrive in any number of pieces."""
+    """The best format of each output of each cell. Consecutive pieces of text count as one."""
     shown = [[best(output) for output in cell.get("outputs", ())] for cell in notebook.cells if cell.cell_type == "code"]
     return [[kind for at, kind in enumerate(cell) if kind != "stream" or cell[at - 1 : at] != ["stream"]] for cell in shown]
 
@@ -95,7 +95,7 @@ def test_a_notebook(path: Path, tmp_path: Path) -> None:
     nbformat.validate(notebook)
     stored = kinds(notebook)
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert kinds(notebook) == stored, "it shows what is stored in it"
+    assert kinds(notebook) == stored, "the outputs are those stored in the notebook"
     assert any(shown for shown in stored)
 
 

@@ -15,7 +15,7 @@ from sandfarm import Client, InvalidError, JobError, NotFoundError, PackageError
 ODD = "dir with space/données 50% #1?;世&+.txt"
 
 
-def test_bytes_and_text_there_and_back(shared: Sandbox) -> None:
+def test_write_and_read(shared: Sandbox) -> None:
     every = bytes(range(256))
     entry = shared.files.write(ODD, every)
     assert (entry.path, entry.size, entry.type) == (ODD, 256, "file")
@@ -29,7 +29,7 @@ def test_bytes_and_text_there_and_back(shared: Sandbox) -> None:
     shared.files.write("t.txt", "grün\n")
     assert shared.files.read_text("/workspace/t.txt") == "grün\n"
     assert shared.files.write("buffer", bytearray(b"ab")).size == 2
-    for wrong in (5, Path("local.csv")):  # bytes() takes them, and makes something else of them
+    for wrong in (5, Path("local.csv")):  # bytes() would accept them
         with pytest.raises(TypeError):
             shared.files.write("wrong", wrong)  # type: ignore[arg-type]
     assert not shared.files.exists("wrong")
@@ -57,7 +57,7 @@ def test_list_stat_move_remove(shared: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", ""])
-def test_nothing_outside_the_workspace_is_asked_for(shared: Sandbox, path: str) -> None:
+def test_paths_outside_the_workspace_are_refused(shared: Sandbox, path: str) -> None:
     for use in (shared.files.remove, lambda p: shared.files.write(p, "x")):
         with pytest.raises(InvalidError):
             use(path)
@@ -105,7 +105,7 @@ def test_upload_of_a_project(shared: Sandbox, tmp_path: Path) -> None:
     assert shared.bash("proj/run.sh").stdout == "ran\n"
 
 
-def test_a_hundred_megabytes_in_one_piece_through_a_connection_that_breaks(box: Sandbox, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_hundred_megabytes_over_a_connection_that_breaks(box: Sandbox, proxy: Proxy, tmp_path: Path) -> None:
     block = os.urandom(1 << 20)
     local = tmp_path / "large.bin"
     with local.open("wb") as file:
@@ -125,7 +125,7 @@ def test_a_hundred_megabytes_in_one_piece_through_a_connection_that_breaks(box: 
 
 
 @pytest.mark.parametrize(("offset", "length"), [(0, None), (1000, None), (1000, 2 << 20), (-(5 << 19), None)])
-def test_a_read_goes_on_where_the_connection_broke(box: Sandbox, proxy: Proxy, offset: int, length: int | None) -> None:
+def test_a_read_resumes_where_the_connection_broke(box: Sandbox, proxy: Proxy, offset: int, length: int | None) -> None:
     content = os.urandom(3 << 20)
     box.files.write("read.bin", content)
     proxy.limit = 1 << 20
@@ -144,13 +144,14 @@ def _sha256(path: Path) -> str:
 
 
 def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None:
-    with Sandbox(ttl=300) as box:  # with a client of its own, which the block closes
+    with Sandbox(ttl=300) as box:  # it has a client of its own, which the block closes
         result = box.run("import os; os.mkdir('out'); open('out/täst.csv', 'w').write('a,b\\n')")
         (artifact,) = result.artifacts
         assert (artifact.path, artifact.name, artifact.size) == ("out/täst.csv", "täst.csv", 4)
         assert "Signature" not in repr(artifact), "a link is a secret"
         assert [a.id for a in box.artifacts.list()] == [artifact.id]
         assert [a.id for a in box.artifacts.list(job=artifact.job_id)] == [artifact.id]
+    assert [a.id for a in box.artifacts.list()] == [artifact.id], "also when the sandbox is closed"
     assert box.artifacts.save(artifact, tmp_path).read_bytes() == b"a,b\n"
     assert (tmp_path / "täst.csv").exists()
     box.client.close()
@@ -160,6 +161,16 @@ def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None
         assert answer.read() == b"a,b\n"
     with pytest.raises(NotFoundError):
         client.read_artifact("art_nowhere")
+
+
+def test_a_name_that_other_programs_load_needs_a_path(client: Client, shared: Sandbox, tmp_path: Path) -> None:
+    (artifact,) = shared.run("open('Makefile', 'w').write('all:'); None").artifacts
+    with pytest.raises(InvalidError, match="make runs it"):
+        client.save_artifact(artifact, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert client.save_artifact(artifact, tmp_path / "Makefile").read_text() == "all:"
+    assert shared.files.download("Makefile", tmp_path).read_text() == "all:", "the caller chose this name"
+    shared.files.remove("Makefile")
 
 
 def test_a_link_to_a_file(shared: Sandbox) -> None:
@@ -188,7 +199,7 @@ def test_install_and_poll(box: Sandbox) -> None:
     assert job.result.versions.keys() == {"pyfiglet"}
 
 
-def test_what_cannot_be_installed_is_told_for_each(box: Sandbox) -> None:
+def test_failures_are_reported_for_each_package(box: Sandbox) -> None:
     with pytest.raises(PackageError, match="no-such-package-anywhere") as raised:
         box.packages.install("no-such-package-anywhere", "toolz")
     assert {p.name: p.ok for p in raised.value.result.packages} == {"no-such-package-anywhere": False, "toolz": True}
@@ -197,14 +208,14 @@ def test_what_cannot_be_installed_is_told_for_each(box: Sandbox) -> None:
         box.packages.install("-r/etc/passwd")
 
 
-def test_a_sandbox_whose_packages_are_not_there_is_not_left(client: Client, unique: str) -> None:
+def test_a_sandbox_whose_packages_fail_is_closed(client: Client, unique: str) -> None:
     box = Sandbox(client=client, packages="no-such-package-anywhere", labels={"test": unique}, ttl=300)
     with pytest.raises(PackageError, match="no-such-package-anywhere"):
         box.start()
     assert not [found for found in client.sandboxes(labels={"test": unique}) if found.open]
 
 
-def test_a_job_that_cannot_be_run_raises(client: Client) -> None:
+def test_a_job_that_cannot_run_raises(client: Client) -> None:
     with pytest.raises((JobError, InvalidError)) as raised:
         client.run("1", image="no-such-image")
     assert "no-such-image" in str(raised.value)

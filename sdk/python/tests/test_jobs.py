@@ -1,4 +1,4 @@
-"""Jobs: started, polled, waited for, followed, cancelled."""
+"""Jobs: start, poll, wait, follow, cancel."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_events_replay_from_any_point(box: Sandbox) -> None:
     assert "".join(e.text for e in events if e.name == "stdout") == "0\n1\n2\n"
     assert events[-1].final
     assert [e.id for e in box.events(job, after=events[1].id)] == [e.id for e in events[2:]]
-    first = next(box.events(job))  # an iterator that is left alone gives its connection back
+    first = next(box.events(job))  # an abandoned iterator returns its connection
     assert first == events[0]
     with pytest.raises(NotFoundError):
         next(box.client.events("job_nowhere"))
 
 
-def test_a_wait_that_is_over_leaves_the_job_alone_and_cancel_ends_it(box: Sandbox) -> None:
+def test_a_wait_timeout_does_not_end_the_job_and_cancel_does(box: Sandbox) -> None:
     with pytest.raises(WaitTimeout, match="after 1 seconds") as raised:
         box.run(FOREVER, wait_timeout=1)
     job = raised.value.job
@@ -52,18 +52,18 @@ def test_a_wait_that_is_over_leaves_the_job_alone_and_cancel_ends_it(box: Sandbo
     assert isinstance(raised.value, TimeoutError)
     with pytest.raises(WaitTimeout):
         box.wait(job, timeout=0.2)
-    out: list[str] = []
+    assert next(event.text for event in box.events(job) if event.name == "stdout") == "up\n"
     with pytest.raises(WaitTimeout):
-        box.run(FOREVER, wait_timeout=1, on_stdout=out.append)
+        box.run(FOREVER, wait_timeout=1, on_stdout=lambda _: None)
     for running in list(box.jobs()):
         if not running.final:
             box.cancel(running)
             assert box.wait(running, timeout=60).state == "canceled"
     assert box.wait(job, timeout=60).result.stdout == "up\n"
-    assert box.cancel(job).state == "canceled", "cancelling again changes nothing"
+    assert box.cancel(job).state == "canceled", "canceling again changes nothing"
 
 
-def test_a_job_that_somebody_cancels_raises_in_who_waits(box: Sandbox) -> None:
+def test_a_canceled_job_raises_in_its_waiter(box: Sandbox) -> None:
     def cancel(_: str) -> None:
         box.cancel(next(job for job in box.jobs() if not job.final))
 
@@ -73,14 +73,14 @@ def test_a_job_that_somebody_cancels_raises_in_who_waits(box: Sandbox) -> None:
     assert raised.value.code == "conflict"
 
 
-def test_a_sandbox_that_is_closed_cancels_its_jobs(client: Client) -> None:
+def test_closing_a_sandbox_cancels_its_jobs(client: Client) -> None:
     box = client.create(ttl=300)
     with pytest.raises((JobError, ConflictError)):
         box.run(FOREVER, on_stdout=lambda _: client.sandbox(box.id).close())
     assert not box.info().open
 
 
-def test_a_background_command_holds_nothing_back(box: Sandbox) -> None:
+def test_the_next_job_does_not_wait_for_a_background_command(box: Sandbox) -> None:
     job = box.submit_bash("echo served; sleep 600", background=True)
     assert box.run("'meanwhile'").results[0].text == "'meanwhile'"
     assert box.poll(job).state == "running"
@@ -88,7 +88,7 @@ def test_a_background_command_holds_nothing_back(box: Sandbox) -> None:
     assert box.wait(job, timeout=60).state == "canceled"
 
 
-def test_a_key_of_ones_own_runs_once(box: Sandbox, unique: str) -> None:
+def test_an_idempotency_key_runs_once(box: Sandbox, unique: str) -> None:
     box.run("count = 0")
     for _ in range(2):
         assert box.run("count += 1; print(count)", idempotency_key=unique).stdout == "1\n"

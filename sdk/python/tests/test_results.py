@@ -1,4 +1,4 @@
-"""Values: how they are read, shown and made harmless."""
+"""Values: decoding, grouping, display in notebooks, safe HTML."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from datetime import datetime, timezone
 
 import pytest
 
-from sandfarm import Rich
-from sandfarm._decode import build, time
-from sandfarm._html import safe
-from sandfarm._jobs import job_of
+from sandfarm import Rich, _autoload
+from sandfarm._decode import build, timestamp
+from sandfarm._html import untrusted
+from sandfarm._jobs import decode_job
 from sandfarm._sse import MAX_EVENT_BYTES, Parser
-from sandfarm._transfer import clean
+from sandfarm._transfer import workspace_path
 from sandfarm.errors import InvalidError
 from sandfarm.models import Job, SandboxInfo
 from sandfarm.results import CommandResult, ExecuteResult, InstallResult
+from sandfarm.rich import DisplayGroups
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\nrest").decode()
 
@@ -29,13 +30,13 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\nrest").decode()
         ("2026-11-21T18:42:11.5+02:00", 500000),
     ],
 )
-def test_times(text: str, micro: int) -> None:
-    assert time(text) == datetime(2026, 11, 21, 16, 42, 11, micro, tzinfo=timezone.utc)
+def test_timestamps(text: str, micro: int) -> None:
+    assert timestamp(text) == datetime(2026, 11, 21, 16, 42, 11, micro, tzinfo=timezone.utc)
     with pytest.raises(ValueError, match="RFC 3339"):
-        time("yesterday")
+        timestamp("yesterday")
 
 
-def test_unknown_fields_are_left_out_and_missing_ones_have_defaults() -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_have_defaults() -> None:
     info = build(SandboxInfo, {"id": "sbx_1", "new_in_the_next_version": 1, "closed_at": None, "resources": {"cpus": 2}})
     assert (info.id, info.closed_at, info.resources.cpus, info.labels) == ("sbx_1", None, 2, {})
     assert build(Job, None) == Job()
@@ -54,11 +55,11 @@ def test_unknown_fields_are_left_out_and_missing_ones_have_defaults() -> None:
         ("execute", None, type(None)),
     ],
 )
-def test_a_job_has_the_result_of_its_kind(kind: str, result: object, cls: type) -> None:
-    assert type(job_of({"id": "job_1", "kind": kind, "state": "completed", "result": result}).result) is cls
+def test_a_job_has_the_result_class_of_its_kind(kind: str, result: object, cls: type) -> None:
+    assert type(decode_job({"id": "job_1", "kind": kind, "state": "completed", "result": result}).result) is cls
 
 
-def test_formats_of_one_value_are_put_together() -> None:
+def test_an_older_farm_does_not_number_values() -> None:
     entries = [
         {"mime": "image/png", "data": PNG},
         {"mime": "text/plain", "data": "<Figure>"},
@@ -80,6 +81,42 @@ def test_formats_of_one_value_are_put_together() -> None:
     assert dict(results[3].links) == {"image/png": "http://x/"}
 
 
+def test_formats_are_grouped_by_the_number_of_their_value() -> None:
+    entries = [
+        {"display": 0, "mime": "text/html", "data": "<b>1</b>"},
+        {"display": 1, "mime": "text/plain", "data": "two"},
+        {"display": 2, "mime": "image/png", "data": PNG},
+        {"display": 2, "mime": "text/plain", "data": "three"},
+        {"display": 2, "mime": "video/mp4", "data": PNG},
+        {"display": 3, "mime": "text/latex", "data": "four"},
+        {"display": 4, "mime": "video/mp4", "url": "http://x/"},
+        {"display": 1, "mime": "text/plain", "data": "two, updated"},
+    ]
+    results = build(ExecuteResult, {"results": entries}).results
+    assert [r.mimes for r in results] == [
+        ("text/html",),
+        ("text/plain",),
+        ("image/png", "text/plain", "video/mp4"),
+        ("text/latex",),
+        ("video/mp4",),
+    ]
+    assert results[1].text == "two, updated"
+
+
+def test_a_stream_of_numbered_formats_returns_each_value_when_it_is_complete() -> None:
+    groups = DisplayGroups()
+
+    def complete(**entry: object) -> list[tuple[str, ...]]:
+        return [value.mimes for value in groups.add(entry)]
+
+    assert complete(display=0, mime="image/png", data=PNG) == []
+    assert complete(display=0, mime="text/plain", data="1") == []
+    assert complete(display=1, mime="text/html", data="2") == [("image/png", "text/plain")]
+    assert complete(display=1, mime="text/html", data="2, updated") == [("text/html",)]
+    assert [value.html for value in groups.end()] == ["2, updated"]
+    assert groups.end() == []
+
+
 def test_the_text_of_a_result() -> None:
     result = build(
         ExecuteResult,
@@ -93,7 +130,7 @@ def test_the_text_of_a_result() -> None:
     assert str(ExecuteResult(stdout="a\n\n")) == "a\n"
 
 
-def test_what_a_notebook_gets() -> None:
+def test_what_a_notebook_shows() -> None:
     picture = Rich({"image/png": b"\x89PNG", "text/plain": "<Figure>"})
     assert picture._repr_mimebundle_() == {"image/png": "iVBORw==", "text/plain": "<Figure>"}
     assert picture._repr_mimebundle_(include=["text/plain"]) == {"text/plain": "<Figure>"}
@@ -110,10 +147,21 @@ def test_what_a_notebook_gets() -> None:
 @pytest.mark.parametrize(
     ("html", "shown"),
     [
-        ("<table border='1'><tr><td>1</td></tr></table>", '<table border="1"><tr><td>1</td></tr></table>'),
+        (
+            "<table border='1'><tr><td>1</td></tr></table>",
+            '<table border="1"><tbody><tr><td>1</td></tr></tbody></table>',
+        ),
         ("<style>td {}</style><p>x", "<p>x</p>"),
-        ("<p><b>x</p>y", "<p><b>x</b></p>y"),
-        ('<a href="javascript:x()">l</a><a href="https://x/">m</a>', '<a>l</a><a href="https://x/">m</a>'),
+        ("<p><b>x</p>y", "<p><b>x</b></p><b>y</b>"),
+        ("<img src=x onerror=x()>", "<img>"),
+        ("<p onclick=x()>x", "<p>x</p>"),
+        ("<a href='\tjava&#10;script:x()'>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href='DATA:text/html,x'>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href='https://x/'>x</a>", '<a href="https://x/" rel="noopener noreferrer">x</a>'),
+        ("<base href=//x><link rel=stylesheet href=//x><meta http-equiv=refresh content='0;url=//x'>x", "x"),
+        ("<noscript><p title='</noscript><img src=x onerror=x()>'>", "&lt;p title='<img>'&gt;"),
+        ("<table background='http://x/'><tr><td>x", "<table><tbody><tr><td>x</td></tr></tbody></table>"),
+        ('<img src="data:image/svg+xml;base64,AA==">', "<img>"),
         ('<img src="http://tracker/"><img src="data:image/png;base64,AA==">', '<img><img src="data:image/png;base64,AA==">'),
         ("a &lt;script&gt; b & c", "a &lt;script&gt; b &amp; c"),
         ("<p style='background:url(http://x)' class=\"a&quot;b\">x</p>", '<p class="a&quot;b">x</p>'),
@@ -121,8 +169,8 @@ def test_what_a_notebook_gets() -> None:
         ("<!-- c --><br>", "<br>"),
     ],
 )
-def test_harmless_html_is_shown(html: str, shown: str) -> None:
-    assert safe(html) == shown
+def test_html_is_cleaned(html: str, shown: str) -> None:
+    assert untrusted(html) == shown
 
 
 @pytest.mark.parametrize(
@@ -130,21 +178,21 @@ def test_harmless_html_is_shown(html: str, shown: str) -> None:
     [
         "<script>x()</script>",
         "<SCRIPT src=x>",
-        "<img src=x onerror=x()>",
         "<svg/onload=x()>",
+        "<svg><style><img src=x onerror=x()></style>",
         "<iframe srcdoc='x'>",
         "<form action=x><input>",
         "<p><math><mi//xlink:href=x>",
     ],
 )
-def test_html_that_runs_is_shown_in_a_frame_of_its_own(html: str) -> None:
-    shown = safe(html)
+def test_html_that_needs_more_is_shown_in_a_sandboxed_frame(html: str) -> None:
+    shown = untrusted(html)
     assert shown.startswith('<iframe sandbox="allow-scripts" ')
     assert "allow-same-origin" not in shown
-    assert shown.count("<") == 2, "all of it is one attribute"
+    assert shown.count("<") == 2, "the whole HTML is one attribute"
 
 
-def test_events_are_the_same_however_they_arrive() -> None:
+def test_events_do_not_depend_on_the_size_of_chunks() -> None:
     stream = (
         'id: 1\r\nevent: stdout\r\ndata: {"text": "ü"}\r\n\r\n: beat\n\n'
         "id: 2\ndata: a\ndata:b\n\nid: \0\ndata: c\n\ndata: cut off"
@@ -162,7 +210,7 @@ def test_events_are_the_same_however_they_arrive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "cleaned"),
+    ("path", "relative"),
     [
         ("a/b", "a/b"),
         ("./a//b/", "a/b"),
@@ -173,11 +221,25 @@ def test_events_are_the_same_however_they_arrive() -> None:
         ("/workspace", ""),
     ],
 )
-def test_paths_in_the_workspace(path: str, cleaned: str) -> None:
-    assert clean(path) == cleaned
+def test_paths_in_the_workspace(path: str, relative: str) -> None:
+    assert workspace_path(path) == relative
 
 
 @pytest.mark.parametrize("path", ["..", "a/../..", "/etc", "/workspace/../etc", "/"])
-def test_paths_outside(path: str) -> None:
+def test_paths_outside_the_workspace(path: str) -> None:
     with pytest.raises(InvalidError):
-        clean(path)
+        workspace_path(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "Makefile GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md conftest.py sitecustomize.py "
+    "usercustomize.cpython-313.so .bashrc \u200b.env ..x python3 ls".split(" "),
+)
+def test_names_that_other_programs_load(name: str) -> None:
+    assert _autoload.reason(name)
+
+
+@pytest.mark.parametrize("name", ["plot.png", "makefile.txt", "compose.json", "my_conftest.py", "report", "a.b..c"])
+def test_names_that_no_program_loads(name: str) -> None:
+    assert _autoload.reason(name) == ""

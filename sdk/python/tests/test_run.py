@@ -33,7 +33,7 @@ def test_variables_are_kept_between_runs(shared: Sandbox) -> None:
     assert str(result) == "out\n42"
 
 
-def test_a_result_says_what_went_wrong_and_check_raises_it(shared: Sandbox) -> None:
+def test_a_result_has_the_error_and_check_raises_it(shared: Sandbox) -> None:
     result = shared.run("print('before')\ndef f():\n    raise ValueError('no good')\nf()")
     assert not result.ok
     assert result.error is not None
@@ -46,7 +46,7 @@ def test_a_result_says_what_went_wrong_and_check_raises_it(shared: Sandbox) -> N
         shared.run("import sys; sys.exit(3)", check=True)
 
 
-def test_callbacks_get_output_values_and_files_as_they_appear(box: Sandbox) -> None:
+def test_callbacks_receive_output_values_and_files_as_they_appear(box: Sandbox) -> None:
     out: list[str] = []
     err: list[str] = []
     shown: list[Rich] = []
@@ -115,6 +115,19 @@ def test_pictures_and_tables(shared: Sandbox, tmp_path: Path) -> None:
     assert "<table" in html
 
 
+def test_values_are_told_apart(shared: Sandbox) -> None:
+    code = (
+        "display(HTML('<b>a</b>')); display({'video/mp4': 'AAAA', 'text/plain': 'b'}, raw=True)\n"
+        "handle = display('c', display_id=True); display('d'); handle.update('e'); 'f'"
+    )
+    shown: list[Rich] = []
+    results = shared.run("from IPython.display import display, HTML\n" + code, on_result=shown.append).results
+    assert [r.mimes for r in results[:2]] == [("text/html", "text/plain"), ("video/mp4", "text/plain")]
+    assert [r.text for r in results[1:]] == ["b", "'e'", "'d'", "'f'"], "an update replaces its value"
+    assert [r.text for r in shown[1:]] == ["b", "'c'", "'d'", "'e'", "'f'"], "a stream has the value and its update"
+    assert [shown[n] for n in (0, 1, 3, 4, 5)] == [results[n] for n in (0, 1, 3, 2, 4)]
+
+
 def test_svg_and_json_are_text(shared: Sandbox) -> None:
     code = (
         "from IPython.display import display, SVG, JSON\n"
@@ -136,7 +149,7 @@ def test_a_large_value_is_fetched_from_its_link(shared: Sandbox) -> None:
     assert not result.results[0].links
 
 
-def test_output_over_the_limit_is_cut_and_whole_in_an_artifact(shared: Sandbox) -> None:
+def test_truncated_output_is_complete_in_an_artifact(shared: Sandbox) -> None:
     result = shared.run("print('x' * (3 << 20))")
     assert result.truncated.stdout
     assert len(result.stdout) < 2 << 20
@@ -144,7 +157,7 @@ def test_output_over_the_limit_is_cut_and_whole_in_an_artifact(shared: Sandbox) 
     assert shared.artifacts.read(whole) == b"x" * (3 << 20) + b"\n"
 
 
-def test_output_that_is_no_utf8_is_text_all_the_same(shared: Sandbox) -> None:
+def test_output_that_is_not_utf8(shared: Sandbox) -> None:
     result = shared.run(r"import sys; sys.stdout.buffer.write(b'a\xff\xfeb\n'); sys.stdout.flush()")
     assert result.stdout.startswith("a\ufffd")
     assert result.stdout.endswith("b\n")
@@ -155,13 +168,13 @@ def test_output_that_is_no_utf8_is_text_all_the_same(shared: Sandbox) -> None:
     assert "".join(pieces) == "a\ufffdb"
 
 
-def test_code_of_any_script_and_a_surrogate(shared: Sandbox) -> None:
+def test_unicode_in_code_and_a_surrogate(shared: Sandbox) -> None:
     assert shared.run("print('数据 🐦 \\u0000'.encode())").stdout.startswith("b'\\xe6")
-    with pytest.raises(InvalidError, match="no Unicode"):
+    with pytest.raises(InvalidError, match="not valid Unicode"):
         shared.run("print('\udc80')")
 
 
-def test_a_timeout_keeps_what_was_printed(box: Sandbox) -> None:
+def test_a_timeout_keeps_the_output(box: Sandbox) -> None:
     with pytest.raises(JobTimedOut) as raised:
         box.run("print('so far', flush=True)\nimport time\ntime.sleep(600)", timeout=2)
     assert raised.value.result.stdout == "so far\n"
@@ -186,10 +199,12 @@ def test_commands(shared: Sandbox) -> None:
     assert (one.stdout, one.stderr, one.exit_code, str(one)) == ("hi\n", "no\n", 0, "hi\nno")
     several = shared.bash(["echo a", "exit 4", "echo never"])
     assert (several.stdout, several.exit_code, len(several.results)) == ("a\n", 4, 2)
-    on = shared.bash(["exit 4", "echo b"], continue_on_error=True)
-    assert (on.stdout, on.exit_code) == ("b\n", 4)
+    continued = shared.bash(["exit 4", "echo b"], continue_on_error=True)
+    assert (continued.stdout, continued.exit_code) == ("b\n", 4)
     with pytest.raises(CommandError, match=r"exited with 2.*sorry"):
         shared.bash("echo sorry >&2; exit 2", check=True)
+    imported = shared.bash("python -c 'import wcwidth; print(wcwidth.wcswidth(\"ab\"))'", auto_install=True)
+    assert imported.stdout == "2\n"
     shared.files.mkdir("below")
     assert shared.bash("pwd; echo $X", cwd="below", env={"X": "1"}).stdout == "/workspace/below\n1\n"
 
@@ -239,7 +254,7 @@ def test_life_of_a_sandbox(client: Client, unique: str) -> None:
     assert box.update(labels={"test": unique, "x": "y"}).labels == {"test": unique, "x": "y"}
     with client.sandbox(box.id) as attached:
         assert attached.run("1 + 1").results[0].text == "2"
-    assert box.info().open, "leaving an attached one does not close it"
+    assert box.info().open, "a with block does not close an existing sandbox"
     box.close()
     box.close()
     assert not client.info(box.id).open
@@ -255,7 +270,7 @@ def test_life_of_a_sandbox(client: Client, unique: str) -> None:
     assert raised.value.details["title"] == "Not Found"
 
 
-def test_a_sandbox_is_made_by_its_first_use_and_once(client: Client, unique: str) -> None:
+def test_first_use_creates_a_sandbox_once(client: Client, unique: str) -> None:
     box = Sandbox(client=client, labels={"test": unique}, ttl=300)
     assert box.id == ""
     with ThreadPoolExecutor(8) as threads:
@@ -275,20 +290,20 @@ def test_threads_share_a_client(client: Client) -> None:
         assert list(threads.map(one, range(3))) == [f"{n}\n" for n in range(3)]
 
 
-def test_bad_arguments_are_told_apart(client: Client, shared: Sandbox) -> None:
+def test_invalid_arguments(client: Client, shared: Sandbox) -> None:
     with pytest.raises(InvalidError) as raised:
         shared.run("1", timeout=0)
     assert raised.value.code == "invalid"
     assert "timeout_seconds" in raised.value.message
     with pytest.raises(InvalidError):
         shared.run("1", language="cobol")
-    with pytest.raises(InvalidError, match="no path"):
+    with pytest.raises(InvalidError, match="not a valid path"):
         client.info("..")
-    with Client(client.url, "wrong") as stranger, pytest.raises(UnauthorizedError):
-        stranger.images()
+    with Client(client.url, "wrong") as wrong, pytest.raises(UnauthorizedError):
+        wrong.images()
 
 
-def test_the_farm_tells_about_itself(client: Client) -> None:
+def test_farm_information(client: Client) -> None:
     assert client.health()["status"] == "ok"
     assert client.ready()["status"] == "ready"
     assert "python" in {image.name for image in client.images()}

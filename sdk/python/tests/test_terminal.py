@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: the line of progress, and Ctrl-C."""
+"""What a user at a terminal sees: the progress line, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import threading
 import pytest
 
 from sandfarm import Client, Progress, Sandbox
-from sandfarm._jobs import Watch
-from sandfarm._progress import Line
+from sandfarm._jobs import Callbacks
+from sandfarm._progress import ProgressLine
 
-# Runs code in a sandbox that is there; its arguments are the sandbox, the code, and whether callbacks are given.
+# Runs code in an existing sandbox. Arguments: the sandbox, the code, and anything to use callbacks.
 PROGRAM = """
 import sys
 from sandfarm import Sandbox
@@ -30,7 +30,7 @@ except KeyboardInterrupt:
 
 
 def at_terminal(box: Sandbox, code: str) -> tuple[str, str]:
-    """What a program writes to standard output, and to standard error, which is a terminal."""
+    """What the program writes to standard output and to standard error. The latter is a terminal."""
     near, far = pty.openpty()
     try:
         with subprocess.Popen(
@@ -46,7 +46,7 @@ def at_terminal(box: Sandbox, code: str) -> tuple[str, str]:
                 try:
                     while piece := os.read(near, 4096):
                         shown.append(piece)
-                except OSError:  # the other end has gone
+                except OSError:  # the other end is closed
                     pass
 
             reader = threading.Thread(target=read)
@@ -58,16 +58,16 @@ def at_terminal(box: Sandbox, code: str) -> tuple[str, str]:
         os.close(near)
 
 
-def test_a_long_wait_draws_a_line_and_takes_it_away(shared: Sandbox) -> None:
+def test_a_long_wait_draws_a_line_and_removes_it(shared: Sandbox) -> None:
     out, shown = at_terminal(shared, "import time; time.sleep(2.5); print('done')")
     assert out == "done\n"
     assert "running" in shown
-    assert shown.endswith("\r\x1b[K"), "nothing of it is left"
+    assert shown.endswith("\r\x1b[K"), "the line is erased"
 
 
 def test_a_short_wait_draws_nothing() -> None:
     stream = io.StringIO()
-    with Line("waiting", enabled=True, stream=stream, delay=600):
+    with ProgressLine("waiting", enabled=True, stream=stream, delay=600):
         pass
     assert stream.getvalue() == ""
 
@@ -99,26 +99,26 @@ def test_ctrl_c_cancels_the_job(shared: Sandbox, unique: str, streaming: bool) -
     assert shared.wait(mine, timeout=60).state == "canceled"
 
 
-def test_the_line() -> None:
-    line = Line("uploading", enabled=False)
+def test_the_text_of_the_line() -> None:
+    line = ProgressLine("uploading", enabled=False)
     assert line.text(3.2, 200) == "⠹ uploading 3 s"
     line.update(Progress("1.0 of 4.0\n MiB", 1, 4))
     assert line.text(0, 200) == "⠋ uploading [██████··················]  25% 1.0 of 4.0 MiB 0 s"
     line.update(Progress("", 9, 4))
     assert "100%" in line.text(0, 200)
     assert len(line.text(0, 20)) == 19
-    assert not Line("x", stream=io.StringIO()).enabled
+    assert not ProgressLine("x", stream=io.StringIO()).enabled
 
 
-def test_callbacks_have_the_terminal_for_themselves(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_disable_the_line(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandfarm._progress.is_terminal", lambda _: True)
     jobs = client._async._jobs
-    assert jobs.line("running", Watch()).enabled
+    assert jobs.progress_line("running", Callbacks()).enabled
     for name in ("stdout", "stderr", "result", "artifact", "progress"):
-        assert not jobs.line("running", Watch(**{name: print})).enabled
+        assert not jobs.progress_line("running", Callbacks(**{name: print})).enabled
 
 
-def test_a_terminal_that_goes_away_does_no_harm() -> None:
+def test_a_closed_terminal_is_ignored() -> None:
     stream = io.StringIO()
-    with Line("waiting", enabled=True, stream=stream, delay=0):
+    with ProgressLine("waiting", enabled=True, stream=stream, delay=0):
         stream.close()

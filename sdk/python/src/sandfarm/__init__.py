@@ -1,4 +1,4 @@
-"""Run code written by language models in the sandboxes of a Sandfarm.
+"""Run code that language models write, in the sandboxes of a Sandfarm.
 
 ```python
 from sandfarm import Sandbox
@@ -8,18 +8,15 @@ with Sandbox(packages=["humanize"]) as box:
     print(box.run("humanize.intcomma(1234567)"))
 ```
 
-`Sandbox` and `Client` block; `AsyncSandbox` and `AsyncClient` have the same methods for asyncio. The farm is at
-`SANDFARM_URL` (default `http://127.0.0.1:8000`), with the key `SANDFARM_API_KEY`.
+`Sandbox` and `Client` block; `AsyncSandbox` and `AsyncClient` have the same methods for asyncio. `SANDFARM_URL` is the
+address of the farm (default `http://127.0.0.1:8000`), `SANDFARM_API_KEY` its key.
 """
 
 from ._version import VERSION as __version__
-from .aio import AsyncClient
+from .aio import AsyncClient, AsyncSandbox
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
-from .aio_sandbox import AsyncSandbox
-from .client import Client
+from .client import Client, Sandbox
 from .errors import (
-    CodeError,
-    CommandError,
     ConflictError,
     ExhaustedError,
     InternalError,
@@ -30,7 +27,6 @@ from .errors import (
     JobLost,
     JobTimedOut,
     NotFoundError,
-    PackageError,
     ResultError,
     SandfarmError,
     TooLargeError,
@@ -40,9 +36,18 @@ from .errors import (
 )
 from .files import Artifacts, Files, Packages
 from .models import Artifact, Event, FileEntry, Image, Job, Package, Progress, Queue, Resources, SandboxInfo, Worker
-from .results import CommandOutcome, CommandResult, ExecuteResult, Installed, InstallResult, Raised
+from .results import (
+    CodeError,
+    CommandError,
+    CommandOutcome,
+    CommandResult,
+    ExecuteResult,
+    Installed,
+    InstallResult,
+    PackageError,
+    Raised,
+)
 from .rich import Rich
-from .sandbox import Sandbox
 
 __all__ = [
     "Artifact",

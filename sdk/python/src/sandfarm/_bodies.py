@@ -1,4 +1,4 @@
-"""What requests carry: the arguments of the public methods as the farm's JSON."""
+"""Request bodies: turns the arguments of the public methods into the farm's JSON."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ Files = Mapping[str, "str | bytes"]
 
 
 def compact(**fields: Any) -> dict[str, Any]:
-    """A body without what the caller left out."""
+    """A body without the fields that are None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def names(packages: str | Sequence[str] | None) -> list[str] | None:
-    """One package or several."""
-    return [packages] if isinstance(packages, str) else list(packages) if packages is not None else None
+def string_list(value: str | Sequence[str] | None) -> list[str] | None:
+    """One string or several, as a list."""
+    return [value] if isinstance(value, str) else list(value) if value is not None else None
 
 
-def flat(packages: Sequence[str | Sequence[str]]) -> list[str]:
-    """Packages that are given one by one, as lists, or both."""
-    return [name for some in packages for name in ([some] if isinstance(some, str) else some)]
+def flatten(packages: Sequence[str | Sequence[str]]) -> list[str]:
+    """Packages that are given one by one, as lists, or both, as one list."""
+    return [name for item in packages for name in ([item] if isinstance(item, str) else item)]
 
 
-def devices(gpu: int | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """So many devices, or `{"count", "model"}`."""
+def gpu_request(gpu: int | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A GPU request from a number of devices, or as given."""
     return {"count": int(gpu)} if isinstance(gpu, int) else gpu
 
 
 def resources(memory_mb: int | None, cpus: float | None, pids: int | None, disk_mb: int | None) -> dict[str, Any] | None:
-    """What the sandbox may use; None for the farm's defaults."""
+    """The sandbox's limits; None for the farm's defaults."""
     return compact(memory_mb=memory_mb, cpus=cpus, pids=pids, disk_mb=disk_mb) or None
 
 
-def inputs(files: Files | None) -> list[dict[str, str]] | None:
-    """Files that come with a run, by their path."""
+def input_files(files: Files | None) -> list[dict[str, str]] | None:
+    """Files to put into the workspace before a run, from content by path."""
     if files is None:
         return None
     return [
@@ -57,7 +57,7 @@ def execute(
     auto_install: bool,
     callback_url: str | None,
 ) -> dict[str, Any]:
-    """The body of an execute."""
+    """The body of an execute request."""
     return compact(
         code=code,
         language=language,
@@ -75,11 +75,12 @@ def command(
     cwd: str | None,
     env: Env | None,
     timeout: int | None,
+    auto_install: bool,
     continue_on_error: bool,
     background: bool,
     callback_url: str | None,
 ) -> dict[str, Any]:
-    """The body of a command."""
+    """The body of a command request."""
     several = None if isinstance(commands, str) else list(commands)
     return compact(
         command=commands if several is None else None,
@@ -87,6 +88,7 @@ def command(
         cwd=cwd,
         env=env,
         timeout_seconds=timeout,
+        auto_install=auto_install or None,
         continue_on_error=continue_on_error or None,
         background=background or None,
         callback_url=callback_url,

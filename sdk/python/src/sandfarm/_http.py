@@ -1,4 +1,4 @@
-"""One farm over HTTP: requests, their repetition, problems, events, links."""
+"""HTTP to one farm: requests, retries, problems, events, links."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ import httpx
 from ._io import IO, Chunks
 from ._sse import frames
 from ._version import VERSION
-from .errors import InternalError, InvalidError, SandfarmError, UnavailableError, of_problem
+from .errors import InternalError, InvalidError, SandfarmError, UnavailableError, error_from_problem
 from .models import Event
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
-MAX_WAIT = 60  # seconds, of the contract
-LONG_POLL = 30  # below the idle limits of common proxies
-SILENCE = 60.0  # the farm sends a heartbeat every 15 seconds; after this much nothing is there
-MAX_RECONNECTS = 8  # in a row, without an event between them
-MAX_PROBLEM = 64 << 10
+MAX_WAIT = 60  # seconds that the farm holds a request at most
+LONG_POLL = 30  # seconds; below the idle timeouts of common proxies
+SILENCE_TIMEOUT = 60.0  # seconds; the farm sends a heartbeat every 15
+MAX_RECONNECTS = 8  # in a row, without any data in between
+MAX_PROBLEM_BYTES = 64 << 10
 
 
 def address(url: str | None, default: str = DEFAULT_URL) -> str:
-    """A farm's address, or that of the environment, as it goes before `/v1`: with that or without it in the end.
+    """The base URL of a farm, without `/v1`: the given one, that of `SANDFARM_URL`, or the default.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an address.
     """
     url = (url or os.environ.get("SANDFARM_URL") or default).strip().rstrip("/").removesuffix("/v1").rstrip("/")
     parts = urlsplit(url)
     try:
-        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is no number
-        named = False
-    if not named:
-        raise ValueError(f"the farm's address {url!r} is not like http://host:port")
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # the port is not a number
+        valid = False
+    if not valid:
+        raise ValueError(f"the farm's address {url!r} must look like http://host:port")
     if parts.query or parts.fragment or parts.username:
-        raise ValueError("the farm's address must hold no query, fragment or user")
+        raise ValueError("the farm's address must not have a query, a fragment or a user")
     return url
 
 
 def api_key(key: str | None) -> str:
-    """An API key, or that of the environment, without the space and the line's end that copying leaves around it.
+    """The API key: the given one or that of `SANDFARM_API_KEY`, without surrounding white space.
 
     Raises:
-        ValueError: it cannot be sent. The message does not tell it.
+        ValueError: it cannot be sent in a header. The message does not contain the key.
     """
     key = (os.environ.get("SANDFARM_API_KEY", "") if key is None else key).strip()
     if not key.isascii() or not key.isprintable():
-        raise ValueError("the API key (SANDFARM_API_KEY, or api_key) must be printable ASCII in one line")
+        raise ValueError("the API key (SANDFARM_API_KEY, or api_key) must be one line of printable ASCII")
     return key
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a farm is reached."""
+    """How to reach a farm. See the arguments of `Client`."""
 
     url: str
     key: str
@@ -75,10 +75,10 @@ class Settings:
 
     @staticmethod
     def make(url: str | None, key: str | None, timeout: float, retries: int, max_pause: float, outage: float = 0.0) -> Settings:
-        """Fills in what the environment says.
+        """Fills in missing values from the environment.
 
         Raises:
-            ValueError: the address is none, or the key cannot be sent.
+            ValueError: the address is not valid, or the key cannot be sent.
         """
         return Settings(address(url), api_key(key), timeout, max(retries, 0), max_pause, outage)
 
@@ -88,16 +88,17 @@ class Call:
     """One request to the farm.
 
     Attributes:
-        method: of HTTP.
-        path: elements, not escaped.
-        query: pairs; a name may come again.
+        method: HTTP method.
+        path: path elements, not escaped.
+        query: pairs; a name may occur more than once.
+        headers: additional headers.
         body: sent as JSON.
-        content: sent as it is; made anew for each repetition.
-        length: of the content, where it is known.
-        wait: seconds that the farm may hold the answer; negative: its default for the route.
+        content: sent as it is; produced again for each retry.
+        length: bytes of the content, if known.
+        wait: seconds that the farm may hold the request; negative: the default of the route.
         key: Idempotency-Key of a POST.
-        read: seconds of silence after which the answer counts as lost; 0: the client's timeout, and the wait.
-        patience: seconds for which it is sent again, more often than others, once it may have arrived.
+        read_timeout: seconds without data after which the answer counts as lost; 0: the client's timeout plus `wait`.
+        retry_seconds: for how long the request is retried at least, once it may have reached the farm.
     """
 
     method: str
@@ -109,114 +110,116 @@ class Call:
     length: int | None = None
     wait: float = 0
     key: str = ""
-    read: float = 0
-    patience: float = 0
+    read_timeout: float = 0
+    retry_seconds: float = 0
 
     @property
-    def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows whether it arrived."""
+    def idempotent(self) -> bool:
+        """Whether it may be sent again although it may have arrived."""
         return self.method in {"GET", "HEAD", "PUT"} or bool(self.key)
 
 
 def new_key() -> str:
-    """A fresh Idempotency-Key."""
+    """Makes a new Idempotency-Key."""
     return uuid.uuid4().hex
 
 
 def backoff(attempt: int) -> float:
-    """From a tenth of a second to two, with chance in it so that many clients do not come back at once."""
+    """Seconds to wait before a retry: 0.1 to 2, with jitter so that clients do not retry in step."""
     full: float = min(0.1 * 2.0 ** min(attempt - 1, 10), 2.0)
-    return full / 2 + random.random() * full / 2  # noqa: S311 # no secret
+    return full / 2 + random.random() * full / 2  # noqa: S311 # not a secret
 
 
 class Http:
-    """Speaks to one farm."""
+    """The HTTP client of one farm."""
 
     def __init__(self, settings: Settings, io: IO) -> None:
         self.settings = settings
         self.io = io
 
-    async def json(self, call: Call, has: str = "") -> dict[str, Any]:
-        """Makes a request and gives the JSON object of its answer, which has such a field.
+    async def json(self, call: Call, required: str = "") -> dict[str, Any]:
+        """Makes a request and returns the JSON object of the answer, which must have the `required` field.
 
         Raises:
-            SandfarmError: of the class for the answer's code; `InternalError` for one that is no farm's.
+            SandfarmError: of the class for the error code; `InternalError` if the answer does not come from a Sandfarm.
         """
         response, data = await self.answer(call)
-        if not isinstance(data, dict) or (has and not data.get(has) and data.get(has) != []):
-            raise self._stranger(call, response)
+        if not isinstance(data, dict) or (required and not data.get(required) and data.get(required) != []):
+            raise self._not_sandfarm(call, response)
         return data
 
     async def link(self, call: Call) -> str:
-        """Makes a request and gives what its answer leads to."""
-        response, _ = await self._repeat(call, read=True)
+        """Makes a request and returns the URL that it redirects to."""
+        response, _ = await self._send_with_retries(call, read=True)
         if not (response.is_redirect and response.headers.get("Location")):
-            raise self._stranger(call, response)
+            raise self._not_sandfarm(call, response)
         return str(response.headers["Location"])
 
-    def _stranger(self, call: Call, response: httpx.Response) -> InternalError:
-        to = response.headers.get("Location", "").partition("?")[0]  # behind that may be a signature
-        said = f"leads to {to}" if response.is_redirect else f"is no Sandfarm's (HTTP {response.status_code})"
-        return InternalError(f"the answer to {call.method} {said}: is the address {self.settings.url} right?", status=0)
+    def _not_sandfarm(self, call: Call, response: httpx.Response) -> InternalError:
+        """The error for an answer that does not come from a Sandfarm."""
+        target = response.headers.get("Location", "").partition("?")[0]  # the query may have a signature
+        what = f"redirects to {target}" if response.is_redirect else f"is not from a Sandfarm (HTTP {response.status_code})"
+        return InternalError(f"the answer to {call.method} {what}: check the address {self.settings.url}", status=0)
 
     async def answer(self, call: Call) -> tuple[httpx.Response, Any]:
-        """Makes a request and gives its answer, and the JSON in it; None for an empty one."""
-        response, content = await self._repeat(call, read=True)
+        """Makes a request and returns the response and its JSON; None if the body is empty."""
+        response, content = await self._send_with_retries(call, read=True)
         if not content:
             if response.is_redirect:
-                raise self._stranger(call, response)
+                raise self._not_sandfarm(call, response)
             return response, None
         try:
             return response, json.loads(content)
         except ValueError:
-            raise self._stranger(call, response) from None
+            raise self._not_sandfarm(call, response) from None
 
     async def open(self, call: Call) -> httpx.Response:
-        """Makes a request and gives its answer with the body unread. The caller releases it."""
-        response = (await self._repeat(call, read=False))[0]
+        """Makes a request and returns the response with its body unread. The caller must release it."""
+        response = (await self._send_with_retries(call, read=False))[0]
         if response.is_redirect:
             await self.io.release(response)
-            raise self._stranger(call, response)
+            raise self._not_sandfarm(call, response)
         return response
 
-    async def _repeat(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
+    async def _send_with_retries(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
         if call.method == "POST" and not call.key:
             call = replace(call, key=new_key())
-        attempt, end = 1, 0.0
+        attempt, retry_until = 1, 0.0
         while True:
             try:
-                return await self._once(call, read=read)
+                return await self._send_once(call, read=read)
             except httpx.TransportError as error:
                 failure: SandfarmError = self._unreachable(error)
                 sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
-                if sent and not end:
-                    end = time.monotonic() + call.patience
-                again = not isinstance(error, httpx.ReadTimeout) and (call.repeatable or not sent)
+                if sent and not retry_until:
+                    retry_until = time.monotonic() + call.retry_seconds
+                retry = not isinstance(error, httpx.ReadTimeout) and (call.idempotent or not sent)
                 cause: Exception = error
             except SandfarmError as error:
                 failure, cause = error, error
-                refused = error.status == 429 or (error.status in {502, 503, 504} and call.repeatable)
-                again = refused and error.retry_after <= self.settings.max_pause
-            if not again or (attempt > self.settings.retries and not (self.settings.retries and time.monotonic() < end)):
+                refused = error.status == 429 or (error.status in {502, 503, 504} and call.idempotent)
+                retry = refused and error.retry_after <= self.settings.max_pause
+            more_time = self.settings.retries > 0 and time.monotonic() < retry_until
+            if not retry or (attempt > self.settings.retries and not more_time):
                 if failure is cause:
                     raise failure
                 raise failure from cause
             await self.io.sleep(max(backoff(attempt), failure.retry_after))
             attempt += 1
 
-    async def _once(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
+    async def _send_once(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
         response = await self.io.send(self._request(call))
         done = False
         try:
             if response.status_code >= 400:
                 error = await self._problem(response)
-                if not (error.details or error.request_id):  # a farm gives both
-                    error.message = f"{error.message}, which is no Sandfarm's answer: is the address {self.settings.url} right?"
+                if not (error.details or error.request_id):  # a farm sends both
+                    error.message = f"{error.message}. The answer is not from a Sandfarm: check the address {self.settings.url}"
                 raise error
             content = await self.io.body(response) if read else b""
             done = not read
         except httpx.DecodingError:
-            raise self._stranger(call, response) from None
+            raise self._not_sandfarm(call, response) from None
         finally:
             if not done:
                 await self.io.release(response)
@@ -226,7 +229,7 @@ class Http:
         headers = {"Accept": "application/json", "User-Agent": f"sandfarm-python/{VERSION}"}
         content = call.content
         if any(part in {"", ".", ".."} for part in call.path[:-1]) or call.path[-1] in {".", ".."}:
-            raise InvalidError(f"{'/'.join(call.path)} is no path of the farm: an id or a name in it is empty, or made of dots")
+            raise InvalidError(f"{'/'.join(call.path)} is not a valid path: an id or a name in it is empty or consists of dots")
         if call.body is not None:
             content = _encode(call.body)
             headers["Content-Type"] = "application/json"
@@ -237,8 +240,8 @@ class Http:
         if self.settings.key:
             headers["Authorization"] = f"Bearer {self.settings.key}"
         headers.update(call.headers or {})
-        held = MAX_WAIT if call.wait < 0 else call.wait
-        timeout = httpx.Timeout(self.settings.timeout, read=call.read or self.settings.timeout + held, pool=None)
+        wait = MAX_WAIT if call.wait < 0 else call.wait
+        timeout = httpx.Timeout(self.settings.timeout, read=call.read_timeout or self.settings.timeout + wait, pool=None)
         query = list(call.query)
         if call.wait > 0:
             query.append(("wait", f"{min(call.wait, MAX_WAIT):g}"))
@@ -249,7 +252,9 @@ class Http:
 
     def _unreachable(self, error: httpx.TransportError) -> UnavailableError:
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
-            return UnavailableError(f"no farm answers at {self.settings.url}: is it running, and is SANDFARM_URL right?")
+            return UnavailableError(
+                f"no farm answers at {self.settings.url}: check that it runs and that SANDFARM_URL is right"
+            )
         if isinstance(error, httpx.TimeoutException):
             return UnavailableError(f"the farm at {self.settings.url} did not answer in time")
         return UnavailableError(f"the connection to the farm at {self.settings.url} broke: {error or type(error).__name__}")
@@ -260,12 +265,12 @@ class Http:
             async with aclosing(self.io.chunks(response)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
                     content += chunk
-                    if len(content) > MAX_PROBLEM:  # a proxy's page may be anything
+                    if len(content) > MAX_PROBLEM_BYTES:  # an error page of a proxy may have any size
                         break
             problem = json.loads(content)
         except (httpx.TransportError, ValueError):
             problem = {}
-        return of_problem(
+        return error_from_problem(
             response.status_code,
             problem if isinstance(problem, dict) else {},
             title=response.reason_phrase,
@@ -274,12 +279,12 @@ class Http:
         )
 
     async def events(self, job_id: str, after: str = "", deadline: float | None = None) -> AsyncIterator[Event | None]:
-        """The events of a job, from the first one or behind `after`, until its final state; None now and then in silence.
+        """The events of a job, from the first or behind `after`, until its final state; None for heartbeats.
 
-        Where the connection breaks it goes on behind the last event that came. `deadline` is of `time.monotonic`: behind it
-        None is given at least once.
+        When the connection breaks, the stream resumes behind the last event. `deadline` is a time of `time.monotonic`:
+        after it None is yielded at least once.
         """
-        attempt, since = 0, 0.0
+        attempt, broken_since = 0, 0.0
         while True:
             cause: Exception | None = None
             try:
@@ -295,22 +300,22 @@ class Http:
             if deadline is not None and time.monotonic() >= deadline:
                 yield None
             attempt += 1
-            since = time.monotonic() if attempt == 1 else since
-            if attempt >= MAX_RECONNECTS and (cause is None or time.monotonic() - since >= self.settings.outage):
+            broken_since = time.monotonic() if attempt == 1 else broken_since
+            if attempt >= MAX_RECONNECTS and (cause is None or time.monotonic() - broken_since >= self.settings.outage):
                 why = cause or "the stream ended"
-                raise UnavailableError(f"the events of job {job_id} broke off {attempt} times in a row: {why}") from cause
+                raise UnavailableError(f"the event stream of job {job_id} broke {attempt} times in a row: {why}") from cause
             await self.io.sleep(backoff(attempt))
 
     async def _stream(self, job_id: str, after: str, deadline: float | None) -> AsyncIterator[Event | None]:
         headers = {"Accept": "text/event-stream"}
         if after:
             headers["Last-Event-ID"] = after
-        left = SILENCE if deadline is None else min(SILENCE, max(deadline - time.monotonic(), 0.1))
-        call = Call("GET", ("v1", "jobs", job_id, "events"), headers=headers, read=left)
+        left = SILENCE_TIMEOUT if deadline is None else min(SILENCE_TIMEOUT, max(deadline - time.monotonic(), 0.1))
+        call = Call("GET", ("v1", "jobs", job_id, "events"), headers=headers, read_timeout=left)
         response = await self.open(call)
         try:
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-                raise self._stranger(call, response)
+                raise self._not_sandfarm(call, response)
             async with aclosing(self.io.chunks(response)) as chunks, aclosing(frames(chunks, after)) as found:  # type: ignore[type-var]
                 async for frame in found:
                     if frame is None:
@@ -319,28 +324,28 @@ class Http:
                     try:
                         data = json.loads(frame.data)
                     except ValueError:
-                        raise InternalError(f"an event of job {job_id} is not JSON") from None
+                        raise InternalError(f"an event of job {job_id} is not valid JSON") from None
                     yield Event(frame.id, frame.name, data if isinstance(data, dict) else {})
         finally:
             await self.io.release(response)
 
     async def fetch(self, link: str, offset: int = 0) -> httpx.Response:
-        """Opens what a link of the farm leads to, from a byte on. No credentials are sent with it, and it is named in no error.
+        """Opens a presigned link at a byte offset. No credentials are sent, and no error message contains the link.
 
         Raises:
-            SandfarmError: it has expired, or the store cannot be reached.
+            SandfarmError: the link has expired, or the object store cannot be reached.
         """
         headers = {"Accept-Encoding": "identity", "User-Agent": f"sandfarm-python/{VERSION}"}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-        timeout = httpx.Timeout(self.settings.timeout, read=SILENCE, pool=None)
+        timeout = httpx.Timeout(self.settings.timeout, read=SILENCE_TIMEOUT, pool=None)
         attempt = 1
         while True:
             try:
                 response = await self.io.send(self.io.request("GET", link, headers=headers, content=None, timeout=timeout))
             except httpx.TransportError:
                 if attempt > self.settings.retries:
-                    raise UnavailableError("the store that a link leads to cannot be reached") from None
+                    raise UnavailableError("the object store that the link points to cannot be reached") from None
                 await self.io.sleep(backoff(attempt))
                 attempt += 1
                 continue
@@ -358,11 +363,11 @@ def _encode(body: Any) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
-        raise InvalidError(f"the request holds text that is no Unicode: {error}") from None
+        raise InvalidError(f"the request has text that is not valid Unicode: {error}") from None
 
 
 def _retry_after(value: str) -> float:
-    """Both forms of the header, in seconds; 0 for none."""
+    """The header Retry-After in either form, in seconds; 0 if there is none."""
     if value.isdigit():
         return float(min(int(value), 24 * 3600))
     try:

@@ -1,7 +1,7 @@
-"""Where blocking and asynchronous callers differ: sending, sleeping, locking.
+"""What differs between blocking and asynchronous callers: sending, sleeping, locking.
 
-Everything else is written once, as coroutines over an `IO`. Those over `SyncIO` never suspend: `finish` runs one to its end
-in the caller's thread, without an event loop.
+Everything else is written once, as coroutines that use an `IO`. Coroutines that use `SyncIO` never suspend: `finish` runs
+them in the caller's thread, without an event loop.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ Chunks = Callable[[], Iterator[bytes]]
 Content = bytes | Chunks | None
 Headers = dict[str, str]
 
-# How long the end of what a caller gave up may take: a cancel is one short request.
-SETTLE_SECONDS = 10.0
+# How long a clean-up may take after the caller gave up. A cancel is one short request.
+CLEANUP_SECONDS = 10.0
 
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=32)
 
 
 class IO(Protocol):
-    """What coroutines of this package wait for."""
+    """What the coroutines of this package await."""
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
-        """Makes a request."""
+        """Builds a request."""
 
     async def send(self, request: httpx.Request) -> httpx.Response:
-        """Sends it and gives the answer with its body unread. Whoever calls closes it with `release`."""
+        """Sends a request and returns the response with its body unread. The caller must `release` it."""
 
     async def body(self, response: httpx.Response) -> bytes:
         """Reads the whole body."""
 
     def chunks(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        """Reads the body as it comes."""
+        """Reads the body in chunks, as they arrive."""
 
     async def release(self, response: httpx.Response) -> None:
-        """Gives the connection back."""
+        """Returns the connection of a response to the pool."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Sleeps."""
 
     async def blocking(self, work: Callable[[], T]) -> T:
-        """Runs something that blocks, such as reading a disk."""
+        """Runs blocking work, such as reading from a disk."""
 
-    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
-        """Brings to its end what has to happen although the caller gave up. Its errors are dropped."""
+    async def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
+        """Finishes work that must happen even though the caller gave up. Errors are ignored."""
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """A lock."""
+        """Makes a lock."""
 
     async def close(self) -> None:
         """Closes the connections."""
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine over `SyncIO` to its end."""
+    """Runs a coroutine that uses `SyncIO` and returns its result."""
     try:
         work.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     work.close()
-    raise RuntimeError("a callback of a blocking call gave an awaitable: use the class whose name begins with Async")
+    raise RuntimeError("a callback of a blocking call returned an awaitable: use AsyncClient or AsyncSandbox")
 
 
 def iterate(items: AsyncIterator[T]) -> Iterator[T]:
-    """Walks an asynchronous iterator over `SyncIO`."""
+    """Iterates over an asynchronous iterator that uses `SyncIO`."""
     try:
         while True:
             try:
@@ -112,7 +112,7 @@ class _TaskLock:
 
     async def __aenter__(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # a lock is of one loop
+        if self._loop is not loop:  # an asyncio lock belongs to one loop
             self._lock, self._loop = asyncio.Lock(), loop
         await self._lock.acquire()
 
@@ -121,27 +121,27 @@ class _TaskLock:
 
 
 class SyncIO:
-    """Blocks the caller's thread. Any number of threads may share one, and processes that were forked."""
+    """Blocks the caller's thread. Threads and forked processes may share it."""
 
     def __init__(self, http: httpx.Client | None = None) -> None:
         self._given = http
         self._own: httpx.Client | None = None
         self._end: Callable[[], object] = lambda: None
         self._pid = os.getpid()
-        self._parents: httpx.Client | None = None
+        self._parent_http: httpx.Client | None = None
         self._making = threading.Lock()
 
     @property
     def _http(self) -> httpx.Client:
-        """The connections. Where they were closed, new ones are made: artifacts are read when their sandbox is gone."""
+        """The connections. After `close` new ones are opened: artifacts are readable when their sandbox is gone."""
         if self._given is not None:
             return self._given
-        if self._pid != os.getpid():  # a connection that two processes write to mixes up their requests
-            self._parents, self._own, self._making, self._pid = self._own, None, threading.Lock(), os.getpid()
+        if self._pid != os.getpid():  # two processes on one connection would mix up their requests
+            self._parent_http, self._own, self._making, self._pid = self._own, None, threading.Lock(), os.getpid()
         with self._making:
             if self._own is None:
                 self._own = httpx.Client(limits=_LIMITS)
-                self._end = weakref.finalize(self, _close, self._own, self._pid)  # also at the end of the interpreter
+                self._end = weakref.finalize(self, _close, self._own, self._pid)  # also when the interpreter exits
             return self._own
 
     def request(self, method: str, url: str, *, headers: Headers, content: Content, timeout: httpx.Timeout) -> httpx.Request:
@@ -162,12 +162,12 @@ class SyncIO:
         response.close()
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 # that is what it is for
+        time.sleep(seconds)  # noqa: ASYNC251 # blocking is the purpose of this class
 
     async def blocking(self, work: Callable[[], T]) -> T:
         return work()
 
-    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
+    async def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
         with suppress(Exception):
             await work
 
@@ -188,13 +188,13 @@ def _close(http: httpx.Client, pid: int) -> None:
 
 
 class AsyncIO:
-    """Suspends the caller's task. Connections belong to an event loop: in another one new ones are made."""
+    """Suspends the caller's task. Connections belong to an event loop; another loop opens new ones."""
 
     def __init__(self, http: httpx.AsyncClient | None = None) -> None:
         self._given = http
         self._own: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._settling: set[asyncio.Task[object]] = set()
+        self._cleanups: set[asyncio.Task[object]] = set()
 
     @property
     def _http(self) -> httpx.AsyncClient:
@@ -237,25 +237,25 @@ class AsyncIO:
     async def blocking(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
 
-    async def settle(self, work: Coroutine[Any, Any, object]) -> None:
+    async def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(work)
-        self._settling.add(task)  # the loop alone would let go of it
-        task.add_done_callback(self._settled)
+        self._cleanups.add(task)  # the loop keeps only a weak reference
+        task.add_done_callback(self._cleaned_up)
         with suppress(Exception):
-            await asyncio.wait_for(asyncio.shield(task), SETTLE_SECONDS)
+            await asyncio.wait_for(asyncio.shield(task), CLEANUP_SECONDS)
 
-    def _settled(self, task: asyncio.Task[object]) -> None:
-        self._settling.discard(task)
+    def _cleaned_up(self, task: asyncio.Task[object]) -> None:
+        self._cleanups.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, and dropped
+            task.exception()  # marks it as retrieved
 
     def lock(self) -> _TaskLock:
         return _TaskLock()
 
     async def close(self) -> None:
         loop = asyncio.get_running_loop()
-        if settling := {task for task in self._settling if task.get_loop() is loop}:
-            await asyncio.wait(settling, timeout=SETTLE_SECONDS)
+        if cleanups := {task for task in self._cleanups if task.get_loop() is loop}:
+            await asyncio.wait(cleanups, timeout=CLEANUP_SECONDS)
         own, self._own = self._own, None
         if own is not None and self._loop is loop:
             await own.aclose()

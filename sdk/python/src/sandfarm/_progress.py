@@ -1,4 +1,4 @@
-"""One line on a terminal that says what is being waited for. Nothing is written in the first second, or to anything else."""
+"""A progress line on a terminal. It appears after a second; nothing is written to anything but a terminal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TextIO
 from .models import Progress
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_EVERY = 0.1  # seconds
-_WIDTH = 24  # of the bar
+_INTERVAL = 0.1  # seconds
+_BAR_WIDTH = 24
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a line can be drawn there again and again."""
+    """Whether a line can be redrawn on this stream."""
     try:
         return stream is not None and stream.isatty() and os.environ.get("TERM", "") != "dumb"
     except ValueError:  # closed
         return False
 
 
-class Line:
-    """Draws in a thread of its own between `with` and its end. Without a terminal it does nothing."""
+class ProgressLine:
+    """Draws the line from a thread while its `with` block runs. Without a terminal it does nothing."""
 
     def __init__(self, title: str, *, enabled: bool | None = None, stream: TextIO | None = None, delay: float = 1.0) -> None:
         self._stream = stream or sys.stderr
@@ -38,10 +38,10 @@ class Line:
         self._began = time.monotonic()
 
     def update(self, progress: Progress) -> None:
-        """Says how far it is."""
+        """Sets what the line shows."""
         self._progress = progress
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         if self.enabled:
             self._thread = threading.Thread(target=self._draw, name="sandfarm-progress", daemon=True)
             self._thread.start()
@@ -60,21 +60,21 @@ class Line:
                 text = self.text(time.monotonic() - self._began, shutil.get_terminal_size().columns)
                 self._stream.write(f"\r{text}\x1b[K")
                 self._stream.flush()
-                if self._end.wait(_EVERY):
+                if self._end.wait(_INTERVAL):
                     break
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-        except (OSError, ValueError, UnicodeError):  # the terminal has gone
+        except (OSError, ValueError, UnicodeError):  # the terminal is gone
             return
 
     def text(self, seconds: float, columns: int) -> str:
-        """The line after some seconds, for a terminal of some width."""
+        """The line after so many seconds, cut to the width of the terminal."""
         p = self._progress
-        parts = [_FRAMES[int(seconds / _EVERY) % len(_FRAMES)], self._title]
+        parts = [_FRAMES[int(seconds / _INTERVAL) % len(_FRAMES)], self._title]
         if p.total > 0:
             share = min(max(p.done / p.total, 0.0), 1.0)
-            full = int(share * _WIDTH)
-            parts.append(f"[{'█' * full}{'·' * (_WIDTH - full)}] {share:4.0%}")
+            full = int(share * _BAR_WIDTH)
+            parts.append(f"[{'█' * full}{'·' * (_BAR_WIDTH - full)}] {share:4.0%}")
         if p.message:
             parts.append(" ".join(p.message.split()))
         parts.append(f"{seconds:.0f} s")

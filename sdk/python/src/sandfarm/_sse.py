@@ -10,7 +10,7 @@ MAX_EVENT_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Frame:
-    """One event as it came; None for a comment, which says only that the stream is alive."""
+    """One event: its id, its name and its data."""
 
     id: str
     name: str
@@ -18,9 +18,10 @@ class Frame:
 
 
 class Parser:
-    """Cuts a stream of bytes, however it arrives, into events.
+    """Splits a stream of bytes into events. An incomplete last event is dropped, as the format requires.
 
-    An event that the end cuts off is dropped, as the format asks.
+    Attributes:
+        last: id of the last event.
     """
 
     def __init__(self, last: str = "") -> None:
@@ -30,8 +31,13 @@ class Parser:
         self._data: list[str] = []
         self._size = 0
 
+    @property
+    def partial(self) -> bool:
+        """Whether an event has begun and is not complete."""
+        return bool(self._rest or self._data)
+
     def feed(self, chunk: bytes) -> list[Frame]:
-        """Takes some bytes and gives the events that they complete.
+        """Adds bytes and returns the events that are complete with them.
 
         Raises:
             ValueError: an event is longer than 32 MiB.
@@ -62,11 +68,11 @@ class Parser:
 
 
 async def frames(chunks: AsyncIterator[bytes], last: str = "") -> AsyncIterator[Frame | None]:
-    """The events of a body, and None for bytes that complete none, such as a heartbeat."""
+    """The events of a body; None for each heartbeat."""
     parser = Parser(last)
     async for chunk in chunks:
         found = parser.feed(chunk)
         for frame in found:
             yield frame
-        if not found:
+        if not found and not parser.partial:
             yield None

@@ -1,4 +1,4 @@
-"""Files of any size between here and the farm, without holding them in memory."""
+"""Uploads and downloads of any size, streamed."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from typing import BinaryIO
 
 import httpx
 
+from . import _autoload
 from ._http import MAX_RECONNECTS, backoff
 from ._io import IO, Chunks
-from ._progress import Line
+from ._progress import ProgressLine
 from .errors import InternalError, InvalidError, UnavailableError
 from .models import Progress
 
 CHUNK = 256 << 10
 
-# What a project has that is not its own.
-LEFT_OUT = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
+# Directories that an upload of a folder excludes.
+EXCLUDED = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
 
+# Opens a download at a byte offset.
 Open = Callable[[int], Awaitable[httpx.Response]]
 
 
-def clean(path: str) -> str:
-    """A path in the workspace, without dots.
+def workspace_path(path: str) -> str:
+    """A path relative to the workspace, without `.` and `..`.
 
     Raises:
-        InvalidError: it leads out of the workspace.
+        InvalidError: it is outside the workspace.
     """
     out: list[str] = []
     for part in str(path).split("/"):
         if part == "..":
             if not out:
-                raise InvalidError(f"{path!r} leads out of the workspace")
+                raise InvalidError(f"{path!r} is outside the workspace")
             out.pop()
         elif part not in {"", "."}:
             out.append(part)
     if out[:1] == ["workspace"] and str(path).startswith("/"):
         out = out[1:]
     elif str(path).startswith("/"):
-        raise InvalidError(f"{path!r} leads out of the workspace: give a path relative to it, or below /workspace")
+        raise InvalidError(f"{path!r} is outside the workspace: use a relative path, or one below /workspace")
     return "/".join(out)
 
 
-def chunks_of(source: bytes | Path, line: Line | None = None) -> tuple[Chunks, int]:
-    """The content of a file, to be sent any number of times, and its size."""
+def chunks_of(source: bytes | Path, line: ProgressLine | None = None) -> tuple[Chunks, int]:
+    """The content of a file, which can be read any number of times, and its size."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
 
     def read() -> Iterator[bytes]:
@@ -61,17 +63,17 @@ def chunks_of(source: bytes | Path, line: Line | None = None) -> tuple[Chunks, i
             while done < size and (chunk := file.read(min(CHUNK, size - done))):  # it may have grown
                 done += len(chunk)
                 if line is not None:
-                    line.update(Progress(_mib(done, size), done, size))
+                    line.update(Progress(_megabytes(done, size), done, size))
                 yield chunk
 
     return read, size
 
 
 def tar_of(folder: Path, target: BinaryIO) -> None:
-    """Packs a folder, without what `LEFT_OUT` names and without what is neither file, directory nor link."""
+    """Packs the files, directories and symbolic links of a folder, without the `EXCLUDED` ones."""
 
     def keep(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        if LEFT_OUT.intersection(PurePosixPath(member.name).parts) or not (member.isreg() or member.isdir() or member.issym()):
+        if EXCLUDED.intersection(PurePosixPath(member.name).parts) or not (member.isreg() or member.isdir() or member.issym()):
             return None
         member.uid = member.gid = 0
         member.uname = member.gname = ""
@@ -82,17 +84,26 @@ def tar_of(folder: Path, target: BinaryIO) -> None:
             tar.add(entry, arcname=entry.name, filter=keep)
 
 
-async def save(io: IO, open_at: Open, path: str | os.PathLike[str] | None, name: str, line: Line) -> Path:
-    """Writes what `open_at` opens to a file here, going on behind what has arrived where the connection breaks.
+async def save(
+    io: IO, open_at: Open, path: str | os.PathLike[str] | None, name: str, line: ProgressLine, *, trusted: bool
+) -> Path:
+    """Downloads to a local file. When the connection breaks, the download resumes.
 
-    `path` may name a directory; without one the file goes to the current directory. It appears under its name when it is
-    whole, or not at all.
+    `path` may be a directory; the default is the current one, and the file is called `name` there. The file appears when
+    it is complete. A name that is not `trusted` comes from a sandbox, and must not be one that other programs load.
+
+    Raises:
+        InvalidError: `name` cannot be used here.
     """
     target = Path(path) if path is not None else Path()
     if target.is_dir():
         leaf = PurePosixPath(name).name
         if leaf in {"", ".", ".."} or "\\" in leaf or "\0" in leaf:
-            raise InvalidError(f"{name!r} is no name for a file here: give the path of a file")
+            raise InvalidError(f"{name!r} cannot be a local file name: pass the path of a file")
+        if not trusted and (why := _autoload.reason(leaf)):
+            raise InvalidError(
+                f"{leaf!r} is not saved into a directory, because {why}: pass the path of a file to save it anyway"
+            )
         target /= leaf
     part = target.with_name(f".{uuid.uuid4().hex}.part")
     try:
@@ -101,7 +112,7 @@ async def save(io: IO, open_at: Open, path: str | os.PathLike[str] | None, name:
             async def write(chunk: bytes) -> None:
                 await io.blocking(lambda: file.write(chunk))
 
-            await _pull(io, open_at, write, line)
+            await _download(io, open_at, write, line)
         part.replace(target)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -109,18 +120,18 @@ async def save(io: IO, open_at: Open, path: str | os.PathLike[str] | None, name:
     return target
 
 
-async def whole(io: IO, open_at: Open) -> bytes:
-    """What `open_at` opens, in memory, going on behind what has arrived where the connection breaks."""
+async def read_all(io: IO, open_at: Open) -> bytes:
+    """Downloads into memory. When the connection breaks, the download resumes."""
     chunks: list[bytes] = []
 
     async def add(chunk: bytes) -> None:
         chunks.append(chunk)
 
-    await _pull(io, open_at, add, Line("", enabled=False))
+    await _download(io, open_at, add, ProgressLine("", enabled=False))
     return b"".join(chunks)
 
 
-async def _pull(io: IO, open_at: Open, take: Callable[[bytes], Awaitable[None]], line: Line) -> None:
+async def _download(io: IO, open_at: Open, write: Callable[[bytes], Awaitable[None]], line: ProgressLine) -> None:
     done, attempt, total = 0, 0, -1
     while True:
         before = done
@@ -128,14 +139,14 @@ async def _pull(io: IO, open_at: Open, take: Callable[[bytes], Awaitable[None]],
         response = await open_at(done)
         try:
             if done and response.status_code == 200:
-                raise InternalError("the farm sent the whole file instead of the rest of it")
+                raise InternalError("the farm sent the whole file instead of the requested range")
             length = response.headers.get("Content-Length", "")
             total = done + int(length) if length.isdigit() else -1
             async with aclosing(io.chunks(response)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
-                    await take(chunk)
+                    await write(chunk)
                     done += len(chunk)
-                    line.update(Progress(_mib(done, total), done, max(total, 0)))
+                    line.update(Progress(_megabytes(done, total), done, max(total, 0)))
         except httpx.TransportError as error:
             cause = error
         finally:
@@ -148,5 +159,5 @@ async def _pull(io: IO, open_at: Open, take: Callable[[bytes], Awaitable[None]],
         await io.sleep(backoff(attempt))
 
 
-def _mib(done: int, total: int) -> str:
+def _megabytes(done: int, total: int) -> str:
     return f"{done / (1 << 20):.1f}" + (f" of {total / (1 << 20):.1f}" if total >= 0 else "") + " MiB"

@@ -1,73 +1,34 @@
-"""The asynchronous client. `Client` has the same methods for callers that block."""
+"""The asynchronous client and its sandboxes. `Client` and `Sandbox` have the same methods for blocking callers."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import httpx
+from typing import Any
 
 from . import _bodies
 from . import _decode as d
-from ._http import Call, Http, Settings
-from ._io import IO, AsyncIO
-from ._jobs import Jobs, Watch, job_of
-from ._transfer import save, whole
-from .models import Artifact, Event, Image, Job, Progress, Queue, SandboxInfo, Worker
-from .results import ExecuteResult
-from .rich import Rich
-
-if TYPE_CHECKING:
-    from .aio_sandbox import AsyncSandbox
-
-T = TypeVar("T")
-
-_PAGE = "200"  # the largest page of the contract
+from ._handle import Handle
+from ._http import Call
+from .aio_farm import AsyncFarm
+from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
+from .aio_runner import AsyncRunner
+from .errors import SandfarmError
+from .models import Event, Job, SandboxInfo
 
 
-class AsyncClient:
-    """One farm, for asyncio. Any number of tasks may share it.
+class AsyncClient(AsyncFarm):
+    """One farm, for asyncio. Any number of tasks may share a client.
 
-    Close it in the event loop that used it; another loop after that one makes new connections.
-    Every method is that of the same name in `Client`, to be awaited; see there.
+    Close it in the event loop that used it; another loop opens new connections. Every method is the awaitable form of the
+    one in `Client`.
     """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeout: float = 30.0,
-        retries: int = 3,
-        max_pause: float = 30.0,
-        outage: float = 60.0,
-        progress: bool | None = None,
-        http_client: httpx.AsyncClient | None = None,
-        _io: IO | None = None,
-    ) -> None:
-        io: IO = _io if _io is not None else AsyncIO(http_client)
-        self._http = Http(Settings.make(url, api_key, timeout, retries, max_pause, outage), io)
-        self._jobs = Jobs(self._http, progress)
-
-    @property
-    def url(self) -> str:
-        """The farm's address."""
-        return self._http.settings.url
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    async def aclose(self) -> None:
-        """Closes the connections. Sandboxes stay, and the client can be used again."""
-        await self._http.io.close()
-
-    # --- sandboxes ---------------------------------------------------------------------------------------------------
 
     async def create(
         self,
@@ -89,8 +50,6 @@ class AsyncClient:
         keep: bool = False,
     ) -> AsyncSandbox:
         """See `Client.create`."""
-        from .aio_sandbox import AsyncSandbox
-
         return await AsyncSandbox(
             client=self,
             packages=packages,
@@ -112,199 +71,148 @@ class AsyncClient:
 
     def sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """See `Client.sandbox`."""
-        from .aio_sandbox import AsyncSandbox
-
         return AsyncSandbox(client=self, id=sandbox_id)
 
-    async def info(self, sandbox_id: str) -> SandboxInfo:
-        """See `Client.info`."""
-        return d.build(SandboxInfo, await self._http.json(Call("GET", ("v1", "sandboxes", sandbox_id)), "id"))
 
-    async def sandboxes(
-        self, *, state: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> AsyncIterator[SandboxInfo]:
-        """See `Client.sandboxes`."""
-        query = [("state", state)] if state else []
-        query += [("label", f"{key}={value}") for key, value in (labels or {}).items()]
-        async for item in self._pages(("v1", "sandboxes"), query, d.one(SandboxInfo)):
-            yield item
+class AsyncSandbox(AsyncRunner):
+    """One sandbox, for asyncio. It is created on first use.
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    Every argument and method is that of `Sandbox`; methods are awaitable.
 
-    async def run(
+    Attributes:
+        files: its workspace.
+        artifacts: the files that its jobs created.
+        packages: its packages.
+    """
+
+    def __init__(
         self,
-        code: str,
         *,
-        language: str | None = None,
+        id: str | None = None,  # noqa: A002 # the natural name
         packages: str | Sequence[str] | None = None,
-        files: Mapping[str, str | bytes] | None = None,
-        auto_install: bool = False,
-        env: Mapping[str, str] | None = None,
-        network: str | None = None,
+        name: str | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
         memory_mb: int | None = None,
         cpus: float | None = None,
         pids: int | None = None,
         disk_mb: int | None = None,
-        timeout: int | None = None,
+        network: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
         labels: Mapping[str, str] | None = None,
-        callback_url: str | None = None,
-        on_stdout: Callable[[str], Any] | None = None,
-        on_stderr: Callable[[str], Any] | None = None,
-        on_result: Callable[[Rich], Any] | None = None,
-        on_artifact: Callable[[Artifact], Any] | None = None,
-        on_progress: Callable[[Progress], Any] | None = None,
-        wait_timeout: float | None = None,
-        idempotency_key: str | None = None,
-        check: bool = False,
-    ) -> ExecuteResult:
-        """See `Client.run`."""
-        body = _bodies.execute(
-            code, language=language, timeout=timeout, env=env, auto_install=auto_install, callback_url=callback_url
-        ) | _bodies.compact(
-            packages=_bodies.names(packages),
-            files=_bodies.inputs(files),
-            network=network,
+        keep: bool = False,
+        client: AsyncClient | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self._owns_client = client is None
+        self._client = client or AsyncClient(url, api_key)
+        self._keep = keep or id is not None
+        body = _bodies.compact(
+            name=name,
             image=image,
-            gpu=_bodies.devices(gpu),
+            gpu=_bodies.gpu_request(gpu),
             resources=_bodies.resources(memory_mb, cpus, pids, disk_mb),
+            network=network,
+            allow_hosts=_bodies.string_list(allow_hosts),
+            env=env,
+            packages=_bodies.string_list(packages),
+            ttl_seconds=ttl,
+            idle_seconds=idle,
             labels=labels,
         )
-        job = await self._jobs.perform(
-            Call("POST", ("v1", "run"), body=body),
-            title="running",
-            watch=Watch(on_stdout, on_stderr, on_result, on_artifact, on_progress),
-            wait_timeout=wait_timeout,
-            key=idempotency_key,
-        )
-        result: ExecuteResult = job.result
-        return result.check() if check else result
+        super().__init__(Handle(self._client, id or "", body))
+        self.files = AsyncFiles(self._handle)
+        self.artifacts = AsyncArtifacts(self._handle)
+        self.packages = AsyncPackages(self._handle)
 
-    async def batch(self, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> list[Job | Exception]:
-        """See `Client.batch`."""
-        from .errors import of_problem
+    @property
+    def id(self) -> str:
+        """Its id, such as `sbx_…`; empty until it is created."""
+        return self._handle.known_id
 
-        call = Call("POST", ("v1", "jobs", "batch"), body={"jobs": list(jobs)}, key=idempotency_key or "")
-        answer = await self._http.json(call, "jobs")
-        return [
-            job_of(entry["job"])
-            if "job" in entry
-            else of_problem(int(entry["error"].get("status") or 0), entry["error"], title="", request_id="", retry_after=0.0)
-            for entry in answer["jobs"]
-        ]
+    @property
+    def client(self) -> AsyncClient:
+        """The client that it uses."""
+        return self._client
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id or 'not created'})"
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> AsyncSandbox:
+        """See `Sandbox.start`."""
+        await self._handle.id()
+        return self
+
+    async def close(self) -> None:
+        """See `Sandbox.close`."""
+        try:
+            await self._handle.close()
+        finally:
+            if self._owns_client:
+                await self._client.aclose()
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return await self.start()
+
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        if not self._keep:
+            try:
+                await self.close()
+            except SandfarmError:
+                if kind is None:  # the exception of the block is more important
+                    raise
+        elif self._owns_client:
+            await self._client.aclose()
+
+    async def info(self) -> SandboxInfo:
+        """See `Sandbox.info`."""
+        return await self._client.info(await self._handle.last_id())
+
+    async def update(
+        self,
+        *,
+        name: str | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> SandboxInfo:
+        """See `Sandbox.update`."""
+        body = _bodies.compact(name=name, ttl_seconds=ttl, idle_seconds=idle, labels=labels)
+        return d.build(SandboxInfo, await self._handle.http.json(Call("PATCH", await self._handle.path(), body=body)))
+
+    async def keep_alive(self, ttl: int) -> SandboxInfo:
+        """See `Sandbox.keep_alive`."""
+        return await self.update(ttl=ttl)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
-    async def job(self, job: Job | str, *, wait: float = 0) -> Job:
-        """See `Client.job`."""
-        return await self._jobs.whole(await self._jobs.get(_id(job), wait))
-
-    async def jobs(self, *, sandbox_id: str | None = None, state: str | None = None) -> AsyncIterator[Job]:
-        """See `Client.jobs`."""
-        query = [(name, value) for name, value in (("sandbox_id", sandbox_id), ("state", state)) if value]
-        async for item in self._pages(("v1", "jobs"), query, job_of):
-            yield item
+    async def poll(self, job: Job | str) -> Job:
+        """See `Sandbox.poll`."""
+        return await self._client.job(job)
 
     async def wait(self, job: Job | str, *, timeout: float | None = None) -> Job:
-        """See `Client.wait`."""
-        with self._jobs.line(f"waiting for {_id(job)}"):
-            return await self._jobs.wait(_id(job), timeout)
+        """See `Sandbox.wait`."""
+        return await self._client.wait(job, timeout=timeout)
 
     async def cancel(self, job: Job | str) -> Job:
-        """See `Client.cancel`."""
-        return await self._jobs.cancel(_id(job))
+        """See `Sandbox.cancel`."""
+        return await self._client.cancel(job)
 
     async def events(self, job: Job | str, *, after: str = "") -> AsyncIterator[Event]:
-        """See `Client.events`."""
-        async with aclosing(self._jobs.events(_id(job), after)) as events:  # type: ignore[type-var]
+        """See `Sandbox.events`."""
+        async with aclosing(self._client.events(job, after=after)) as events:  # type: ignore[type-var]
             async for event in events:
                 yield event
 
-    # --- artifacts ---------------------------------------------------------------------------------------------------
-
-    async def artifacts(self, *, sandbox_id: str | None = None, job: Job | str | None = None) -> AsyncIterator[Artifact]:
-        """See `Client.artifacts`."""
-        query = [(name, value) for name, value in (("sandbox_id", sandbox_id), ("job_id", _id(job) if job else None)) if value]
-        async for item in self._pages(("v1", "artifacts"), query, d.one(Artifact)):
-            yield item
-
-    async def artifact(self, artifact: Artifact | str) -> Artifact:
-        """See `Client.artifact`."""
-        return d.build(Artifact, await self._http.json(Call("GET", ("v1", "artifacts", _id(artifact))), "id"))
-
-    async def artifact_url(self, artifact: Artifact | str) -> str:
-        """See `Client.artifact_url`."""
-        return await self._http.link(Call("GET", ("v1", "artifacts", _id(artifact))))
-
-    async def read_artifact(self, artifact: Artifact | str) -> bytes:
-        """See `Client.read_artifact`."""
-
-        async def open_at(offset: int) -> httpx.Response:
-            return await self._open_artifact(artifact, offset)
-
-        return await whole(self._http.io, open_at)
-
-    async def save_artifact(self, artifact: Artifact | str, path: str | os.PathLike[str] | None = None) -> Path:
-        """See `Client.save_artifact`."""
-        told = artifact if isinstance(artifact, Artifact) else await self.artifact(artifact)
-
-        async def open_at(offset: int) -> httpx.Response:
-            return await self._open_artifact(told, offset)
-
-        with self._jobs.line(f"saving {told.name}") as line:
-            return await save(self._http.io, open_at, path, told.name or told.id, line)
-
-    async def _open_artifact(self, artifact: Artifact | str, offset: int) -> httpx.Response:
-        return await self._http.fetch(await self.artifact_url(artifact), offset)
-
-    # --- the farm ----------------------------------------------------------------------------------------------------
-
-    async def images(self) -> list[Image]:
-        """See `Client.images`."""
-        return await self._all(Image, "images")
-
-    async def languages(self, image: str = "python") -> tuple[str, ...]:
-        """See `Client.languages`."""
-        return next((found.languages for found in await self.images() if found.name == image), ())
-
-    async def workers(self) -> list[Worker]:
-        """See `Client.workers`."""
-        return await self._all(Worker, "workers")
-
-    async def queues(self) -> list[Queue]:
-        """See `Client.queues`."""
-        return await self._all(Queue, "queues")
-
-    async def limits(self) -> dict[str, Any]:
-        """See `Client.limits`."""
-        return await self._http.json(Call("GET", ("v1", "limits")))
-
-    async def health(self) -> dict[str, Any]:
-        """See `Client.health`."""
-        return await self._http.json(Call("GET", ("healthz",)))
-
-    async def ready(self) -> dict[str, Any]:
-        """See `Client.ready`."""
-        return await self._http.json(Call("GET", ("readyz",)))
-
-    async def _all(self, cls: type[T], what: str) -> list[T]:
-        return list(d.many(cls)((await self._http.json(Call("GET", ("v1", what)), "items"))["items"]))
-
-    async def _pages(
-        self, path: Sequence[str], query: Sequence[tuple[str, str]], convert: Callable[[Any], T]
-    ) -> AsyncIterator[T]:
-        cursor = ""
-        while True:
-            asked = [("limit", _PAGE), *query, *([("cursor", cursor)] if cursor else [])]
-            page = await self._http.json(Call("GET", path, query=asked), "items")
-            for item in page["items"]:
-                yield convert(item)
-            following = page.get("next_cursor") or ""
-            if following in {"", cursor}:
-                return
-            cursor = following
-
-
-def _id(what: Job | Artifact | str) -> str:
-    return what if isinstance(what, str) else what.id
+    async def jobs(self, *, state: str | None = None) -> AsyncIterator[Job]:
+        """See `Sandbox.jobs`."""
+        sandbox_id = await self._handle.last_id()
+        async with aclosing(self._client.jobs(sandbox_id=sandbox_id, state=state)) as jobs:  # type: ignore[type-var]
+            async for job in jobs:
+                yield job

@@ -1,43 +1,39 @@
-"""The blocking client of a farm."""
+"""The blocking client of a farm, and its sandboxes."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import httpx
 
 from ._io import SyncIO, finish, iterate
-from .aio import AsyncClient
-from .models import Artifact, Event, Image, Job, Progress, Queue, SandboxInfo, Worker
-from .results import ExecuteResult
-from .rich import Rich
-
-if TYPE_CHECKING:
-    from .sandbox import Sandbox
+from .aio import AsyncClient, AsyncSandbox
+from .farm import Farm
+from .files import Artifacts, Files, Packages
+from .models import Event, Job, SandboxInfo
+from .runner import Runner
 
 
-class Client:
+class Client(Farm):
     """One farm. Any number of threads may share a client.
 
-    Requests that start work carry an Idempotency-Key, so repeating one after a broken connection runs nothing twice. Reads,
-    those and whole-file writes are repeated when the connection breaks or a part of the farm is down (503); anything is
-    repeated when the farm refuses it for being too much at once (429). Where the farm says how long to wait, that is done.
+    A request that starts a job has an Idempotency-Key, so a retry after a broken connection runs nothing twice. Those
+    requests, reads and whole-file writes are retried when the connection breaks or the farm answers 503. Every request is
+    retried when the farm answers 429. The client waits for as long as the farm says in Retry-After.
 
     Args:
-        url: address such as `http://127.0.0.1:8000`, with `/v1` or without; default: `SANDFARM_URL`, or else that one.
-        api_key: default: `SANDFARM_API_KEY`; an empty one sends none.
-        timeout: seconds for connecting, and for an answer over the time that it was asked to be held.
-        retries: how many times a request is repeated.
-        max_pause: seconds; a farm that asks for a longer pause is left to the caller.
-        outage: seconds for which a wait for a job goes on though no farm answers: it may be starting again.
-        progress: whether long waits draw a line on standard error; default: when it is a terminal.
-        http_client: for proxies, certificates and the like; it is yours to close.
+        url: address such as `http://127.0.0.1:8000`, with or without `/v1`. Default: `SANDFARM_URL`, or else this address.
+        api_key: default: `SANDFARM_API_KEY`. With an empty key none is sent.
+        timeout: seconds to connect, and to wait for an answer beyond the time that the farm may hold the request.
+        retries: how many times a request is retried.
+        max_pause: seconds; if the farm asks for a longer pause, the error is raised instead.
+        outage: for how many seconds to wait for a job while the farm does not answer, because it may be restarting.
+        progress: whether long waits draw a progress line on standard error. Default: if it is a terminal.
+        http_client: your own httpx client, such as for proxies and certificates. You close it.
 
     Raises:
-        ValueError: the address is none, or the key cannot be sent.
+        ValueError: the address is not valid, or the key cannot be sent.
     """
 
     def __init__(
@@ -52,21 +48,10 @@ class Client:
         progress: bool | None = None,
         http_client: httpx.Client | None = None,
     ) -> None:
-        self._async = AsyncClient(
-            url,
-            api_key,
-            timeout=timeout,
-            retries=retries,
-            max_pause=max_pause,
-            outage=outage,
-            progress=progress,
-            _io=SyncIO(http_client),
+        io = SyncIO(http_client)
+        self._async: AsyncClient = AsyncClient(
+            url, api_key, timeout=timeout, retries=retries, max_pause=max_pause, outage=outage, progress=progress, _io=io
         )
-
-    @property
-    def url(self) -> str:
-        """The farm's address."""
-        return self._async.url
 
     def __enter__(self) -> Client:
         return self
@@ -74,14 +59,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Closes the connections. Sandboxes stay, and the client can be used again."""
-        finish(self._async.aclose())
-
     def __repr__(self) -> str:
         return f"Client({self.url})"
-
-    # --- sandboxes ---------------------------------------------------------------------------------------------------
 
     def create(
         self,
@@ -102,9 +81,7 @@ class Client:
         labels: Mapping[str, str] | None = None,
         keep: bool = False,
     ) -> Sandbox:
-        """Creates a sandbox and waits until it is ready. The arguments, and what is raised, are those of `Sandbox`."""
-        from .sandbox import Sandbox
-
+        """Creates a sandbox and waits until it is ready. Arguments and errors are those of `Sandbox`."""
         return Sandbox(
             client=self,
             packages=packages,
@@ -125,223 +102,175 @@ class Client:
         ).start()
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
-        """A sandbox that is there already. Nothing is sent yet, and a `with` block does not close it."""
-        from .sandbox import Sandbox
-
+        """A handle of an existing sandbox. It sends no request, and a `with` block does not close the sandbox."""
         return Sandbox(client=self, id=sandbox_id)
 
-    def info(self, sandbox_id: str) -> SandboxInfo:
-        """Reads a sandbox. A closed one stays readable for a day."""
-        return finish(self._async.info(sandbox_id))
 
-    def sandboxes(self, *, state: str | None = None, labels: Mapping[str, str] | None = None) -> Iterator[SandboxInfo]:
-        """Walks the sandboxes, newest first.
+class Sandbox(Runner):
+    """One sandbox. It is created on first use, and closed at the end of a `with` block.
 
-        Args:
-            state: only in these states, separated by commas.
-            labels: only with all of these labels.
-        """
-        return iterate(self._async.sandboxes(state=state, labels=labels))
+    ```python
+    with Sandbox(packages=["humanize"]) as box:
+        box.run("import humanize")
+        print(box.run("humanize.intcomma(1234567)"))
+    ```
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    Any number of threads may share it. The farm runs its jobs one at a time, in order.
 
-    def run(
+    Args:
+        id: id of an existing sandbox, which a `with` block does not close.
+        packages: Python packages to install first, such as `"humanize"` or `["pandas>=2"]`.
+        name: name of the sandbox; need not be unique.
+        image: name of the image (`Client.images`); default `python`.
+        gpu: number of devices, or `{"count": 1, "model": "…"}`.
+        memory_mb: MiB of memory. Files in the workspace count.
+        cpus: cores.
+        pids: processes and threads.
+        disk_mb: MiB of the workspace.
+        network: `none`, `packages` (default), `allowlist` or `full`; the last two must be enabled by the operator.
+        allow_hosts: hosts that the network `allowlist` reaches.
+        env: environment variables.
+        ttl: lifetime in seconds.
+        idle: how many seconds it may be idle; 0: no limit.
+        labels: labels, to find it by.
+        keep: leave it open at the end of a `with` block.
+        client: the client to use. Default: its own, with `url` and `api_key`.
+        url: address of the farm. Default: `SANDFARM_URL`, or else `http://127.0.0.1:8000`.
+        api_key: default: `SANDFARM_API_KEY`.
+
+    Attributes:
+        files: its workspace.
+        artifacts: the files that its jobs created.
+        packages: its packages.
+    """
+
+    def __init__(
         self,
-        code: str,
         *,
-        language: str | None = None,
+        id: str | None = None,  # noqa: A002 # the natural name
         packages: str | Sequence[str] | None = None,
-        files: Mapping[str, str | bytes] | None = None,
-        auto_install: bool = False,
-        env: Mapping[str, str] | None = None,
-        network: str | None = None,
+        name: str | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
         memory_mb: int | None = None,
         cpus: float | None = None,
         pids: int | None = None,
         disk_mb: int | None = None,
-        timeout: int | None = None,
+        network: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
         labels: Mapping[str, str] | None = None,
-        callback_url: str | None = None,
-        on_stdout: Callable[[str], Any] | None = None,
-        on_stderr: Callable[[str], Any] | None = None,
-        on_result: Callable[[Rich], Any] | None = None,
-        on_artifact: Callable[[Artifact], Any] | None = None,
-        on_progress: Callable[[Progress], Any] | None = None,
-        wait_timeout: float | None = None,
-        idempotency_key: str | None = None,
-        check: bool = False,
-    ) -> ExecuteResult:
-        """Runs code in a fresh sandbox that is closed afterwards.
+        keep: bool = False,
+        client: Client | None = None,
+        url: str | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        self._owns_client = client is None
+        self._client = client or Client(url, api_key)
+        self._async: AsyncSandbox = AsyncSandbox(
+            id=id,
+            packages=packages,
+            name=name,
+            image=image,
+            gpu=gpu,
+            memory_mb=memory_mb,
+            cpus=cpus,
+            pids=pids,
+            disk_mb=disk_mb,
+            network=network,
+            allow_hosts=allow_hosts,
+            env=env,
+            ttl=ttl,
+            idle=idle,
+            labels=labels,
+            keep=keep,
+            client=self._client._async,
+        )
+        self._async._owns_client = self._owns_client
+        self.files = Files(self._async.files)
+        self.artifacts = Artifacts(self._async.artifacts)
+        self.packages = Packages(self._async.packages)
 
-        Args:
-            code: the code.
-            language: one of the image's; default `python`.
-            packages: Python packages to install first, such as `"humanize"` or `["pandas>=2"]`.
-            files: what to put into the workspace first: content by path.
-            auto_install: install what the code imports and the sandbox lacks.
-            env: environment of the sandbox.
-            network: `none`, `packages` (default), `allowlist` or `full`.
-            image: name of the image (`images()`); default `python`.
-            gpu: so many devices, or `{"count": 1, "model": "…"}`.
-            memory_mb: MiB of memory.
-            cpus: cores.
-            pids: processes and threads.
-            disk_mb: MiB of the workspace.
-            timeout: seconds that the code may run, from 1 (default 300).
-            labels: labels of the sandbox.
-            callback_url: address that gets the finished job as well.
-            on_stdout: gets output while it appears.
-            on_stderr: gets standard error while it appears.
-            on_result: gets displayed values while they appear.
-            on_artifact: gets each file that was made.
-            on_progress: gets what is being done before the code runs, such as an install.
-            wait_timeout: seconds to wait at most.
-            idempotency_key: a key of your own, to repeat this call from another process.
-            check: raise `CodeError` where the code failed.
+    @property
+    def id(self) -> str:
+        """Its id, such as `sbx_…`; empty until it is created."""
+        return self._async.id
+
+    @property
+    def client(self) -> Client:
+        """The client that it uses."""
+        return self._client
+
+    def __repr__(self) -> str:
+        return f"Sandbox({self.id or 'not created'})"
+
+    # --- lifetime ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Sandbox:
+        """Creates it if it does not exist yet, and waits until it is ready.
 
         Raises:
-            InvalidError: an argument makes no sense to the farm.
-            JobTimedOut: the code was over its timeout; `.result` has what there was until then.
-            JobCanceled: somebody cancelled the job.
-            JobError: it could not be run; the message says why.
-            WaitTimeout: `wait_timeout` is over; the job goes on.
-            CodeError: with `check`: the code raised or exited with another code than 0.
+            InvalidError: an argument is not valid.
+            ExhaustedError: the farm accepts no more sandboxes for now.
+            JobError: it could not be created.
+            PackageError: a package could not be installed. The sandbox is closed again.
         """
-        return finish(
-            self._async.run(
-                code,
-                language=language,
-                packages=packages,
-                files=files,
-                auto_install=auto_install,
-                env=env,
-                network=network,
-                image=image,
-                gpu=gpu,
-                memory_mb=memory_mb,
-                cpus=cpus,
-                pids=pids,
-                disk_mb=disk_mb,
-                timeout=timeout,
-                labels=labels,
-                callback_url=callback_url,
-                on_stdout=on_stdout,
-                on_stderr=on_stderr,
-                on_result=on_result,
-                on_artifact=on_artifact,
-                on_progress=on_progress,
-                wait_timeout=wait_timeout,
-                idempotency_key=idempotency_key,
-                check=check,
-            )
-        )
+        finish(self._async.start())
+        return self
 
-    def batch(self, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> list[Job | Exception]:
-        """Starts many jobs at once, each with its own outcome.
+    def close(self) -> None:
+        """Cancels its jobs and removes it. Its artifacts stay. Closing it again does nothing."""
+        finish(self._async.close())
 
-        Args:
-            jobs: entries `{"kind", "sandbox_id", …the body of the kind's route}`; kinds: `create`, `execute`, `command`,
-                `run`, `close`, `interrupt`, `restart`.
-            idempotency_key: a key of your own.
+    def __enter__(self) -> Sandbox:
+        return self.start()
 
-        Returns:
-            in the same order, the accepted job or the error that refused it.
-        """
-        return finish(self._async.batch(jobs, idempotency_key=idempotency_key))
+    def __exit__(self, *raised: Any) -> None:
+        finish(self._async.__aexit__(*raised))
+
+    def info(self) -> SandboxInfo:
+        """Returns a snapshot: state, limits, when it expires. This does not reset its idle time."""
+        return finish(self._async.info())
+
+    def update(
+        self,
+        *,
+        name: str | None = None,
+        ttl: int | None = None,
+        idle: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> SandboxInfo:
+        """Changes its name, lifetime or labels. New labels replace the old ones; None changes nothing."""
+        return finish(self._async.update(name=name, ttl=ttl, idle=idle, labels=labels))
+
+    def keep_alive(self, ttl: int) -> SandboxInfo:
+        """Sets its lifetime to so many seconds from now."""
+        return finish(self._async.keep_alive(ttl))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
-    def job(self, job: Job | str, *, wait: float = 0) -> Job:
-        """Reads a job as it is now; with `wait` (seconds, at most 60) once it is final, or then."""
-        return finish(self._async.job(job, wait=wait))
-
-    def jobs(self, *, sandbox_id: str | None = None, state: str | None = None) -> Iterator[Job]:
-        """Walks the jobs, newest first."""
-        return iterate(self._async.jobs(sandbox_id=sandbox_id, state=state))
+    def poll(self, job: Job | str) -> Job:
+        """Returns a snapshot of a job. `job.final` says whether it has ended."""
+        return finish(self._async.poll(job))
 
     def wait(self, job: Job | str, *, timeout: float | None = None) -> Job:
-        """Waits until a job is final, however it ended.
+        """Waits until a job is final. It raises nothing if the job failed: look at `state`.
 
         Raises:
-            WaitTimeout: it is not, after `timeout` seconds; it goes on.
+            WaitTimeout: the job is not final after `timeout` seconds; it continues.
         """
         return finish(self._async.wait(job, timeout=timeout))
 
     def cancel(self, job: Job | str) -> Job:
-        """Ends a job, queued or running. A final one stays as it is."""
+        """Cancels a job, queued or running. A final job does not change."""
         return finish(self._async.cancel(job))
 
     def events(self, job: Job | str, *, after: str = "") -> Iterator[Event]:
-        """The events of a job as they happen, from the first one or behind the one with the id `after`, until its final state.
-
-        Where the connection breaks it goes on behind the last one. A finished job gives all of its events again.
-        """
+        """Iterates over the events of a job as they happen; see `Client.events`."""
         return iterate(self._async.events(job, after=after))
 
-    # --- artifacts ---------------------------------------------------------------------------------------------------
-
-    def artifacts(self, *, sandbox_id: str | None = None, job: Job | str | None = None) -> Iterator[Artifact]:
-        """Walks the files that jobs made, newest first."""
-        return iterate(self._async.artifacts(sandbox_id=sandbox_id, job=job))
-
-    def artifact(self, artifact: Artifact | str) -> Artifact:
-        """Reads an artifact by its id, with a fresh link."""
-        return finish(self._async.artifact(artifact))
-
-    def artifact_url(self, artifact: Artifact | str) -> str:
-        """Makes a fresh link. Anybody may download with it until it expires."""
-        return finish(self._async.artifact_url(artifact))
-
-    def read_artifact(self, artifact: Artifact | str) -> bytes:
-        """The whole content, in memory."""
-        return finish(self._async.read_artifact(artifact))
-
-    def save_artifact(self, artifact: Artifact | str, path: str | os.PathLike[str] | None = None) -> Path:
-        """Downloads to a file, or into a directory; default: the current one, under the artifact's name.
-
-        Any size is streamed, and goes on where a connection broke. The file appears when it is whole.
-
-        Returns:
-            where it is now.
-        """
-        return finish(self._async.save_artifact(artifact, path))
-
-    # --- the farm ----------------------------------------------------------------------------------------------------
-
-    def images(self) -> list[Image]:
-        """The sandbox images on offer."""
-        return finish(self._async.images())
-
-    def languages(self, image: str = "python") -> tuple[str, ...]:
-        """The languages that an image runs; none for an image that is not on offer."""
-        return finish(self._async.languages(image))
-
-    def workers(self) -> list[Worker]:
-        """Who serves the farm now."""
-        return finish(self._async.workers())
-
-    def queues(self) -> list[Queue]:
-        """How deep the queues are."""
-        return finish(self._async.queues())
-
-    def limits(self) -> dict[str, Any]:
-        """The farm's bounds on what may be asked for, as `GET /v1/limits` names them."""
-        return finish(self._async.limits())
-
-    def health(self) -> dict[str, Any]:
-        """`{"status": "ok", "version"}` when the API is alive.
-
-        Raises:
-            UnavailableError: it cannot be reached.
-        """
-        return finish(self._async.health())
-
-    def ready(self) -> dict[str, Any]:
-        """`{"status": "ready", "parts"}` when everything that jobs need is there.
-
-        Raises:
-            UnavailableError: a part is missing, or the farm cannot be reached.
-        """
-        return finish(self._async.ready())
+    def jobs(self, *, state: str | None = None) -> Iterator[Job]:
+        """Iterates over its jobs, newest first."""
+        return iterate(self._async.jobs(state=state))

@@ -1,21 +1,21 @@
-"""Errors: one class for each code of the farm's contract, and those of jobs and of the caller's code.
+"""Errors: one class for each error code of the farm, and one for each way a job can end early.
 
 ```
-SandfarmError                    everything that this package raises on purpose
-├── InvalidError                 invalid: what was asked for makes no sense (also a ValueError)
+SandfarmError                    base class of everything that this package raises on purpose
+├── InvalidError                 invalid: the request is not valid (also a ValueError)
 ├── UnauthorizedError            unauthorized: the API key is missing or wrong
 ├── NotFoundError                not_found: there is no such sandbox, job, file, …
-├── ConflictError                conflict: not in this state, such as work for a closed sandbox
-├── TooLargeError                too_large: over one of the farm's limits on size
-├── ExhaustedError               exhausted: too much at once; `retry_after` says when to come back
-├── UnavailableError             unavailable: the farm, or a part of it, is down or cannot be reached
-├── InternalError                internal: the farm's own fault; its log says more under `request_id`
-├── JobError                     a job did not complete; `.job`, and `.result` as far as it came
+├── ConflictError                conflict: not possible in the current state, such as a job for a closed sandbox
+├── TooLargeError                too_large: over one of the farm's size limits
+├── ExhaustedError               exhausted: too many requests or jobs; retry after `retry_after` seconds
+├── UnavailableError             unavailable: the farm, or a component of it, cannot be reached
+├── InternalError                internal: a fault of the farm; its log has more under `request_id`
+├── JobError                     a job did not complete; see `.job` and the partial `.result`
 │   ├── JobFailed · JobTimedOut · JobCanceled · JobLost
-├── WaitTimeout                  the caller's own patience ended; the job goes on (also a TimeoutError)
-└── ResultError                  raised only by `check()`: what ran did not do what it should
-    ├── CodeError                the code raised or exited with another code than 0
-    ├── CommandError             a command's exit code is not 0
+├── WaitTimeout                  `wait_timeout` is over and the job continues (also a TimeoutError)
+└── ResultError                  raised only by `check()`; its subclasses are in `sandfarm.results`
+    ├── CodeError                the code raised, or its exit code is not 0
+    ├── CommandError             the exit code of a command is not 0
     └── PackageError             a package could not be installed
 ```
 """
@@ -23,15 +23,11 @@ SandfarmError                    everything that this package raises on purpose
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .models import Job
-    from .results import CommandResult, ExecuteResult, InstallResult
+from .models import Job
 
 __all__ = [
-    "CodeError",
-    "CommandError",
     "ConflictError",
     "ExhaustedError",
     "InternalError",
@@ -42,7 +38,6 @@ __all__ = [
     "JobLost",
     "JobTimedOut",
     "NotFoundError",
-    "PackageError",
     "ResultError",
     "SandfarmError",
     "TooLargeError",
@@ -53,16 +48,16 @@ __all__ = [
 
 
 class SandfarmError(Exception):
-    """Anything that went wrong with the farm.
+    """Base class of all errors of this package.
 
     Attributes:
-        code: of the contract: `invalid`, `unauthorized`, `not_found`, `conflict`, `too_large`, `exhausted`,
-            `unavailable` or `internal`; empty for errors of the caller's own code.
+        code: error code of the farm: `invalid`, `unauthorized`, `not_found`, `conflict`, `too_large`, `exhausted`,
+            `unavailable` or `internal`; empty for errors in the code that ran.
         message: what is wrong, in a sentence.
-        status: of HTTP; 0 where no answer came.
-        title: what kind of error, in a few words.
-        request_id: under which the farm's log says more; empty where there is none.
-        retry_after: seconds to wait before another try; 0 where the farm did not say.
+        status: HTTP status; 0 if there was no answer.
+        title: the kind of error, in a few words.
+        request_id: find it in the farm's log; empty if there is none.
+        retry_after: seconds to wait before the next try; 0 if the farm did not say.
         details: the whole problem as the farm sent it.
     """
 
@@ -89,63 +84,69 @@ class SandfarmError(Exception):
         self.retry_after = retry_after
         self.details: Mapping[str, Any] = dict(details or {})
 
+    @property
+    def errors(self) -> tuple[Mapping[str, str], ...]:
+        """Every field that is wrong, as `{"pointer", "detail"}`: a JSON pointer into the request and a sentence."""
+        listed = self.details.get("errors")
+        return tuple(listed) if isinstance(listed, list) else ()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process and back: arguments by name are no part of what an exception pickles by itself."""
-        return _again, (type(self), self.args), self.__dict__
+        """Pickles the attributes too: by default exceptions lose their keyword arguments."""
+        return _unpickle, (type(self), self.args), self.__dict__
 
     def __str__(self) -> str:
-        what = ", ".join(part for part in (self.code, f"HTTP {self.status}" if self.status else "") if part)
-        return f"{self.message.removesuffix('.')} ({what})" if what else self.message
+        origin = ", ".join(part for part in (self.code, f"HTTP {self.status}" if self.status else "") if part)
+        return f"{self.message.removesuffix('.')} ({origin})" if origin else self.message
 
 
-def _again(kind: type[SandfarmError], args: tuple[Any, ...]) -> SandfarmError:
-    return kind.__new__(kind, *args)
+def _unpickle(cls: type[SandfarmError], args: tuple[Any, ...]) -> SandfarmError:
+    return cls.__new__(cls, *args)
 
 
 class InvalidError(SandfarmError, ValueError):
-    """What was asked for makes no sense: the message says which field, and what it may hold."""
+    """The request is not valid. `errors` lists the fields that are wrong."""
 
     code = "invalid"
 
 
 class UnauthorizedError(SandfarmError):
-    """The API key is missing or wrong: set `SANDFARM_API_KEY` or give `api_key`."""
+    """The API key is missing or wrong: set `SANDFARM_API_KEY` or pass `api_key`."""
 
     code = "unauthorized"
 
 
 class NotFoundError(SandfarmError):
-    """There is no such thing, or it belongs to another tenant."""
+    """It does not exist, or it belongs to another tenant."""
 
     code = "not_found"
 
 
 class ConflictError(SandfarmError):
-    """It cannot be done in this state: work for a closed sandbox, an Idempotency-Key with another body."""
+    """Not possible in the current state: a job for a closed sandbox, an Idempotency-Key with another body."""
 
     code = "conflict"
 
 
 class TooLargeError(SandfarmError):
-    """It is over one of the farm's limits on size (`Client.limits`)."""
+    """It is over one of the farm's size limits (`Client.limits`)."""
 
     code = "too_large"
 
 
 class ExhaustedError(SandfarmError):
-    """Too much at once, after all repetitions. Come back in `retry_after` seconds."""
+    """Too many requests or jobs, after all retries. Try again in `retry_after` seconds."""
 
     code = "exhausted"
 
 
 class UnavailableError(SandfarmError):
-    """The farm cannot be reached, or a part that it needs is down, after all repetitions."""
+    """The farm, or a component of it, cannot be reached, after all retries."""
 
     code = "unavailable"
 
 
 class InternalError(SandfarmError):
-    """The farm's own fault, or an answer that is not a farm's."""
+    """A fault of the farm, or an answer that does not come from a Sandfarm."""
 
     code = "internal"
 
@@ -163,28 +164,28 @@ class JobError(SandfarmError):
 
     @property
     def result(self) -> Any:
-        """What the job produced until it ended: a result like that of a completed one, or None."""
+        """The partial result, of the same class as that of a completed job; None if there is none."""
         return self.job.result
 
 
 class JobFailed(JobError):
-    """The job could not be run; the message says why and what to do."""
+    """The job could not run. The message says why and what to do."""
 
 
 class JobTimedOut(JobError):
-    """The job was over its `timeout`. `result` holds what there was until then."""
+    """The job exceeded its `timeout`. `result` has the output until then."""
 
 
 class JobCanceled(JobError):
-    """Somebody cancelled the job, or closed its sandbox. `result` holds what there was until then."""
+    """The job was canceled, or its sandbox was closed. `result` has the output until then."""
 
 
 class JobLost(JobError):
-    """The job's sandbox or worker vanished, and no other worker could take the job over."""
+    """The sandbox or worker of the job is gone, and no other worker could take the job over."""
 
 
 class WaitTimeout(SandfarmError, TimeoutError):
-    """The caller waited long enough. The job goes on: wait again, or cancel it.
+    """The time to wait is over. The job continues: wait again, or cancel it.
 
     Attributes:
         job: the job as it was last seen.
@@ -196,48 +197,12 @@ class WaitTimeout(SandfarmError, TimeoutError):
 
 
 class ResultError(SandfarmError):
-    """What ran did not do what it should. Only `check()` raises it, or the argument `check=True`."""
-
-
-class CodeError(ResultError):
-    """The code raised, exited with another code than 0, or its kernel died.
-
-    Attributes:
-        result: all that the code produced; `result.error` has the exception's name, text and traceback.
-    """
-
-    def __init__(self, message: str, *, result: ExecuteResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class CommandError(ResultError):
-    """A command's exit code is not 0.
-
-    Attributes:
-        result: the outcome of every command that ran.
-    """
-
-    def __init__(self, message: str, *, result: CommandResult) -> None:
-        super().__init__(message)
-        self.result = result
-
-
-class PackageError(ResultError):
-    """A package could not be installed; the others are.
-
-    Attributes:
-        result: the outcome for each package.
-    """
-
-    def __init__(self, message: str, *, result: InstallResult) -> None:
-        super().__init__(message)
-        self.result = result
+    """What ran was not successful. Only `check()` and the argument `check=True` raise it."""
 
 
 _BY_CODE: Mapping[str, type[SandfarmError]] = {
-    kind.code: kind
-    for kind in (
+    cls.code: cls
+    for cls in (
         InvalidError,
         UnauthorizedError,
         NotFoundError,
@@ -256,7 +221,7 @@ _BY_STATE: Mapping[str, type[JobError]] = {
     "lost": JobLost,
 }
 
-_BY_STATUS: Mapping[int, str] = {
+_CODE_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
     404: "not_found",
@@ -270,9 +235,11 @@ _BY_STATUS: Mapping[int, str] = {
 }
 
 
-def of_problem(status: int, problem: Mapping[str, Any], *, title: str, request_id: str, retry_after: float) -> SandfarmError:
-    """The error for an answer of 400 and above. `problem` is its JSON, empty where it has none."""
-    code = str(problem.get("code") or _BY_STATUS.get(status) or ("invalid" if 400 <= status < 500 else "internal"))
+def error_from_problem(
+    status: int, problem: Mapping[str, Any], *, title: str, request_id: str, retry_after: float
+) -> SandfarmError:
+    """The error for an answer with a status of 400 or above. `problem` is its JSON; empty if it has none."""
+    code = str(problem.get("code") or _CODE_BY_STATUS.get(status) or ("invalid" if 400 <= status < 500 else "internal"))
     title = str(problem.get("title") or title)
     return _BY_CODE.get(code, SandfarmError)(
         str(problem.get("detail") or title or "no reason given"),
@@ -285,10 +252,10 @@ def of_problem(status: int, problem: Mapping[str, Any], *, title: str, request_i
     )
 
 
-def of_job(job: Job) -> JobError:
+def error_from_job(job: Job) -> JobError:
     """The error for a final job that did not complete."""
-    kind = _BY_STATE.get(job.state, JobFailed)
+    cls = _BY_STATE.get(job.state, JobFailed)
     if job.error is None:
-        told = "conflict" if kind in {JobTimedOut, JobCanceled} else "internal"
-        return kind(f"the job {job.id} is {job.state}", job=job, code=told)
-    return kind(job.error.message, job=job, code=job.error.code)
+        code = "conflict" if cls in {JobTimedOut, JobCanceled} else "internal"
+        return cls(f"the job {job.id} is {job.state}", job=job, code=code)
+    return cls(job.error.message, job=job, code=job.error.code)

@@ -1,4 +1,4 @@
-"""What the farm tells about itself: sandboxes, jobs, artifacts, files, packages. All are values, as of when they were read."""
+"""What the farm reports: sandboxes, jobs, artifacts, files, packages. Each object is a snapshot."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a job made. It outlives its sandbox.
+    """A file that a job created or changed. It outlives its sandbox.
 
     Attributes:
         id: such as `art_…`.
-        sandbox_id: the sandbox it was made in.
-        job_id: the job that made it.
-        name: last element of its path.
+        sandbox_id: the sandbox of the job.
+        job_id: the job.
+        name: last element of the path.
         path: relative to the workspace.
         size: bytes.
         content_type: media type.
-        sha256: of its bytes, in hex.
+        sha256: hash of the content, in hex.
         created_at: when it was stored (UTC).
-        expires_at: when it will be removed (UTC).
-        url: presigned link that works without a key and expires; `Artifacts.url` makes a new one.
+        expires_at: when the farm deletes it (UTC).
+        url: presigned link. It needs no key and expires; `Artifacts.url` makes a new one.
     """
 
     id: str = ""
@@ -40,14 +40,14 @@ class Artifact:
     size: int = 0
     content_type: str = ""
     sha256: str = ""
-    created_at: datetime = d.by(d.time, default=NEVER)
-    expires_at: datetime = d.by(d.time, default=NEVER)
-    url: str = field(default="", repr=False)  # a secret: whoever has it can download
+    created_at: datetime = d.field(d.timestamp, default=NEVER)
+    expires_at: datetime = d.field(d.timestamp, default=NEVER)
+    url: str = field(default="", repr=False)  # a secret: anybody who has it can download
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file or directory of the workspace.
+    """A file or directory in the workspace.
 
     Attributes:
         path: relative to the workspace.
@@ -60,7 +60,7 @@ class FileEntry:
     path: str = ""
     size: int = 0
     mode: str = ""
-    modified_at: datetime = d.by(d.time, default=NEVER)
+    modified_at: datetime = d.field(d.timestamp, default=NEVER)
     type: str = "file"
 
     @property
@@ -71,15 +71,15 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Package:
-    """How it stands with one package of a sandbox.
+    """The status of one package in a sandbox.
 
     Attributes:
-        name: normalised by PEP 503.
+        name: normalized by PEP 503.
         status: `installing`, `installed`, `failed` or `not_found`.
-        version: that is there; empty where none is.
-        job_id: the job that installs it, or was the last to; empty where none did.
+        version: the installed version; empty if there is none.
+        job_id: the latest job that installs or installed it; empty if there was none.
         message: why it failed, or what to do next.
-        manager: `pip` or `npm`; empty where it is not there.
+        manager: `pip` or `npm`; empty if the package is not installed.
     """
 
     name: str = ""
@@ -97,10 +97,10 @@ class Package:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a sandbox may use.
+    """The limits of a sandbox.
 
     Attributes:
-        memory_mb: MiB of memory; files in the workspace and /tmp count.
+        memory_mb: MiB of memory. Files in the workspace and in /tmp count.
         cpus: cores.
         pids: processes and threads.
         disk_mb: MiB of the workspace.
@@ -114,25 +114,25 @@ class Resources:
 
 @dataclass(frozen=True)
 class SandboxInfo:
-    """A sandbox as it was when it was asked for.
+    """A snapshot of a sandbox.
 
     Attributes:
         id: such as `sbx_…`.
-        name: that the caller gave; need not be unique.
+        name: given by the caller; need not be unique.
         state: `queued`, `starting`, `ready`, `busy`, `hibernated`, `closing`, `closed`, `expired`, `failed` or `lost`.
         reason: why it failed, was lost or ended; empty otherwise.
-        image: name of its image.
+        image: name of the image.
         network: `none`, `packages`, `allowlist` or `full`.
-        resources: what it may use.
-        gpu: `{"count", "model"}`; None for no devices.
-        labels: the caller's labels.
-        env_names: names of its environment variables; their values are not told.
-        created_at: when it was asked for (UTC).
+        resources: its limits.
+        gpu: `{"count", "model"}`; None without a GPU.
+        labels: given by the caller.
+        env_names: names of its environment variables. The values are not returned.
+        created_at: when it was requested (UTC).
         expires_at: when it ends at the latest (UTC).
-        last_used_at: end of its last use (UTC).
-        closed_at: when it ended; None: it has not.
-        ttl_seconds: life from its creation, or from the last `keep_alive`.
-        idle_seconds: life after the end of its last use; 0: no such limit.
+        last_used_at: end of the last job (UTC).
+        closed_at: when it ended; None if it is open.
+        ttl_seconds: lifetime, from its creation or the last `keep_alive`.
+        idle_seconds: how long it may be idle; 0: no limit.
     """
 
     id: str = ""
@@ -141,26 +141,26 @@ class SandboxInfo:
     reason: str = ""
     image: str = ""
     network: str = ""
-    resources: Resources = d.by(d.one(Resources), default=Resources())
+    resources: Resources = d.field(d.object_of(Resources), default=Resources())
     gpu: Mapping[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    env_names: tuple[str, ...] = d.by(tuple, default=())
-    created_at: datetime = d.by(d.time, default=NEVER)
-    expires_at: datetime = d.by(d.time, default=NEVER)
-    last_used_at: datetime = d.by(d.time, default=NEVER)
-    closed_at: datetime | None = d.by(d.time, default=None)
+    env_names: tuple[str, ...] = d.field(tuple, default=())
+    created_at: datetime = d.field(d.timestamp, default=NEVER)
+    expires_at: datetime = d.field(d.timestamp, default=NEVER)
+    last_used_at: datetime = d.field(d.timestamp, default=NEVER)
+    closed_at: datetime | None = d.field(d.timestamp, default=None)
     ttl_seconds: int = 0
     idle_seconds: int = 0
 
     @property
     def open(self) -> bool:
-        """Whether work may be sent to it."""
+        """Whether it accepts jobs."""
         return self.state in {"queued", "starting", "ready", "busy"}
 
 
 @dataclass(frozen=True)
 class Timings:
-    """Where the time of a job went, in milliseconds: in the queue, in the sandbox, for uploading its artifacts."""
+    """How long a job waited in the queue, ran, and uploaded its artifacts, in milliseconds."""
 
     queue_ms: float = 0.0
     run_ms: float = 0.0
@@ -169,7 +169,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class JobProblem:
-    """Why a job did not complete: a code of the contract and a sentence."""
+    """Why a job did not complete: an error code and a sentence."""
 
     code: str = ""
     message: str = ""
@@ -177,22 +177,22 @@ class JobProblem:
 
 @dataclass(frozen=True)
 class Job:
-    """A piece of work and, once it is final, its outcome.
+    """A job and, when it is final, its outcome.
 
     Attributes:
         id: such as `job_…`.
         kind: `create`, `execute`, `command`, `install`, `file`, `run`, `close`, `interrupt` or `restart`.
-        sandbox_id: the sandbox it works in.
-        state: `queued`, `running`, or one of the final ones: `completed`, `failed`, `timed_out`, `canceled`, `lost`.
-        attempt: how many workers have taken it; 0 while it is queued.
-        position: place in its line while it is queued, 1 is next; 0 otherwise.
-        estimate_seconds: until a create or run begins; None: not known.
+        sandbox_id: the sandbox it runs in.
+        state: `queued`, `running`, or a final state: `completed`, `failed`, `timed_out`, `canceled`, `lost`.
+        attempt: how many workers have started it; 0 while it is queued.
+        position: position in the queue of its sandbox, 1 is next; 0 if it is not queued.
+        estimate_seconds: estimated wait of a create or run; None: unknown.
         created_at: when it was accepted (UTC).
-        started_at: when a worker took it; None: not yet.
+        started_at: when a worker started it; None: not yet.
         finished_at: when it ended; None: not yet.
-        timings: where the time went.
-        result: `ExecuteResult`, `CommandResult` or `InstallResult` by its kind, the farm's JSON for other kinds, None
-            until there is one. Jobs that timed out or were cancelled have what there was until then.
+        timings: how long each phase took.
+        result: `ExecuteResult`, `CommandResult` or `InstallResult`, depending on the kind; the farm's JSON for other kinds;
+            None if there is no result yet. Jobs that timed out or were canceled have a partial result.
         error: why it did not complete; None otherwise.
     """
 
@@ -203,12 +203,12 @@ class Job:
     attempt: int = 0
     position: int = 0
     estimate_seconds: float | None = None
-    created_at: datetime = d.by(d.time, default=NEVER)
-    started_at: datetime | None = d.by(d.time, default=None)
-    finished_at: datetime | None = d.by(d.time, default=None)
-    timings: Timings = d.by(d.one(Timings), default=Timings())
+    created_at: datetime = d.field(d.timestamp, default=NEVER)
+    started_at: datetime | None = d.field(d.timestamp, default=None)
+    finished_at: datetime | None = d.field(d.timestamp, default=None)
+    timings: Timings = d.field(d.object_of(Timings), default=Timings())
     result: Any = field(default=None, repr=False)
-    error: JobProblem | None = d.by(d.one(JobProblem), default=None)
+    error: JobProblem | None = d.field(d.object_of(JobProblem), default=None)
 
     @property
     def final(self) -> bool:
@@ -218,12 +218,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something is.
+    """How far something has come.
 
     Attributes:
-        message: what is going on.
+        message: what is being done.
         done: how much is done.
-        total: how much there is; 0: not known.
+        total: how much there is; 0: unknown.
     """
 
     message: str = ""
@@ -236,9 +236,10 @@ class Event:
     """One event of a job.
 
     Attributes:
-        id: give it as `after` to go on behind it.
+        id: pass it as `after` to resume behind this event.
         name: `stdout`, `stderr`, `display`, `progress`, `artifact` or `state`.
-        data: its JSON: `{"text"}`, `{"mime", "data"|"url"}`, `{"message", "done", "total"}`, an artifact, `{"state"}`.
+        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url"}`, `{"message", "done", "total"}`, an artifact,
+            `{"state"}`.
     """
 
     id: str
@@ -247,22 +248,22 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The output of `stdout` and `stderr`; empty for others."""
+        """The output of `stdout` and `stderr` events; empty for others."""
         return str(self.data.get("text") or "")
 
     @property
     def final(self) -> bool:
-        """Whether it is the last one."""
+        """Whether it is the last event of the job."""
         return self.name == "state" and self.data.get("state") in FINAL_STATES
 
 
 @dataclass(frozen=True)
 class Image:
-    """A sandbox image on offer: its name, what is in it, the languages it runs, its bytes on disk."""
+    """A sandbox image: its name, description, languages and size in bytes."""
 
     name: str = ""
     description: str = ""
-    languages: tuple[str, ...] = d.by(tuple, default=())
+    languages: tuple[str, ...] = d.field(tuple, default=())
     size: int = 0
 
 
@@ -272,23 +273,23 @@ class Worker:
 
     Attributes:
         id: of the worker.
-        node: the engine it is attached to.
+        node: the Docker engine it uses.
         host: its host name.
         version: its version.
-        queues: that it serves.
+        queues: the queues it serves.
         images: names of its images.
-        slots: jobs at once.
-        running: jobs now.
-        sandboxes: open ones.
-        problem: why it takes no jobs now; empty when it does.
+        slots: how many jobs it can run at once.
+        running: how many jobs it runs now.
+        sandboxes: how many sandboxes are open on it.
+        problem: why it accepts no jobs; empty if it does.
     """
 
     id: str = ""
     node: str = ""
     host: str = ""
     version: str = ""
-    queues: tuple[str, ...] = d.by(tuple, default=())
-    images: tuple[str, ...] = d.by(tuple, default=())
+    queues: tuple[str, ...] = d.field(tuple, default=())
+    images: tuple[str, ...] = d.field(tuple, default=())
     slots: int = 0
     running: int = 0
     sandboxes: int = 0
@@ -297,7 +298,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Queue:
-    """How deep a queue is: jobs that wait, jobs that run, and for how many seconds the next one has waited."""
+    """A queue: how many jobs wait, how many run, and for how many seconds the oldest has waited."""
 
     name: str = ""
     depth: int = 0

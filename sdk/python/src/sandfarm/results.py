@@ -1,4 +1,4 @@
-"""What comes of jobs: the outcome of code, of commands and of installs."""
+"""Results of jobs: of code, of commands and of installs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from . import _decode as d
 from . import _html
-from .errors import CodeError, CommandError, PackageError
+from .errors import ResultError
 from .models import Artifact
-from .rich import Rich, grouped
+from .rich import Rich, group
 
 
 @dataclass(frozen=True)
 class Truncated:
-    """Which streams were cut to head and tail; the whole is an artifact then."""
+    """Which streams are truncated to head and tail. An artifact has the whole."""
 
     stdout: bool = False
     stderr: bool = False
@@ -26,17 +26,17 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Raised:
-    """The exception that ended code.
+    """The exception that ended the code.
 
     Attributes:
-        name: its class; `KernelDied` or `OutOfMemory` when the kernel ended.
+        name: its class; `KernelDied` or `OutOfMemory` if the kernel ended.
         value: its text.
-        traceback: lines, without colours.
+        traceback: lines, without colors.
     """
 
     name: str = ""
     value: str = ""
-    traceback: tuple[str, ...] = d.by(tuple, default=(), repr=False)
+    traceback: tuple[str, ...] = d.field(tuple, default=(), repr=False)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}" if self.value else self.name
@@ -48,11 +48,11 @@ class Installed:
 
     Attributes:
         name: of the package.
-        requested: what was asked for.
-        version: that is there now; empty where it failed.
+        requested: the requirement as the caller gave it.
+        version: the installed version; empty if it failed.
         status: `installed` or `failed`.
-        message: why it failed, or what to know about it.
-        why: of an automatic install: what asked for it.
+        message: why it failed, or a remark.
+        why: for an automatic install: what needs it.
     """
 
     name: str = ""
@@ -64,51 +64,52 @@ class Installed:
 
     @property
     def ok(self) -> bool:
-        """Whether it is there."""
+        """Whether it is installed."""
         return self.status == "installed"
 
 
 @dataclass(frozen=True)
 class ExecuteResult:
-    """The outcome of code. `str()` of it is the text; notebooks show its pictures and tables.
+    """The result of code. `str()` returns it as text; notebooks show its pictures and tables.
 
     Attributes:
-        stdout: what it printed; over 1 MiB head and tail, and the whole as an artifact.
-        stderr: what it wrote to standard error, likewise.
-        exit_code: 0; 1 for an exception; N after `sys.exit(N)`; 128 + signal for a kill.
-        error: the exception that ended it; None: none.
-        results: the values that it displayed, among them that of its last expression.
-        artifacts: every file of the workspace that is new or changed.
-        artifacts_skipped: files over the farm's caps, which stay in the workspace.
+        stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has the whole.
+        stderr: standard error, truncated likewise.
+        exit_code: 0; 1 for an exception; N after `sys.exit(N)`; 128 + signal number after a signal.
+        error: the exception that ended the code; None if there is none.
+        results: the values that the code displayed, including its last expression.
+        artifacts: every file in the workspace that is new or changed.
+        artifacts_skipped: how many files were over the farm's limits. They stay in the workspace.
         execution_count: counter of the kernel.
-        truncated: which streams were cut.
-        kernel_restarted: the kernel is a new one: variables are gone.
-        installed: packages that were installed for it.
-        notes: what to know about it, a sentence each.
+        truncated: which streams are truncated.
+        kernel_restarted: the kernel is a new one and the variables are lost.
+        fresh_process: the code ran in a process of its own.
+        installed: packages that were installed automatically.
+        notes: remarks, a sentence each.
     """
 
     stdout: str = ""
     stderr: str = ""
     exit_code: int = 0
-    error: Raised | None = d.by(d.one(Raised), default=None)
-    results: tuple[Rich, ...] = d.by(grouped, default=())
-    artifacts: tuple[Artifact, ...] = d.by(d.many(Artifact), default=())
+    error: Raised | None = d.field(d.object_of(Raised), default=None)
+    results: tuple[Rich, ...] = d.field(group, default=())
+    artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     artifacts_skipped: int = 0
     execution_count: int = 0
-    truncated: Truncated = d.by(d.one(Truncated), default=Truncated())
+    truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated())
     kernel_restarted: bool = False
     fresh_process: bool = False
-    installed: tuple[Installed, ...] = d.by(d.many(Installed), default=())
-    notes: tuple[str, ...] = d.by(tuple, default=())
+    installed: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
+    notes: tuple[str, ...] = d.field(tuple, default=())
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0."""
+        """Whether the code ended without an exception and with exit code 0."""
         return self.error is None and self.exit_code == 0
 
     @property
     def text(self) -> str:
-        """What it printed, the displayed values as text, and the traceback if it raised."""
+        """Standard output, the displayed values as text, and the traceback if the code raised."""
         parts = [self.stdout, *(str(r) for r in self.results)]
         if self.error is not None:
             parts.append("\n".join(self.error.traceback) or str(self.error))
@@ -120,10 +121,10 @@ class ExecuteResult:
         return tuple(r.png for r in self.results if r.png is not None)
 
     def check(self) -> ExecuteResult:
-        """Gives the result itself where it is ok.
+        """Returns the result itself if it is ok.
 
         Raises:
-            CodeError: the code raised, or exited with another code than 0.
+            CodeError: the code raised, or its exit code is not 0.
         """
         if self.ok:
             return self
@@ -149,51 +150,51 @@ class ExecuteResult:
 
     def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
         if not self.stderr and self.error is None and all(r._repr_html_() is None for r in self.results):
-            return {"text/plain": str(self)}  # a notebook shows it as any other text
+            return {"text/plain": str(self)}  # plain text needs no HTML
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """The outcome of one command: its exit code (128 + signal for a kill), its output, the milliseconds it took."""
+    """The result of one command: exit code (128 + signal number after a signal), output, duration in milliseconds."""
 
     command: str = ""
     exit_code: int = 0
     stdout: str = ""
     stderr: str = ""
-    truncated: Truncated = d.by(d.one(Truncated), default=Truncated())
+    truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated())
     duration_ms: float = 0.0
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The outcome of commands, as far as they ran. `str()` of it is what they printed.
+    """The result of commands. `str()` returns their output.
 
     Attributes:
         results: one for each command that ran.
-        artifacts: every file of the workspace that is new or changed.
-        artifacts_skipped: files over the farm's caps.
-        notes: what to know about it, a sentence each.
+        artifacts: every file in the workspace that is new or changed.
+        artifacts_skipped: how many files were over the farm's limits.
+        notes: remarks, a sentence each.
     """
 
-    results: tuple[CommandOutcome, ...] = d.by(d.many(CommandOutcome), default=())
-    artifacts: tuple[Artifact, ...] = d.by(d.many(Artifact), default=())
+    results: tuple[CommandOutcome, ...] = d.field(d.tuple_of(CommandOutcome), default=())
+    artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     artifacts_skipped: int = 0
-    notes: tuple[str, ...] = d.by(tuple, default=())
+    notes: tuple[str, ...] = d.field(tuple, default=())
 
     @property
     def stdout(self) -> str:
-        """What all of them printed."""
+        """The standard output of all commands."""
         return "".join(r.stdout for r in self.results)
 
     @property
     def stderr(self) -> str:
-        """What all of them wrote to standard error."""
+        """The standard error of all commands."""
         return "".join(r.stderr for r in self.results)
 
     @property
     def exit_code(self) -> int:
-        """That of the first command that failed; 0 where none did."""
+        """The exit code of the first command that failed; 0 if none did."""
         return next((r.exit_code for r in self.results if r.exit_code), 0)
 
     @property
@@ -202,7 +203,7 @@ class CommandResult:
         return self.exit_code == 0
 
     def check(self) -> CommandResult:
-        """Gives the result itself where it is ok.
+        """Returns the result itself if it is ok.
 
         Raises:
             CommandError: a command failed.
@@ -222,33 +223,34 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class InstallResult:
-    """The outcome of an install.
+    """The result of an install.
 
     Attributes:
-        packages: one for each that was asked for.
-        stdout: what the installer printed.
-        stderr: what the installer wrote to standard error.
-        notes: what to know about it, a sentence each.
+        packages: one for each requested package.
+        stdout: standard output of the installer.
+        stderr: standard error of the installer.
+        truncated: which streams are truncated.
+        notes: remarks, a sentence each.
     """
 
-    packages: tuple[Installed, ...] = d.by(d.many(Installed), default=())
+    packages: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
     stdout: str = field(default="", repr=False)
     stderr: str = field(default="", repr=False)
-    truncated: Truncated = d.by(d.one(Truncated), default=Truncated(), repr=False)
-    notes: tuple[str, ...] = d.by(tuple, default=())
+    truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated(), repr=False)
+    notes: tuple[str, ...] = d.field(tuple, default=())
 
     @property
     def ok(self) -> bool:
-        """Whether every package is there."""
+        """Whether every package is installed."""
         return all(p.ok for p in self.packages)
 
     @property
     def versions(self) -> dict[str, str]:
-        """What is there now, by name."""
+        """The installed versions, by name."""
         return {p.name: p.version for p in self.packages if p.ok}
 
     def check(self) -> InstallResult:
-        """Gives the result itself where it is ok.
+        """Returns the result itself if it is ok.
 
         Raises:
             PackageError: a package could not be installed; the message says why for each.
@@ -262,6 +264,42 @@ class InstallResult:
         return "\n".join(f"{p.name} {p.version}" if p.ok else f"{p.requested or p.name}: {p.message}" for p in self.packages)
 
 
+class CodeError(ResultError):
+    """The code raised, its exit code is not 0, or its kernel died.
+
+    Attributes:
+        result: all output of the code; `result.error` has the exception's name, text and traceback.
+    """
+
+    def __init__(self, message: str, *, result: ExecuteResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class CommandError(ResultError):
+    """The exit code of a command is not 0.
+
+    Attributes:
+        result: the outcome of every command that ran.
+    """
+
+    def __init__(self, message: str, *, result: CommandResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class PackageError(ResultError):
+    """A package could not be installed. The others are installed.
+
+    Attributes:
+        result: the outcome for each package.
+    """
+
+    def __init__(self, message: str, *, result: InstallResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
 _BY_KIND: Mapping[str, type[ExecuteResult | CommandResult | InstallResult]] = {
     "execute": ExecuteResult,
     "run": ExecuteResult,
@@ -270,8 +308,8 @@ _BY_KIND: Mapping[str, type[ExecuteResult | CommandResult | InstallResult]] = {
 }
 
 
-def of_kind(kind: str, data: Any) -> Any:
-    """The result of a job of a kind; JSON as it came where the kind has no class of its own."""
+def result_of_kind(kind: str, data: Any) -> Any:
+    """Decodes the result of a job; returns the JSON as it is if its kind has no class."""
     if kind == "create" and isinstance(data, Mapping) and "packages" in data:
         return d.build(InstallResult, data)
     cls = _BY_KIND.get(kind)

@@ -1,4 +1,4 @@
-"""The values that code displays: pictures, tables, text."""
+"""Displayed values: pictures, tables, text."""
 
 from __future__ import annotations
 
@@ -11,31 +11,24 @@ from typing import Any
 
 from . import _html
 
-_SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TEXT = frozenset({"application/javascript", "application/xml"})
 
 
 def is_text(mime: str) -> bool:
-    """Whether a value of a MIME type is given as text; others are given as bytes."""
-    return (
-        mime.startswith("text/")
-        or mime.endswith(("json", "+xml"))
-        or mime
-        in {
-            "application/javascript",
-            "application/xml",
-        }
-    )
+    """Whether values of a MIME type are `str`; all others are `bytes`."""
+    return mime.startswith("text/") or mime.endswith(("json", "+xml")) or mime in _TEXT
 
 
 @dataclass(frozen=True)
 class Rich:
-    """A value that code displayed, in each of the formats that it came in. Notebooks show it as it was meant.
+    """A value that code displayed, in each format that it has. Notebooks show it as a picture, a table or text.
 
-    HTML that could run in the page is shown in a frame of its own; `data` has it as it came.
+    Notebooks get safe HTML: scripts run in a sandboxed frame or not at all. `data` has the HTML as it came.
 
     Attributes:
         data: by MIME type: `str` for text, JSON and SVG, `bytes` for anything else, such as PNG.
-        links: by MIME type: presigned links to what is too large to be fetched by itself (over 32 MiB).
+        links: by MIME type: presigned links to data that was not downloaded, because it is over 32 MiB.
     """
 
     data: Mapping[str, str | bytes] = field(default_factory=dict, repr=False)
@@ -48,30 +41,30 @@ class Rich:
 
     @property
     def text(self) -> str:
-        """As plain text; empty where there is none."""
+        """As plain text; empty if there is none."""
         return self._str("text/plain")
 
     @property
     def html(self) -> str:
-        """As HTML, as it came: not to be trusted. Empty where there is none."""
+        """As HTML, which is untrusted; empty if there is none."""
         return self._str("text/html")
 
     @property
     def png(self) -> bytes | None:
-        """As a PNG image; None where there is none."""
+        """As a PNG image; None if there is none."""
         value = self.data.get("image/png")
         return value if isinstance(value, bytes) else None
 
     @property
     def svg(self) -> str:
-        """As an SVG image, as it came; empty where there is none."""
+        """As an SVG image, which is untrusted; empty if there is none."""
         return self._str("image/svg+xml")
 
     def save(self, path: str | Path, mime: str | None = None) -> Path:
-        """Writes one format to a local file; by default that of a picture if there is one, else the first.
+        """Writes one format to a local file: by default the first picture, or else the first format.
 
         Raises:
-            KeyError: it has no such format, or that lies behind a link.
+            KeyError: it does not have this format, or only a link to it.
         """
         chosen = mime or next((m for m in self.data if m.startswith("image/")), next(iter(self.data), ""))
         value = self.data[chosen]
@@ -93,18 +86,16 @@ class Rich:
         return self.png
 
     def _repr_html_(self) -> str | None:
-        for mime in _SHOWN:
+        for mime in _PICTURES:
             if isinstance(value := self.data.get(mime), bytes):
-                return f'<img src="data:{mime};base64,{base64.b64encode(value).decode()}" style="max-width:100%">'
-        if self.svg:  # as an image: its scripts do not run
-            return (
-                f'<img src="data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}" style="max-width:100%">'
-            )
-        return _html.safe(self.html) if self.html else None
+                return _picture(mime, value)
+        if self.svg:  # scripts do not run in an image
+            return _picture("image/svg+xml", self.svg.encode())
+        return _html.untrusted(self.html) if self.html else None
 
     def _repr_mimebundle_(self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None) -> dict[str, str]:
         bundle = {"text/plain": str(self)}
-        for mime in _SHOWN:
+        for mime in _PICTURES:
             if isinstance(value := self.data.get(mime), bytes):
                 bundle[mime] = base64.b64encode(value).decode()
                 break
@@ -116,8 +107,12 @@ class Rich:
         return {m: v for m, v in bundle.items() if (not include or m in include) and (not exclude or m not in exclude)}
 
 
-def value_of(mime: str, data: str) -> str | bytes:
-    """The value of one MIME type as it is sent: `text/…` as it is, anything else base64, also SVG and JSON."""
+def _picture(mime: str, content: bytes) -> str:
+    return f'<img src="data:{mime};base64,{base64.b64encode(content).decode()}" style="max-width:100%">'
+
+
+def _decoded(mime: str, data: str) -> str | bytes:
+    """Decodes one format: `text/…` is sent as it is, anything else as base64, also SVG and JSON."""
     if mime.startswith("text/"):
         return data
     try:
@@ -127,22 +122,57 @@ def value_of(mime: str, data: str) -> str | bytes:
     return raw.decode("utf-8", "replace") if is_text(mime) else raw
 
 
-def grouped(entries: Any) -> tuple[Rich, ...]:
-    """Puts the formats of one value together. The farm sends them one by one, in the order of their names."""
-    out: list[Rich] = []
-    data: dict[str, str | bytes] = {}
-    links: dict[str, str] = {}
-    last = ""
-    for entry in entries or ():
-        mime = str(entry.get("mime") or "")
-        if last and (mime <= last or last == "text/plain"):
-            out.append(Rich(data, links))
-            data, links = {}, {}
-        last = mime
-        if entry.get("data") is not None:
-            data[mime] = value_of(mime, str(entry["data"]))
-        elif entry.get("url"):
-            links[mime] = str(entry["url"])
-    if last:
-        out.append(Rich(data, links))
-    return tuple(out)
+class DisplayGroups:
+    """Groups the formats of an event stream into values. The farm sends the formats of a value one by one, plain text last.
+
+    `display` is the number of the value that a format belongs to. Older farms do not send it; there, formats come sorted by
+    MIME type, and a value ends at plain text or where the order starts again.
+    """
+
+    def __init__(self) -> None:
+        self._data: dict[str, str | bytes] = {}
+        self._links: dict[str, str] = {}
+        self._number: Any = None
+        self._mime = ""
+
+    def add(self, entry: Mapping[str, Any]) -> list[Rich]:
+        """Adds the next format. Returns the value before it if this format starts a new one."""
+        mime, number = str(entry.get("mime") or ""), entry.get("display")
+        if number is None:
+            starts = mime <= self._mime or self._mime == "text/plain"
+        else:  # an update of a value has its number and the same formats again
+            starts = number != self._number or mime in self._data or mime in self._links
+        before = self.end() if starts else []
+        self._number, self._mime = number, mime
+        _add_format(self._data, self._links, entry)
+        return before
+
+    def end(self) -> list[Rich]:
+        """Returns the value that is being collected, if any."""
+        value = [Rich(self._data, self._links)] if self._mime else []
+        self._data, self._links, self._mime = {}, {}, ""
+        return value
+
+
+def _add_format(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> None:
+    mime = str(entry.get("mime") or "")
+    if entry.get("data") is not None:
+        data[mime] = _decoded(mime, str(entry["data"]))
+    elif entry.get("url"):
+        links[mime] = str(entry["url"])
+
+
+def group(entries: Any) -> tuple[Rich, ...]:
+    """Groups the entries of a result into values. An entry that updates a value replaces the earlier one."""
+    listed = list(entries or ())
+    if any(entry.get("display") is None for entry in listed):
+        groups = DisplayGroups()
+        values = [value for entry in listed for value in groups.add(entry)]
+        return (*values, *groups.end())
+    by_number: dict[Any, tuple[dict[str, str | bytes], dict[str, str]]] = {}
+    for entry in listed:
+        data, links = by_number.setdefault(entry["display"], ({}, {}))
+        data.pop(str(entry.get("mime")), None)
+        links.pop(str(entry.get("mime")), None)
+        _add_format(data, links, entry)
+    return tuple(Rich(data, links) for data, links in by_number.values())

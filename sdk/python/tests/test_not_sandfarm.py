@@ -1,4 +1,4 @@
-"""Addresses that are no farm's, keys that are none, answers that no farm gives, and errors that travel."""
+"""Invalid addresses and keys, answers that do not come from a Sandfarm, and pickled errors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:port", "http://x:99999", "http://u:p@x", "http://x?a=b", "/v1"]
 )
-def test_addresses_that_are_none(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     for make in (Client, SandboxClient):
         with pytest.raises(ValueError, match="address"):
             make(url)
 
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/", " \n"])
-def test_an_address_as_the_farm_prints_it(end: str, client: Client) -> None:
+def test_an_address_with_or_without_v1(end: str, client: Client) -> None:
     with Client(client.url + end) as same:
         assert same.url == client.url
         assert same.limits() == client.limits()
@@ -35,13 +35,13 @@ def test_an_address_as_the_farm_prints_it(end: str, client: Client) -> None:
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "nul\0"])
-def test_a_key_that_cannot_be_sent_is_not_told(key: str) -> None:
+def test_an_invalid_key_is_not_in_the_error(key: str) -> None:
     with pytest.raises(ValueError, match="API key") as raised:
         Client(api_key=key)
     assert key not in str(raised.value)
 
 
-def test_a_key_as_it_comes_from_a_file(fake: Make) -> None:
+def test_white_space_around_a_key_is_removed(fake: Make) -> None:
     served = fake(lambda *_: (200, {}, {}))
     with Client(served.url, " key\n") as client:
         client.limits()
@@ -61,7 +61,7 @@ def test_a_key_as_it_comes_from_a_file(fake: Make) -> None:
         (302, {"Location": "/login?secret=1"}, b""),
     ],
 )
-def test_what_answers_is_no_farm(fake: Make, status: int, headers: dict[str, str], content: bytes) -> None:
+def test_an_answer_that_is_not_from_a_sandfarm(fake: Make, status: int, headers: dict[str, str], content: bytes) -> None:
     served = fake(lambda *_: (status, headers, content))
     with Client(served.url, retries=0) as client:
         box = client.sandbox("sbx_1")
@@ -82,13 +82,13 @@ def test_what_answers_is_no_farm(fake: Make, status: int, headers: dict[str, str
             lambda: box.packages.status("six"),
         ]
         for use in uses:
-            with pytest.raises(InternalError, match="right") as raised:
+            with pytest.raises(InternalError, match="check") as raised:
                 use()
             assert "secret" not in str(raised.value)
     assert len(served.seen) == len(uses)
 
 
-def test_a_value_whose_link_breaks_stays_behind_its_link(fake: Make) -> None:
+def test_a_value_that_cannot_be_downloaded_keeps_its_link(fake: Make) -> None:
     def farm(method: str, path: str, *_: object) -> tuple[int, dict[str, str], Any]:
         if path == "/whole":
             return 200, {"Content-Length": "9", "Connection": "close"}, b"cut"
@@ -106,7 +106,7 @@ KINDS = [kind for kind in vars(sandfarm).values() if isinstance(kind, type) and 
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_errors_go_to_another_process_and_back(kind: type[SandfarmError]) -> None:
+def test_errors_can_be_pickled(kind: type[SandfarmError]) -> None:
     more: dict[str, Any] = {}
     if issubclass(kind, (sandfarm.JobError, sandfarm.WaitTimeout)):
         more = {"job": Job(id="job_1", state="timed_out", result=ExecuteResult(stdout="so far\n"))}

@@ -1,0 +1,45 @@
+"""Names of files that other programs load or run by name.
+
+A sandbox chooses the names of its artifacts. Saving one under such a name would let its code out of the sandbox, at the next
+`make` or `pytest` in that directory. The command line applies the same rule.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import unicodedata
+from fnmatch import fnmatchcase
+
+_LOADED_BY = {
+    "makefile": "make runs it",
+    "gnumakefile": "make runs it",
+    "docker-compose*.yml": "docker compose runs it",
+    "docker-compose*.yaml": "docker compose runs it",
+    "compose*.yml": "docker compose runs it",
+    "compose*.yaml": "docker compose runs it",
+    "claude.md": "coding agents follow it",
+    "agents.md": "coding agents follow it",
+    "conftest.py": "pytest runs it",
+    "sitecustomize*": "Python runs it at every start",
+    "usercustomize*": "Python runs it at every start",
+}
+_WINDOWS_PROGRAMS = (".exe", ".com", ".bat", ".cmd", ".ps1", ".lnk")
+
+
+def reason(name: str) -> str:
+    """Why a file must not get this name, such as "make runs it"; empty if it may.
+
+    Upper case and invisible characters make no difference, because some file systems ignore both.
+    """
+    name = "".join(c for c in name if unicodedata.category(c) != "Cf").lower()
+    if name.startswith("."):
+        return "it is hidden"
+    for pattern, why in _LOADED_BY.items():
+        if fnmatchcase(name, pattern):
+            return why
+    if sys.platform == "win32" and name.endswith(_WINDOWS_PROGRAMS):
+        return "Windows runs it as a command"
+    if shutil.which(name):
+        return "it has the name of a program on your PATH"
+    return ""
