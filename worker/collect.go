@@ -230,7 +230,7 @@ func (c *collector) display(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, mime := range slices.Sorted(maps.Keys(d.Data)) {
+	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
 		if len(c.rich) == maxRichResults {
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
 			return nil
@@ -238,6 +238,22 @@ func (c *collector) display(payload []byte) error {
 		c.addRich(number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime])
 	}
 	return nil
+}
+
+// plainTextLast orders MIME types by name, with text/plain behind all others: it tells readers of the event stream that a
+// value is complete.
+func plainTextLast(a, b string) int {
+	const plain = "text/plain"
+	switch {
+	case a == b:
+		return 0
+	case a == plain:
+		return 1
+	case b == plain:
+		return -1
+	default:
+		return strings.Compare(a, b)
+	}
 }
 
 // displayNumber gives the number of a displayed value, from 0. The agent counts from 1; one that is too old to number its

@@ -273,6 +273,20 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 	}
 }
 
+// Readers of the event stream rely on it: a value is complete with its plain text.
+func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	must(t, c.add(display(1, map[string]string{"text/plain": "x", "video/mp4": "AAAA", "text/html": "x", "text/vnd.x": "x"})))
+	var mimes []string
+	for _, e := range c.rich {
+		mimes = append(mimes, e.Mime)
+	}
+	if diff := cmp.Diff([]string{"text/html", "text/vnd.x", "video/mp4", "text/plain"}, mimes); diff != "" {
+		t.Errorf("formats (-want +got):\n%s", diff)
+	}
+}
+
 // An agent from before the numbers displays each value once.
 func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
 	t.Parallel()
