@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/sdk/trace"
 )
@@ -18,7 +18,7 @@ const exportTimeout = 5 * time.Second
 // export, and Shutdown by its caller, is bounded. Spans wait in memory, are sent in batches, and are dropped when the
 // collector is slower than they come. A trace is taken when its caller's is.
 func NewTracing(ctx context.Context, endpoint, service, version string) (*trace.TracerProvider, error) {
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint+"/v1/traces"), otlptracehttp.WithTimeout(exportTimeout))
+	exporter, err := otlptrace.New(ctx, newCollector(endpoint))
 	if err != nil {
 		return nil, fmt.Errorf("make exporter of traces: %w", err)
 	}
