@@ -53,7 +53,7 @@ func TestWaitHoldsTheAnswer(t *testing.T) {
 func TestWaitThatIsNoNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, wait := range []string{"abc", "-1", "1e9x", "", "NaN", "-Inf", "0x10"} {
+	for _, wait := range []string{"abc", "orange", "-1", "1e9x", "", "NaN", "-Inf", "0x10"} {
 		b.problem(farm.CodeInvalid, http.StatusBadRequest, "POST", "/v1/sandboxes?wait="+wait, "{}")
 	}
 	for _, wait := range []string{"0", "61", "1e9", "1e999", "0.001"} {
@@ -237,6 +237,49 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+func TestBatchWaitsForItsJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	print1 := `{"kind":"execute","sandbox_id":"` + box + `","code":"print one"}`
+	create := `{"kind":"create"}`
+	states := func(query string, headers []string, entries ...string) []string {
+		t.Helper()
+		got := get[wire.BatchResult](b, http.StatusMultiStatus, "POST", "/v1/jobs/batch"+query, `{"jobs":[`+strings.Join(entries, ",")+`]}`, headers...)
+		out := make([]string, len(got.Jobs))
+		for i, one := range got.Jobs {
+			switch {
+			case one.Error != nil:
+				out[i] = one.Error.Code
+			case one.Sandbox != nil:
+				out[i] = one.Job.State + " " + one.Sandbox.State
+			default:
+				out[i] = one.Job.State
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"completed", "completed ready", "invalid", "completed"}, states("?wait=30", nil, print1, create, `{"kind":"nap"}`, print1)); diff != "" {
+		t.Errorf("states after the wait (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"completed"}, states("", []string{"Prefer", "wait=30"}, print1)); diff != "" {
+		t.Errorf("states after Prefer (-want +got):\n%s", diff)
+	}
+	// A job that outlasts the wait is shown as it is then; those that ended meanwhile have ended. The wait ends as the
+	// server stops, once the create has ended.
+	go func() {
+		for len(get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?kind=create&state=completed", nil).Items) < 3 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.server.Stop()
+	}()
+	block := `{"kind":"execute","sandbox_id":"` + box + `","code":"block"}`
+	if diff := cmp.Diff([]string{"running", "completed ready", "queued"}, states("?wait=60", nil, block, create, print1)); diff != "" {
+		t.Errorf("states at the end of the wait (-want +got):\n%s", diff)
+	}
+	close(b.worker.gate)
+}
+
 func TestListsArePaged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -271,6 +314,14 @@ func TestListsArePaged(t *testing.T) {
 	for _, target := range []string{"/v1/jobs?state=open", "/v1/jobs?kind=nap", "/v1/jobs?limit=x", "/v1/artifacts?cursor=%00", "/v1/artifacts?limit=0"} {
 		if p := b.problemOf("GET", target, nil); p.Code != "invalid" {
 			t.Errorf("%s: %+v", target, p)
+		}
+	}
+	job := get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+odd.Items[0].ID+"/execute?wait=20", `{"code":"print 1"}`)
+	for query, want := range map[string]int{
+		"": 1, "&kind=execute": 1, "&kind=command": 0, "&state=completed": 1, "&state=failed": 0, "&kind=execute&state=completed": 1, "&kind=create&state=completed": 0,
+	} {
+		if list := get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?job_id="+job.ID+query, nil); len(list.Items) != want {
+			t.Errorf("job_id%s gives %d jobs, want %d", query, len(list.Items), want)
 		}
 	}
 	if answer, _ := b.do("GET", "/v1/sandboxes?limit=200", nil); answer.StatusCode != http.StatusOK {

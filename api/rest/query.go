@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func Wait(c *gin.Context, standard, longest time.Duration) (time.Duration, error
 
 func seconds(text string, longest time.Duration) (time.Duration, error) {
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil && !strings.Contains(err.Error(), "range") || math.IsNaN(n) || n < 0 {
+	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n) || n < 0 {
 		return 0, BadRequestf("wait must be a number of seconds from 0 to %g", longest.Seconds())
 	}
 	return time.Duration(min(n, longest.Seconds()) * float64(time.Second)), nil

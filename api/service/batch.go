@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -22,7 +24,8 @@ type BatchOutcome struct {
 	Err error
 }
 
-// Batch takes many jobs in, one after the other, each with its own outcome. Nothing is waited for.
+// Batch takes many jobs in, one after the other, each with its own outcome. Then it waits for all of them together, as long
+// as the call says, and shows every job as it is at the end of the wait.
 func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) ([]BatchOutcome, error) {
 	p := c.problems()
 	switch {
@@ -37,6 +40,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
 	}
+	deadline := time.Now().Add(c.Wait)
 	out := make([]BatchOutcome, len(entries))
 	for i, entry := range entries {
 		one := c
@@ -46,7 +50,31 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 		}
 		out[i].Outcome, out[i].Err = s.entry(ctx, one, entry)
 	}
+	if c.Wait > 0 {
+		s.awaitBatch(ctx, out, deadline)
+	}
 	return out, nil
+}
+
+// awaitBatch waits for the jobs one after the other, all until the same moment. What cannot be read stays as it was when it
+// was accepted: the job is there, so the caller must learn of it.
+func (s *Service) awaitBatch(ctx context.Context, batch []BatchOutcome, deadline time.Time) {
+	for i := range batch {
+		out := &batch[i].Outcome
+		if batch[i].Err != nil || out.Done() {
+			continue
+		}
+		job, err := s.watchTo(ctx, out.record, max(0, time.Until(deadline)))
+		if err == nil {
+			var now Outcome
+			if now, err = s.outcome(ctx, job, nil); err == nil {
+				*out = now
+			}
+		}
+		if err != nil {
+			s.Logger.WarnContext(ctx, "job of a batch is not waited for", slog.String("job_id", out.Job.ID), slog.Any("error", err))
+		}
+	}
 }
 
 // entryKey gives an entry a key of its own under the batch's key, whose fingerprint covers the whole batch.

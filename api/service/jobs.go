@@ -61,6 +61,12 @@ type JobQuery struct {
 	Page                          store.Page
 }
 
+// fits reports whether the query picks a job.
+func (q JobQuery) fits(job *farm.Job) bool {
+	return (q.SandboxID == "" || q.SandboxID == job.SandboxID) && (q.State == "" || q.State == string(job.State)) &&
+		(q.Kind == "" || q.Kind == string(job.Kind))
+}
+
 // Jobs lists jobs, newest first.
 func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
 	list := wire.List[wire.Job]{Items: []wire.Job{}}
@@ -77,7 +83,7 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 		case farm.CodeOf(err) == farm.CodeNotFound:
 		case err != nil:
 			return list, err
-		case (q.SandboxID == "" || q.SandboxID == job.SandboxID) && (q.State == "" || q.State == string(job.State)):
+		case q.fits(job):
 			jobs = []*farm.Job{job}
 		}
 	} else {
