@@ -116,7 +116,7 @@ func TestFullQueueIsToldTheCaller(t *testing.T) {
 	}
 	b.waiting("acme")
 	answer, text := b.do("POST", "/v1/sandboxes", "{}", "Authorization", "Bearer "+key)
-	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "3 jobs wait in the queue cpu") {
+	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "3 jobs wait in queue cpu") {
 		t.Errorf("at the limit: %d %v %s", answer.StatusCode, answer.Header, text)
 	}
 	if answer, text := b.do("POST", "/v1/sandboxes?wait=20", "{}", "Authorization", "Bearer "+otherKey); answer.StatusCode != http.StatusCreated {

@@ -216,8 +216,8 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	if err != nil {
 		return
 	}
-	if claim.Next != nil {
-		w.tasks <- *claim.Next
+	if claim.Unparked != nil {
+		w.tasks <- *claim.Unparked
 	}
 	end := store.Finish{Ref: ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}
 	box := farm.Ref{Tenant: ref.Tenant, ID: claim.Job.SandboxID}

@@ -65,7 +65,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	w.seen.claimed(claim.Job)
 	ctx, end := w.trace(ctx, claim.Job)
 	defer func() { end(err) }()
-	w.dispatch.Next(ctx, claim.Next)
+	w.dispatch.EnqueueNext(ctx, claim.Unparked)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)

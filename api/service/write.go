@@ -30,7 +30,7 @@ func (s *Service) open(ctx context.Context, tenant, id string) error {
 		return err
 	}
 	if !box.State.Accepts() {
-		return farm.Conflictf("The sandbox %s is %s and takes no more work.", id, box.State)
+		return farm.Conflictf("Sandbox %s is %s and accepts no more work.", id, box.State)
 	}
 	return nil
 }

@@ -71,8 +71,8 @@ func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted
 	return out, nil
 }
 
-// Next enqueues the job that is first in a line now; nil is fine. What fails is logged and left to Sweep.
-func (d *Dispatcher) Next(ctx context.Context, next *farm.Ref) {
+// EnqueueNext enqueues the job that is first in a line now; nil is fine. What fails is logged and left to Sweep.
+func (d *Dispatcher) EnqueueNext(ctx context.Context, next *farm.Ref) {
 	if next == nil {
 		return
 	}
@@ -129,7 +129,7 @@ func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) e
 	if err != nil {
 		return err
 	}
-	d.Next(ctx, next)
+	d.EnqueueNext(ctx, next)
 	return nil
 }
 
@@ -139,9 +139,9 @@ func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	if end.Sandbox != nil {
 		d.drain(ctx, *end.Sandbox)
 	} else {
-		d.Next(ctx, end.Next)
+		d.EnqueueNext(ctx, end.Next)
 	}
-	d.Next(ctx, end.Unparked)
+	d.EnqueueNext(ctx, end.Unparked)
 	if !end.Callback {
 		return
 	}

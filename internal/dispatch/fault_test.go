@@ -41,7 +41,7 @@ func TestCutsUnderLoad(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			worker.Next(ctx, c.Next)
+			worker.EnqueueNext(ctx, c.Unparked)
 			ran.Add(1)
 			err = worker.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: c.Job.Attempt, State: farm.JobCompleted})
 			if errors.Is(err, store.ErrFenced) {

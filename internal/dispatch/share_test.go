@@ -62,7 +62,7 @@ func (c *crew) handle(ctx context.Context, t *testing.T, task queue.Task, worker
 	if err != nil {
 		return err
 	}
-	c.Next(ctx, claim.Next)
+	c.EnqueueNext(ctx, claim.Unparked)
 	c.begun <- claim.Job
 	do(ctx, claim.Job)
 	if err := c.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {

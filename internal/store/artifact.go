@@ -12,14 +12,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// ArtifactGrace is how long a record stays behind its artifact's end, so that the sweeper can remove the object even
-// after an outage of some days.
+// ArtifactGrace is how long the record outlives its artifact, so that the scheduler can remove the object even after an outage of some days.
 const ArtifactGrace = 7 * 24 * time.Hour
 
 // artifactStretch bounds one script call.
 const artifactStretch = 500
 
-// AddArtifacts keeps artifacts until their ExpiresAt. Adding one again changes nothing but its fields.
+// AddArtifacts stores artifacts until their ExpiresAt. Adding one again only changes its fields.
 func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) error {
 	byTenant := map[string][]farm.Artifact{}
 	for _, a := range artifacts {
@@ -38,7 +37,7 @@ func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) err
 				keep := max(a.ExpiresAt.Sub(s.now()), 0) + ArtifactGrace
 				args = append(args, a.ID, doc, a.SandboxID, a.JobID, micros(a.ExpiresAt), keep.Milliseconds())
 			}
-			if _, err := s.run(ctx, "add artifacts", s.scripts.artifacts, tenant, args...); err != nil {
+			if _, err := s.run(ctx, "add artifacts", s.scripts.artifactAdd, tenant, args...); err != nil {
 				return err
 			}
 		}
@@ -46,7 +45,7 @@ func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) err
 	return nil
 }
 
-// Artifact reads an artifact; CodeNotFound when it is foreign, unknown or expired.
+// Artifact reads an artifact; CodeNotFound if it is unknown, expired or another tenant's.
 func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error) {
 	text, err := s.rdb.Get(ctx, s.key(ref.Tenant, "art", ref.ID)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -64,7 +63,7 @@ func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, err
 	return &a, nil
 }
 
-// ExpiredArtifacts lists artifacts whose time is up and whose object may still be there, the oldest first.
+// ExpiredArtifacts lists expired artifacts whose object may still be there, the oldest first.
 func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error) {
 	key := s.index(tenant, "artexp")
 	ids, err := s.rdb.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(max(limit, 1))}).Result()
@@ -88,13 +87,13 @@ func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) 
 	}
 	if len(gone) > 0 {
 		if err := s.rdb.ZRem(ctx, key, gone...).Err(); err != nil {
-			return nil, wrap("forget lost artifacts", err)
+			return nil, wrap("remove index entries without a record", err)
 		}
 	}
 	return out, nil
 }
 
-// DeleteArtifacts forgets artifacts whose objects are gone.
+// DeleteArtifacts removes the records of artifacts whose objects are gone.
 func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error {
 	if len(artifacts) == 0 {
 		return nil

@@ -1,11 +1,11 @@
--- Keeps artifacts. ARGV: for each id, JSON, sandbox, job, end in microseconds, milliseconds that its record is kept.
+-- Stores artifacts. ARGV from 3 on, six for each: id, JSON, sandbox, job, end (microseconds), how long to keep the record (milliseconds).
 for i = 3, #ARGV, 6 do
-  local id, doc, box, job, ends, keep = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
+  local id, doc, box, job, expires, keep = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]
   local seq = call('INCR', P .. 'seq')
   call('SET', key('art', id), doc, 'PX', keep)
-  call('ZADD', P .. 'artexp', ends, id)
+  call('ZADD', P .. 'artexp', expires, id)
   call('ZADD', P .. 'arts', 'NX', seq, id)
-  trim(P .. 'arts', 'art')
+  trimIndex(P .. 'arts', 'art')
   for _, index in ipairs({key('as', box), key('aj', job)}) do
     call('ZADD', index, 'NX', seq, id)
     call('PEXPIRE', index, keep)

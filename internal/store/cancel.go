@@ -12,11 +12,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// healthCheck is how long a subscription may be silent before the connection is tried: a cut that nobody reported is
-// found within twice this time.
+// healthCheck is how long a subscription may be silent before its connection is checked: a cut that nobody reported is found within twice
+// this time.
 const healthCheck = 3 * time.Second
 
-// Cancels is a worker's subscription to cancels of running jobs, and to changes of the time to live of sandboxes.
+// Cancels is a worker's subscription to cancels of running jobs and to changed deadlines of sandboxes.
 type Cancels struct {
 	refs chan farm.Ref
 	sub  *redis.PubSub
@@ -25,7 +25,7 @@ type Cancels struct {
 	wg   sync.WaitGroup
 }
 
-// Cancels subscribes to cancels of running jobs, all tenants'. It returns when the subscription stands.
+// Cancels subscribes to the cancels of all tenants. It returns once Redis has confirmed the subscription.
 func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
 	sub := s.rdb.Subscribe(ctx, s.prefix+"cancel")
 	if _, err := sub.Receive(ctx); err != nil {
@@ -37,8 +37,8 @@ func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
 	return c, nil
 }
 
-// C gives the jobs to cancel, and sandboxes whose time to live was changed. The zero Ref means that messages may have been missed: look at CancelRequested of every
-// job that runs here. It is closed by Close.
+// C delivers the jobs to cancel and the sandboxes whose deadline changed. The zero Ref means that messages may have been missed: check
+// CancelRequested of every job that runs here. Close closes the channel.
 func (c *Cancels) C() <-chan farm.Ref { return c.refs }
 
 // Close ends the subscription.
@@ -55,7 +55,7 @@ func (c *Cancels) Close() error {
 func (c *Cancels) pump(messages <-chan any) {
 	defer close(c.refs)
 	for {
-		var ref farm.Ref // stays zero for a renewed subscription
+		var ref farm.Ref // stays zero after a reconnect
 		select {
 		case <-c.done:
 			return
@@ -65,7 +65,7 @@ func (c *Cancels) pump(messages <-chan any) {
 			}
 			if message, isMessage := m.(*redis.Message); isMessage {
 				if json.Unmarshal([]byte(message.Payload), &ref) != nil {
-					ref = farm.Ref{} // not ours to understand: the flags say it
+					ref = farm.Ref{} // unreadable: the worker must check the flags
 				}
 			}
 		}
@@ -77,7 +77,7 @@ func (c *Cancels) pump(messages <-chan any) {
 	}
 }
 
-// CancelRequested reports whether a cancel of the job was asked for.
+// CancelRequested reports whether a cancel of the job was requested.
 func (s *Store) CancelRequested(ctx context.Context, ref farm.Ref) (bool, error) {
 	value, err := s.rdb.HGet(ctx, s.key(ref.Tenant, "job", ref.ID), "cancel").Result()
 	if errors.Is(err, redis.Nil) {
@@ -90,7 +90,7 @@ func (s *Store) CancelRequested(ctx context.Context, ref farm.Ref) (bool, error)
 func hint(ref farm.Ref) []byte {
 	data, err := json.Marshal(ref)
 	if err != nil {
-		return []byte("{}") // two strings always encode; an empty hint makes workers look at the flags
+		return []byte("{}") // two strings always encode; an empty hint makes workers check the flags
 	}
 	return data
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// decodeJob reads a job's hash: what never changes is its doc, the rest are fields.
+// decodeJob reads a job's hash: doc holds what never changes, the other fields hold the rest.
 func decodeJob(f map[string]string) (*farm.Job, error) {
 	var job farm.Job
 	if err := json.Unmarshal([]byte(f["doc"]), &job); err != nil {
@@ -19,7 +19,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
 	job.Uncounted, _ = strconv.Atoi(f["spared"])
 	job.Worker = f["worker"]
-	if queue := f["queue"]; queue != "" { // another one than at first, see UnassignNode
+	if queue := f["queue"]; queue != "" { // UnassignNode may have changed it
 		job.Queue = queue
 	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
@@ -37,7 +37,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	return &job, nil
 }
 
-// encodeJob gives the part of a job that never changes.
+// encodeJob encodes the part of a job that never changes.
 func encodeJob(job *farm.Job) ([]byte, error) {
 	doc := *job
 	doc.State, doc.Attempt, doc.Uncounted, doc.Worker = "", 0, 0, ""
@@ -46,7 +46,7 @@ func encodeJob(job *farm.Job) ([]byte, error) {
 	return encode("job", doc)
 }
 
-// decodeSandbox reads a sandbox's hash. The doc is what it was made with; fields that are set stand above it.
+// decodeSandbox reads a sandbox's hash: doc is what it was created with; fields that are set override it.
 func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 	var box farm.Sandbox
 	if err := json.Unmarshal([]byte(f["doc"]), &box); err != nil {
@@ -97,7 +97,7 @@ func encode(what string, v any) ([]byte, error) {
 	return data, nil
 }
 
-// encodeMaybe encodes what is there; nothing is the empty text.
+// encodeMaybe encodes v; nil is the empty text.
 func encodeMaybe[T any](what string, v *T) ([]byte, error) {
 	if v == nil {
 		return []byte{}, nil

@@ -1,11 +1,15 @@
-// Package store keeps Sandfarm's records in Redis: jobs, their requests, events and checkpoints, sandboxes and the line
-// of jobs before each, artifacts, workers and locks.
+// Package store keeps Sandfarm's records in Redis: jobs with their requests, events and checkpoints, sandboxes and the FIFO of jobs of
+// each, artifacts, workers, reservations and GPU leases of nodes, the warm pool, and locks. A file holds one record, or one step of a job; the
+// Lua scripts lie beside it and begin with its name.
 //
-// It promises that every change of a state is one Lua script that compares before it sets, by the transition tables of
-// package farm and with the attempt number as the fence; that what Accept returned is in Redis; and that a record is
-// found only under its own tenant. All keys of a tenant carry the hash tag {tenant}, so a script touches one slot. Times
-// are microseconds since 1970 in fields of hashes; what never changes is one JSON field.
+// It promises that every change of a state is one Lua script that compares before it sets, by the transition tables of package farm and
+// with the attempt number as the fence; that what Accept returned is in Redis; and that a record is found only under its own tenant. All
+// keys of a tenant carry the hash tag {tenant}, so a script touches one slot. Times are microseconds since 1970 in fields of hashes; what
+// never changes is one JSON field.
 //
-// It does not hand out work (package queue does) and does not decide what to do with it. Timeouts of single commands are
-// those of the client it is given. Servers without background expiry of keys (miniredis) have to be told of the time.
+// Scripts with many arguments read them by name: the fields of a struct with lua tags (args.go). Names of keys and fields in Redis are stored data
+// and never change, so some of them are older than the words of the code: the FIFO is "line", a parked job "held", a queue slot "out".
+//
+// It does not move tasks (package queue does) and does not decide what to do with a job. Timeouts of single commands are those of the
+// client. Servers that do not expire keys by themselves (miniredis) must be told the time.
 package store

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Epoch names the life of what Redis holds. It is made when it is first asked for; that it is another one than before
-// says that all records were lost meanwhile.
+// Epoch identifies the life of the data in Redis. The first call creates it, so another epoch than before means that all records were lost
+// in between.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	var epoch *redis.StringCmd
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -16,9 +16,8 @@ import (
 // eventStretch bounds one script call.
 const eventStretch = 1000
 
-// AppendEvents appends to a job's events and wakes those who watch. An event whose id "<seq>-<n>" is not newer than the
-// last one is left out, so a takeover may replay; an empty id means the one after the last. Once the job is final
-// nothing is appended: its state is the last event.
+// AppendEvents appends to a job's events and wakes its watchers. An event whose id "<seq>-<n>" is not newer than the last one is skipped, so a
+// takeover may replay; an empty id means the one after the last. A final job gets no more events: its state is the last one.
 func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, events []farm.Event) error {
 	for len(events) > 0 {
 		part := events[:min(eventStretch, len(events))]
@@ -35,7 +34,7 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, events []farm.Ev
 			}
 			args = append(args, event.ID, data)
 		}
-		r, err := s.run(ctx, "append events", s.scripts.events, ref.Tenant, args...)
+		r, err := s.run(ctx, "append events", s.scripts.eventAppend, ref.Tenant, args...)
 		if err != nil {
 			return err
 		}
@@ -46,12 +45,12 @@ func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, events []farm.Ev
 	return nil
 }
 
-// Events reads a job's events behind the id after; "" means from the start. At most limit, 0 means 1000.
+// Events reads up to limit (0: 1000) of a job's events, those after an id; "" means from the start.
 func (s *Store) Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error) {
 	start := "-"
 	if after != "" {
 		if !eventID(after, false) {
-			return nil, farm.Invalidf("%q is not the id of an event", clip(after))
+			return nil, farm.Invalidf("%q is not the id of an event. Use the id of an event of this job, or none to start from the first.", clip(after))
 		}
 		start = "(" + after
 	}
@@ -73,7 +72,7 @@ func (s *Store) Events(ctx context.Context, ref farm.Ref, after string, limit in
 	return events, nil
 }
 
-// LastEvent gives the id of a job's last event, "" when there is no such job.
+// LastEvent reads the id of a job's last event; "" if there is no such job.
 func (s *Store) LastEvent(ctx context.Context, ref farm.Ref) (string, error) {
 	id, err := s.rdb.HGet(ctx, s.key(ref.Tenant, "job", ref.ID), "ev").Result()
 	if errors.Is(err, redis.Nil) {
@@ -82,8 +81,7 @@ func (s *Store) LastEvent(ctx context.Context, ref farm.Ref) (string, error) {
 	return id, wrap("read last event", err)
 }
 
-// eventID reports whether s is "<seq>-<n>", or only "<seq>" where whole is not asked for. The numbers stay under 2^53,
-// which Lua holds exactly.
+// eventID reports whether s is "<seq>-<n>" or, unless whole, just "<seq>". The numbers are below 2^53, so that Lua holds them exactly.
 func eventID(s string, whole bool) bool {
 	seq, n, both := strings.Cut(s, "-")
 	if whole && !both {
@@ -97,6 +95,7 @@ func counter(s string) bool {
 	return err == nil && n < 1<<53 && s[0] != '+'
 }
 
+// clip shortens what a caller sent, for an error sentence.
 func clip(s string) string {
 	if len(s) > 64 {
 		return strings.ToValidUTF8(s[:64], "") + "…"

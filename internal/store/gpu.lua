@@ -1,24 +1,25 @@
--- The GPUs of a node that sandboxes have. KEYS: the leases (device → "fence bound worker at sandbox tenant"; the field '#'
--- says that the containers of the node were looked at, and nothing is leased before), the farm's last fence, the sandbox
--- that others of the node wait for. Nothing is read but the node's own leases.
--- ARGV: operation, now, sandbox, then
---   lease: tenant, worker, count, '1' when the sandbox has waited so long that others wait for it, milliseconds that they
---          do, candidates; what the sandbox has already is kept and gets a new fence
---   bind, return: fence (return: '0' for any)
---   adopt: tenant, devices that the sandbox's container has; only those that nobody has are taken
---   open, look
--- Reply: {verdict, fence, all leases}. Verdicts: ok, full, held (another sandbox is to come first), closed (nobody looked
--- at the containers yet), fenced, taken (adopt: another sandbox has one of the devices).
+-- Leases of a node's GPUs. KEYS: the leases (device → "fence bound worker at sandbox tenant"; the field '#' says that the reconciler has
+-- compared leases with containers, and nothing is leased before), the farm's last fence, the sandbox that goes first on this node.
+-- Operations:
+--   lease: all or nothing; what the sandbox has already it keeps, under a new fence
+--   bind: its container is about to start
+--   return: under a fence, or any ('0')
+--   restore: devices that the sandbox's container has, as far as nobody else leases them
+--   open: leases may be made from now on
+--   look
+-- Replies {verdict, fence, all leases}. Verdicts: ok, full, waiting (another sandbox goes first), closed (not open yet), fenced, taken
+-- (restore: another sandbox has one of the devices).
 local call = redis.call
-local leases, fences, hold = KEYS[1], KEYS[2], KEYS[3]
-local op, now, sandbox = ARGV[1], ARGV[2], ARGV[3]
+local leases, fences, first = KEYS[1], KEYS[2], KEYS[3]
+local op, sandbox = arg.op, arg.sandbox
+local devices = cjson.decode(arg.devices)
 
-local own, taken, fence = {}, {}, '0'
+local own, ownerOf, fence = {}, {}, '0'
 local list = call('HGETALL', leases)
 for i = 1, #list, 2 do
   local f, box = string.match(list[i + 1], '^(%d+) %S* %S+ %d+ (%S+)')
   if box then
-    taken[list[i]] = box
+    ownerOf[list[i]] = box
     if box == sandbox then
       table.insert(own, list[i])
       fence = f
@@ -26,35 +27,34 @@ for i = 1, #list, 2 do
   end
 end
 
-local function write(devices, bound, worker, tenant)
-  for _, device in ipairs(devices) do
-    call('HSET', leases, device, fence .. ' ' .. bound .. ' ' .. worker .. ' ' .. now .. ' ' .. sandbox .. ' ' .. tenant)
+local function write(chosen, bound, worker)
+  for _, device in ipairs(chosen) do
+    call('HSET', leases, device, fence .. ' ' .. bound .. ' ' .. worker .. ' ' .. arg.now .. ' ' .. sandbox .. ' ' .. arg.tenant)
   end
 end
 
 local function lease()
-  local tenant, worker, count, waited = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1'
   if call('HEXISTS', leases, '#') == 0 then return 'closed' end
-  local devices, free = {}, 0
-  for i = 9, #ARGV do
-    if not taken[ARGV[i]] then
+  local count, chosen, free = tonumber(arg.count), {}, 0
+  for _, device in ipairs(devices) do
+    if not ownerOf[device] then
       free = free + 1
-      if free <= count then table.insert(devices, ARGV[i]) end
+      if free <= count then table.insert(chosen, device) end
     end
   end
-  local first = call('GET', hold)
+  local firstSandbox = call('GET', first)
   if #own > 0 then
-    if #own ~= count then return 'full' end -- it never asks for another number: these are another's doing, and are given back
-    devices = own
-  elseif first and first ~= sandbox then
-    return 'held'
+    if #own ~= count then return 'full' end -- a sandbox never asks for another number, so somebody else leased these; they are returned
+    chosen = own
+  elseif firstSandbox and firstSandbox ~= sandbox then
+    return 'waiting'
   elseif free < count then
-    if count <= #ARGV - 8 and (first == sandbox or waited) then call('SET', hold, sandbox, 'PX', ARGV[8]) end
+    if count <= #devices and (firstSandbox == sandbox or arg.waited_long == '1') then call('SET', first, sandbox, 'PX', arg.first_ms) end
     return 'full'
   end
-  if first == sandbox then call('DEL', hold) end
+  if firstSandbox == sandbox then call('DEL', first) end
   fence = tostring(call('INCR', fences))
-  write(devices, '-', worker, tenant)
+  write(chosen, '-', arg.worker)
   return 'ok'
 end
 
@@ -62,7 +62,7 @@ local verdict = 'ok'
 if op == 'lease' then
   verdict = lease()
 elseif op == 'bind' then
-  if #own == 0 or fence ~= ARGV[4] then
+  if #own == 0 or fence ~= arg.fence then
     verdict = 'fenced'
   else
     for _, device in ipairs(own) do
@@ -71,26 +71,26 @@ elseif op == 'bind' then
     end
   end
 elseif op == 'return' then
-  if call('GET', hold) == sandbox then call('DEL', hold) end
-  if #own > 0 and (ARGV[4] == '0' or fence == ARGV[4]) then
+  if call('GET', first) == sandbox then call('DEL', first) end
+  if #own > 0 and (arg.fence == '0' or fence == arg.fence) then
     for _, device in ipairs(own) do call('HDEL', leases, device) end
   elseif #own > 0 then
     verdict = 'fenced'
   end
-elseif op == 'adopt' then
+elseif op == 'restore' then
   local missing = {}
-  for i = 5, #ARGV do
-    if taken[ARGV[i]] == nil then
-      table.insert(missing, ARGV[i])
-    elseif taken[ARGV[i]] ~= sandbox then
+  for _, device in ipairs(devices) do
+    if ownerOf[device] == nil then
+      table.insert(missing, device)
+    elseif ownerOf[device] ~= sandbox then
       verdict = 'taken'
     end
   end
   if #missing > 0 then
     if fence == '0' then fence = tostring(call('INCR', fences)) end
-    write(missing, 'bound', '-', ARGV[4])
+    write(missing, 'bound', '-')
   end
 elseif op == 'open' then
-  call('HSETNX', leases, '#', now)
+  call('HSETNX', leases, '#', arg.now)
 end
 return {verdict, fence, call('HGETALL', leases)}

@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// noJob is the answer for a job that is not there, or is another tenant's.
+// noJob is the error for an unknown job, or another tenant's.
 func noJob(id string) error { return farm.NotFoundf("There is no job %s.", id) }
 
-// Job reads a job. A foreign or forgotten one gives CodeNotFound.
+// Job reads a job; CodeNotFound if it is another tenant's, or gone.
 func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	fields, err := s.rdb.HGetAll(ctx, s.key(ref.Tenant, "job", ref.ID)).Result()
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	return decodeJob(fields)
 }
 
-// Position says which in line a queued job is: 1 is next. It is 0 for a job that is not queued.
+// FIFOPosition is the position of a queued job in its sandbox's FIFO: 1 is next. It is 0 for a job that is not queued.
 func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	if job.State != farm.JobQueued {
 		return 0, nil
@@ -33,13 +33,13 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	if job.Inline {
 		return 1, nil
 	}
-	line := s.key(job.Tenant, "line", job.SandboxID)
-	at, err := s.rdb.LPos(ctx, line, job.ID, redis.LPosArgs{}).Result()
+	fifo := s.key(job.Tenant, "line", job.SandboxID)
+	at, err := s.rdb.LPos(ctx, fifo, job.ID, redis.LPosArgs{}).Result()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, wrap("find job in line", err)
+		return 0, wrap("find job in FIFO", err)
 	}
 	if at == 0 {
 		return 1, nil
@@ -50,19 +50,19 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	}
 	state, err := s.rdb.HGet(ctx, s.key(job.Tenant, "job", head), "state").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, wrap("read head of line", err)
+		return 0, wrap("read head of FIFO", err)
 	}
 	if state == string(farm.JobRunning) {
-		at-- // it does not wait any more
+		at-- // it no longer waits
 	}
 	return int(at) + 1, nil
 }
 
-// Request reads what a job was asked to do. It is kept until shortly after the job's end; later it is CodeNotFound.
+// Request reads a job's request. It is kept until shortly after the job's end; later it is CodeNotFound.
 func (s *Store) Request(ctx context.Context, ref farm.Ref) (*farm.Request, error) {
 	text, err := s.rdb.Get(ctx, s.key(ref.Tenant, "req", ref.ID)).Result()
 	if errors.Is(err, redis.Nil) {
-		return nil, farm.NotFoundf("There is no request of a job %s.", ref.ID)
+		return nil, farm.NotFoundf("There is no request of job %s: it is kept only until shortly after the end of the job.", ref.ID)
 	}
 	if err != nil {
 		return nil, wrap("read request", err)
@@ -70,16 +70,16 @@ func (s *Store) Request(ctx context.Context, ref farm.Ref) (*farm.Request, error
 	return decodeRequest(text)
 }
 
-// Head gives the first job in a sandbox's line, "" when it is empty.
+// FIFOHead reads the id of the first job in a sandbox's FIFO; "" if it is empty.
 func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) {
 	id, err := s.rdb.LIndex(ctx, s.key(sandbox.Tenant, "line", sandbox.ID), 0).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
-	return id, wrap("read head of line", err)
+	return id, wrap("read head of FIFO", err)
 }
 
-// Drain lists the unfinished jobs of a sandbox in the order they were accepted, those out of its line too.
+// UnfinishedJobs lists the unfinished jobs of a sandbox in the order they were accepted, also those outside its FIFO.
 func (s *Store) UnfinishedJobs(ctx context.Context, sandbox farm.Ref) ([]farm.Ref, error) {
 	ids, err := s.rdb.ZRange(ctx, s.key(sandbox.Tenant, "osj", sandbox.ID), 0, -1).Result()
 	if err != nil {
@@ -105,7 +105,7 @@ func refs(tenant string, ids []string) []farm.Ref {
 	return out
 }
 
-// fetch reads the hashes of ids in stretches and leaves out those that are gone.
+// fetch reads the hashes of ids in batches and skips those that are gone.
 func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, decode func(map[string]string) (*T, error)) ([]*T, error) {
 	const stretch = 500 // bounds the memory of one reply
 	out := make([]*T, 0, len(ids))

@@ -6,7 +6,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Callbacks lists finished jobs whose callback has not been done, the longest waiting first.
+// Callbacks lists finished jobs whose callback has not been delivered, the longest waiting first.
 func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
 	ids, err := s.rdb.ZRange(ctx, s.index(tenant, "callbacks"), 0, int64(max(limit, 1))-1).Result()
 	if err != nil {
@@ -15,7 +15,7 @@ func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm
 	return refs(tenant, ids), nil
 }
 
-// CallbackDone forgets a job's callback: it was delivered, or given up.
+// CallbackDone removes a job from Callbacks: its callback was delivered, or given up.
 func (s *Store) CallbackDone(ctx context.Context, ref farm.Ref) error {
 	return wrap("finish callback", s.rdb.ZRem(ctx, s.index(ref.Tenant, "callbacks"), ref.ID).Err())
 }

@@ -1,4 +1,4 @@
--- Keeps what a takeover of a running job needs. ARGV: id, attempt, bytes.
+-- Stores what a takeover of a running job needs. ARGV: id, attempt, bytes.
 local j = call('HMGET', key('job', ARGV[3]), 'state', 'attempt')
 if not j[1] then return {'notfound'} end
 if j[1] ~= 'running' or j[2] ~= ARGV[4] then return {'fenced'} end

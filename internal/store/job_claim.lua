@@ -1,22 +1,24 @@
--- Gives a job to a worker, with everything that the worker needs. ARGV: id, worker, a worker known to be dead.
+-- Gives a job to a worker. ARGV: id, worker, a worker known to be dead or ''.
+-- Replies {'ok', job, request, sandbox, unparked job or ''}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}.
 local id, worker, dead = ARGV[3], ARGV[4], ARGV[5]
 local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'worker', 'sandbox', 'created', 'inline', 'left', 'kind')
-local state, box, inline, left, kind = j[1], j[4], j[6] == '1', j[7] == '1', j[8]
+local state, attempt, owner, box, kind = j[1], j[2], j[3], j[4], j[8]
+local inline, outsideFIFO = j[6] == '1', j[7] == '1'
 if not state then return {'notfound'} end
 if not JOBS[state]['running'] then return {'final', state} end
-if state == 'running' and j[3] ~= worker and (dead == '' or j[3] ~= dead) then return {'held', j[3]} end
-if state == 'queued' and not inline and call('LINDEX', key('line', box), 0) ~= id then return {'waiting'} end
+if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then return {'owned', owner} end
+if state == 'queued' and not inline and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
 
-local next = ''
-if state == 'queued' then next = begun(id) end
-call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', j[2] + 1)
+local unparked = ''
+if state == 'queued' then unparked = freeQueueSlot(id) end
+call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', attempt + 1)
 if state == 'queued' then
   call('HSET', k, 'started', NOW, 'qms', string.format('%.3f', (tonumber(NOW) - tonumber(j[5])) / 1000))
-  stateEvent(id, j[2] == '0' and '0-2' or '', 'running') -- again, when it was given back before
+  appendStateEvent(id, attempt == '0' and '0-2' or '', 'running') -- not the first one if the job was requeued
 end
-if not inline and not left and (kind == 'execute' or kind == 'command' or kind == 'file' or kind == 'install') and
+if not inline and not outsideFIFO and (kind == 'execute' or kind == 'command' or kind == 'file' or kind == 'install') and
   call('HGET', key('sbx', box), 'state') == 'ready' then
-  setBox(box, 'busy')
+  setSandboxState(box, 'busy')
 end
-return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box)), next}
+return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box)), unparked}

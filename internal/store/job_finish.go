@@ -17,31 +17,19 @@ type Finish struct {
 	Result    *farm.Result  // nil: none
 	Error     *farm.JobError
 	Timings   farm.Timings // run and upload; the time in the queue is known
-	LastEvent uint64       // number of the last event that was appended: the final state's is the one behind
+	LastEvent uint64       // sequence number of the last event that was appended; the event of the final state gets the next one
 }
 
-// ending is what the finish script is told.
-type ending struct {
-	mode    string
-	ref     farm.Ref
-	attempt int
-	state   farm.JobState
-	result  *farm.Result
-	err     *farm.JobError
-	timings *farm.Timings
-	last    uint64
-}
-
-// Ended is what the end of a job asks for next.
+// Ended is what follows from the end of a job.
 type Ended struct {
-	Next     *farm.Ref // first in line now and to be enqueued; nil: none
-	Unparked *farm.Ref // waited for the job's place on its queue, and is to be enqueued; nil: none
-	Callback bool      // the job's owner wants to be told
-	Sandbox  *farm.Ref // the sandbox that ended with its creation: what waits for it has to end too; nil: none
+	Next     *farm.Ref // the new head of the sandbox's FIFO, which must be enqueued; nil: none
+	Unparked *farm.Ref // a parked job that got the job's queue slot and must be enqueued; nil: none
+	Callback bool      // a callback must be delivered
+	Sandbox  *farm.Ref // the sandbox that ended with its creation; its unfinished jobs must end too; nil: none
 }
 
-// Finish ends a job if it is still this attempt's, else it gives ErrFenced. Result, final event, place in line, sandbox
-// and indexes change in one step. next is the job that is now first in line and has to be enqueued.
+// Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step.
+// next is the new head of the FIFO, which must be enqueued.
 func (s *Store) Finish(ctx context.Context, f Finish) (next *farm.Ref, err error) {
 	end, err := s.FinishEnd(ctx, f)
 	return end.Next, err
@@ -53,7 +41,7 @@ func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, ErrMove)
 	}
 	_, end, err := s.end(ctx, ending{
-		mode: "finish", ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, last: f.LastEvent,
+		mode: "finish", ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, lastEvent: f.LastEvent,
 	})
 	return end, err
 }
@@ -73,38 +61,70 @@ func (s *Store) ForceEnd(ctx context.Context, ref farm.Ref, state farm.JobState,
 	return end, err
 }
 
-// Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job
-// stays as it is. The job is given as it is now.
+// Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job stays as it is. The
+// job is returned as it is now.
 func (s *Store) Cancel(ctx context.Context, ref farm.Ref) (job *farm.Job, next *farm.Ref, err error) {
 	job, end, err := s.CancelEnd(ctx, ref, nil)
 	return job, end.Next, err
 }
 
-// CancelEnd is Cancel with all that follows from the end. jerr says why a queued job ends, where its caller did not ask for it;
-// what a running one says is its worker's.
+// CancelEnd is Cancel with all that follows from the end. jerr says why a queued job ends, if its caller did not cancel it; the error of
+// a running one is its worker's.
 func (s *Store) CancelEnd(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, Ended, error) {
 	return s.end(ctx, ending{mode: "cancel", ref: ref, state: farm.JobCanceled, err: jerr})
 }
 
+// ending is one end of a job, in one of the modes of job_finish.lua.
+type ending struct {
+	mode      string
+	ref       farm.Ref
+	attempt   int
+	state     farm.JobState
+	result    *farm.Result
+	err       *farm.JobError
+	timings   *farm.Timings
+	lastEvent uint64
+}
+
+// finishArgs are the arguments of job_finish.lua. Times to live are in seconds.
+type finishArgs struct {
+	ID        string `lua:"id"`
+	Mode      string `lua:"mode"`
+	Attempt   int    `lua:"attempt"`
+	State     string `lua:"state"`
+	Result    []byte `lua:"result"` // JSON; empty: none, like Error
+	Error     []byte `lua:"error"`
+	RunMS     string `lua:"run_ms"` // empty: not known, like UploadMS
+	UploadMS  string `lua:"upload_ms"`
+	LastEvent uint64 `lua:"last_event"`
+	Token     string `lua:"token"`  // of this call: a retry has the same one
+	Hint      []byte `lua:"hint"`   // message to the workers about a cancel
+	Reason    string `lua:"reason"` // why the sandbox ends, if the job was its creation
+	Retention int    `lua:"retention"`
+	HiddenTTL int    `lua:"hidden_ttl"`
+	ClosedTTL int    `lua:"closed_ttl"`
+}
+
 func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
-	args, err := s.endArgs(e)
+	args, err := s.finishArgs(e)
 	if err != nil {
 		return nil, Ended{}, err
 	}
-	r, err := s.run(ctx, e.mode+" job", s.scripts.finish, e.ref.Tenant, args...)
+	r, err := s.run(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, Ended{}, err
 	}
 	switch r.text(0) {
 	case "ok":
+		follows := r.fields(1)
 		end := Ended{
-			Next: following(e.ref.Tenant, r.text(1)), Callback: r.text(2) == "1", Sandbox: following(e.ref.Tenant, r.text(3)),
-			Unparked: following(e.ref.Tenant, r.text(5)),
+			Next: optionalRef(e.ref.Tenant, follows["next"]), Unparked: optionalRef(e.ref.Tenant, follows["unparked"]),
+			Callback: follows["callback"] == "1", Sandbox: optionalRef(e.ref.Tenant, follows["sandbox"]),
 		}
 		if e.mode != "cancel" {
 			return nil, end, nil
 		}
-		job, err := decodeJob(r.fields(4))
+		job, err := decodeJob(r.fields(2))
 		return job, end, err
 	case "notfound":
 		return nil, Ended{}, noJob(e.ref.ID)
@@ -115,42 +135,43 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	}
 }
 
-func (s *Store) endArgs(e ending) ([]any, error) {
+func (s *Store) finishArgs(e ending) (finishArgs, error) {
 	result, err := encodeMaybe("result", e.result)
 	if err != nil {
-		return nil, err
+		return finishArgs{}, err
 	}
 	jerr, err := encodeMaybe("job error", e.err)
 	if err != nil {
-		return nil, err
+		return finishArgs{}, err
 	}
-	reason := "Its creation was canceled."
+	args := finishArgs{
+		ID: e.ref.ID, Mode: e.mode, Attempt: e.attempt, State: string(e.state), Result: result, Error: jerr, LastEvent: e.lastEvent,
+		Token: rand.Text(), Hint: hint(e.ref), Reason: "Its creation was canceled.",
+		Retention: s.limits.RetentionSeconds, HiddenTTL: s.limits.HiddenSeconds, ClosedTTL: s.limits.ClosedSeconds,
+	}
 	if e.err != nil {
-		reason = e.err.Message
+		args.Reason = e.err.Message
 	}
-	var runMS, uploadMS string
 	if e.timings != nil {
-		runMS, uploadMS = decimal(e.timings.RunMS), decimal(e.timings.UploadMS)
+		args.RunMS, args.UploadMS = decimal(e.timings.RunMS), decimal(e.timings.UploadMS)
 	}
-	return []any{
-		e.ref.ID, e.mode, e.attempt, string(e.state), result, jerr, runMS, uploadMS, strconv.FormatUint(e.last, 10), rand.Text(),
-		s.limits.RetentionSeconds, s.limits.HiddenSeconds, s.limits.ClosedSeconds, hint(e.ref), reason,
-	}, nil
+	return args, nil
 }
 
-// Leave takes a running background command out of its sandbox's line: it holds back nobody and does not count as use.
+// LeaveFIFO takes a running background command out of its sandbox's FIFO: no job waits for it, and it does not count as use of the sandbox.
+// next is the new head, which must be enqueued.
 func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) (next *farm.Ref, err error) {
-	r, err := s.run(ctx, "leave line", s.scripts.leave, ref.Tenant, ref.ID, attempt)
+	r, err := s.run(ctx, "leave FIFO", s.scripts.jobLeaveFIFO, ref.Tenant, ref.ID, attempt)
 	if err != nil {
 		return nil, err
 	}
-	if err := fenced("leave line", ref, r); err != nil {
+	if err := fenced("leave FIFO", ref, r); err != nil {
 		return nil, err
 	}
-	return following(ref.Tenant, r.text(1)), nil
+	return optionalRef(ref.Tenant, r.text(1)), nil
 }
 
-// fenced reads the reply of a script that only a job's own attempt may run.
+// fenced reads the reply of a script that only the job's current attempt may run.
 func fenced(what string, ref farm.Ref, r reply) error {
 	switch r.text(0) {
 	case "ok":
@@ -162,7 +183,8 @@ func fenced(what string, ref farm.Ref, r reply) error {
 	}
 }
 
-func following(tenant, id string) *farm.Ref {
+// optionalRef names a record; nil for the empty id.
+func optionalRef(tenant, id string) *farm.Ref {
 	if id == "" {
 		return nil
 	}

@@ -1,16 +1,19 @@
--- A stretch of the unfinished jobs that some queue should hold, or whose sandbox is gone. ARGV: sequence number to start
--- behind, how many to look at. Reply: {'ok', last number looked at or '', rows}.
+-- Looks at some unfinished jobs and lists those that a queue should hold, or whose sandbox has ended. ARGV: sequence number to start
+-- behind, how many to look at. Replies {'ok', last number looked at or '', routes}.
 local found = call('ZRANGEBYSCORE', P .. 'open', '(' .. ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 local rows = {}
 for i = 1, #found, 2 do
-  local r = row(found[i])
+  local id = found[i]
+  local r = route(id)
   if not r then
-    call('ZREM', P .. 'open', found[i])
+    call('ZREM', P .. 'open', id)
   else
-    local boxGone = r[13] == '' or final(BOXES, r[13])
-    local ready = r[6] == '1' or r[14] == '1'
-    -- A job that is held for its tenant's other ones is let on when there is a place.
-    if r[2] == 'running' or boxGone or (ready and admit(r[1])) then table.insert(rows, r) end
+    local f = {}
+    for n = 1, #r, 2 do f[r[n]] = r[n + 1] end
+    local sandboxEnded = f.sandbox_state == '' or final(SANDBOXES, f.sandbox_state)
+    local runnable = f.inline == '1' or f.head == '1'
+    -- takeQueueSlot also unparks a job for which there is a slot now.
+    if f.state == 'running' or sandboxEnded or (runnable and takeQueueSlot(id)) then table.insert(rows, r) end
   end
 end
 return {'ok', found[#found] or '', rows}

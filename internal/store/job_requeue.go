@@ -8,20 +8,20 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// ErrCanceled says that a cancel was asked for meanwhile.
+// ErrCanceled says that a cancel of the job was requested.
 var ErrCanceled = errors.New("job was canceled")
 
-// Release gives a running job back that its worker has not begun, as where its node has no room: running → queued. It
-// keeps its place in its sandbox's line. The attempt still fences, but is not counted against the job (Route.Uncounted). A
-// task must be enqueued again, see dispatch.Requeue. ErrFenced when the job is no longer this attempt's, ErrCanceled when
-// a cancel was asked for: then it stays with the worker, which ends it.
+// Requeue makes a running job queued again that its worker could not begin, for example since its node is full. The job keeps its place in
+// its sandbox's FIFO. The attempt still fences, but does not count as a crash (Route.Uncounted). The job must be enqueued afterwards, see
+// dispatch.Requeue. Errors: ErrFenced if the job no longer runs under this attempt; ErrCanceled if a cancel was requested: then the
+// worker keeps the job and ends it.
 func (s *Store) Requeue(ctx context.Context, ref farm.Ref, attempt int) error {
-	r, err := s.run(ctx, "give job back", s.scripts.release, ref.Tenant, ref.ID, attempt)
+	r, err := s.run(ctx, "requeue job", s.scripts.jobRequeue, ref.Tenant, ref.ID, attempt)
 	if err != nil {
 		return err
 	}
 	if r.text(0) == "canceled" {
-		return fmt.Errorf("give back job %s: %w", ref.ID, ErrCanceled)
+		return fmt.Errorf("requeue job %s: %w", ref.ID, ErrCanceled)
 	}
-	return fenced("give back", ref, r)
+	return fenced("requeue", ref, r)
 }

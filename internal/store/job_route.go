@@ -8,65 +8,65 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Route is what has to be known of a job to enqueue it, read in one step.
+// Route is what must be known of a job to enqueue it, read in one step.
 type Route struct {
 	Ref            farm.Ref
 	Kind           farm.JobKind
 	State          farm.JobState
 	Attempt        int
-	Uncounted      int // attempts that do not count against the job: the worker gave it back
+	Uncounted      int // attempts that do not count as crashes: the worker requeued the job or offered it for takeover
 	Worker         string
 	CreatedAt      time.Time
 	Queue          string // the job's own; "": that of its sandbox's node
 	TimeoutSeconds int
 	Background     bool
 	Inline         bool
-	Head           bool // first in its sandbox's line
-	OutsideFIFO    bool // runs beside the line
-	Parked         bool // waits until fewer of its tenant's tasks are on its queue; no task is to be enqueued
+	Head           bool // of its sandbox's FIFO
+	OutsideFIFO    bool // it left the FIFO and runs on
+	Parked         bool // its tenant's queue share is used up; it must not be enqueued now
 	SandboxID      string
-	SandboxState   farm.SandboxState // "" when the record is gone
+	SandboxState   farm.SandboxState // "" if the record is gone
 	Node           string            // "" until one is chosen
 }
 
-// Route reads a job's route; CodeNotFound when there is no such job.
+// Route reads a job's route; CodeNotFound if there is no such job.
 func (s *Store) Route(ctx context.Context, ref farm.Ref) (*Route, error) {
-	r, err := s.run(ctx, "read route", s.scripts.route, ref.Tenant, ref.ID)
+	r, err := s.run(ctx, "read route", s.scripts.jobRoute, ref.Tenant, ref.ID)
 	if err != nil {
 		return nil, err
 	}
-	rows := r.rows(1)
-	if r.text(0) != "ok" || len(rows) == 0 {
+	if r.text(0) != "ok" {
 		return nil, noJob(ref.ID)
 	}
-	return route(ref.Tenant, rows[0]), nil
+	return decodeRoute(ref.Tenant, r.fields(1)), nil
 }
 
-// OpenRoutes walks the tenant's unfinished jobs that a queue should hold (running, inline, first in line) and those whose
-// sandbox is final or gone: at most 200 are looked at for one call. after is "" at first; next is "" at the end.
+// OpenRoutes pages through the tenant's unfinished jobs. Each call looks at no more than 200 of them and returns those that a queue should
+// hold (running, inline, head of a FIFO) and those whose sandbox is final or gone. after is "" at first; next is "" at the end.
 func (s *Store) OpenRoutes(ctx context.Context, tenant, after string) (routes []Route, next string, err error) {
 	if after == "" {
 		after = "-1"
 	}
-	r, err := s.run(ctx, "list unfinished jobs", s.scripts.open, tenant, after, scanStretch)
+	r, err := s.run(ctx, "list unfinished jobs", s.scripts.jobOpenRoutes, tenant, after, scanStretch)
 	if err != nil {
 		return nil, "", err
 	}
-	for _, row := range r.rows(2) {
-		routes = append(routes, *route(tenant, row))
+	rows := r.rows(2)
+	for i := range rows {
+		routes = append(routes, *decodeRoute(tenant, pairs(rows[i])))
 	}
 	return routes, r.text(1), nil
 }
 
-// route reads a row as the prelude's row makes it.
-func route(tenant string, r reply) *Route {
-	attempt, _ := strconv.Atoi(r.text(2))
-	timeout, _ := strconv.Atoi(r.text(8))
-	spared, _ := strconv.Atoi(r.text(15))
+// decodeRoute reads the fields that the prelude's route gives.
+func decodeRoute(tenant string, f map[string]string) *Route {
+	attempt, _ := strconv.Atoi(f["attempt"])
+	timeout, _ := strconv.Atoi(f["timeout"])
+	uncounted, _ := strconv.Atoi(f["uncounted"])
 	return &Route{
-		Ref: farm.Ref{Tenant: tenant, ID: r.text(0)}, State: farm.JobState(r.text(1)), Attempt: attempt, Worker: r.text(3),
-		Kind: farm.JobKind(r.text(4)), Inline: r.text(5) == "1", CreatedAt: moment(r.text(6)), Queue: r.text(7), TimeoutSeconds: timeout,
-		Background: r.text(9) == "1", SandboxID: r.text(10), Node: r.text(11), SandboxState: farm.SandboxState(r.text(12)),
-		Head: r.text(13) == "1", OutsideFIFO: r.text(14) == "1", Uncounted: spared, Parked: r.text(16) == "1",
+		Ref: farm.Ref{Tenant: tenant, ID: f["id"]}, Kind: farm.JobKind(f["kind"]), State: farm.JobState(f["state"]),
+		Attempt: attempt, Uncounted: uncounted, Worker: f["worker"], CreatedAt: moment(f["created"]), Queue: f["queue"], TimeoutSeconds: timeout,
+		Background: f["background"] == "1", Inline: f["inline"] == "1", Head: f["head"] == "1", OutsideFIFO: f["outside_fifo"] == "1",
+		Parked: f["parked"] == "1", SandboxID: f["sandbox"], SandboxState: farm.SandboxState(f["sandbox_state"]), Node: f["node"],
 	}
 }

@@ -3,22 +3,19 @@ package store
 import (
 	"context"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nobody stands for the worker of a running job that is handed over. It never has a heartbeat, so any worker may claim.
+// nobody stands for the worker of a job that waits for a takeover. It never has a heartbeat, so any worker may claim the job.
 const nobody = "none"
 
-// HandOver gives a running job out of the hands of a worker that stops in order: the job goes on in its sandbox, whoever
-// claims it next attaches to it, and the attempt is not counted against it (Route.Uncounted). A task must be enqueued again,
-// see dispatch.OfferTakeover. ErrFenced when the job is no longer this attempt's.
+// OfferTakeover lets another worker take over a running job, since its own worker stops in order. The job runs on in its sandbox; the
+// next worker that claims it attaches to it. The attempt does not count as a crash (Route.Uncounted). The job must be enqueued afterwards,
+// see dispatch.OfferTakeover. ErrFenced if the job no longer runs under this attempt.
 func (s *Store) OfferTakeover(ctx context.Context, ref farm.Ref, attempt int) error {
-	// Made here, since it is rare: once in the life of a worker's job at most.
-	r, err := s.run(ctx, "hand job over", redis.NewScript(mustLua("job_takeover")), ref.Tenant, ref.ID, attempt, nobody)
+	r, err := s.run(ctx, "offer takeover", s.scripts.jobTakeover, ref.Tenant, ref.ID, attempt, nobody)
 	if err != nil {
 		return err
 	}
-	return fenced("hand over", ref, r)
+	return fenced("offer takeover", ref, r)
 }

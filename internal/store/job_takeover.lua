@@ -1,11 +1,12 @@
--- Lets a running job go on with another worker at once, because its own one stops in order: it stays as it is, but no
--- worker has it, and the attempt is not held against it. ARGV: prefix, now, id, attempt, what stands for no worker.
-local k = KEYS[1] .. 'job:' .. ARGV[3]
-local j = redis.call('HMGET', k, 'state', 'attempt', 'worker')
+-- Offers a running job to other workers, since its own one stops in order: it stays running, without a worker, and the attempt does not
+-- count as a crash. ARGV: id, attempt, what stands for no worker.
+local id, attempt, nobody = ARGV[3], ARGV[4], ARGV[5]
+local k = key('job', id)
+local j = call('HMGET', k, 'state', 'attempt', 'worker')
 if not j[1] then return {'notfound'} end
-if j[1] ~= 'running' or j[2] ~= ARGV[4] then return {'fenced'} end
-if j[3] ~= ARGV[5] then -- else it is the same call again, because its answer got lost
-  redis.call('HINCRBY', k, 'spared', 1)
-  redis.call('HSET', k, 'worker', ARGV[5])
+if j[1] ~= 'running' or j[2] ~= attempt then return {'fenced'} end
+if j[3] ~= nobody then -- else this is a retry of a call whose answer was lost
+  call('HINCRBY', k, 'spared', 1)
+  call('HSET', k, 'worker', nobody)
 end
 return {'ok'}

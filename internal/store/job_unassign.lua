@@ -1,8 +1,10 @@
--- Sends a create to another queue, and its sandbox, which is not ready, to no node yet: what the attempts so far made of it is void.
--- ARGV: id, attempt (0: it must be queued), queue.
+-- Takes a create away from its node: it goes to another queue, its sandbox, which is not ready, has no node, and everything that its
+-- attempts made so far is void. ARGV: id, attempt (0: the job must be queued), queue.
+-- Replies {'ok'}, {'fenced'}, {'notfound'}, {'state', state of the sandbox}.
 local id, attempt, queue = ARGV[3], ARGV[4], ARGV[5]
 local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'sandbox', 'aq', 'created')
+local slotQueue = j[4]
 if not j[1] then return {'notfound'} end
 if attempt == '0' then
   if j[1] ~= 'queued' then return {'fenced'} end
@@ -12,16 +14,16 @@ end
 local box = key('sbx', j[3])
 local state = call('HGET', box, 'state') or ''
 if state == 'starting' then
-  setBox(j[3], 'queued', 0, 0)
+  setSandboxState(j[3], 'queued')
 elseif state ~= 'queued' then
   return {'state', state}
 end
 call('HSET', k, 'queue', queue)
 call('HSET', box, 'node', '', 'container', '', 'void', j[2])
-if j[4] and j[4] ~= queue then -- it has had its turn, so it is not held again
-  call('ZREM', key('out', j[4]), id)
-  call('ZREM', key('held', j[4]), id)
+if slotQueue and slotQueue ~= queue then -- it keeps a slot even if that is one too many: it has waited for one before
+  call('ZREM', slotsKey(slotQueue), id)
+  call('ZREM', parkedKey(slotQueue), id)
   call('HSET', k, 'aq', queue)
-  call('ZADD', key('out', queue), j[5], id)
+  call('ZADD', slotsKey(queue), j[5], id)
 end
 return {'ok'}

@@ -1,3 +1,3 @@
--- Gives a lock back when it is ours.
+-- Releases a lock if ARGV[1] owns it.
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0

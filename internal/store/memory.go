@@ -13,40 +13,40 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Rules of memory.
+// Rules for a Redis that fills up.
 const (
-	fullAt      = 0.7         // of Redis's maxmemory: above it nothing new is taken in, so that what is in can end
-	pressureFor = time.Second // how long a look at Redis's memory is believed
-	infoTimeout = time.Second // the look is a courtesy: what hangs here shows elsewhere
+	fullAt       = 0.7         // of Redis's maxmemory: above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
+	memoryUseTTL = time.Second // how long the last look at Redis's memory counts
+	infoTimeout  = time.Second // a Redis that hangs here also fails the call that follows, with a better error
 )
 
-// pressure remembers how full Redis is.
-type pressure struct {
+// memoryUse remembers whether Redis is nearly full.
+type memoryUse struct {
 	mu   sync.Mutex
 	at   time.Time
 	full bool
 }
 
-// crowded is CodeExhausted while Redis is fuller than it should be. A Redis without a limit, or that does not tell, is not.
-func (s *Store) crowded(ctx context.Context) error {
-	s.pressure.mu.Lock()
-	defer s.pressure.mu.Unlock()
-	if now := time.Now(); now.Sub(s.pressure.at) >= pressureFor {
+// checkMemory is CodeExhausted while Redis is nearly full. A Redis that has no limit, or does not tell, never is.
+func (s *Store) checkMemory(ctx context.Context) error {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	if now := time.Now(); now.Sub(s.memory.at) >= memoryUseTTL {
 		ctx, done := context.WithTimeout(ctx, infoTimeout)
 		defer done()
 		info, err := s.rdb.Info(ctx, "memory").Result()
-		if reply, ok := errors.AsType[redis.Error](err); err == nil || ok && !passing(reply) {
-			s.pressure.at, s.pressure.full = now, filled(info) >= fullAt
+		if reply, ok := errors.AsType[redis.Error](err); err == nil || ok && !transient(reply) {
+			s.memory.at, s.memory.full = now, usedShare(info) >= fullAt
 		}
 	}
-	if !s.pressure.full {
+	if !s.memory.full {
 		return nil
 	}
-	return farm.Errorf(farm.CodeExhausted, "The farm's memory for jobs is %d %% full, and it takes no new ones. Try again when some have ended.", int(fullAt*100))
+	return farm.Errorf(farm.CodeExhausted, "The farm's memory for jobs is %d %% full, so it accepts no new ones. Try again when some have ended.", int(fullAt*100))
 }
 
-// filled is the part of its memory limit that Redis uses; 0 when it has none.
-func filled(info string) float64 {
+// usedShare is the share of its memory limit that Redis uses; 0 if it has none.
+func usedShare(info string) float64 {
 	var used, limit float64
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -63,7 +63,7 @@ func filled(info string) float64 {
 	return used / limit
 }
 
-// urgent reports whether a job ends or stops something: those are always taken.
+// urgent reports whether a job ends or stops something: those are always accepted.
 func urgent(kind farm.JobKind) bool {
 	return kind == farm.KindClose || kind == farm.KindInterrupt || kind == farm.KindRestart
 }

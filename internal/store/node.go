@@ -11,112 +11,134 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Rules of rooms.
+// Rules of reservations.
 const (
-	holdAfter = 30 * time.Second // a sandbox that has waited so long for room is not overtaken on one node any more
-	holdFor   = 10 * time.Second // since it last asked
-	nodeTTL   = 30 * time.Second // a node that was not looked at for so long has no worker
+	firstAfter = 30 * time.Second // a sandbox that has waited so long goes first: on one node nobody overtakes it any more
+	firstFor   = 10 * time.Second // how long it goes first after it last asked
+	nodeTTL    = 30 * time.Second // a node that nobody reported for so long has no worker
 )
 
-// NodeCapacity is a node's room.
+// NodeCapacity is what a node has for sandboxes, and what of it is reserved.
 type NodeCapacity struct {
 	Capacity farm.Capacity
 	Reserved farm.Capacity
 }
 
-// ReserveRequest asks a node for room for a sandbox.
+// ReserveRequest asks for memory and cores of a node for a sandbox.
 type ReserveRequest struct {
 	Node     string
 	Capacity farm.Capacity // of the node
 	Sandbox  farm.Ref
 	Want     farm.Capacity
-	Since    time.Time // when its creation was accepted; zero: it holds back nobody
-	Queue    string    // counts as a placement of this queue; "": of none
-	Force    bool      // whether there is room or not: the sandbox is there already
+	Since    time.Time // when its creation was accepted; zero: it never goes first
+	Queue    string    // whose pace this start counts for, see QueuePosition; "": none
+	Force    bool      // reserve whatever is free: the sandbox is there already
 }
 
-// Reserve promises a sandbox room on a node, in one step with the look at what is promised already. A promise that the
-// sandbox has there is replaced. It reports whether there was room. A sandbox that has waited for half a minute and finds
-// none holds back the others on one node until it fits. nodes are the rooms of all nodes that have a worker.
+// Reserve reserves memory and cores of a node for a sandbox, in one step with the check of what is free, and reports whether it did. A
+// reservation that the sandbox has there is replaced. A sandbox that has waited for half a minute goes first: nobody overtakes it on one
+// node until it fits. nodes are all nodes that have a worker.
 func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes map[string]NodeCapacity, err error) {
 	op := "reserve"
 	if r.Force {
 		op = "force"
 	}
-	waited := !r.Since.IsZero() && s.now().Sub(r.Since) > holdAfter
-	verdict, nodes, err := s.room(ctx, op, r.Node, r.Capacity, r.Queue, r.Sandbox.ID, r.Want.MemoryMB, milli(r.Want.CPUs), flag(waited), holdFor.Milliseconds(), flag(r.Queue != ""), r.Sandbox.Tenant)
+	verdict, nodes, err := s.reserve(ctx, r.Queue, reserveArgs{
+		Op: op, Node: r.Node, Sandbox: r.Sandbox.ID, Tenant: r.Sandbox.Tenant, Memory: r.Want.MemoryMB, Cores: milli(r.Want.CPUs),
+		WaitedLong: !r.Since.IsZero() && s.now().Sub(r.Since) > firstAfter, NoteStart: r.Queue != "",
+	}, r.Capacity)
 	return verdict == "ok", nodes, err
 }
 
-// Unreserve gives back what a sandbox was promised on a node; it is no error when that is nothing.
+// Unreserve releases what is reserved for a sandbox on a node; it is no error if that is nothing.
 func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Capacity, sandbox farm.Ref) (map[string]NodeCapacity, error) {
-	_, nodes, err := s.room(ctx, "release", node, capacity, "", sandbox.ID, 0, 0, "", 0, "", "")
+	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID}, capacity)
 	return nodes, err
 }
 
-// Rooms writes down what a node has, keeps it listed for half a minute, and gives the rooms of all nodes.
+// ReportCapacity stores what a node has, which keeps it listed for half a minute, and returns all nodes.
 func (s *Store) ReportCapacity(ctx context.Context, node string, capacity farm.Capacity) (map[string]NodeCapacity, error) {
-	_, nodes, err := s.room(ctx, "look", node, capacity, "", "", 0, 0, "", 0, "", "")
+	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "look", Node: node}, capacity)
 	return nodes, err
 }
 
-// Reservation is what a sandbox was promised on a node, and when.
+// Reservation is what is reserved for a sandbox on a node, and since when.
 type Reservation struct {
-	Room farm.Capacity
+	Size farm.Capacity
 	At   time.Time
 }
 
-// Promises lists what a node has promised.
+// Reservations lists the reservations of a node.
 func (s *Store) Reservations(ctx context.Context, node string) (map[farm.Ref]Reservation, error) {
-	fields, err := s.rdb.HGetAll(ctx, s.roomKey("node:"+node)).Result()
+	fields, err := s.rdb.HGetAll(ctx, s.nodeKey("node:"+node)).Result()
 	if err != nil {
-		return nil, wrap("list promises", err)
+		return nil, wrap("list reservations", err)
 	}
 	out := make(map[farm.Ref]Reservation, len(fields))
 	for id, text := range fields {
 		parts := append(strings.SplitN(text, " ", 4), "", "", "", "")
 		memory, _ := strconv.Atoi(parts[0])
 		cores, _ := strconv.Atoi(parts[1])
-		out[farm.Ref{Tenant: parts[3], ID: id}] = Reservation{Room: farm.Capacity{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2])}
+		out[farm.Ref{Tenant: parts[3], ID: id}] = Reservation{Size: farm.Capacity{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2])}
 	}
 	return out, nil
 }
 
-// roomKey names a key of the rooms: all of them are in one slot.
-func (s *Store) roomKey(name string) string { return s.prefix + "{room}:" + name }
+// nodeKey names a key of the nodes, which are all in one slot. The tag is part of stored data and keeps its first name.
+func (s *Store) nodeKey(name string) string { return s.prefix + "{room}:" + name }
 
 // milli counts cores in thousandths.
 func milli(cpus float64) int { return int(math.Round(cpus * 1000)) }
 
-func (s *Store) room(ctx context.Context, op, node string, capacity farm.Capacity, queue string, args ...any) (string, map[string]NodeCapacity, error) {
-	keys := []string{s.roomKey("node:" + node), s.roomKey("nodes"), s.roomKey("hold"), s.roomKey("begun:" + queue)}
+// reserveArgs are the arguments of node_reserve.lua. Cores are in thousandths.
+type reserveArgs struct {
+	Op             string `lua:"op"`
+	Now            string `lua:"now"` // microseconds
+	Node           string `lua:"node"`
+	MemoryCapacity int    `lua:"memory_capacity"`
+	CoresCapacity  int    `lua:"cores_capacity"`
+	Sandbox        string `lua:"sandbox"`
+	Tenant         string `lua:"tenant"`
+	Memory         int    `lua:"memory"`
+	Cores          int    `lua:"cores"`
+	WaitedLong     bool   `lua:"waited_long"` // it may go first
+	FirstMS        int64  `lua:"first_ms"`    // for how long
+	NoteStart      bool   `lua:"note_start"`
+}
+
+func (s *Store) reserve(ctx context.Context, queue string, args reserveArgs, capacity farm.Capacity) (string, map[string]NodeCapacity, error) {
 	now := s.now()
-	argv := append([]any{op, micros(now), node, capacity.MemoryMB, milli(capacity.CPUs)}, args...)
-	values, err := s.scripts.room.Run(ctx, s.rdb, keys, argv...).Slice()
+	args.Now, args.FirstMS = micros(now), firstFor.Milliseconds()
+	args.MemoryCapacity, args.CoresCapacity = capacity.MemoryMB, milli(capacity.CPUs)
+	keys := []string{s.nodeKey("node:" + args.Node), s.nodeKey("nodes"), s.nodeKey("hold"), s.startsKey(queue)}
+	result, err := s.scripts.nodeReserve.Run(ctx, s.rdb, keys, values(args)...).Slice()
 	if err != nil {
-		return "", nil, wrap("look at the room of a node", err)
+		return "", nil, wrap(args.Op+" capacity of a node", err)
 	}
-	r := reply(values)
+	r := reply(result)
 	nodes := map[string]NodeCapacity{}
 	var gone []string
 	for name, text := range r.fields(1) {
-		var memory, cores, memoryLimit, coreLimit, seen int64
-		if _, err := fmt.Sscan(text, &memory, &cores, &memoryLimit, &coreLimit, &seen); err != nil {
-			return "", nil, fmt.Errorf("read room of node %s: %w", name, err)
+		var memory, cores, memoryCapacity, coresCapacity, seen int64
+		if _, err := fmt.Sscan(text, &memory, &cores, &memoryCapacity, &coresCapacity, &seen); err != nil {
+			return "", nil, fmt.Errorf("read capacity of node %s: %w", name, err)
 		}
 		if now.Sub(time.UnixMicro(seen)) > nodeTTL {
 			gone = append(gone, name)
 			continue
 		}
 		nodes[name] = NodeCapacity{
-			Capacity: farm.Capacity{MemoryMB: int(memoryLimit), CPUs: float64(coreLimit) / 1000},
+			Capacity: farm.Capacity{MemoryMB: int(memoryCapacity), CPUs: float64(coresCapacity) / 1000},
 			Reserved: farm.Capacity{MemoryMB: int(memory), CPUs: float64(cores) / 1000},
 		}
 	}
 	if len(gone) > 0 {
 		if err := s.rdb.HDel(ctx, keys[1], gone...).Err(); err != nil {
-			return "", nil, wrap("forget nodes", err)
+			return "", nil, wrap("remove nodes without a worker", err)
 		}
 	}
 	return r.text(0), nodes, nil
 }
+
+// startsKey lists when the last creates of a queue got their reservation.
+func (s *Store) startsKey(queue string) string { return s.nodeKey("begun:" + queue) }

@@ -1,63 +1,60 @@
--- The rooms of nodes: what each sandbox was promised. KEYS: the node's promises (sandbox → "memory cores at tenant"), all nodes
--- (node → "memory cores memory-capacity cores-capacity seen"), the sandbox that others must wait for ("sandbox node"), the
--- last placements of a queue. Cores are in thousandths.
--- ARGV: operation (look, reserve, force, release), now, node, capacity memory, capacity cores, sandbox, memory, cores,
--- '1' when the sandbox has waited so long that others wait for it, milliseconds that they do, '1' to note the placement,
--- tenant.
--- Reply: {'ok' | 'full' | 'held', all nodes}.
+-- Reservations of memory and cores on nodes. KEYS: the node's reservations (sandbox → "memory cores at tenant"), all nodes (node →
+-- "memory cores memory-capacity cores-capacity seen"), the sandbox that goes first ("sandbox node"), the last times at which a create of
+-- the queue got a reservation. Cores are in thousandths.
+-- Operations: look, reserve, force (whatever is free), release. Replies {'ok' | 'full' | 'waiting' (another sandbox goes first), nodes}.
 local call = redis.call
-local promises, nodes, hold, begun = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local op, now, node, sandbox = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
-local limit, cores = tonumber(ARGV[4]), tonumber(ARGV[5])
+local reservations, nodes, first, started = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local op, node, sandbox = arg.op, arg.node, arg.sandbox
+local memoryCapacity, coresCapacity = tonumber(arg.memory_capacity), tonumber(arg.cores_capacity)
 
-local function two(text)
-  local a, b = string.match(text or '', '^(%S+) (%S+)')
-  return tonumber(a) or 0, tonumber(b) or 0
+local function size(text)
+  local memory, cores = string.match(text or '', '^(%S+) (%S+)')
+  return tonumber(memory) or 0, tonumber(cores) or 0
 end
 
 local verdict = 'ok'
 if op == 'release' then
-  call('HDEL', promises, sandbox)
-  if string.match(call('GET', hold) or '', '^(.+) %S+$') == sandbox then call('DEL', hold) end
+  call('HDEL', reservations, sandbox)
+  if string.match(call('GET', first) or '', '^(.+) %S+$') == sandbox then call('DEL', first) end
 end
-local memory, cpu = 0, 0
-local list = call('HGETALL', promises)
+local memory, cores = 0, 0 -- of the other sandboxes
+local list = call('HGETALL', reservations)
 local own
 for i = 1, #list, 2 do
   if list[i] == sandbox then
     own = list[i + 1]
   else
-    local m, c = two(list[i + 1])
-    memory, cpu = memory + m, cpu + c
+    local m, c = size(list[i + 1])
+    memory, cores = memory + m, cores + c
   end
 end
 if op == 'reserve' or op == 'force' then
-  local m, c = tonumber(ARGV[7]), tonumber(ARGV[8])
-  local oldM, oldC = two(own)
-  local first, where = string.match(call('GET', hold) or '', '^(.+) (%S+)$')
-  if op == 'force' or (own and m <= oldM and c <= oldC) then
-    verdict = 'ok' -- it is there already, whatever else is
-  elseif first and first ~= sandbox and where == node then
-    verdict = 'held'
-  elseif memory + m > limit or cpu + c > cores then
+  local wantMemory, wantCores = tonumber(arg.memory), tonumber(arg.cores)
+  local ownMemory, ownCores = size(own)
+  local firstSandbox, firstNode = string.match(call('GET', first) or '', '^(.+) (%S+)$')
+  if op == 'force' or (own and wantMemory <= ownMemory and wantCores <= ownCores) then
+    verdict = 'ok' -- it is there already
+  elseif firstSandbox and firstSandbox ~= sandbox and firstNode == node then
+    verdict = 'waiting'
+  elseif memory + wantMemory > memoryCapacity or cores + wantCores > coresCapacity then
     verdict = 'full'
-    if first == sandbox then
-      call('SET', hold, sandbox .. ' ' .. where, 'PX', ARGV[10])
-    elseif not first and ARGV[9] == '1' and m <= limit and c <= cores then
-      call('SET', hold, sandbox .. ' ' .. node, 'PX', ARGV[10])
+    if firstSandbox == sandbox then
+      call('SET', first, sandbox .. ' ' .. firstNode, 'PX', arg.first_ms)
+    elseif not firstSandbox and arg.waited_long == '1' and wantMemory <= memoryCapacity and wantCores <= coresCapacity then
+      call('SET', first, sandbox .. ' ' .. node, 'PX', arg.first_ms)
     end
   end
   if verdict == 'ok' then
-    own = ARGV[7] .. ' ' .. ARGV[8] .. ' ' .. now .. ' ' .. ARGV[12]
-    call('HSET', promises, sandbox, own)
-    if first == sandbox then call('DEL', hold) end
-    if op == 'reserve' and ARGV[11] == '1' and oldM == 0 then
-      call('LPUSH', begun, now)
-      call('LTRIM', begun, 0, 31)
-      call('EXPIRE', begun, 3600)
+    own = arg.memory .. ' ' .. arg.cores .. ' ' .. arg.now .. ' ' .. arg.tenant
+    call('HSET', reservations, sandbox, own)
+    if firstSandbox == sandbox then call('DEL', first) end
+    if op == 'reserve' and arg.note_start == '1' and ownMemory == 0 then
+      call('LPUSH', started, arg.now)
+      call('LTRIM', started, 0, 31)
+      call('EXPIRE', started, 3600)
     end
   end
 end
-local m, c = two(own)
-call('HSET', nodes, node, string.format('%d %d %d %d %s', memory + m, cpu + c, limit, cores, now))
+local m, c = size(own)
+call('HSET', nodes, node, string.format('%d %d %d %d %s', memory + m, cores + c, memoryCapacity, coresCapacity, arg.now))
 return {verdict, call('HGETALL', nodes)}

@@ -6,8 +6,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// PackageJobs says which job was the last to install a package in a sandbox: by the names of Accept.Packages. Names nobody
-// installed are left out; no names at all mean every one.
+// PackageJobs finds the last job that installed each package in a sandbox, by the names of Accept.Packages. Packages that no job installed
+// are left out; no names at all mean every package.
 func (s *Store) PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error) {
 	key := s.key(sandbox.Tenant, "pkg", sandbox.ID)
 	if len(names) == 0 {

@@ -2,49 +2,48 @@ package store
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// ParkedJobs is what is held back of a queue, since its tenants have as many tasks on it as they may.
+// ParkedJobs are the runnable jobs of a queue that are parked: their tenants have as many tasks in it as the queue share allows.
 type ParkedJobs struct {
 	Jobs  int
-	Since time.Time // when the one was ready for the queue that is next of its tenant's, the earliest of all tenants
+	Since time.Time // since when the longest waiting tenant's next job has been runnable
 }
 
-// Holds says what is held back of the queues, by their names; queues of which nothing is are left out.
+// Parked counts the parked jobs of all tenants by queue. Queues without any are left out.
 func (s *Store) Parked(ctx context.Context) (map[string]ParkedJobs, error) {
 	tenants, err := s.Tenants(ctx)
 	if err != nil || len(tenants) == 0 {
 		return nil, err
 	}
 	pipe := s.rdb.Pipeline()
-	some := make([]*redis.IntCmd, len(tenants))
+	found := make([]*redis.IntCmd, len(tenants))
 	for i, tenant := range tenants {
-		some[i] = pipe.Exists(ctx, s.index(tenant, "holds"))
+		found[i] = pipe.Exists(ctx, s.index(tenant, "holds"))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, wrap("look for held jobs", err)
+		return nil, wrap("look for parked jobs", err)
 	}
 	out := map[string]ParkedJobs{}
 	for i, tenant := range tenants {
-		if some[i].Val() == 0 {
+		if found[i].Val() == 0 {
 			continue
 		}
-		r, err := s.run(ctx, "list held jobs", s.scripts.holds, tenant)
+		r, err := s.run(ctx, "count parked jobs", s.scripts.parked, tenant)
 		if err != nil {
 			return nil, err
 		}
 		for _, row := range r.rows(1) {
-			n, _ := strconv.Atoi(row.text(1))
-			hold, since := out[row.text(0)], moment(row.text(2))
-			hold.Jobs += n
-			if hold.Since.IsZero() || !since.IsZero() && since.Before(hold.Since) {
-				hold.Since = since
+			queue, since := row.text(0), moment(row.text(2))
+			parked := out[queue]
+			parked.Jobs += row.number(1)
+			if parked.Since.IsZero() || !since.IsZero() && since.Before(parked.Since) {
+				parked.Since = since
 			}
-			out[row.text(0)] = hold
+			out[queue] = parked
 		}
 	}
 	return out, nil

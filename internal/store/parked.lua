@@ -1,11 +1,11 @@
--- What is held of a tenant, by queue. Reply: {'ok', rows of {queue, jobs, since when the one that is next is held}}.
+-- Counts a tenant's parked jobs by queue. Replies {'ok', {queue, jobs, since when the next one is parked (microseconds)}…}.
 local rows = {}
 for _, q in ipairs(call('SMEMBERS', P .. 'holds')) do
-  local n = call('ZCARD', key('held', q))
+  local n = call('ZCARD', parkedKey(q))
   if n == 0 then
     call('SREM', P .. 'holds', q)
   else
-    local first = call('ZRANGE', key('held', q), 0, 0)[1]
+    local first = call('ZRANGE', parkedKey(q), 0, 0)[1]
     table.insert(rows, {q, int(n), call('HGET', key('job', first), 'aqt') or ''})
   end
 end

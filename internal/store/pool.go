@@ -13,42 +13,41 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// MemberState is where a member of the warm pool stands.
+// MemberState is the state of a member of the warm pool.
 type MemberState string
 
-// The states of a member. One that is claimed is a tenant's sandbox, and never becomes idle again once its creation was
-// accepted.
+// The states of a member. A claimed one belongs to a tenant, and never becomes idle again once the create was accepted.
 const (
 	MemberStarting MemberState = "starting"
 	MemberIdle     MemberState = "idle"
 	MemberClaimed  MemberState = "claimed"
 )
 
-// Member is a sandbox that was started ahead of need. Its id becomes that of the sandbox which claims it.
+// Member is a sandbox that was started ahead of need. Its id becomes that of the sandbox that claims it.
 type Member struct {
 	ID        string         `json:"id"`
 	Node      string         `json:"node"`
-	Container string         `json:"container,omitempty"` // of one that is ready
+	Container string         `json:"container,omitempty"` // empty until it is ready
 	Image     string         `json:"image"`               // name
 	Network   farm.Network   `json:"network"`
 	Resources farm.Resources `json:"resources"`
-	Version   string         `json:"version"` // of what it was made from: image and agent
-	Worker    string         `json:"worker"`  // that started it
+	Version   string         `json:"version"` // of its image and agent
+	Worker    string         `json:"worker"`  // who started it
 
 	State  MemberState `json:"-"`
-	Tenant string      `json:"-"` // whose it is, once it is claimed
-	At     time.Time   `json:"-"` // when it came into its state
+	Tenant string      `json:"-"` // who claimed it
+	At     time.Time   `json:"-"` // when it got its state
 }
 
-// ErrNoMember says that there is no such member, or not in that state.
+// ErrNoMember says that there is no such member, or that it is not in the required state.
 var ErrNoMember = errors.New("the pool has no such member")
 
-// kind is what a member can serve: what a claim cannot change of it.
+// kind is what a claim cannot change of a member, so it must match.
 func kind(image string, network farm.Network, diskMB int) string {
 	return image + " " + string(network) + " " + strconv.Itoa(diskMB)
 }
 
-// BeginMember writes down a member that is about to be started.
+// BeginMember stores a member that is about to be started.
 func (s *Store) BeginMember(ctx context.Context, m Member) error {
 	doc, err := encode("member", m)
 	if err != nil {
@@ -58,7 +57,7 @@ func (s *Store) BeginMember(ctx context.Context, m Member) error {
 	return err
 }
 
-// MemberReady offers a member that was started to creates. ErrNoMember when it was dropped meanwhile.
+// MemberReady makes a started member available to creates. ErrNoMember if it was dropped in the meantime.
 func (s *Store) MemberReady(ctx context.Context, m Member) error {
 	doc, err := encode("member", m)
 	if err != nil {
@@ -68,7 +67,7 @@ func (s *Store) MemberReady(ctx context.Context, m Member) error {
 	return err
 }
 
-// MemberClaim says what a create needs of a member.
+// MemberClaim is what a create needs of a member.
 type MemberClaim struct {
 	Tenant  string
 	Image   string
@@ -77,7 +76,7 @@ type MemberClaim struct {
 	Nodes   []string // that have a live worker
 }
 
-// ClaimMember gives the longest ready member that fits to a tenant, in one step. ErrNoMember when there is none.
+// ClaimMember gives a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none.
 func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error) {
 	args := []any{kind(c.Image, c.Network, c.DiskMB), c.Tenant}
 	for _, node := range c.Nodes {
@@ -95,14 +94,13 @@ func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error)
 	return &m, nil
 }
 
-// ReturnMember makes a claimed member idle again. It is for claims whose creation was refused: nothing of the tenant may
-// have come into it.
+// ReturnMember makes a claimed member idle again, after the create was refused. Nothing of the tenant may have reached it.
 func (s *Store) ReturnMember(ctx context.Context, id, tenant string) error {
-	_, err := s.pool(ctx, "back", id, tenant)
+	_, err := s.pool(ctx, "return", id, tenant)
 	return err
 }
 
-// DropMember forgets a member that is in one of the states. Whoever gets no error has it for itself. Else ErrNoMember.
+// DropMember removes a member that is in one of the states; otherwise ErrNoMember. The caller that gets no error owns its container.
 func (s *Store) DropMember(ctx context.Context, id string, states ...MemberState) error {
 	args := []any{id}
 	for _, state := range states {
@@ -112,9 +110,9 @@ func (s *Store) DropMember(ctx context.Context, id string, states ...MemberState
 	return err
 }
 
-// Member reads a member; ErrNoMember when there is none.
+// Member reads a member; ErrNoMember if there is none.
 func (s *Store) Member(ctx context.Context, id string) (*Member, error) {
-	r, err := s.pool(ctx, "one", id)
+	r, err := s.pool(ctx, "get", id)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +123,7 @@ func (s *Store) Member(ctx context.Context, id string) (*Member, error) {
 	return &list[0], nil
 }
 
-// Members lists the members of nodes, or of all of them, the oldest of a state first.
+// Members lists the members of some nodes, or of all if none is named, those that got their state first in front.
 func (s *Store) Members(ctx context.Context, nodes ...string) ([]Member, error) {
 	args := make([]any, len(nodes))
 	for i, node := range nodes {
@@ -152,12 +150,12 @@ func decodeMembers(rows []reply) ([]Member, error) {
 	return list, nil
 }
 
-// pool runs a step on the pool, whose keys are in one slot.
+// pool runs an operation of pool.lua. The keys of the pool are in one slot.
 func (s *Store) pool(ctx context.Context, op string, args ...any) (reply, error) {
 	argv := append([]any{op, micros(s.now())}, args...)
 	values, err := s.scripts.pool.Run(ctx, s.rdb, []string{s.prefix + "{pool}:"}, argv...).Slice()
 	if err != nil {
-		return nil, wrap("look at the pool", err)
+		return nil, wrap(op+" pool member", err)
 	}
 	r := reply(values)
 	if r.text(0) != "ok" {

@@ -1,7 +1,6 @@
--- The warm pool: sandboxes that were started ahead of need. KEYS[1] is the pool's prefix. Each member is a hash with
--- doc, node, kind (what it can serve), state (starting, idle, claimed), tenant and at (when it came into its state); the idle
--- ones of a kind are a sorted set by when they were ready.
--- ARGV: operation, now in microseconds, then what it needs. Replies: {'ok', …}, {'none'}.
+-- The warm pool: sandboxes started ahead of need. KEYS[1] is the pool's prefix. A member is a hash: doc, node, kind (what it can serve),
+-- state (starting, idle, claimed), tenant, at (when it got its state). The idle members of a kind are a sorted set by when they were ready.
+-- ARGV: operation, now (microseconds), what the operation needs. Replies {'ok', …}, {'none'}.
 local P, op, now = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 
@@ -25,7 +24,7 @@ end
 
 if op == 'ready' then -- id, doc
   local f = call('HMGET', member(ARGV[3]), 'state', 'kind')
-  if f[1] == 'idle' then return {'ok'} end -- the same call again, because its answer got lost
+  if f[1] == 'idle' then return {'ok'} end -- a retry of a call whose answer was lost
   if f[1] ~= 'starting' then return {'none'} end
   call('HSET', member(ARGV[3]), 'doc', ARGV[4], 'state', 'idle', 'at', now, 'ready', now)
   call('ZADD', idle(f[2]), now, ARGV[3])
@@ -50,7 +49,7 @@ if op == 'claim' then -- kind, tenant, nodes; the oldest first
   return {'none'}
 end
 
-if op == 'back' then -- id, tenant: nothing of the tenant came into it
+if op == 'return' then -- id, tenant; nothing of the tenant came into it
   local f = call('HMGET', member(ARGV[3]), 'state', 'tenant', 'kind', 'ready')
   if f[1] ~= 'claimed' or f[2] ~= ARGV[4] then return {'none'} end
   call('HSET', member(ARGV[3]), 'state', 'idle', 'at', f[4])
@@ -59,7 +58,7 @@ if op == 'back' then -- id, tenant: nothing of the tenant came into it
   return {'ok'}
 end
 
-if op == 'drop' then -- id, states that it may be in
+if op == 'drop' then -- id, states in which it may be dropped
   local state = call('HGET', member(ARGV[3]), 'state')
   for i = 4, #ARGV do
     if state == ARGV[i] then
@@ -70,13 +69,13 @@ if op == 'drop' then -- id, states that it may be in
   return {'none'}
 end
 
-if op == 'one' then -- id
+if op == 'get' then -- id
   local f = call('HMGET', member(ARGV[3]), 'doc', 'state', 'tenant', 'at')
   if not f[1] then return {'none'} end
   return {'ok', {{ARGV[3], f[1], f[2], f[3] or '', f[4]}}}
 end
 
--- list: nodes, none for all of them
+-- list: nodes; none means all
 local nodes, rows = {}, {}
 for i = 3, #ARGV do nodes[i - 2] = ARGV[i] end
 if #nodes == 0 then nodes = call('SMEMBERS', P .. 'nodes') end

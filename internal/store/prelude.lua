@@ -1,25 +1,34 @@
--- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's
--- prefix, ARGV[2] now in microseconds. JOBS, BOXES (transition tables) and ACCEPTS stand above, made from package farm.
+-- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's prefix, ARGV[2] the time
+-- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue)
+-- stand above, generated from package farm.
 local P, G, NOW = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 
+-- A flag is '1' or ''.
+local function flag(b) return b and '1' or '' end
+
 local function key(kind, id) return P .. kind .. ':' .. id end
 
--- Numbers over 1e14 would lose digits in Lua's own format.
+-- Key names never change, since they name stored data; these say what the short ones hold.
+local function fifoKey(box) return key('line', box) end -- jobs of a sandbox, in order
+local function slotsKey(queue) return key('out', queue) end -- jobs that hold a slot of the tenant's queue share
+local function parkedKey(queue) return key('held', queue) end -- jobs parked until a slot is free
+
+-- Lua's own format loses digits of numbers over 1e14.
 local function int(n) return string.format('%.0f', n) end
 
-local function final(moves, state) return next(moves[state]) == nil end
+local function final(transitions, state) return next(transitions[state]) == nil end
 
-local function split(id)
+local function splitEventID(id)
   local seq, n = string.match(id, '^(%d+)-(%d+)$')
   return tonumber(seq), tonumber(n)
 end
 
--- Appends an event. An id that is not newer than the last is left out; '' means the one after the last, and a time
--- with '+' means that one, or a later one where it is not newer. Returns whether something was appended.
-local function event(job, id, data)
+-- Appends an event and reports whether it did: an id that is not newer than the last one is skipped. The id '' means the one after the
+-- last. '<seq>+' means <seq>-0, or the next free <seq> if that is not newer.
+local function appendEvent(job, id, data)
   local last = call('HGET', key('job', job), 'ev') or '0-0'
-  local seq, n = split(last)
+  local seq, n = splitEventID(last)
   if id == '' then
     id = int(seq) .. '-' .. int(n + 1)
   elseif string.sub(id, -1) == '+' then
@@ -27,7 +36,7 @@ local function event(job, id, data)
     if want <= seq then want = seq + 1 end
     id = int(want) .. '-0'
   else
-    local s, m = split(id)
+    local s, m = splitEventID(id)
     if s < seq or (s == seq and m <= n) then return false end
   end
   call('XADD', key('ev', job), id, 'e', data)
@@ -35,15 +44,17 @@ local function event(job, id, data)
   return true
 end
 
-local function stateEvent(job, id, state)
-  event(job, id, '{"name":"state","state":"' .. state .. '"}')
-  call('PUBLISH', G .. 'w:' .. job, '1')
+local function notifyWatchers(job) call('PUBLISH', G .. 'w:' .. job, '1') end
+
+local function appendStateEvent(job, id, state)
+  appendEvent(job, id, '{"name":"state","state":"' .. state .. '"}')
+  notifyWatchers(job)
 end
 
--- Keeps the index of deadlines: the earlier of the absolute and the idle end, as farm.Sandbox.Deadline has it.
-local function due(box)
+-- Updates the index of deadlines: the earlier of the absolute and the idle deadline, as farm.Sandbox.Deadline computes it.
+local function updateDeadline(box)
   local s = call('HMGET', key('sbx', box), 'state', 'expires', 'used', 'idle')
-  if not s[1] or s[1] == 'closing' or final(BOXES, s[1]) then
+  if not s[1] or s[1] == 'closing' or final(SANDBOXES, s[1]) then
     call('ZREM', P .. 'due', box)
     return
   end
@@ -55,49 +66,50 @@ local function due(box)
   call('ZADD', P .. 'due', int(deadline), box)
 end
 
--- Writes a sandbox's new state and what follows from it. The caller has checked the table.
-local function setBox(box, state, closedTTL, retention)
+-- Writes a sandbox's new state and what follows from it. The caller has checked the transition. The times to live (seconds) are read for
+-- final states only.
+local function setSandboxState(box, state, closedTTL, retention)
   local k = key('sbx', box)
   call('HSET', k, 'state', state)
   if state == 'ready' then call('HSETNX', k, 'ready', NOW) end
-  if final(BOXES, state) then
+  if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
     call('ZREM', P .. 'openboxes', box)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
   end
-  due(box)
+  updateDeadline(box)
 end
 
--- Takes a job out of its sandbox's line. Returns the new head when it was the head, '' otherwise.
-local function unline(box, job)
-  local line = key('line', box)
-  if call('LINDEX', line, 0) ~= job then
-    call('LREM', line, 1, job)
+-- Removes a job from its sandbox's FIFO. Returns the new head if the job was the head, else ''.
+local function leaveFIFO(box, job)
+  local fifo = fifoKey(box)
+  if call('LINDEX', fifo, 0) ~= job then
+    call('LREM', fifo, 1, job)
     return ''
   end
-  call('LPOP', line)
-  return call('LINDEX', line, 0) or ''
+  call('LPOP', fifo)
+  return call('LINDEX', fifo, 0) or ''
 end
 
--- A sandbox that worked for its head is free again.
-local function free(box, touch)
+-- Makes a busy sandbox ready again. touch: this was a use of it.
+local function freeSandbox(box, touch)
   local k = key('sbx', box)
   if call('HGET', k, 'state') ~= 'busy' then return end
   call('HSET', k, 'state', 'ready')
   if touch then call('HSET', k, 'used', NOW) end
-  due(box)
+  updateDeadline(box)
 end
 
--- Forgets the oldest entries of an index whose records have expired: two for each new one keep it in step.
-local function trim(index, kind)
+-- Removes the oldest two entries of an index if their records have expired. Called for each new entry, this keeps the index bounded.
+local function trimIndex(index, kind)
   for _, id in ipairs(call('ZRANGE', index, 0, 1)) do
     if call('EXISTS', key(kind, id)) == 0 then call('ZREM', index, id) end
   end
 end
 
--- Where the task of a job that no worker has begun goes, as the dispatcher has it.
+-- The queue of a job that no worker has begun; package dispatch has the same rule.
 local function queueOf(queue, inline, box)
   if queue ~= '' then return queue end
   local node = call('HGET', key('sbx', box), 'node')
@@ -105,50 +117,53 @@ local function queueOf(queue, inline, box)
   return inline and 'control' or 'cpu'
 end
 
--- What ends or stops things goes past every queue of jobs that wait.
+-- Jobs that end or stop something are never parked and never refused for a limit.
 local function urgent(kind) return kind == 'close' or kind == 'interrupt' or kind == 'restart' end
 
--- Lets a job that nothing is before onto its queue, or holds it: of each tenant SHARE tasks that nobody has begun are on a
--- queue at once, so that others come to their turn. Returns whether a task is to be on the queue.
-local function admit(id)
+-- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks that no worker has begun in a queue. Returns
+-- whether a task must be in the queue.
+local function takeQueueSlot(id)
   local j = call('HMGET', key('job', id), 'kind', 'queue', 'inline', 'sandbox', 'created', 'aq')
   if urgent(j[1]) then return true end
   local q = j[6]
   if q then
-    if call('ZSCORE', key('out', q), id) then return true end
+    if call('ZSCORE', slotsKey(q), id) then return true end
   else
     q = queueOf(j[2], j[3] == '1', j[4])
     call('HSET', key('job', id), 'aq', q, 'aqt', NOW)
   end
-  if call('ZCARD', key('out', q)) < SHARE then
-    call('ZREM', key('held', q), id)
-    call('ZADD', key('out', q), j[5], id)
+  if call('ZCARD', slotsKey(q)) < SHARE then
+    call('ZREM', parkedKey(q), id)
+    call('ZADD', slotsKey(q), j[5], id)
     return true
   end
-  call('ZADD', key('held', q), j[5], id)
+  call('ZADD', parkedKey(q), j[5], id)
   call('SADD', P .. 'holds', q)
   return false
 end
 
--- A job does not wait for a worker any more. Returns the one that may be enqueued in its place, '' when there is none.
-local function begun(id)
+-- Frees the queue slot of a job that no longer waits for a worker. Returns the parked job that got the slot and must be enqueued, or ''.
+local function freeQueueSlot(id)
   local q = call('HGET', key('job', id), 'aq')
   if not q then return '' end
   call('HDEL', key('job', id), 'aq', 'aqt')
-  call('ZREM', key('held', q), id)
-  if call('ZREM', key('out', q), id) == 0 then return '' end
-  local first = call('ZRANGE', key('held', q), 0, 0)[1]
-  if first and admit(first) then return first end
+  call('ZREM', parkedKey(q), id)
+  if call('ZREM', slotsKey(q), id) == 0 then return '' end
+  local first = call('ZRANGE', parkedKey(q), 0, 0)[1]
+  if first and takeQueueSlot(first) then return first end
   return ''
 end
 
--- What the dispatcher needs to know of a job.
-local function row(id)
+-- What the dispatcher must know of a job, as names and values that alternate; nil if there is no such job.
+local function route(id)
   local j = call('HMGET', key('job', id), 'state', 'attempt', 'worker', 'kind', 'inline', 'created', 'queue', 'timeout',
     'bg', 'sandbox', 'left', 'spared', 'aq')
   if not j[1] then return nil end
-  local s = call('HMGET', key('sbx', j[10]), 'node', 'state')
-  local head = call('LINDEX', key('line', j[10]), 0) == id
-  return {id, j[1], j[2], j[3] or '', j[4], j[5], j[6], j[7], j[8], j[9], j[10], s[1] or '', s[2] or '', head and '1' or '', j[11] or '',
-    j[12] or '0', j[13] and call('ZSCORE', key('held', j[13]), id) and '1' or ''}
+  local box = call('HMGET', key('sbx', j[10]), 'node', 'state')
+  return {
+    'id', id, 'state', j[1], 'attempt', j[2], 'worker', j[3] or '', 'kind', j[4], 'inline', j[5], 'created', j[6], 'queue', j[7],
+    'timeout', j[8], 'background', j[9], 'sandbox', j[10], 'outside_fifo', j[11] or '', 'uncounted', j[12] or '0',
+    'node', box[1] or '', 'sandbox_state', box[2] or '', 'head', flag(call('LINDEX', fifoKey(j[10]), 0) == id),
+    'parked', flag(j[13] and call('ZSCORE', parkedKey(j[13]), id)),
+  }
 end

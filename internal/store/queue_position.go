@@ -13,24 +13,24 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// waitingFor is how long it is remembered which tenants have jobs in a queue.
-const waitingFor = time.Second
+// waitingTTL is how long the tenants that have jobs in a queue are remembered.
+const waitingTTL = time.Second
 
-// QueuePosition is where a job that waits for a worker stands.
+// QueuePosition is the position in a queue of a job that waits for a worker.
 type QueuePosition struct {
-	Position int           // among the jobs that wait in its queue, 1 is next; 0: it does not wait in one
-	Estimate time.Duration // until it begins, from how fast the queue moved lately; negative: not known
+	Position int           // among the waiting jobs of its queue, 1 is next; 0: it waits in none
+	Estimate time.Duration // until it starts, from the recent pace of the queue; negative: not known
 }
 
-// QueuePosition says where a queued job that makes its sandbox stands in its queue. Tenants come to their turn one after the other,
-// so those with many jobs before it count only as far as they are served before it.
+// QueuePosition finds the position of a queued create in its queue. Tenants take turns, so the jobs of a tenant with many of them count only
+// as far as they come first.
 func (s *Store) QueuePosition(ctx context.Context, job *farm.Job) (QueuePosition, error) {
 	none := QueuePosition{Estimate: -1}
 	if job.State != farm.JobQueued || job.Queue == "" {
 		return none, nil
 	}
 	created := "(" + micros(job.CreatedAt)
-	own, err := s.before(ctx, job.Queue, created, job.Tenant)
+	own, err := s.countWaiting(ctx, job.Queue, created, job.Tenant)
 	if err != nil {
 		return none, err
 	}
@@ -39,7 +39,7 @@ func (s *Store) QueuePosition(ctx context.Context, job *farm.Job) (QueuePosition
 		return none, err
 	}
 	others = slices.DeleteFunc(others, func(tenant string) bool { return tenant == job.Tenant })
-	ahead, err := s.before(ctx, job.Queue, created, others...)
+	ahead, err := s.countWaiting(ctx, job.Queue, created, others...)
 	if err != nil {
 		return none, err
 	}
@@ -54,13 +54,13 @@ func (s *Store) QueuePosition(ctx context.Context, job *farm.Job) (QueuePosition
 	return QueuePosition{Position: position, Estimate: time.Duration(position) * pace}, nil
 }
 
-// Waiting is how many jobs wait in a queue. Which tenants have some is remembered for a second.
+// Waiting counts the jobs that wait in a queue. The tenants that have some are remembered for a second.
 func (s *Store) Waiting(ctx context.Context, queue string) (int, error) {
 	tenants, err := s.waiting.tenants(ctx, s, queue)
 	if err != nil {
 		return 0, err
 	}
-	counts, err := s.before(ctx, queue, "+inf", tenants...)
+	counts, err := s.countWaiting(ctx, queue, "+inf", tenants...)
 	n := 0
 	for _, c := range counts {
 		n += c
@@ -68,8 +68,8 @@ func (s *Store) Waiting(ctx context.Context, queue string) (int, error) {
 	return n, err
 }
 
-// before counts each tenant's jobs in a queue that were accepted up to a score.
-func (s *Store) before(ctx context.Context, queue, created string, tenants ...string) ([]int, error) {
+// countWaiting counts each tenant's waiting jobs of a queue that were accepted up to a score.
+func (s *Store) countWaiting(ctx context.Context, queue, created string, tenants ...string) ([]int, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}
@@ -90,57 +90,57 @@ func (s *Store) before(ctx context.Context, queue, created string, tenants ...st
 	return out, nil
 }
 
-// pace is the time between placements of a queue lately; 0 when it is not known.
+// pace is the recent time between two starts of creates of a queue; 0 if it is not known.
 func (s *Store) pace(ctx context.Context, queue string) (time.Duration, error) {
-	begun, err := s.rdb.LRange(ctx, s.roomKey("begun:"+queue), -1, -1).Result()
-	if err != nil || len(begun) == 0 {
+	starts, err := s.rdb.LRange(ctx, s.startsKey(queue), -1, -1).Result()
+	if err != nil || len(starts) == 0 {
 		return 0, wrap("read pace of queue", err)
 	}
-	n, err := s.rdb.LLen(ctx, s.roomKey("begun:"+queue)).Result()
+	n, err := s.rdb.LLen(ctx, s.startsKey(queue)).Result()
 	if err != nil || n < 2 {
 		return 0, wrap("read pace of queue", err)
 	}
-	oldest, err := strconv.ParseInt(begun[0], 10, 64)
+	oldest, err := strconv.ParseInt(starts[0], 10, 64)
 	if err != nil {
-		return 0, errors.New("read pace of queue: it holds no times")
+		return 0, errors.New("read pace of queue: the list does not contain times")
 	}
 	return s.now().Sub(time.UnixMicro(oldest)) / time.Duration(n), nil
 }
 
-// waiters remembers which tenants have jobs in a queue: there are few as a rule, while all tenants may be many.
-type waiters struct {
+// waitingTenants remembers which tenants have jobs in a queue: usually few of many.
+type waitingTenants struct {
 	mu     sync.Mutex
-	queues map[string]waitersOf
+	queues map[string]tenantsOfQueue
 }
 
-type waitersOf struct {
+type tenantsOfQueue struct {
 	tenants []string
 	at      time.Time
 }
 
-func (c *waiters) tenants(ctx context.Context, s *Store, queue string) ([]string, error) {
+func (c *waitingTenants) tenants(ctx context.Context, s *Store, queue string) ([]string, error) {
 	c.mu.Lock()
 	known, ok := c.queues[queue]
 	c.mu.Unlock()
-	if ok && time.Since(known.at) < waitingFor {
+	if ok && time.Since(known.at) < waitingTTL {
 		return slices.Clone(known.tenants), nil
 	}
 	all, err := s.Tenants(ctx)
 	if err != nil {
 		return nil, err
 	}
-	counts, err := s.before(ctx, queue, "+inf", all...)
+	counts, err := s.countWaiting(ctx, queue, "+inf", all...)
 	if err != nil {
 		return nil, err
 	}
-	var some []string
+	var waiting []string
 	for i, tenant := range all {
 		if counts[i] > 0 {
-			some = append(some, tenant)
+			waiting = append(waiting, tenant)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queues[queue] = waitersOf{tenants: some, at: time.Now()}
-	return slices.Clone(some), nil
+	c.queues[queue] = tenantsOfQueue{tenants: waiting, at: time.Now()}
+	return slices.Clone(waiting), nil
 }

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,7 +11,7 @@ import (
 
 func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %s.", id) }
 
-// Sandbox reads a sandbox. A foreign or forgotten one gives CodeNotFound.
+// Sandbox reads a sandbox; CodeNotFound if it is another tenant's, or gone.
 func (s *Store) Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error) {
 	fields, err := s.rdb.HGetAll(ctx, s.key(ref.Tenant, "sbx", ref.ID)).Result()
 	if err != nil {
@@ -34,7 +32,7 @@ func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandb
 	return fetch(ctx, s, tenant, "sbx", ids, decodeSandbox)
 }
 
-// SandboxPatch is what a caller changes of a sandbox; nil fields stay.
+// SandboxPatch is what a caller changes of a sandbox. Nil fields stay as they are.
 type SandboxPatch struct {
 	Name        *string
 	TTLSeconds  *int // counts from now
@@ -42,26 +40,40 @@ type SandboxPatch struct {
 	Labels      *map[string]string
 }
 
-// UpdateSandbox changes a sandbox that accepts work; CodeConflict for another. Two changes at once do not undo each other.
+// updateArgs are the arguments of sandbox_update.lua.
+type updateArgs struct {
+	ID        string `lua:"id"`
+	SetName   bool   `lua:"set_name"`
+	Name      string `lua:"name"`
+	SetLabels bool   `lua:"set_labels"`
+	Labels    []byte `lua:"labels"` // JSON
+	SetTTL    bool   `lua:"set_ttl"`
+	TTL       int    `lua:"ttl"` // seconds, as Idle
+	SetIdle   bool   `lua:"set_idle"`
+	Idle      int    `lua:"idle"`
+	Hint      []byte `lua:"hint"` // message to the workers about a new deadline
+}
+
+// UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict. Concurrent updates of different fields do not undo each other.
 func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch) (*farm.Sandbox, error) {
-	args := []any{ref.ID, flag(p.Name != nil), "", flag(p.Labels != nil), "", flag(p.TTLSeconds != nil), "", flag(p.IdleSeconds != nil), "", hint(ref)}
+	args := updateArgs{ID: ref.ID, SetName: p.Name != nil, SetLabels: p.Labels != nil, SetTTL: p.TTLSeconds != nil, SetIdle: p.IdleSeconds != nil, Hint: hint(ref)}
 	if p.Name != nil {
-		args[2] = *p.Name
+		args.Name = *p.Name
 	}
 	if p.Labels != nil {
-		labels, err := encode("labels", maps.Clone(*p.Labels))
+		labels, err := encode("labels", *p.Labels)
 		if err != nil {
 			return nil, err
 		}
-		args[4] = labels
+		args.Labels = labels
 	}
 	if p.TTLSeconds != nil {
-		args[6] = strconv.Itoa(*p.TTLSeconds)
+		args.TTL = *p.TTLSeconds
 	}
 	if p.IdleSeconds != nil {
-		args[8] = strconv.Itoa(*p.IdleSeconds)
+		args.Idle = *p.IdleSeconds
 	}
-	r, err := s.run(ctx, "update sandbox", s.scripts.patch, ref.Tenant, args...)
+	r, err := s.run(ctx, "update sandbox", s.scripts.sandboxUpdate, ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,33 +83,50 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 	case "notfound":
 		return nil, noSandbox(ref.ID)
 	default:
-		return nil, farm.Conflictf("The sandbox %s is %s and can not be changed any more.", ref.ID, r.text(1))
+		return nil, farm.Conflictf("Sandbox %s is %s and can no longer be changed.", ref.ID, r.text(1))
 	}
 }
 
-// Move is a step of a sandbox from one state to another.
+// Move is a transition of a sandbox to another state.
 type Move struct {
 	Ref       farm.Ref
-	To        farm.SandboxState // "" leaves the state and sets the rest
-	Reason    string            // "" = unchanged, as for Node and Container
+	To        farm.SandboxState // "" leaves the state and sets only the rest
+	Reason    string            // "" leaves it, as for Node and Container
 	Node      string
 	Container string
-	Expired   bool // its closing is due to time
+	Expired   bool // it closes since its deadline has passed
 	Touch     bool // LastUsedAt = now
 
-	Job     string // the job that makes the step, which must run under Attempt; "": whoever does may
+	Job     string // the job that makes the transition, which must run under Attempt; "": not checked
 	Attempt int
 }
 
-// MoveSandbox makes the step when the transition table allows it, else it gives CodeConflict, which is ErrMove too. A
-// final state sets ClosedAt and lets the record expire after Limits.ClosedSeconds. ErrFenced when the job that makes the
-// step is no longer this attempt's, or the attempt is void since the creation goes on elsewhere.
+// moveArgs are the arguments of sandbox_move.lua. Empty texts leave what is there; times to live are in seconds.
+type moveArgs struct {
+	ID        string `lua:"id"`
+	State     string `lua:"state"`
+	Reason    string `lua:"reason"`
+	Node      string `lua:"node"`
+	Container string `lua:"container"`
+	Expired   bool   `lua:"expired"`
+	Touch     bool   `lua:"touch"`
+	Job       string `lua:"job"`
+	Attempt   int    `lua:"attempt"`
+	ClosedTTL int    `lua:"closed_ttl"`
+	Retention int    `lua:"retention"`
+}
+
+// MoveSandbox makes a transition that the table allows; another one is CodeConflict and ErrMove. A final state sets ClosedAt and lets the
+// record expire after Limits.ClosedSeconds. ErrFenced if the job no longer runs under this attempt, or the attempt is void since the
+// creation was moved to another node.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)
 	}
-	r, err := s.run(ctx, "move sandbox", s.scripts.move, m.Ref.Tenant, m.Ref.ID, string(m.To), m.Reason, m.Node, m.Container,
-		flag(m.Expired), flag(m.Touch), s.limits.ClosedSeconds, s.limits.RetentionSeconds, m.Job, m.Attempt)
+	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
+		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch,
+		Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
+	})...)
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +138,11 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	case "fenced":
 		return nil, fmt.Errorf("move sandbox %s by job %s: %w", m.Ref.ID, m.Job, ErrFenced)
 	default:
-		return nil, farm.Wrap(ErrMove, farm.CodeConflict, "The sandbox %s is %s and can not become %s.", m.Ref.ID, r.text(1), m.To)
+		return nil, farm.Wrap(ErrMove, farm.CodeConflict, "Sandbox %s is %s and cannot become %s.", m.Ref.ID, r.text(1), m.To)
 	}
 }
 
-// Due lists sandboxes whose deadline has passed, the longest overdue first: neither final nor closing ones.
+// Due lists sandboxes whose deadline has passed and that are neither closing nor final, the longest overdue first.
 func (s *Store) Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error) {
 	ids, err := s.rdb.ZRangeByScore(ctx, s.index(tenant, "due"), &redis.ZRangeBy{
 		Min: "-inf", Max: micros(s.now()), Count: int64(max(limit, 1)),

@@ -1,18 +1,19 @@
--- Moves a sandbox by the table. ARGV: id, state ('' unchanged), reason, node, container, expired, touch, TTLs, the job that does
--- it ('' whoever), its attempt.
-local id, to, closedTTL, retention, job, attempt = ARGV[3], ARGV[4], ARGV[10], ARGV[11], ARGV[12], ARGV[13]
-local k = key('sbx', id)
+-- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. If a job is named, it must run under this attempt.
+-- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}.
+local to = arg.state
+local k = key('sbx', arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
-if job ~= '' then
-  local j = call('HMGET', key('job', job), 'state', 'attempt')
-  if j[1] ~= 'running' or j[2] ~= attempt or tonumber(call('HGET', k, 'void') or 0) >= tonumber(attempt) then return {'fenced'} end
+if arg.job ~= '' then
+  local j = call('HMGET', key('job', arg.job), 'state', 'attempt')
+  local void = tonumber(call('HGET', k, 'void') or 0)
+  if j[1] ~= 'running' or j[2] ~= arg.attempt or void >= tonumber(arg.attempt) then return {'fenced'} end
 end
-if to == '' and final(BOXES, state) or to ~= '' and not BOXES[state][to] then return {'state', state} end
-for i, name in ipairs({'reason', 'node', 'container'}) do
-  if ARGV[4 + i] ~= '' then call('HSET', k, name, ARGV[4 + i]) end
+if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
+for _, name in ipairs({'reason', 'node', 'container'}) do
+  if arg[name] ~= '' then call('HSET', k, name, arg[name]) end
 end
-if ARGV[8] == '1' then call('HSET', k, 'expired', '1') end
-if ARGV[9] == '1' then call('HSET', k, 'used', NOW) end
-setBox(id, to ~= '' and to or state, closedTTL, retention)
+if arg.expired == '1' then call('HSET', k, 'expired', '1') end
+if arg.touch == '1' then call('HSET', k, 'used', NOW) end
+setSandboxState(arg.id, to ~= '' and to or state, arg.closed_ttl, arg.retention)
 return {'ok', call('HGETALL', k)}

@@ -2,24 +2,35 @@ package store
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Adopt writes the record of a sandbox whose container outlived it, as ready: what a Redis without persistence, or one
-// that lost its data, has forgotten. A record that is there stays as it is, and adopted is false.
-func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (adopted bool, err error) {
-	// Not by remember, which believes for a minute that a tenant is written down.
-	if err := s.rdb.SAdd(ctx, s.prefix+"tenants", box.Tenant).Err(); err != nil {
-		return false, wrap("write down tenant", err)
+// restoreArgs are the arguments of sandbox_restore.lua.
+type restoreArgs struct {
+	ID        string `lua:"id"`
+	Doc       []byte `lua:"doc"`
+	Used      string `lua:"used"` // microseconds, as Expires
+	Expires   string `lua:"expires"`
+	Idle      int    `lua:"idle"` // seconds
+	Node      string `lua:"node"`
+	Container string `lua:"container"`
+}
+
+// RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
+// that exists stays as it is, and restored is false.
+func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
+	// Not rememberTenant: its cache may be older than the loss.
+	if err := s.storeTenant(ctx, box.Tenant); err != nil {
+		return false, err
 	}
 	doc, err := encode("sandbox", box)
 	if err != nil {
 		return false, err
 	}
-	r, err := s.run(ctx, "adopt sandbox", s.scripts.adopt, box.Tenant, box.ID, doc, micros(box.LastUsedAt), micros(box.ExpiresAt),
-		strconv.Itoa(box.Spec.IdleSeconds), box.Node, box.Container)
+	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
+		ID: box.ID, Doc: doc, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
+	})...)
 	if err != nil {
 		return false, err
 	}

@@ -1,13 +1,13 @@
--- Changes what a caller may change of a sandbox. ARGV: id, then name, labels, ttl, idle, each behind '1' when it is set, then the
--- hint for the workers.
-local k = key('sbx', ARGV[3])
+-- Changes what a caller may change of a sandbox; each set_… flag says whether its value is used. Replies {'ok', sandbox}, {'notfound'},
+-- {'state', state}.
+local k = key('sbx', arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
 if not ACCEPTS[state] then return {'state', state} end
-if ARGV[4] == '1' then call('HSET', k, 'name', ARGV[5]) end
-if ARGV[6] == '1' then call('HSET', k, 'labels', ARGV[7]) end
-if ARGV[8] == '1' then call('HSET', k, 'ttl', ARGV[9], 'expires', int(tonumber(NOW) + tonumber(ARGV[9]) * 1000000)) end
-if ARGV[10] == '1' then call('HSET', k, 'idle', ARGV[11]) end
-due(ARGV[3])
-if ARGV[8] == '1' then call('PUBLISH', G .. 'cancel', ARGV[12]) end -- the sandbox's agent must know
+if arg.set_name == '1' then call('HSET', k, 'name', arg.name) end
+if arg.set_labels == '1' then call('HSET', k, 'labels', arg.labels) end
+if arg.set_ttl == '1' then call('HSET', k, 'ttl', arg.ttl, 'expires', int(tonumber(NOW) + tonumber(arg.ttl) * 1000000)) end
+if arg.set_idle == '1' then call('HSET', k, 'idle', arg.idle) end
+updateDeadline(arg.id)
+if arg.set_ttl == '1' then call('PUBLISH', G .. 'cancel', arg.hint) end -- the sandbox's agent must learn it
 return {'ok', call('HGETALL', k)}

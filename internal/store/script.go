@@ -14,25 +14,44 @@ import (
 //go:embed *.lua
 var luaFiles embed.FS
 
-// scripts are the Lua scripts, each behind the same prelude.
+// scripts are the Lua scripts, by the names of their files.
 type scripts struct {
-	accept, claim, finish, leave, events, checkpoint, move, patch, open, route, artifacts, lock, unlock, adopt, release, room, pool, reroute, gpu, trim, holds *redis.Script
+	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
+	eventAppend, artifactAdd, sandboxMove, sandboxUpdate, sandboxRestore, parked, trim                                         *redis.Script
+	nodeReserve, gpu, pool, lockTake, lockRelease                                                                              *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
 	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + mustLua("prelude")
-	script := func(name string) *redis.Script { return redis.NewScript(prelude + mustLua(name)) }
+	script := func(name, before string) *redis.Script { return redis.NewScript(before + mustLua(name)) }
+	tenant := func(name string) *redis.Script { return script(name, prelude) } // on a tenant's records
+	bound := func(name string) *redis.Script { return script(name, prelude+bind(namedArgs()[name], tenantArgs)) }
+	shared := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
 	return scripts{
-		accept: script("job_accept"), claim: script("job_claim"), finish: script("job_finish"), leave: script("job_leave_fifo"),
-		events: script("event_append"), checkpoint: script("job_checkpoint"), move: script("sandbox_move"), patch: script("sandbox_update"),
-		adopt: script("sandbox_restore"), release: script("job_requeue"), open: script("job_open_routes"), route: script("job_route"), artifacts: script("artifact_add"),
-		lock: redis.NewScript(mustLua("lock_take")), unlock: redis.NewScript(mustLua("lock_release")),
-		room: redis.NewScript(mustLua("node_reserve")), pool: redis.NewScript(mustLua("pool")), reroute: script("job_unassign"), gpu: redis.NewScript(mustLua("gpu")),
-		trim: script("trim"), holds: script("parked"),
+		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
+		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), nodeReserve: shared("node_reserve"), gpu: shared("gpu"),
+
+		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
+		jobRequeue: tenant("job_requeue"), jobTakeover: tenant("job_takeover"), jobUnassign: tenant("job_unassign"),
+		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
+		artifactAdd: tenant("artifact_add"), parked: tenant("parked"),
+
+		pool: script("pool", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
 	}
 }
 
-// mustLua gives an embedded file; they are part of the program, so a missing one shows in every test.
+// tenantArgs is where the arguments of a script on a tenant's records begin in ARGV, see run.
+const tenantArgs = 3
+
+// namedArgs are the arguments of the scripts that take many, by the names of their files. The others take a few by position.
+func namedArgs() map[string]any {
+	return map[string]any{
+		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
+		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{},
+	}
+}
+
+// mustLua reads an embedded script. The files are part of the program, so a missing one fails every test.
 func mustLua(name string) string {
 	text, err := luaFiles.ReadFile(name + ".lua")
 	if err != nil {
@@ -41,7 +60,7 @@ func mustLua(name string) string {
 	return string(text)
 }
 
-// tables are the transition tables of package farm as Lua tables, so that they are written down once.
+// tables writes the transition tables of package farm as Lua tables, so that they stand in one place.
 func tables() string {
 	var b strings.Builder
 	b.WriteString("local JOBS = {\n")
@@ -54,7 +73,7 @@ func tables() string {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\nlocal BOXES = {\n")
+	b.WriteString("}\nlocal SANDBOXES = {\n")
 	for _, from := range farm.SandboxStates() {
 		fmt.Fprintf(&b, "%s = {", from)
 		for _, to := range farm.SandboxStates() {
@@ -79,65 +98,18 @@ func (s *Store) key(tenant, kind, id string) string {
 	return s.prefix + "{" + tenant + "}:" + kind + ":" + id
 }
 
-// index names a key of which a tenant has one.
+// index names a key that a tenant has only one of.
 func (s *Store) index(tenant, name string) string { return s.prefix + "{" + tenant + "}:" + name }
 
-// run calls a script for a tenant and gives its reply, whose first element says how it went.
+// run calls a script on a tenant's records. The first element of the reply says how it went.
 func (s *Store) run(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
 	argv := append([]any{s.prefix, micros(s.now())}, args...)
-	values, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, argv...).Slice()
+	result, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, argv...).Slice()
 	if err != nil {
 		return nil, wrap(what, err)
 	}
-	if len(values) == 0 {
+	if len(result) == 0 {
 		return nil, fmt.Errorf("%s: script gave an empty reply", what)
 	}
-	return values, nil
-}
-
-// reply is what a script gave. Missing and nil elements read as empty.
-type reply []any
-
-func (r reply) text(i int) string {
-	if i >= len(r) {
-		return ""
-	}
-	text, _ := r[i].(string)
-	return text
-}
-
-func (r reply) fields(i int) map[string]string {
-	if i >= len(r) {
-		return nil
-	}
-	flat, _ := r[i].([]any)
-	fields := make(map[string]string, len(flat)/2)
-	for k := 0; k+1 < len(flat); k += 2 {
-		name, _ := flat[k].(string)
-		value, _ := flat[k+1].(string)
-		fields[name] = value
-	}
-	return fields
-}
-
-func (r reply) rows(i int) []reply {
-	if i >= len(r) {
-		return nil
-	}
-	list, _ := r[i].([]any)
-	rows := make([]reply, 0, len(list))
-	for _, item := range list {
-		if row, ok := item.([]any); ok {
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
-// flag is a boolean in Redis.
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return ""
+	return result, nil
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors to check with errors.Is.
 var (
-	// ErrNotClaimable says that a job can not be taken: it is final, a live worker runs it, or others are before it.
+	// ErrNotClaimable says that a job cannot be claimed: it is final, a live worker runs it, or it is not the head of its FIFO.
 	ErrNotClaimable = errors.New("job is not claimable")
-	// ErrFenced says that a job is no longer this attempt's: it was taken over, forced or finished.
+	// ErrFenced says that a job no longer runs under this attempt: it was taken over, forced or finished.
 	ErrFenced = errors.New("job belongs to another attempt")
-	// ErrMove says that the transition table does not allow the move.
+	// ErrMove says that the transition table does not allow a transition.
 	ErrMove = errors.New("transition is not allowed")
 )
 
@@ -41,13 +41,13 @@ type Store struct {
 	log     *slog.Logger
 	scripts scripts
 	hub     *hub
-	tenants *seen
+	tenants *tenantCache
 
-	pressure pressure
-	waiting  waiters
+	memory  memoryUse
+	waiting waitingTenants
 }
 
-// New makes a Store on a client, which stays the caller's to close.
+// New makes a Store on a client, which the caller closes.
 func New(rdb redis.UniversalClient, o Options) *Store {
 	if o.Prefix == "" {
 		o.Prefix = "sf:"
@@ -66,12 +66,12 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newSeen(time.Minute),
-		waiting: waiters{queues: map[string]waitersOf{}},
+		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(),
+		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}
 }
 
-// Ping asks Redis for a sign of life.
+// Ping checks that Redis answers.
 func (s *Store) Ping(ctx context.Context) error {
 	return wrap("ping redis", s.rdb.Ping(ctx).Err())
 }
@@ -79,8 +79,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close ends the subscriptions; it does not close the client.
 func (s *Store) Close() error { return s.hub.close() }
 
-// Persistence says whether Redis writes an append-only file and what it evicts under memory pressure. Servers without
-// CONFIG give an error.
+// Persistence reads whether Redis writes an append-only file, and its eviction policy. Servers without CONFIG give an error.
 func (s *Store) Persistence(ctx context.Context) (appendOnly bool, evictionPolicy string, err error) {
 	aof, err := s.rdb.ConfigGet(ctx, "appendonly").Result()
 	if err != nil {
@@ -101,8 +100,8 @@ func micros(t time.Time) string {
 	return strconv.FormatInt(t.UnixMicro(), 10)
 }
 
-// wrap gives an error of Redis its code: what a later try may heal is CodeUnavailable, a reply that no healthy server
-// gives is ours.
+// wrap adds a code to an error of Redis: CodeUnavailable if a retry may succeed; none to a reply that a healthy server never gives, which is
+// a bug of ours.
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -111,14 +110,14 @@ func wrap(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	reply, ok := errors.AsType[redis.Error](err)
-	if ok && !errors.Is(err, redis.Nil) && !passing(reply) {
+	if ok && !errors.Is(err, redis.Nil) && !transient(reply) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, farm.Wrap(err, farm.CodeUnavailable, "The record store does not answer. Try again in a moment."))
 }
 
-// passing reports whether a reply says that the server can not do this now, but may later.
-func passing(err redis.Error) bool {
+// transient reports whether a reply says that the server cannot do this now, but may later.
+func transient(err redis.Error) bool {
 	for _, prefix := range []string{
 		"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "OOM ", "MISCONF ", "NOREPLICAS ", "BUSY ", "ERR max number of clients",
 	} {

@@ -9,22 +9,21 @@ import (
 // trimStretch bounds one script call.
 const trimStretch = 500
 
-// Trimmed says what Trim has forgotten.
+// Trimmed counts what Trim has removed.
 type Trimmed struct {
 	Entries int // of indexes, whose records had expired
-	Jobs    int // finished ones over the bound
+	Jobs    int // finished ones beyond the bound
 }
 
-// Trim bounds what is kept of a tenant. Records expire by themselves, and new ones take the expired ones before them out
-// of the indexes; a tenant that is quiet keeps the rest. Of finished jobs no more than Limits.MaxFinished are kept, the
-// youngest; those that finished within Limits.HiddenSeconds stay, for somebody may wait for them.
+// Trim bounds what is kept of a tenant. Records expire by themselves, and each new record removes the expired ones before it from the
+// indexes; Trim does the rest, for tenants that add nothing. It keeps the youngest Limits.MaxFinished finished jobs, and those that
+// finished within Limits.HiddenSeconds, since somebody may wait for them.
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
-	for _, index := range []struct {
-		name, kind string
-		most       any
-	}{{"jobs", "job", s.limits.MaxFinished}, {"boxes", "sbx", ""}, {"arts", "art", ""}} {
-		n, err := s.trimIndex(ctx, tenant, index.name, index.kind, index.most)
+	for _, index := range []struct{ name, kind, keep string }{
+		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""}, {"arts", "art", ""},
+	} {
+		n, err := s.trimIndex(ctx, tenant, index.name, index.kind, index.keep)
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs
 		if err != nil {
 			return all, err
@@ -33,12 +32,24 @@ func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	return all, nil
 }
 
-// trimIndex goes on as long as there is something to forget: records expire in about the order in which they were made.
-func (s *Store) trimIndex(ctx context.Context, tenant, index, kind string, most any) (Trimmed, error) {
+// trimArgs are the arguments of trim.lua.
+type trimArgs struct {
+	Index          string `lua:"index"`
+	Kind           string `lua:"kind"`            // of its records
+	After          string `lua:"after"`           // sequence number to start behind
+	Count          int    `lua:"count"`           // how many to look at
+	Keep           string `lua:"keep"`            // how many entries may stay; empty: all
+	FinishedBefore string `lua:"finished_before"` // microseconds: jobs that finished later stay
+}
+
+// trimIndex removes entries until a script call finds nothing to remove: records expire in about the order in which they were made.
+func (s *Store) trimIndex(ctx context.Context, tenant, index, kind, keep string) (Trimmed, error) {
 	var all Trimmed
-	old := micros(s.now().Add(-time.Duration(s.limits.HiddenSeconds) * time.Second))
+	before := micros(s.now().Add(-time.Duration(s.limits.HiddenSeconds) * time.Second))
 	for after := "-1"; ; {
-		r, err := s.run(ctx, "trim "+index, s.scripts.trim, tenant, index, kind, after, trimStretch, most, old)
+		r, err := s.run(ctx, "trim "+index, s.scripts.trim, tenant, values(trimArgs{
+			Index: index, Kind: kind, After: after, Count: trimStretch, Keep: keep, FinishedBefore: before,
+		})...)
 		if err != nil {
 			return all, err
 		}
@@ -48,10 +59,4 @@ func (s *Store) trimIndex(ctx context.Context, tenant, index, kind string, most 
 			return all, nil
 		}
 	}
-}
-
-// number reads a whole number of a reply; 0 where there is none.
-func (r reply) number(i int) int {
-	n, _ := strconv.Atoi(r.text(i))
-	return n
 }

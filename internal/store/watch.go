@@ -12,7 +12,7 @@ import (
 // subscribeTimeout bounds the wait for Redis to confirm a subscription; a healthy one answers in a millisecond.
 const subscribeTimeout = 5 * time.Second
 
-// Watch is a reader's interest in a job.
+// Watch is a subscription to the changes of a job.
 type Watch struct {
 	hub   *hub
 	topic *topic
@@ -20,20 +20,20 @@ type Watch struct {
 	once  sync.Once
 }
 
-// Watch tells of changes of a job: of every event and state that is written after it returned. All watches of a process
+// Watch subscribes to a job: the watch fires for every event and state that is written after Watch returned. All watches of a process
 // share one connection.
 func (s *Store) Watch(ctx context.Context, jobID string) (*Watch, error) {
 	return s.hub.watch(ctx, jobID)
 }
 
-// C fires after changes, and after a reconnect, when some may have been missed. Several changes may be one signal: read
-// all events that are new, then wait again.
+// C fires after changes, and after a reconnect, since changes may have been missed. One signal may stand for several changes: read all new
+// events, then wait again.
 func (w *Watch) C() <-chan struct{} { return w.wake }
 
-// Close ends the interest.
+// Close ends the subscription.
 func (w *Watch) Close() { w.once.Do(func() { w.hub.drop(w) }) }
 
-// hub holds the process's one subscription connection and who is interested in what.
+// hub shares the one subscription connection of a process among its watches.
 type hub struct {
 	rdb    redis.UniversalClient
 	prefix string
@@ -45,12 +45,12 @@ type hub struct {
 	wg     sync.WaitGroup
 }
 
-// topic is one subscribed channel. The mutex of the hub guards it.
+// topic is one subscribed channel, guarded by the hub's mutex.
 type topic struct {
-	channel string
-	watches map[*Watch]struct{}
-	ready   chan struct{} // closed by the first confirmation
-	stands  bool
+	channel   string
+	watches   map[*Watch]struct{}
+	ready     chan struct{} // closed by the first confirmation
+	confirmed bool
 }
 
 func newHub(rdb redis.UniversalClient, prefix string) *hub {
@@ -80,7 +80,7 @@ func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}
 		return nil, nil, fmt.Errorf("watch job: store is closed")
 	}
 	if h.sub == nil {
-		// The subscription outlives the first watcher's context; the bare prefix keeps the connection in use.
+		// The subscription outlives the first watcher's context. The bare prefix keeps the connection in use.
 		h.sub = h.rdb.Subscribe(context.WithoutCancel(ctx), h.prefix)
 		messages := h.sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck), redis.WithChannelSize(1024))
 		h.wg.Go(func() { h.pump(messages) })
@@ -90,7 +90,7 @@ func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}
 		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, ready: make(chan struct{})}
 		h.topics[channel] = t
 		if err := h.sub.Subscribe(context.WithoutCancel(ctx), channel); err != nil {
-			// The client remembers the channel and would subscribe again with the connection; nobody waits for it.
+			// The client remembers the channel and would subscribe again after a reconnect, for nobody.
 			delete(h.topics, channel)
 			_ = h.sub.Unsubscribe(context.WithoutCancel(ctx), channel)
 			return nil, nil, wrap("watch job", err)
@@ -111,14 +111,13 @@ func (h *hub) drop(w *Watch) {
 	}
 	delete(h.topics, t.channel)
 	if !h.closed {
-		// An error means that the connection is down: the client forgets the channel all the same.
+		// An error means that the connection is down; the client forgets the channel anyway.
 		_ = h.sub.Unsubscribe(context.Background(), t.channel) //nolint:forbidigo // Close has no context; the write is bounded by the client's timeout
 	}
 }
 
-// pump hands out what comes. A confirmation of a channel that stands already means that the connection is a new one, or
-// that an earlier confirmation belonged to a subscription before: either way something may have been missed, so it counts
-// as a change.
+// pump wakes the watches. A second confirmation of a channel means that the connection is new, or that the first one belonged to an
+// earlier subscription. Either way changes may have been missed, so it counts as one.
 func (h *hub) pump(messages <-chan any) {
 	for m := range messages {
 		switch m := m.(type) {
@@ -139,8 +138,8 @@ func (h *hub) fire(channel string, confirmed bool) {
 	if t == nil {
 		return
 	}
-	if confirmed && !t.stands {
-		t.stands = true
+	if confirmed && !t.confirmed {
+		t.confirmed = true
 		close(t.ready)
 		return
 	}

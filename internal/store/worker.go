@@ -14,10 +14,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// HeartbeatTTL is how long a worker counts as alive after its last heartbeat; they come every few seconds.
+// HeartbeatTTL is how long a worker counts as alive after its last heartbeat. Workers send one every few seconds.
 const HeartbeatTTL = 10 * time.Second
 
-// Heartbeat registers a worker, or keeps it registered.
+// Heartbeat registers a worker, or renews its registration.
 func (s *Store) Heartbeat(ctx context.Context, w farm.Worker) error {
 	if w.SeenAt.IsZero() {
 		w.SeenAt = s.now().UTC()
@@ -33,7 +33,7 @@ func (s *Store) Heartbeat(ctx context.Context, w farm.Worker) error {
 	return wrap("write heartbeat", err)
 }
 
-// Workers lists the workers that are alive, by id.
+// Workers lists the live workers, sorted by id.
 func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 	ids, err := s.rdb.SMembers(ctx, s.prefix+"workers").Result()
 	if err != nil {
@@ -54,9 +54,9 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 	for i, cmd := range cmds {
 		text, err := cmd.Result()
 		if errors.Is(err, redis.Nil) {
-			// A heartbeat between the two reads writes it down again with the next one.
+			// If a heartbeat came between the two reads, the next one registers it again.
 			if err := s.rdb.SRem(ctx, s.prefix+"workers", ids[i]).Err(); err != nil {
-				return nil, wrap("forget worker", err)
+				return nil, wrap("remove worker", err)
 			}
 			continue
 		}
@@ -73,22 +73,22 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 	return out, nil
 }
 
-// Alive reports whether a worker's last heartbeat is recent.
+// Alive reports whether a worker's heartbeat has not expired.
 func (s *Store) Alive(ctx context.Context, workerID string) (bool, error) {
 	n, err := s.rdb.Exists(ctx, s.prefix+"worker:"+workerID).Result()
 	return n == 1, wrap("read heartbeat", err)
 }
 
-// RemoveWorker takes a worker off the list at once, so that nobody waits for its heartbeat to expire.
+// RemoveWorker unregisters a worker at once, so that nobody waits for its heartbeat to expire.
 func (s *Store) RemoveWorker(ctx context.Context, workerID string) error {
 	pipe := s.rdb.Pipeline()
 	pipe.Del(ctx, s.prefix+"worker:"+workerID)
 	pipe.SRem(ctx, s.prefix+"workers", workerID)
 	_, err := pipe.Exec(ctx)
-	return wrap("take worker off the list", err)
+	return wrap("remove worker", err)
 }
 
-// Offered lists the images of all live workers, each name once, by name.
+// OfferedImages lists the images of all live workers, each name once, sorted.
 func (s *Store) OfferedImages(ctx context.Context) ([]farm.Image, error) {
 	workers, err := s.Workers(ctx)
 	if err != nil {

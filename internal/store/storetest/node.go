@@ -63,7 +63,7 @@ func roomIsPromisedOnce(t *testing.T, factory Factory) {
 		t.Fatalf("Promises = %v, %v", promises, err)
 	}
 	for s, n := range in {
-		if want := (store.Reservation{Room: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
+		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
 			t.Errorf("sandbox %s got room %d times, promise %+v", s.ID, n, promises[s])
 		}
 		nodes, err := b.Unreserve(t.Context(), "n1", roomOfNode, s)

@@ -69,9 +69,9 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 		}
 	}
 	claim := b.claim(t, jobs[0].Ref(), "w")
-	next("a claim", claim.Next, 2)
-	if again := b.claim(t, jobs[0].Ref(), "w"); again.Next != nil {
-		t.Errorf("a second claim of the same job brings %v", again.Next)
+	next("a claim", claim.Unparked, 2)
+	if again := b.claim(t, jobs[0].Ref(), "w"); again.Unparked != nil {
+		t.Errorf("a second claim of the same job brings %v", again.Unparked)
 	} else {
 		claim = again
 	}
@@ -91,18 +91,18 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	}
 	next("a forced end", end.Unparked, 5)
 	claim = b.claim(t, jobs[3].Ref(), "w")
-	next("a claim", claim.Next, 6)
+	next("a claim", claim.Unparked, 6)
 	if err := b.Requeue(t.Context(), jobs[3].Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
 	// It is on the queue again, as the third: only when two have begun comes the last one.
-	if c := b.claim(t, jobs[5].Ref(), "w"); c.Next != nil {
-		t.Errorf("beside one that was given back comes %v", c.Next)
+	if c := b.claim(t, jobs[5].Ref(), "w"); c.Unparked != nil {
+		t.Errorf("beside one that was given back comes %v", c.Unparked)
 	}
-	next("a claim", b.claim(t, jobs[6].Ref(), "w").Next, 7)
+	next("a claim", b.claim(t, jobs[6].Ref(), "w").Unparked, 7)
 	for _, i := range []int{3, 7} {
-		if c := b.claim(t, jobs[i].Ref(), "w"); c.Next != nil {
-			t.Errorf("after the last one comes %v", c.Next)
+		if c := b.claim(t, jobs[i].Ref(), "w"); c.Unparked != nil {
+			t.Errorf("after the last one comes %v", c.Unparked)
 		}
 	}
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:held:*").Result()

@@ -63,7 +63,7 @@ func (f *Farm) Canceled() []string {
 func (f *Farm) known(id string) error {
 	box, err := f.Sandbox(context.Background(), id) //nolint:forbidigo // it looks into a list
 	if err == nil && farm.SandboxState(box.State).Final() {
-		return farm.Conflictf("The sandbox %s is %s and takes no more work.", id, box.State)
+		return farm.Conflictf("Sandbox %s is %s and accepts no more work.", id, box.State)
 	}
 	return err
 }
