@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
 // Config holds the settings of a worker.
@@ -75,19 +77,8 @@ func (c Config) validate() error {
 	if c.UploadParallel < 1 || c.UploadParallel > 256 {
 		errs = append(errs, fmt.Errorf("worker.upload_parallel is %d; 1 to 256 are allowed", c.UploadParallel))
 	}
-	if c.MemoryReserveMB < 0 {
-		errs = append(errs, fmt.Errorf("worker.memory_reserve_mb is %d; it cannot be negative", c.MemoryReserveMB))
-	}
-	if c.PoolFill < 1 || c.PoolFill > 64 {
-		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
-	}
-	if _, err := c.poolTargets(0); err != nil {
+	if err := c.placement().Validate(); err != nil {
 		errs = append(errs, err)
-	}
-	for name, factor := range map[string]float64{"memory_overcommit": c.MemoryOvercommit, "cpu_overcommit": c.CPUOvercommit} {
-		if factor < 0.01 || factor > 1000 {
-			errs = append(errs, fmt.Errorf("worker.%s is %g; 0.01 to 1000 are allowed", name, factor))
-		}
 	}
 	for _, s := range []struct {
 		name string
@@ -106,15 +97,30 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("worker.%s is %s; it cannot be negative", s.name, s.d))
 		}
 	}
-	if _, _, err := listedGPUs(c.GPUs); err != nil {
-		errs = append(errs, err)
-	}
 	for _, name := range slices.Concat(c.AutoInstallAllow, c.AutoInstallDeny) {
 		if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok {
 			errs = append(errs, fmt.Errorf("worker.auto_install_allow and auto_install_deny hold names of packages; %q is none", name))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// placement gives the settings of package placement.
+func (c Config) placement() placement.Config {
+	return placement.Config{
+		MemoryReserveMB: c.MemoryReserveMB, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
+		GPUs: c.GPUs, GPUTakesCPU: c.GPUTakesCPU,
+		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, Alone: c.Alone, Images: c.Images,
+		CreateTimeout: c.CreateTimeout, UploadRetry: c.UploadRetry, Limits: c.Limits, Version: c.Version,
+	}
+}
+
+// execution gives the settings of package execution.
+func (c Config) execution() execution.Config {
+	return execution.Config{
+		Grace: c.Grace, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
+		AutoInstallAllow: c.AutoInstallAllow, AutoInstallDeny: c.AutoInstallDeny, Limits: c.Limits,
+	}
 }
 
 // normal gives names as they are compared.

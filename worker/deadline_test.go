@@ -12,6 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // toldOf links a worker to an agent of which only the deadlines are looked at, in seconds.
@@ -19,7 +20,7 @@ func toldOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
 	t.Helper()
 	var mu sync.Mutex
 	var told []int64
-	agent := hostile(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	agent := workertest.Hostile(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		ms, err := strconv.ParseInt(r.URL.Query().Get("in_ms"), 10, 64)
 		if err != nil || r.Method != http.MethodPut || r.URL.Path != "/v1/deadline" {
 			t.Errorf("asked for %s %s", r.Method, r.URL)
@@ -44,54 +45,40 @@ func within(told []int64, n int, seconds int64) bool {
 func TestAgentLearnsOfAChangedDeadlineAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w, box := b.worker(), b.ready()
+	w, box := b.worker(), b.Ready()
 	told := toldOf(t, w, box)
-	cancels, err := b.store.Cancels(t.Context())
-	must(t, err)
+	cancels, err := b.Store.Cancels(t.Context())
+	workertest.Must(t, err)
 	w.background.Go(func() { w.watchCancels(cancels) })
 	ttl, name := 7200, "new"
-	_, err = b.store.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
-	must(t, err)
-	_, err = b.store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
-	must(t, err)
-	until(t, "the agent is told", func() bool { return within(told(), 1, 7200) })
+	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{Name: &name})
+	workertest.Must(t, err)
+	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
+	workertest.Must(t, err)
+	workertest.Until(t, "the agent is told", func() bool { return within(told(), 1, 7200) })
 }
 
 // The reconciler tells what a message did not: each deadline once.
 func TestReconcilerTellsDeadlines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w, box := b.worker(), b.ready()
-	b.eng.put(box.ID, true)
+	w, box := b.worker(), b.Ready()
+	b.Fake.Put(box.ID, true)
 	told := toldOf(t, w, box)
-	must(t, w.reconcile(t.Context())) // the fake's containers have no deadline
-	until(t, "the agent is told", func() bool { return within(told(), 1, 3600) })
-	must(t, w.reconcile(t.Context()))
+	workertest.Must(t, w.reconciler.Run(t.Context())) // the fake's containers have no deadline
+	workertest.Until(t, "the agent is told", func() bool { return within(told(), 1, 3600) })
+	workertest.Must(t, w.reconciler.Run(t.Context()))
 	ttl := 60 * 60 * 24
-	_, err := b.store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
-	must(t, err)
-	until(t, "the agent is told of the change", func() bool {
-		must(t, w.reconcile(t.Context())) // one that comes during another's telling leaves it to the next
+	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
+	workertest.Must(t, err)
+	workertest.Until(t, "the agent is told of the change", func() bool {
+		workertest.Must(t, w.reconciler.Run(t.Context())) // one that comes during another's telling leaves it to the next
 		return within(told(), 2, 60*60*24)
 	})
-	must(t, w.reconcile(t.Context()))
-	w.ends.telling.Lock() // the round before has ended
-	defer w.ends.telling.Unlock()
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	w.node.Close() // the last round has ended
 	if n := len(told()); n != 2 {
 		t.Errorf("the agent was told %d times", n)
-	}
-}
-
-// What the label of a container says is known.
-func TestDeadlineOfALabelIsKnown(t *testing.T) {
-	t.Parallel()
-	ends := time.Now().Add(time.Hour)
-	s := &farm.Sandbox{ID: "sbx_1", ExpiresAt: ends}
-	var d deadlines
-	for made, known := range map[time.Time]bool{ends.Truncate(time.Second): true, ends.Add(-2 * time.Second): false, {}: false} {
-		if d.known(s, made) != known {
-			t.Errorf("a label of %s is known: %v", made, !known)
-		}
 	}
 }
 
@@ -99,22 +86,22 @@ func TestDeadlineOfALabelIsKnown(t *testing.T) {
 func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 	t.Parallel()
 	for name, notice := range map[string]func(ctx context.Context, w *Worker, job farm.Ref) error{
-		"Reconciler": func(ctx context.Context, w *Worker, _ farm.Ref) error { return w.reconcile(ctx) },
-		"Job":        func(ctx context.Context, w *Worker, job farm.Ref) error { return w.handle(ctx, task(job)) },
+		"Reconciler": func(ctx context.Context, w *Worker, _ farm.Ref) error { return w.reconciler.Run(ctx) },
+		"Job":        func(ctx context.Context, w *Worker, job farm.Ref) error { return w.handle(ctx, workertest.Task(job)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			w, box := b.worker(), b.ready()
-			b.eng.put(box.ID, false)
-			job := b.command(box, "true")
+			w, box := b.worker(), b.Ready()
+			b.Fake.Put(box.ID, false)
+			job := b.Command(box, "true")
 			w.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-			must(t, notice(t.Context(), w, job))
-			must(t, w.reconcile(t.Context())) // removes what is left
-			if s := b.sandbox(box); s.State != farm.SandboxExpired || s.Reason != "Its time was up." || b.eng.has(box.ID) {
-				t.Errorf("sandbox is %s (%s), container there: %v", s.State, s.Reason, b.eng.has(box.ID))
+			workertest.Must(t, notice(t.Context(), w, job))
+			workertest.Must(t, w.reconciler.Run(t.Context())) // removes what is left
+			if s := b.Sandbox(box); s.State != farm.SandboxExpired || s.Reason != "Its time was up." || b.Fake.Has(box.ID) {
+				t.Errorf("sandbox is %s (%s), container there: %v", s.State, s.Reason, b.Fake.Has(box.ID))
 			}
-			if got := b.job(job); got.State != farm.JobCanceled {
+			if got := b.Job(job); got.State != farm.JobCanceled {
 				t.Errorf("the job is %s: %+v", got.State, got.Error)
 			}
 		})

@@ -1,7 +1,30 @@
-// Package worker takes jobs from the queues and runs them in sandboxes of its engine. It owns the life of a sandbox's
-// container (create, adopt, close), the stream to its agent, and the way of output and files to the object store.
+// Package worker takes jobs from the queues and runs them in sandboxes of its Docker engine (its node). This package is the
+// service: it serves the queues, claims jobs, starts and ends sandboxes, sends heartbeats, and commits the end of each job. The
+// rest has packages of its own:
 //
-// It promises: a job's effect is committed once (the attempt number is the fence); a worker that dies is replaced by
-// another that attaches to the same execution and reads on; nothing that a sandbox says is trusted or touches the host's
-// files. It keeps no state of its own that matters: any worker of the same engine can take over.
+//   - execution runs code, commands, installs and file operations in a sandbox that is ready, and uploads artifacts;
+//   - placement reserves memory, cores, GPUs and members of the warm pool, and decides when creates are taken from the queue;
+//   - reconcile brings the engine's containers and the records together;
+//   - node is the engine's side of sandboxes: images, containers, connections to agents;
+//   - retry repeats writes while Redis or the object store do not answer.
+//
+// # What happens when a worker dies
+//
+// A worker keeps no state that matters: any other worker of the same engine can take over. When its heartbeat has expired, the
+// sweep lets another worker claim its jobs with the next attempt number. The attempt number is the fence: a commit of an earlier
+// attempt is refused (store.ErrFenced), so the effect of a job is committed once.
+//
+// Where the worker died decides what the next one finds:
+//
+//   - before the code ran: it starts the code. Executions in the agent are named after the job, so a start that had reached the
+//     agent is found and not repeated.
+//   - while the code ran: it attaches to the execution and reads on from the last frame that was staged (package execution).
+//   - between upload and commit: it reads the execution from the agent again, uploads the files under the same artifact ids and
+//     keys, which replaces the same objects, and commits. The agent keeps the execution until the commit (Outcome.Cleanup).
+//   - after the commit: the record is final and the job cannot be claimed. What the cleanup did not do, the reconciler and the
+//     agent do later.
+//
+// A worker that stops in order (Stop) offers its jobs for takeover at once.
+//
+// Nothing that a sandbox says is trusted, and no file of a sandbox touches the host's file system.
 package worker

@@ -13,47 +13,23 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
 )
-
-const (
-	// commitTimeout bounds writes that must be made even when the job's own time is over.
-	commitTimeout = 15 * time.Second
-	// queueCallbacks is the queue of finished jobs whose callers are to be told.
-	queueCallbacks = "callbacks"
-)
-
-// Reasons for which a job's context ends.
-var (
-	errStopping = errors.New("the worker is stopping")
-	errCanceled = errors.New("the job was cancelled")
-)
-
-// verdict is how a job ended. The zero value is no verdict.
-type verdict struct {
-	state  farm.JobState
-	result *farm.Result
-	err    *farm.JobError
-	run    time.Duration // in the sandbox
-	upload time.Duration
-	last   uint64 // number of the last event sent, see store.Finish
-
-	// after tidies up once the end is committed, behind the answer; nil: nothing is to be done. Before the commit a
-	// worker that takes over may need everything still.
-	after func(context.Context)
-}
 
 // handle takes a task from the queue. An error means that it is to be delivered again: the record decides then.
 func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
-	if t.Type == "callback" {
+	if t.Type == queue.TypeCallback {
 		if w.deps.Callback == nil {
 			return nil
 		}
 		return w.deps.Callback(ctx, t.Ref)
 	}
-	if !w.runs.reserve(t.Ref.ID) {
+	if !w.jobs.reserve(t.Ref.ID) {
 		return nil // the handler that has it ends it
 	}
-	defer w.runs.release(t.Ref.ID)
+	defer w.jobs.remove(t.Ref.ID)
 	claim, err := w.store.Claim(ctx, t.Ref, w.id)
 	switch {
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
@@ -61,114 +37,114 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	case err != nil:
 		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
 	}
-	r := w.runs.add(claim)
-	w.seen.claimed(claim.Job)
+	j := w.jobs.add(claim)
+	w.metrics.claimed(claim.Job)
 	ctx, end := w.trace(ctx, claim.Job)
 	defer func() { end(err) }()
 	w.dispatch.EnqueueNext(ctx, claim.Unparked)
 	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)
-	defer context.AfterFunc(w.base, func() { done(errStopping) })() //nolint:contextcheck // the worker's end is what ends the work
+	defer context.AfterFunc(w.base, func() { done(node.ErrStopping) })() //nolint:contextcheck // the worker's end is what ends the work
 
-	placed, err := w.place(work, r)
+	placed, err := w.placement.Reserve(work, j.Claim)
 	if err == nil && !placed {
-		return w.giveBack(work, r)
+		return w.requeueUnplaced(work, j)
 	}
-	var v verdict
+	var v execution.Outcome
 	if err == nil {
-		v, err = w.perform(work, r)
+		v, err = w.perform(work, j)
 	}
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) {
 			return err
 		}
-		if errors.Is(err, errStopping) || errors.Is(context.Cause(work), errStopping) {
-			return w.handOver(work, r)
+		if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(work), node.ErrStopping) {
+			return w.offerTakeover(work, j)
 		}
-		if errors.Is(err, errSilent) {
-			return w.sendElsewhere(work, r)
+		if errors.Is(err, errEngineSilent) {
+			return w.moveCreate(work, j)
 		}
-		v = w.failure(work, r, err)
+		v = w.failure(work, j, err)
 	}
-	committed, err := w.finish(work, r, v)
-	if committed && v.after != nil {
+	committed, err := w.finish(work, j, v)
+	if committed && v.Cleanup != nil {
 		detached := context.WithoutCancel(work)
-		w.background.Go(func() { v.after(detached) })
+		w.background.Go(func() { v.Cleanup(detached) })
 	}
 	return err
 }
 
 // perform does the job. A fault of ours that panics is the job's end like any other: nobody would end it otherwise.
-func (w *Worker) perform(ctx context.Context, r *run) (v verdict, err error) {
+func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			v, err = verdict{}, fmt.Errorf("%s job: panic: %v\n%s", r.Job.Kind, p, debug.Stack())
+			v, err = execution.Outcome{}, fmt.Errorf("%s job: panic: %v\n%s", j.Job.Kind, p, debug.Stack())
 		}
 	}()
-	if r.Sandbox == nil {
-		return verdict{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
+	if j.Sandbox == nil {
+		return execution.Outcome{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
 	}
-	switch r.Job.Kind {
+	switch j.Job.Kind {
 	case farm.KindCreate:
-		return w.create(ctx, r)
+		return w.create(ctx, j)
 	case farm.KindRun:
-		return w.oneShot(ctx, r)
+		return w.oneShot(ctx, j)
 	case farm.KindExecute, farm.KindCommand, farm.KindInstall:
-		return w.runIn(ctx, r, r.Sandbox)
+		return w.executions.Run(ctx, j.task(), j.Sandbox)
 	case farm.KindPackages:
-		return w.packages(ctx, r)
+		return w.executions.Packages(ctx, j.task())
 	case farm.KindFile:
-		return w.file(ctx, r)
+		return w.executions.File(ctx, j.task())
 	case farm.KindInterrupt, farm.KindRestart:
-		return w.control(ctx, r)
+		return w.executions.Kernel(ctx, j.task())
 	case farm.KindClose:
-		return w.close(ctx, r)
+		return w.close(ctx, j)
 	default:
-		return verdict{}, farm.Errorf(farm.CodeInvalid, "this farm cannot do jobs of kind %s", r.Job.Kind)
+		return execution.Outcome{}, farm.Errorf(farm.CodeInvalid, "this farm cannot do jobs of kind %s", j.Job.Kind)
 	}
 }
 
 // failure turns an error of ours into the job's end.
-func (w *Worker) failure(ctx context.Context, r *run, err error) verdict {
-	if errors.Is(err, errCanceled) {
-		return w.canceled(ctx, r.Sandbox)
+func (w *Worker) failure(ctx context.Context, j *activeJob, err error) execution.Outcome {
+	if errors.Is(err, execution.ErrCanceled) {
+		return w.executions.Canceled(ctx, j.Sandbox)
 	}
-	if errors.Is(err, errGone) || errors.Is(err, errHostile) {
-		if w.closing(ctx, r.Sandbox) || w.overdue(ctx, r.Sandbox) {
-			return verdict{state: farm.JobCanceled, err: underClose()}
+	if errors.Is(err, node.ErrGone) || errors.Is(err, execution.ErrProtocol) {
+		if w.lifecycle.Closing(ctx, j.Sandbox) || w.lifecycle.closeExpired(ctx, j.Sandbox) {
+			return execution.Outcome{State: farm.JobCanceled, Err: execution.ClosedError()}
 		}
-		w.lose(ctx, r.Sandbox, r.Job.ID, err.Error())
-		return verdict{state: farm.JobLost, err: &farm.JobError{
+		w.lifecycle.Lose(ctx, j.Sandbox, j.Job.ID, err.Error())
+		return execution.Outcome{State: farm.JobLost, Err: &farm.JobError{
 			Code:    farm.CodeUnavailable,
 			Message: fmt.Sprintf("The sandbox was lost while the job ran (%s). Create a new sandbox and send the job again.", err),
 		}}
 	}
 	if code := farm.CodeOf(err); code == farm.CodeInternal {
-		w.log.ErrorContext(ctx, "job failed", "job_id", r.Job.ID, "sandbox_id", r.Job.SandboxID, "kind", r.Job.Kind, "error", err)
+		w.log.ErrorContext(ctx, "job failed", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID, "kind", j.Job.Kind, "error", err)
 	}
-	return verdict{state: farm.JobFailed, err: &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}}
+	return execution.Outcome{State: farm.JobFailed, Err: &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}}
 }
 
 // finish commits the job's end, once: a worker whose fence is old commits nothing.
-func (w *Worker) finish(ctx context.Context, r *run, v verdict) (committed bool, err error) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout+w.cfg.UploadRetry)
+func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) (committed bool, err error) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), retry.CommitTimeout+w.cfg.UploadRetry)
 	defer done()
 	f := store.Finish{
-		Ref: r.Job.Ref(), Attempt: r.Job.Attempt, State: v.state, Result: v.result, Error: v.err, LastEvent: v.last,
-		Timings: farm.Timings{RunMS: milliseconds(v.run), UploadMS: milliseconds(v.upload)},
+		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, LastEvent: v.LastEvent,
+		Timings: farm.Timings{RunMS: milliseconds(v.Run), UploadMS: milliseconds(v.Upload)},
 	}
-	err = w.persist(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
 	if errors.Is(err, store.ErrFenced) {
-		w.log.InfoContext(ctx, "another worker has the job; its end here is dropped", "job_id", r.Job.ID, "attempt", r.Job.Attempt)
+		w.log.InfoContext(ctx, "another worker has the job; its end here is dropped", "job_id", j.Job.ID, "attempt", j.Job.Attempt)
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("finish job %s: %w", r.Job.ID, err)
+		return false, fmt.Errorf("finish job %s: %w", j.Job.ID, err)
 	}
-	w.seen.ended(r.Job, v)
-	trace.SpanFromContext(ctx).SetAttributes(attribute.String("sandfarm.state", string(v.state)))
-	w.log.DebugContext(ctx, "job finished", "job_id", r.Job.ID, "kind", r.Job.Kind, "state", v.state, "sandbox_id", r.Job.SandboxID, "attempt", r.Job.Attempt)
+	w.metrics.ended(j.Job, v)
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("sandfarm.state", string(v.State)))
+	w.log.DebugContext(ctx, "job finished", "job_id", j.Job.ID, "kind", j.Job.Kind, "state", v.State, "sandbox_id", j.Job.SandboxID, "attempt", j.Job.Attempt)
 	return true, nil
 }
 

@@ -8,51 +8,68 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// heartbeatEvery renews the registration, which vanishes after 10 s without it.
-const heartbeatEvery = 2 * time.Second
+const (
+	// heartbeatEvery renews the registration, which expires after 10 s.
+	heartbeatEvery = 2 * time.Second
+	// pingTimeout is how long a heartbeat waits for the engine.
+	pingTimeout = 3 * time.Second
+)
 
-// engineLook is how long a heartbeat waits for the engine.
-const engineLook = 3 * time.Second
-
-// beat renews the worker's registration. An engine that does not answer is told there: no jobs should be sent meanwhile.
+// beat renews the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here.
 func (w *Worker) beat(ctx context.Context) error {
-	problem, images := w.look(ctx)
+	problem, images := w.pingEngine(ctx)
 	queues := make([]string, 0, 2)
 	for name := range w.queues() {
 		queues = append(queues, name)
 	}
-	if err := w.engineIs(ctx, problem == ""); err != nil {
+	if err := w.notePing(ctx, problem == ""); err != nil {
 		return err
 	}
-	if err := w.lookAtGPUs(ctx); err != nil {
+	if err := w.placement.RefreshGPUs(ctx); err != nil {
 		return err
 	}
-	if _, err := w.lookAtPool(ctx); err != nil {
+	if _, err := w.placement.RefreshPool(ctx); err != nil {
 		return err
 	}
-	running, sandboxes := w.runs.count()
-	node := w.room.mine()
+	running, sandboxes := w.jobs.count()
+	status := w.placement.Status()
 	err := w.store.Heartbeat(ctx, farm.Worker{
-		ID: w.id, Node: w.node, Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
+		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
-		Capacity: node.Capacity, Reserved: node.Reserved, GPUs: w.gpus.shown(), Pool: w.pool.stock(),
+		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, GPUs: status.GPUs, Pool: status.Pool,
 	})
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)
 	}
-	return w.followEpoch(ctx)
+	return w.restoreLostRecords(ctx)
 }
 
-// look asks the engine how it does. An engine that hangs must not stop the heart: the worker's jobs would be given away.
-func (w *Worker) look(ctx context.Context) (problem string, images []farm.Image) {
-	ctx, done := context.WithTimeout(ctx, engineLook)
+// pingEngine asks the engine whether it works, and for its images. It is bounded: an engine that hangs must not stop the heartbeat,
+// or other workers would take this worker's jobs over.
+func (w *Worker) pingEngine(ctx context.Context) (problem string, images []farm.Image) {
+	ctx, done := context.WithTimeout(ctx, pingTimeout)
 	defer done()
 	if err := w.engine.Ping(ctx); err != nil {
 		return "The container engine does not answer. Start it again (see `sandfarm doctor`).", nil
 	}
-	images, err := w.offered(ctx, false)
+	images, err := w.node.Images(ctx)
 	if err != nil {
 		return "The container engine does not list its images.", nil
 	}
 	return "", images
+}
+
+// restoreLostRecords runs the reconciler at once when the records were lost: it restores sandboxes from their containers.
+func (w *Worker) restoreLostRecords(ctx context.Context) error {
+	lost, err := w.node.RefreshEpoch(ctx)
+	if err != nil || !lost {
+		return err
+	}
+	w.log.WarnContext(ctx, "Redis has lost the records: jobs are gone, sandboxes are restored from their containers", "worker_id", w.id)
+	w.background.Go(func() { // beside the heartbeat, which must not wait
+		if err := w.reconciler.Run(w.base); err != nil && w.base.Err() == nil {
+			w.log.WarnContext(w.base, "not all sandboxes are restored; it is tried again", "worker_id", w.id, "error", err)
+		}
+	})
+	return nil
 }

@@ -20,6 +20,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
+	"github.com/sandfarm/sandfarm/worker/reconcile"
+	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // Server is the queue's side that calls a handler for each task.
@@ -60,28 +65,24 @@ type Worker struct {
 	id       string
 	store    *store.Store
 	dispatch *dispatch.Dispatcher
-	blobs    *blob.Store
 	engine   *engine.Engine
 	deps     Deps
 	log      *slog.Logger
 	now      func() time.Time
+	metrics  *metrics
 
-	node   string // the engine's identity
-	volume string // of the agent
-	links  links
-	ends   deadlines
-	runs   runs
-	room   room
-	gpus   *gpus
-	pool   pool
-	silent silence
-	seen   *metrics
-	images imageCache
-	epoch  epoch
+	node       *node.Node
+	placement  *placement.Placer
+	lifecycle  *lifecycle
+	executions *execution.Runner
+	reconciler *reconcile.Reconciler
+
+	jobs   activeJobs
+	outage outage
 	server Server
 	wake   atomic.Pointer[Server] // the server, once there is one
 
-	background sync.WaitGroup // loops and closings that outlive their handler
+	background sync.WaitGroup // loops, and clean-up that outlives its handler
 	stop       context.CancelCauseFunc
 	base       context.Context //nolint:containedctx // the life of the loops, ended by Stop
 	stopOnce   sync.Once
@@ -101,25 +102,51 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	base, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // the worker's life is Stop's to end
 	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
-		store: deps.Store, dispatch: deps.Dispatch, blobs: deps.Blobs, engine: deps.Engine, log: deps.Log,
-		now: time.Now, links: links{open: map[string]*link{}}, runs: runs{byJob: map[string]*run{}},
-		stop: stop, base: base, pool: newPool(),
+		store: deps.Store, dispatch: deps.Dispatch, engine: deps.Engine, log: deps.Log, now: time.Now,
+		jobs: activeJobs{byID: map[string]*activeJob{}}, stop: stop, base: base,
 	}
-	w.gpus = newGPUs(w.now, w.wakeQueues)
-	w.room = room{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: w.now, wake: w.wakeQueues}
-	var err error
-	if w.seen, err = newMetrics(deps.Metrics, w); err != nil {
+	if err := w.assemble(); err != nil {
+		stop(err)
 		return nil, err
 	}
-	w.links.broke, w.links.refused = w.seen.breaks.Inc, w.seen.dialErrors.Inc
 	return w, nil
+}
+
+// assemble makes the parts of a worker, each on top of those before it.
+func (w *Worker) assemble() (err error) {
+	now := func() time.Time { return w.now() }
+	if w.metrics, err = newMetrics(w.deps.Metrics, w); err != nil {
+		return err
+	}
+	if w.node, err = node.New(w.base, node.Deps{
+		Engine: w.engine, Records: w.store, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
+	}); err != nil {
+		return err
+	}
+	if w.placement, err = placement.New(w.cfg.placement(), placement.Deps{
+		Store: w.store, Backlog: w.dispatch, Engine: w.engine, Node: w.node, WorkerID: w.id, Log: w.log, Now: now, Wake: w.wakeQueues,
+		PoolFailed: w.metrics.loopErrors.WithLabelValues(loopPool).Inc, Base: w.base, Metrics: w.deps.Metrics,
+	}); err != nil {
+		return err
+	}
+	w.lifecycle = &lifecycle{store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
+	if w.executions, err = execution.New(w.cfg.execution(), execution.Deps{
+		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+	}); err != nil {
+		return err
+	}
+	w.reconciler, err = reconcile.New(reconcile.Deps{
+		Store: w.store, Engine: w.engine, Node: w.node, Placement: w.placement, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+	})
+	return err
 }
 
 // ID is the worker's id, new in each process.
 func (w *Worker) ID() string { return w.id }
 
 // Node is the identity of the worker's engine, after Start.
-func (w *Worker) Node() string { return w.node }
+func (w *Worker) Node() string { return w.node.ID() }
 
 // Start readies the engine (identity, agent, images), brings records and containers together, and takes jobs.
 func (w *Worker) Start(ctx context.Context) error {
@@ -127,10 +154,12 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	if err := w.adopt(ctx); err != nil {
-		return err
+	if w.cfg.Adopt {
+		if err := w.reconciler.RestoreAll(ctx); err != nil {
+			return err
+		}
 	}
-	if err := w.reconcile(ctx); err != nil { // one sandbox that cannot be tidied up does not stop the others
+	if err := w.reconciler.Run(ctx); err != nil { // an error with one sandbox does not stop the others
 		w.log.WarnContext(ctx, "containers and records do not agree yet; they are compared again", "error", err)
 	}
 	if err := w.beat(ctx); err != nil {
@@ -142,7 +171,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
 	w.background.Go(func() { w.watchCancels(cancels) })
-	server, err := w.deps.Listen(queue.ServerConfig{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.gate})
+	server, err := w.deps.Listen(queue.ServerConfig{Queues: w.queues(), Concurrency: w.cfg.Slots, Handler: w.handle, Gate: w.placement.Accepts})
 	if err != nil {
 		return fmt.Errorf("listen to queues: %w", err)
 	}
@@ -151,10 +180,10 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := server.Start(); err != nil {
 		return fmt.Errorf("take jobs: %w", err)
 	}
-	w.loop(heartbeatEvery, w.seen.counted(loopHeartbeat, w.beat))
-	w.loop(w.cfg.ReconcileEvery, w.seen.counted(loopReconcile, w.reconcile))
-	w.background.Go(w.keepPool)
-	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node, "slots", w.cfg.Slots)
+	w.loop(heartbeatEvery, w.metrics.counted(loopHeartbeat, w.beat))
+	w.loop(w.cfg.ReconcileEvery, w.metrics.counted(loopReconcile, w.reconciler.Run))
+	w.background.Go(func() { w.placement.RunPool(w.base) })
+	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node.ID(), "slots", w.cfg.Slots)
 	return nil
 }
 
@@ -162,20 +191,22 @@ func (w *Worker) Start(ctx context.Context) error {
 // in their sandboxes. It waits, may be called again, and before Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
-		// The grace passes with the handlers alive; then their contexts end with errStopping, they leave their jobs
+		// The grace passes with the handlers alive; then their contexts end with node.ErrStopping, they leave their jobs
 		// running in the records, and the next worker attaches to them.
 		if w.server != nil {
-			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(errStopping) })
+			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
 			w.server.Stop()
 			timer.Stop()
 		}
-		w.stop(errStopping)
+		w.stop(node.ErrStopping)
 		w.background.Wait()
-		w.links.closeAll()
-		ctx, done := context.WithTimeout(context.Background(), commitTimeout) //nolint:forbidigo // Stop has no context
+		w.executions.Wait()
+		w.placement.Wait()
+		w.node.Close()
+		ctx, done := context.WithTimeout(context.Background(), retry.CommitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
 		if w.registered {
-			_ = w.store.Unlock(ctx, w.poolLock(), w.id) // it lapses by itself as well
+			_ = w.placement.UnlockPool(ctx) // it lapses by itself as well
 			if err := w.store.RemoveWorker(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
 			}
@@ -191,22 +222,43 @@ func (w *Worker) wakeQueues() {
 	}
 }
 
-func (w *Worker) queues() map[string]int {
-	q := map[string]int{farm.QueueCPU: 1, farm.QueueControl: 4, farm.NodeQueue(w.node): 4}
-	if w.deps.Callback != nil {
-		q[queueCallbacks] = 1
+// prepare readies the engine: its identity, capacity, GPUs, images and the agent's volume.
+func (w *Worker) prepare(ctx context.Context) error {
+	if err := w.node.Identify(ctx); err != nil {
+		return err
 	}
-	maps.Copy(q, w.gpus.queues())
-	if w.gpus.any() && !w.cfg.GPUTakesCPU {
-		delete(q, farm.QueueCPU)
+	if err := w.placement.Measure(ctx); err != nil {
+		return err
+	}
+	if err := w.placement.FindGPUs(ctx); err != nil {
+		return err
+	}
+	return w.node.Prepare(ctx, w.cfg.Images)
+}
+
+// queues gives the queues that this worker serves, with their weights.
+func (w *Worker) queues() map[string]int {
+	q := map[string]int{farm.QueueControl: 4, farm.NodeQueue(w.node.ID()): 4}
+	if w.deps.Callback != nil {
+		q[queue.QueueCallbacks] = 1
+	}
+	gpu, cpu := w.placement.Queues()
+	maps.Copy(q, gpu)
+	if cpu {
+		q[farm.QueueCPU] = 1
 	}
 	return q
+}
+
+// retry repeats a write to Redis while it does not answer.
+func (w *Worker) retry(ctx context.Context, write func(context.Context) error) error {
+	return retry.Do(ctx, w.cfg.UploadRetry, write)
 }
 
 // loop calls f again and again until the worker stops.
 func (w *Worker) loop(every time.Duration, f func(context.Context) error) {
 	w.background.Go(func() {
-		for sleep(w.base, every) == nil {
+		for retry.Sleep(w.base, every) == nil {
 			if err := f(w.base); err != nil && w.base.Err() == nil {
 				w.log.WarnContext(w.base, "a periodic step did not succeed; it is tried again", "worker_id", w.id, "error", err)
 			}

@@ -12,7 +12,7 @@ func brings() hints { return hints{openWorld: true} }
 func (s *Server) addTools() error {
 	for _, t := range []*tool{
 		createSandbox(), listSandboxes(), closeSandbox(),
-		executePython(), executeCommand(), getJobResult(), cancelJob(), restartKernel(),
+		executePython(), executeCommand(), getJobResult(),
 		installPackages(), checkPackage(), checkPackages(),
 		s.uploadFile(), listFiles(), s.downloadFile(),
 	} {

@@ -73,6 +73,9 @@ type Sandbox struct {
 	Expired bool `json:"expired,omitempty"`  // its closing is due to time, so it ends as expired
 }
 
+// Ref names the sandbox.
+func (s *Sandbox) Ref() Ref { return Ref{Tenant: s.Tenant, ID: s.ID} }
+
 // Deadline is when the sandbox must be gone if nothing more happens: the earlier of its absolute and its idle end.
 // A busy sandbox is never ended by idleness.
 func (s *Sandbox) Deadline() time.Time {

@@ -1,0 +1,247 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// smallFile is read into memory before it is sent, so that a file that changes meanwhile is sent as it was.
+const smallFile = 256 << 10
+
+// upload sends everything that an ended execution left: changed files, large displays, whole outputs. It gives their
+// records, files first, by path; files that vanished meanwhile are left out and noted.
+func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, error) {
+	var (
+		mu    sync.Mutex
+		files = make([]*farm.Artifact, len(e.collect.outcome.Files))
+		late  []farm.Artifact
+	)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(x.cfg.UploadParallel)
+	for i, changed := range e.collect.outcome.Files {
+		if i >= x.cfg.Limits.MaxArtifacts {
+			break
+		}
+		g.Go(func() error {
+			a, err := x.uploadFile(gctx, e, changed)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if a == nil {
+				e.collect.note("%s changed or vanished while it was read, and is no artifact.", clip(changed.Path, 256))
+			}
+			files[i] = a
+			return nil
+		})
+	}
+	for _, d := range e.collect.displays {
+		g.Go(func() error {
+			a, err := x.uploadBytes(gctx, e, d.path, d.mime, d.data)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, *a)
+			e.collect.rich[d.index].Artifact = a
+			return nil
+		})
+	}
+	for i, out := range e.collect.outputs {
+		for stream, s := range map[agent.FrameType]*sink{agent.FrameStdout: out.stdout, agent.FrameStderr: out.stderr} {
+			if !s.truncated() {
+				continue
+			}
+			g.Go(func() error {
+				a, err := x.uploadOutput(gctx, e, i, stream, s)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				late = append(late, *a)
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("upload artifacts: %w", err)
+	}
+	slices.SortFunc(late, func(a, b farm.Artifact) int { return strings.Compare(a.Path, b.Path) })
+	var all []farm.Artifact
+	for _, a := range files {
+		if a != nil {
+			all = append(all, *a)
+		}
+	}
+	return append(all, late...), nil
+}
+
+// artifact makes a record. Its id follows from the job's (which is random) and the path, so that a takeover makes the same.
+func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
+	id := farm.DerivedID(farm.ArtifactPrefix, e.job.ID, p)
+	now := x.deps.Now()
+	return &farm.Artifact{
+		ID: id, Tenant: e.job.Tenant, SandboxID: e.sandbox.ID, JobID: e.job.ID,
+		Name: path.Base(p), Path: p, ContentType: contentType, CreatedAt: now,
+		ExpiresAt: now.Add(time.Duration(x.cfg.Limits.RetentionSeconds) * time.Second),
+		Key:       fmt.Sprintf("artifacts/%s/%s/%s/%s/%s", e.job.Tenant, e.sandbox.ID, e.job.ID, id, safeName(path.Base(p))),
+	}
+}
+
+// safeName is a name that any object store takes; the true one is in the record and in the link's disposition.
+func safeName(name string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f || strings.ContainsRune(`/\:*?"<>|%#`, r) {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "_"))
+	if len(safe) > 200 {
+		safe = strings.ToValidUTF8(safe[len(safe)-200:], "")
+	}
+	if strings.Trim(safe, ". ") == "" {
+		return "file"
+	}
+	return safe
+}
+
+// errChanged says that a file was not what it had been when its upload began.
+var errChanged = errors.New("the file changed while it was read")
+
+// uploadFile sends one file of the workspace; nil when it is no regular file of a fitting size any more.
+func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.ChangedFile) (*farm.Artifact, error) {
+	p, err := farm.CleanFilePath(changed.Path)
+	if err != nil || p != changed.Path {
+		return nil, fmt.Errorf("%w: changed file %q", ErrProtocol, clip(changed.Path, 256))
+	}
+	var a *farm.Artifact
+	err = x.retry(ctx, func(ctx context.Context) error {
+		c, err := x.node.Connect(ctx, e.sandbox)
+		if err != nil {
+			if gone, ok := x.node.Gone(ctx, e.sandbox); ok {
+				return gone
+			}
+			return err
+		}
+		a, err = x.copyFile(ctx, c, e, p)
+		return err
+	})
+	if errors.Is(err, node.ErrGone) {
+		return nil, err
+	}
+	switch farm.CodeOf(err) {
+	case farm.CodeNotFound, farm.CodeInvalid, farm.CodeTooLarge, farm.CodeConflict:
+		return nil, nil //nolint:nilnil // documented: no artifact
+	default:
+	}
+	if errors.Is(err, errChanged) {
+		return nil, nil //nolint:nilnil // documented: no artifact
+	}
+	return a, err
+}
+
+func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string) (*farm.Artifact, error) {
+	r, entry, err := c.Open(ctx, p, 0, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %q: %w", p, err)
+	}
+	defer func() { _ = r.Close() }()
+	if entry.Size < 0 {
+		return nil, fmt.Errorf("%w: file of %d bytes", ErrProtocol, entry.Size)
+	}
+	if entry.Size > x.cfg.Limits.MaxArtifactBytes {
+		return nil, farm.Errorf(farm.CodeTooLarge, "the file has %d bytes", entry.Size)
+	}
+	source := &exactReader{r: io.LimitReader(r, entry.Size), left: entry.Size}
+	first := make([]byte, min(entry.Size, smallFile))
+	if _, err := io.ReadFull(source, first); err != nil {
+		return nil, source.explain(c)
+	}
+	a := x.artifact(e, p, contentType(p, first[:min(len(first), 512)]))
+	if err := x.put(ctx, a, io.MultiReader(bytes.NewReader(first), source), entry.Size); err != nil {
+		if source.broken {
+			return nil, source.explain(c)
+		}
+		return nil, fmt.Errorf("store %q: %w", p, err)
+	}
+	return a, nil
+}
+
+// exactReader gives exactly left bytes, or errChanged.
+type exactReader struct {
+	r      io.Reader
+	left   int64
+	broken bool
+}
+
+// explain says why there were too few bytes: the stream to the sandbox broke, and it is worth trying again, or the file
+// was shorter than it had been.
+func (x *exactReader) explain(c *client.Client) error {
+	select {
+	case <-c.Done():
+		return farm.Errorf(farm.CodeUnavailable, "the stream to the sandbox broke while a file was read")
+	default:
+		return errChanged
+	}
+}
+
+func (x *exactReader) Read(p []byte) (int, error) {
+	n, err := x.r.Read(p)
+	x.left -= int64(n)
+	if err != nil && x.left > 0 {
+		x.broken = true
+		return n, errChanged
+	}
+	return n, err
+}
+
+func putOptions(a *farm.Artifact) blob.PutOptions {
+	return blob.PutOptions{ContentType: a.ContentType, Filename: a.Name}
+}
+
+// uploadBytes sends what is in memory.
+func (x *Runner) uploadBytes(ctx context.Context, e *execution, p, contentType string, data []byte) (*farm.Artifact, error) {
+	a := x.artifact(e, p, contentType)
+	err := x.retry(ctx, func(ctx context.Context) error {
+		return x.put(ctx, a, bytes.NewReader(data), int64(len(data)))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", p, err)
+	}
+	return a, nil
+}
+
+// uploadOutput sends the whole of an output that the record holds only in part.
+func (x *Runner) uploadOutput(ctx context.Context, e *execution, index int, stream agent.FrameType, s *sink) (*farm.Artifact, error) {
+	a := x.artifact(e, s.path, "text/plain; charset=utf-8")
+	err := x.retry(ctx, func(ctx context.Context) error {
+		r, to := io.Pipe()
+		go func() { to.CloseWithError(e.staged.whole(ctx, index, stream, to)) }()
+		err := x.put(ctx, a, r, s.total)
+		_ = r.Close()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", s.path, err)
+	}
+	return a, nil
+}

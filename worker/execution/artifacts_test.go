@@ -1,0 +1,276 @@
+package execution
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestContentType(t *testing.T) {
+	t.Parallel()
+	png := []byte("\x89PNG\r\n\x1a\n")
+	for _, s := range []struct {
+		name, want string
+		first      []byte
+	}{
+		{"a.csv", "text/csv; charset=utf-8", nil},
+		{"A.CSV", "text/csv; charset=utf-8", png},
+		{"b.json", "application/json", nil},
+		{"p.png", "image/png", []byte("no png")},
+		{"noext", "image/png", png},
+		{"noext", "text/plain; charset=utf-8", []byte("words")},
+		{"noext", "application/octet-stream", nil},
+		{".bashrc", "text/plain; charset=utf-8", []byte("alias")},
+		{"x.parquet", "application/vnd.apache.parquet", png},
+		{"dir.csv/x", "application/octet-stream", nil},
+		{"x.unknownext", "application/octet-stream", []byte{0, 1, 2}},
+	} {
+		if got := contentType(s.name, s.first); got != s.want {
+			t.Errorf("contentType(%q, %q) = %q, want %q", s.name, s.first, got, s.want)
+		}
+	}
+	for mime, want := range map[string]string{"image/png": ".png", "application/vnd.plotly.v1+json": ".json", "x/y": ".bin", "": ".bin", "text/html": ".html"} {
+		if got := extensionOf(mime); got != want {
+			t.Errorf("extensionOf(%q) = %q, want %q", mime, got, want)
+		}
+	}
+}
+
+func TestSafeName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"a.txt": "a.txt", "a b.txt": "a b.txt", "ä世.csv": "ä世.csv", "a/b\\c:d": "a_b_c_d", "..": "file", " . ": "file", "": "file",
+		"a\x00\n\x7f": "a___", "\xff.bin": "_.bin", "50%#1?.txt": "50__1_.txt", `"<|>*`: "_____",
+	} {
+		if got := safeName(name); got != want {
+			t.Errorf("safeName(%q) = %q, want %q", name, got, want)
+		}
+	}
+	if got := safeName(strings.Repeat("世", 100) + ".csv"); len(got) > 200 || !strings.HasSuffix(got, ".csv") || !utf8.ValidString(got) {
+		t.Errorf("a long name becomes %q", got)
+	}
+}
+
+func FuzzSafeName(f *testing.F) {
+	for _, s := range []string{"", "..", "a/../b", "\xff\xfe", strings.Repeat("é", 300), "x\x00y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		got := safeName(name)
+		if got == "" || got == "." || got == ".." || len(got) > 200 || !utf8.ValidString(got) || strings.ContainsAny(got, "/\\\x00\r\n") {
+			t.Fatalf("safeName(%q) = %q", name, got)
+		}
+	})
+}
+
+func TestExactReader(t *testing.T) {
+	t.Parallel()
+	read := func(r io.Reader, size int64) (string, *exactReader, error) {
+		x := &exactReader{r: io.LimitReader(r, size), left: size}
+		got, err := io.ReadAll(x)
+		return string(got), x, err
+	}
+	if got, x, err := read(strings.NewReader("12345 and more"), 5); got != "12345" || err != nil || x.broken {
+		t.Errorf("a file that grew: %q %v", got, err)
+	}
+	if _, x, err := read(strings.NewReader("123"), 5); !errors.Is(err, errChanged) || !x.broken {
+		t.Errorf("a file that shrank: %v", err)
+	}
+	if _, x, err := read(iotest.ErrReader(workertest.ErrTest), 5); !errors.Is(err, errChanged) || !x.broken {
+		t.Errorf("a stream that broke: %v", err)
+	}
+	if got, x, err := read(iotest.OneByteReader(strings.NewReader("12345")), 5); got != "12345" || err != nil || x.broken {
+		t.Errorf("byte by byte: %q %v", got, err)
+	}
+	if got, _, err := read(strings.NewReader("x"), 0); got != "" || err != nil {
+		t.Errorf("an empty file: %q %v", got, err)
+	}
+	a := agenttest.Start(t, "/usr/bin:/bin", nil)
+	if err := (&exactReader{}).explain(a.Client); !errors.Is(err, errChanged) {
+		t.Errorf("over a stream that stands: %v", err)
+	}
+	workertest.Must(t, a.Client.Close())
+	if err := (&exactReader{}).explain(a.Client); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("over a stream that broke: %v", err)
+	}
+}
+
+func TestPart(t *testing.T) {
+	t.Parallel()
+	for _, s := range []struct{ size, offset, length, from, n int64 }{
+		{10, 0, 0, 0, 10},
+		{10, 3, 0, 3, 7},
+		{10, 3, 4, 3, 4},
+		{10, 8, 4, 8, 2},
+		{10, 10, 1, 10, 0},
+		{10, 99, 1, 10, 0},
+		{10, -3, 0, 7, 3},
+		{10, -3, 2, 7, 2},
+		{10, -99, 0, 0, 10},
+		{0, 0, 0, 0, 0},
+		{0, -1, 5, 0, 0},
+	} {
+		if from, n := part(s.size, s.offset, s.length); from != s.from || n != s.n {
+			t.Errorf("part(%d, %d, %d) = %d, %d; want %d, %d", s.size, s.offset, s.length, from, n, s.from, s.n)
+		}
+	}
+}
+
+// A log longer than the agent keeps is read again from the object store, and the rest from the agent.
+func TestStageLogReplaysWhatWasStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Register("w1")
+	x, _ := b.runner()
+	box := b.Ready()
+	job := b.Command(box, "true")
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	l, err := x.loadStageLog(t.Context(), claim.Job)
+	workertest.Must(t, err)
+	workertest.Must(t, second(l.add(t.Context(), start(1, 0))))
+	var whole bytes.Buffer
+	chunk := bytes.Repeat([]byte("0123456789abcdef"), 64<<10/16)
+	acked := uint64(0)
+	for seq := uint64(2); seq < 160; seq++ {
+		whole.Write(chunk)
+		n, err := l.add(t.Context(), agent.Frame{Seq: seq, Type: agent.FrameStdout, Payload: chunk})
+		workertest.Must(t, err)
+		acked = max(acked, n)
+	}
+	if l.state.Chunks != 2 || acked != l.state.Seq || l.buffer.Len() >= stageBytes {
+		t.Fatalf("state %+v, acknowledged %d, %d bytes in memory", l.state, acked, l.buffer.Len())
+	}
+	var got bytes.Buffer
+	workertest.Must(t, l.whole(t.Context(), 0, agent.FrameStdout, &got))
+	if !bytes.Equal(got.Bytes(), whole.Bytes()) {
+		t.Fatalf("%d bytes of %d", got.Len(), whole.Len())
+	}
+
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
+	b.Register("w2")
+	next, _ := b.runner()
+	claim, err = b.Store.Claim(t.Context(), job, "w2")
+	workertest.Must(t, err)
+	again, err := next.loadStageLog(t.Context(), claim.Job)
+	workertest.Must(t, err)
+	seq := uint64(0)
+	workertest.Must(t, again.replay(t.Context(), func(f agent.Frame) error {
+		if seq++; f.Seq != seq {
+			t.Fatalf("frame %d after %d", f.Seq, seq-1)
+		}
+		return nil
+	}))
+	if seq != acked || again.last != acked {
+		t.Fatalf("%d frames, last %d, want %d", seq, again.last, acked)
+	}
+	// The first one is fenced now: it must not move the checkpoint.
+	for err == nil {
+		_, err = l.add(t.Context(), agent.Frame{Seq: l.last + 1, Type: agent.FrameStdout, Payload: chunk})
+	}
+	if !errors.Is(err, store.ErrFenced) {
+		t.Fatalf("a fenced worker's log gave %v", err)
+	}
+	again.drop(t.Context())
+	if _, _, err := b.Blobs.Get(t.Context(), l.key(0), 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("the stored log is still there: %v", err)
+	}
+}
+
+func second(_ uint64, err error) error { return err }
+
+// When the whole log is in the store, the agent has nothing more to say and may have forgotten the execution.
+func TestTakeoverOfALogThatIsWhole(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Register("w1")
+	first, _ := b.runner()
+	second, n := b.runner()
+	box := b.Ready()
+	b.Agent(box, n) // it never heard of the job
+	job := b.Command(box, "echo once >> runs")
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	l, err := first.loadStageLog(t.Context(), claim.Job)
+	workertest.Must(t, err)
+	big := bytes.Repeat([]byte("x"), 64<<10)
+	for _, f := range []agent.Frame{start(1, 0), out(2, "hello"), end(3, 0, 0)} {
+		_, err := l.add(t.Context(), f)
+		workertest.Must(t, err)
+	}
+	for l.buffer.Len() < stageBytes-(64<<10) {
+		_, err := l.add(t.Context(), agent.Frame{Seq: l.last + 1, Type: agent.FrameStdout, Payload: big})
+		workertest.Must(t, err)
+	}
+	final := frame(l.last+1, agent.FrameFinal, agent.Outcome{Error: &farm.CodeError{Value: strings.Repeat("v", 64<<10)}})
+	acked, err := l.add(t.Context(), final)
+	workertest.Must(t, err)
+	if acked != final.Seq {
+		t.Fatalf("the final frame %d is not stored: %d", final.Seq, acked)
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
+	b.Register("w2")
+	claim, err = b.Store.Claim(t.Context(), job, "w2")
+	workertest.Must(t, err)
+	got, err := second.Run(t.Context(), Task{Claim: claim}, claim.Sandbox)
+	workertest.Must(t, err)
+	if got.State != farm.JobCompleted || !strings.HasPrefix(got.Result.Command.Commands[0].Stdout, "hello") {
+		t.Fatalf("job %s, error %+v", got.State, got.Err)
+	}
+	if len(got.Result.Artifacts) != 1 || got.Result.Artifacts[0].Path != ".output/1-stdout.txt" {
+		t.Fatalf("artifacts %+v", got.Result.Artifacts)
+	}
+}
+
+// Sizes come from hostile ground. One below zero ended the process.
+func TestFileOfNegativeSizeIsHostile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, n := b.runner()
+	box := b.Ready()
+	c := workertest.Hostile(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Entry", `{"path":"a","size":-5,"type":"file"}`)
+	}))
+	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
+	e := &execution{job: &farm.Job{ID: "job_x", Tenant: workertest.Tenant}, sandbox: b.Sandbox(box)}
+	if _, err := x.copyFile(t.Context(), c, e, "a"); !errors.Is(err, ErrProtocol) {
+		t.Fatalf("copying gave %v", err)
+	}
+}
+
+func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.UploadRetry = 1 // one try
+	b.Register("w1")
+	x, _ := b.runner()
+	box := b.Ready()
+	job := b.Command(box, "true")
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0)}
+	workertest.Must(t, e.collect.add(start(1, 0)))
+	workertest.Must(t, e.collect.add(out(2, "kept")))
+	b.Redis.SetError("LOADING")
+	if err := x.publish(t.Context(), e); err == nil {
+		t.Fatal("the events were taken by a Redis that is down")
+	}
+	b.Redis.SetError("")
+	workertest.Must(t, e.collect.add(out(3, " too")))
+	workertest.Must(t, x.publish(t.Context(), e))
+	if got := b.Stdout(job); got != "kept too" {
+		t.Fatalf("events say %q", got)
+	}
+}

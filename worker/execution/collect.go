@@ -1,0 +1,320 @@
+package execution
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Bounds on what an execution may put into its record: the agent speaks from hostile ground.
+const (
+	maxErrorName    = 256
+	maxErrorText    = 64 << 10
+	maxTraceLines   = 200
+	maxRichResults  = 500      // MIME entries of one execution
+	maxRichInline   = 8 << 20  // bytes of all inline entries together
+	maxRichPending  = 64 << 20 // bytes of all entries for the object store together: they wait in memory
+	maxTraceText    = 256 << 10
+	eventChunkBytes = 64 << 10
+)
+
+// collector turns the frames of one execution into its result and its events. It is fed every frame from the first, in
+// order, whoever ran the job before; frames up to published have had their events sent already.
+type collector struct {
+	job       *farm.Job
+	limits    farm.Limits
+	request   *farm.Request
+	published uint64
+
+	seq      uint64
+	outputs  []*output // one for an execute, one for each command that began
+	rich     []farm.RichResult
+	shown    int              // number of the last displayed value, from 1
+	displays []pendingDisplay // too large for the record: to be uploaded
+	inline   int              // bytes of rich
+	pending  int              // bytes of displays
+	outcome  *agent.Outcome
+	marks    []agent.CommandMark // ends, by position
+	notes    []string
+
+	events []farm.Event // to be sent
+	bytes  int          // text in events
+}
+
+// output is the pair of streams of an execute or of one command.
+type output struct {
+	prefix         string // of the names of its whole-output artifacts
+	stdout, stderr *sink
+}
+
+type sink struct {
+	*stream
+	name    farm.EventName
+	path    string // of the whole, when it is longer than the record takes
+	sent    int    // bytes sent as events
+	stopped bool
+}
+
+// pendingDisplay is a rich result that goes to the object store. index is its place in rich.
+type pendingDisplay struct {
+	index int
+	path  string
+	mime  string
+	data  []byte
+}
+
+func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64) *collector {
+	c := &collector{job: job, request: request, limits: limits, published: published}
+	if request.Command == nil {
+		c.outputs = []*output{c.newOutput("")}
+	}
+	return c
+}
+
+// outputDir holds what is not a file of the workspace: whole outputs and large displays. The name cannot clash with a
+// file that the code made unless it means to.
+const outputDir = ".output/"
+
+func (c *collector) newOutput(prefix string) *output {
+	return &output{
+		prefix: prefix,
+		stdout: &sink{stream: newStream(c.limits.MaxStreamInline), name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
+		stderr: &sink{stream: newStream(c.limits.MaxStreamInline), name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
+	}
+}
+
+// sinkOf is where a frame's bytes belong; nil when the frame carries no output.
+func (c *collector) sinkOf(f agent.Frame) *sink {
+	if len(c.outputs) == 0 {
+		return nil
+	}
+	last := c.outputs[len(c.outputs)-1]
+	switch f.Type {
+	case agent.FrameStdout:
+		return last.stdout
+	case agent.FrameStderr:
+		return last.stderr
+	default:
+		return nil
+	}
+}
+
+// add takes the next frame.
+func (c *collector) add(f agent.Frame) error {
+	c.seq = f.Seq
+	switch f.Type {
+	case agent.FrameStdout, agent.FrameStderr:
+		if s := c.sinkOf(f); s != nil {
+			s.write(f.Payload)
+			c.emitText(s, s.live(f.Payload))
+		}
+	case agent.FrameDisplay:
+		return c.display(f.Payload)
+	case agent.FrameCommandStart:
+		var mark agent.CommandMark
+		if err := json.Unmarshal(f.Payload, &mark); err != nil {
+			return fmt.Errorf("read start of a command: %w", err)
+		}
+		if c.request.Command == nil || mark.Index != len(c.outputs) || mark.Index >= len(c.request.Command.Commands) {
+			return fmt.Errorf("the agent began command %d out of turn", mark.Index)
+		}
+		c.outputs = append(c.outputs, c.newOutput(fmt.Sprintf("%d-", mark.Index+1)))
+	case agent.FrameCommandEnd:
+		var mark agent.CommandMark
+		if err := json.Unmarshal(f.Payload, &mark); err != nil {
+			return fmt.Errorf("read end of a command: %w", err)
+		}
+		if mark.Index != len(c.marks) || mark.Index != len(c.outputs)-1 {
+			return fmt.Errorf("the agent ended command %d out of turn", mark.Index)
+		}
+		c.flushCarry()
+		c.marks = append(c.marks, mark)
+	case agent.FrameFinal:
+		outcome, err := readOutcome(f.Payload)
+		if err != nil {
+			return fmt.Errorf("read outcome: %w", err)
+		}
+		c.flushCarry()
+		c.outcome = outcome
+	default: // a newer agent may say more
+	}
+	return nil
+}
+
+func (c *collector) flushCarry() {
+	if len(c.outputs) == 0 {
+		return
+	}
+	last := c.outputs[len(c.outputs)-1]
+	c.emitText(last.stdout, last.stdout.rest())
+	c.emitText(last.stderr, last.stderr.rest())
+}
+
+// emitText sends text as an event, up to the stream's cap; then one note says where the rest is.
+func (c *collector) emitText(s *sink, text string) {
+	if text == "" || s.stopped {
+		return
+	}
+	if s.sent+len(text) > c.limits.MaxStreamEvents {
+		s.stopped = true
+		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
+			Message: fmt.Sprintf("%s is longer than %d bytes: no more of it is sent as events; the whole will be the artifact %s", s.name, c.limits.MaxStreamEvents, s.path),
+		}})
+		return
+	}
+	s.sent += len(text)
+	if n := len(c.events); n > 0 && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
+		if c.seq > c.published {
+			c.events[n-1].Text += text
+			c.events[n-1].ID = fmt.Sprintf("%d-1", c.seq)
+			c.bytes += len(text)
+		}
+		return
+	}
+	c.emit(farm.Event{Name: s.name, Text: text})
+}
+
+// emit queues an event under the frame's number, unless a worker before has sent it.
+func (c *collector) emit(e farm.Event) {
+	if c.seq <= c.published {
+		return
+	}
+	n := 1
+	for i := len(c.events) - 1; i >= 0 && strings.HasPrefix(c.events[i].ID, fmt.Sprintf("%d-", c.seq)); i-- {
+		n++
+	}
+	e.ID = fmt.Sprintf("%d-%d", c.seq, n)
+	c.events = append(c.events, e)
+	c.bytes += size(e)
+}
+
+// giveBack takes events back that could not be sent.
+func (c *collector) giveBack(events []farm.Event) {
+	c.events = append(events, c.events...)
+	for _, e := range events {
+		c.bytes += size(e)
+	}
+}
+
+// size is what an event weighs.
+func size(e farm.Event) int {
+	n := len(e.Text)
+	if e.Display != nil {
+		n += len(e.Display.Data)
+	}
+	return n
+}
+
+// take gives the events to send and forgets them.
+func (c *collector) take() []farm.Event {
+	events := c.events
+	c.events, c.bytes = nil, 0
+	return events
+}
+
+func (c *collector) display(payload []byte) error {
+	var d agent.Display
+	if agent.Values(payload) > maxFrameValues {
+		return fmt.Errorf("read display: it has more than %d values", maxFrameValues)
+	}
+	if err := json.Unmarshal(payload, &d); err != nil {
+		return fmt.Errorf("read display: %w", err)
+	}
+	number, err := c.displayNumber(d.Number)
+	if err != nil {
+		return err
+	}
+	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
+		if len(c.rich) == maxRichResults {
+			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
+			return nil
+		}
+		c.addRich(number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime])
+	}
+	return nil
+}
+
+// plainTextLast orders MIME types by name, with text/plain behind all others: it tells readers of the event stream that a
+// value is complete.
+func plainTextLast(a, b string) int {
+	const plain = "text/plain"
+	switch {
+	case a == b:
+		return 0
+	case a == plain:
+		return 1
+	case b == plain:
+		return -1
+	default:
+		return strings.Compare(a, b)
+	}
+}
+
+// displayNumber gives the number of a displayed value, from 0. The agent counts from 1; one that is too old to number its
+// values sends 0.
+func (c *collector) displayNumber(number int) (int, error) {
+	if number == 0 {
+		number = c.shown + 1
+	}
+	if number < 0 || uint64(number) > c.seq { // each value has had a frame, or the note that replaced it
+		return 0, fmt.Errorf("read display: frame %d cannot have value number %d", c.seq, number)
+	}
+	c.shown = max(c.shown, number)
+	return number - 1, nil
+}
+
+// addRich keeps one MIME type of a displayed value: text as it is, anything else base64, large ones for the object store.
+func (c *collector) addRich(display int, mime, value string) {
+	if len(mime) > 128 {
+		return
+	}
+	raw := []byte(value)
+	text := strings.HasPrefix(mime, "text/")
+	if !text && !textual(mime) {
+		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))
+		if err != nil {
+			c.note("A result of type %s was not base64 and was left out.", mime)
+			return
+		}
+		raw = decoded
+	}
+	entry := farm.RichResult{Display: display, Mime: mime}
+	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
+		if c.pending+len(raw) > maxRichPending {
+			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichPending>>20)
+			return
+		}
+		c.pending += len(raw)
+		c.displays = append(c.displays, pendingDisplay{
+			index: len(c.rich), mime: mime, data: raw,
+			path: fmt.Sprintf("%sdisplay-%d%s", outputDir, len(c.rich)+1, extensionOf(mime)),
+		})
+		c.rich = append(c.rich, entry)
+		return
+	}
+	c.inline += len(raw)
+	entry.Data = string(raw)
+	if !text {
+		entry.Data = base64.StdEncoding.EncodeToString(raw)
+	}
+	c.rich = append(c.rich, entry)
+	c.emit(farm.Event{Name: farm.EventDisplay, Display: &entry})
+}
+
+// textual reports whether Jupyter sends this type as text although it is not text/*.
+func textual(mime string) bool {
+	return strings.HasSuffix(mime, "json") || strings.HasSuffix(mime, "+xml") || mime == "application/javascript" || mime == "application/xml"
+}
+
+func (c *collector) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(c.notes, text) && len(c.notes) < 100 {
+		c.notes = append(c.notes, text)
+	}
+}

@@ -1,0 +1,27 @@
+// Package execution runs claimed jobs in sandboxes that are ready: code and commands, installs, file operations, and requests to
+// kernels. A Runner follows each execution from its first frame to its outcome, publishes output as events, and uploads artifacts.
+//
+// # From frames to the result
+//
+// The agent logs an execution as numbered frames and keeps them until they are acknowledged. follow.go reads them and dials again
+// when the stream breaks; collect.go turns them into events and the result; stagelog.go moves a long log to the object store and
+// only then acknowledges it; artifacts.go uploads changed files, large displays and whole outputs.
+//
+// A worker that takes over replays the staged part, reads the rest from the agent, and gets the same result. Events carry the
+// numbers of their frames, and artifact ids follow from the job and the path, so nothing is added twice. If the worker died
+// between upload and commit, the next one uploads the same objects again under the same ids and commits; the agent forgets the
+// execution only after the commit (Outcome.Cleanup).
+//
+// # Where output is limited
+//
+//   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
+//     names the artifact with the whole, which artifacts.go uploads;
+//   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results (maxRich…) and moves
+//     those over limits.MaxInlineRich to artifacts;
+//   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
+//   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
+//   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
+//     stageBytes until a part is staged).
+//
+// Everything that an agent sends is untrusted: it is bounded, checked, and frames that no agent sends end the job with ErrProtocol.
+package execution

@@ -1,0 +1,168 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// inlineRead is how many bytes of a file travel in the job's record instead of the object store.
+	inlineRead = 256 << 10
+	// maxEntries bounds a listing.
+	maxEntries = 50_000
+)
+
+// File does an operation on the workspace.
+func (x *Runner) File(ctx context.Context, t Task) (Outcome, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer t.OnCancel(ctx, func() { stop(ErrCanceled) })()
+	c, err := x.node.Connect(ctx, t.Sandbox)
+	if err == nil {
+		var result *farm.FileResult
+		if result, err = x.fileOp(ctx, c, t); err == nil {
+			return Outcome{State: farm.JobCompleted, Result: &farm.Result{File: result}}, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return Outcome{}, context.Cause(ctx)
+	}
+	if gone, ok := x.node.Gone(ctx, t.Sandbox); ok {
+		return Outcome{}, gone
+	}
+	return Outcome{}, err
+}
+
+func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
+	f := t.Request.File
+	switch f.Op {
+	case farm.FileList:
+		entries, more, err := c.List(ctx, f.Path, f.Recursive, maxEntries)
+		if err == nil && more {
+			err = farm.Errorf(farm.CodeTooLarge, "the directory holds more than %d entries: list a part of it", maxEntries)
+		}
+		return &farm.FileResult{Entries: entries}, err
+	case farm.FileStat:
+		return one(c.Stat(ctx, f.Path))
+	case farm.FileRead:
+		return x.readFile(ctx, c, t)
+	case farm.FileMkdir:
+		if err := c.Mkdir(ctx, f.Path); err != nil {
+			return nil, err
+		}
+		return one(c.Stat(ctx, f.Path))
+	case farm.FileDelete:
+		return &farm.FileResult{}, c.Remove(ctx, f.Path)
+	case farm.FileMove:
+		if err := c.Move(ctx, f.Path, f.To); err != nil {
+			return nil, err
+		}
+		return one(c.Stat(ctx, f.To))
+	case farm.FileWrite, farm.FileMany, farm.FileTar:
+		return x.writeFiles(ctx, c, t)
+	default:
+		return nil, farm.Invalidf("unknown operation %q on files", f.Op)
+	}
+}
+
+func one(entry farm.FileEntry, err error) (*farm.FileResult, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &farm.FileResult{Entries: []farm.FileEntry{entry}}, nil
+}
+
+func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
+	f := t.Request.File
+	result := &farm.FileResult{}
+	if f.Op == farm.FileTar {
+		err := x.staged(ctx, f.Staged, func(body io.Reader) error { return c.PutTar(ctx, f.Path, body) })
+		x.unstage(ctx, err, f.Staged)
+		return result, err
+	}
+	parts := f.Parts
+	if f.Op == farm.FileWrite && len(parts) == 0 {
+		parts = []farm.InputFile{{Path: f.Path, Staged: f.Staged, Size: f.Size}}
+	}
+	for _, part := range parts {
+		if err := x.writeInput(ctx, t.Sandbox, part); err != nil {
+			return nil, fmt.Errorf("write %q: %w", part.Path, err)
+		}
+		entry, err := c.Stat(ctx, part.Path)
+		if err != nil {
+			return nil, fmt.Errorf("read back %q: %w", part.Path, err)
+		}
+		result.Entries = append(result.Entries, entry)
+	}
+	for _, part := range parts {
+		x.unstage(ctx, nil, part.Staged)
+	}
+	return result, nil
+}
+
+// staged opens an upload.
+func (x *Runner) staged(ctx context.Context, key string, use func(io.Reader) error) error {
+	r, _, err := x.blobs.Get(ctx, key, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read upload: %w", err)
+	}
+	return errors.Join(use(r), r.Close())
+}
+
+// unstage removes an upload that is not needed again: it was written, or it never can be.
+func (x *Runner) unstage(ctx context.Context, err error, key string) {
+	if key == "" || farm.CodeOf(err) == farm.CodeUnavailable {
+		return
+	}
+	if err := x.blobs.Delete(ctx, key); err != nil {
+		x.log.WarnContext(ctx, "upload is left to the sweeper", "error", err)
+	}
+}
+
+// readFile gives a file, or a part of it: inline when it is small, else through the object store.
+func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
+	f := t.Request.File
+	body, entry, err := c.Open(ctx, f.Path, f.Offset, f.Length)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	if entry.Size < 0 {
+		return nil, fmt.Errorf("%w: file of %d bytes", ErrProtocol, entry.Size)
+	}
+	result := &farm.FileResult{Entries: []farm.FileEntry{entry}, Size: entry.Size}
+	result.Offset, result.Length = part(entry.Size, f.Offset, f.Length)
+	source := &exactReader{r: io.LimitReader(body, result.Length), left: result.Length}
+	if result.Length <= inlineRead && !f.Link {
+		result.Content = make([]byte, result.Length)
+		if _, err := io.ReadFull(source, result.Content); err != nil {
+			return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+		}
+		return result, nil
+	}
+	result.Staged = f.Staged
+	_, err = x.blobs.Put(ctx, f.Staged, source, result.Length, blob.PutOptions{ContentType: contentType(f.Path, nil)})
+	if err != nil && source.broken {
+		return nil, farm.Wrap(err, farm.CodeConflict, "the file changed while it was read; ask again")
+	}
+	return result, err
+}
+
+// part resolves what was asked for against the file's size.
+func part(size, offset, length int64) (from, n int64) {
+	if offset < 0 {
+		offset = max(size+offset, 0)
+	}
+	offset = min(offset, size)
+	n = size - offset
+	if length > 0 {
+		n = min(n, length)
+	}
+	return offset, n
+}

@@ -1,0 +1,307 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+const (
+	// eventDelay lets output that comes together be sent together. It is far below what a reader notices.
+	eventDelay = 8 * time.Millisecond
+	// attachFor is how long a broken stream to a sandbox is dialled again before the job fails.
+	attachFor = 60 * time.Second
+	// overrun is how long after its timeout an execution may take to end: interrupt, kill, a new kernel, the list of files.
+	overrun = 2 * time.Minute
+	// steady is how long a stream must have held for its break to count as the first one.
+	steady = 5 * time.Second
+)
+
+// execution is a job's code or commands in a sandbox, from the first frame to the outcome.
+type execution struct {
+	job     *farm.Job
+	request *farm.Request
+	sandbox *farm.Sandbox
+	collect *collector
+	staged  *stageLog
+	cancel  <-chan struct{} // closed when the job is to be cancelled
+	started func(context.Context)
+}
+
+// execute starts the job's execution in the sandbox, or attaches to it when a worker before has started it, and
+// follows it to its end. Its error is ours: the code's own end is in the collector.
+func (x *Runner) execute(ctx context.Context, e *execution) error {
+	published, err := x.publishedUpTo(ctx, e.job)
+	if err != nil {
+		return err
+	}
+	if e.staged, err = x.loadStageLog(ctx, e.job); err != nil {
+		return err
+	}
+	e.collect = newCollector(e.job, e.request, x.cfg.Limits, published)
+	if err := e.staged.replay(ctx, e.collect.add); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	if e.collect.outcome != nil { // the worker before had the whole log in the store
+		return x.publish(ctx, e)
+	}
+	if e.job.TimeoutSeconds > 0 && !background(e.request) {
+		limit := time.Duration(e.job.TimeoutSeconds)*time.Second + x.cfg.Grace + overrun
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+	}
+	return x.reattach(ctx, e.sandbox, e.job.ID, func() (moved bool, err error) {
+		began, from := time.Now(), e.staged.last
+		err = x.attach(ctx, e)
+		return e.staged.last > from || time.Since(began) > steady, err
+	})
+}
+
+// reattach calls attach again while the stream to a sandbox breaks, until it has brought nothing new for attachFor. moved
+// says that it worked for a while: then a break is a new one.
+func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string, attach func() (moved bool, err error)) error {
+	var trouble time.Time
+	for {
+		moved, err := attach()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrFenced), errors.Is(err, ErrProtocol):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		if gone, ok := x.node.Gone(ctx, sandbox); ok {
+			return gone
+		}
+		if trouble.IsZero() || moved {
+			trouble = time.Now()
+		}
+		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(trouble) > attachFor {
+			return err
+		}
+		x.log.WarnContext(ctx, "stream to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
+		if err := retry.Sleep(ctx, 300*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// publishedUpTo is the last frame whose events a worker before has sent.
+func (x *Runner) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, error) {
+	if job.Attempt < 2 {
+		return 0, nil
+	}
+	last, err := x.store.LastEvent(ctx, job.Ref())
+	if err != nil {
+		return 0, fmt.Errorf("read last event: %w", err)
+	}
+	seq, _, _ := strings.Cut(last, "-")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil {
+		return 0, nil //nolint:nilerr // no event yet
+	}
+	return n, nil
+}
+
+// attach speaks to the agent until the final frame, or until the stream breaks.
+func (x *Runner) attach(ctx context.Context, e *execution) error {
+	c, err := x.node.Connect(ctx, e.sandbox)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx, e.job.ID, x.spec(e)); err != nil {
+		return fmt.Errorf("start execution: %w", err)
+	}
+	if e.started != nil {
+		e.started(ctx)
+		e.started = nil
+	}
+	frames, err := c.Frames(ctx, e.job.ID, e.staged.last+1)
+	if err != nil {
+		return fmt.Errorf("read execution: %w", err)
+	}
+	in := newFrameReader(ctx, frames)
+	defer in.stop()
+	return x.pump(ctx, e, c, in)
+}
+
+// pump moves frames into the collector and events out of it.
+func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *frameReader) error {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	waiting := false
+	cancel := e.cancel
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-cancel:
+			cancel = nil
+			if err := c.Stop(ctx, e.job.ID, agent.StopCancel); err != nil {
+				return fmt.Errorf("cancel execution: %w", err)
+			}
+		case <-timer.C:
+			waiting = false
+			if err := x.publish(ctx, e); err != nil {
+				return err
+			}
+		case item, ok := <-in.frames:
+			if !ok {
+				return fmt.Errorf("read execution: %w", io.ErrUnexpectedEOF)
+			}
+			in.taken(item)
+			if item.err != nil {
+				return fmt.Errorf("read execution: %w", item.err)
+			}
+			done, err := x.take(ctx, e, c, item.frame)
+			if err != nil || done {
+				return err
+			}
+			if len(e.collect.events) > 0 && !waiting {
+				timer.Reset(eventDelay)
+				waiting = true
+			}
+		}
+	}
+}
+
+// ErrProtocol marks frames that no agent of ours sends.
+var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
+
+// take handles one frame. It reports whether it was the last.
+func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
+	if f.Seq != e.staged.last+1 {
+		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.staged.last)
+	}
+	if err := e.collect.add(f); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	acked, err := e.staged.add(ctx, f)
+	if err != nil {
+		return false, err
+	}
+	if acked > 0 {
+		if err := c.Ack(ctx, e.job.ID, acked); err != nil {
+			return false, fmt.Errorf("acknowledge output: %w", err)
+		}
+	}
+	done = f.Type == agent.FrameFinal
+	if done || e.collect.bytes >= eventChunkBytes {
+		return done, x.publish(ctx, e)
+	}
+	return false, nil
+}
+
+func (x *Runner) publish(ctx context.Context, e *execution) error {
+	events := e.collect.take()
+	if len(events) == 0 {
+		return nil
+	}
+	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), events) })
+	if err != nil {
+		e.collect.giveBack(events)
+		return fmt.Errorf("send events: %w", err)
+	}
+	return nil
+}
+
+func background(r *farm.Request) bool { return r.Command != nil && r.Command.Background }
+
+// spec is what the agent is told.
+func (x *Runner) spec(e *execution) agent.Spec {
+	s := agent.Spec{
+		Kind: farm.KindExecute, Grace: x.cfg.Grace,
+		Timeout:  time.Duration(e.job.TimeoutSeconds) * time.Second,
+		MaxFiles: x.cfg.Limits.MaxArtifacts, MaxFileBytes: x.cfg.Limits.MaxArtifactBytes,
+	}
+	if r := e.request.Execute; r != nil {
+		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
+	}
+	if r := e.request.Install; r != nil && e.job.Kind == farm.KindInstall {
+		s.Kind = farm.KindInstall
+		s.Install = &agent.Install{Manager: r.Manager, Packages: r.Packages}
+	}
+	if r := e.request.Command; r != nil {
+		s.Kind = farm.KindCommand
+		s.Commands, s.Cwd, s.Env = r.Commands, r.Cwd, r.Env
+		s.ContinueOnError, s.Background = r.ContinueOnError, r.Background
+	}
+	return s
+}
+
+// readAhead is how many bytes of frames may wait to be handled. A larger frame waits alone.
+const readAhead = 8 << 20
+
+// frameReader reads ahead a little, so that output and events overlap.
+type frameReader struct {
+	frames chan frameItem
+	cancel context.CancelFunc
+	source frameSource
+	done   chan struct{}
+	room   *semaphore.Weighted // of readAhead
+}
+
+// frameSource gives the frames of an execution.
+type frameSource interface {
+	Next() (agent.Frame, error)
+	Close() error
+}
+
+type frameItem struct {
+	frame agent.Frame
+	err   error
+}
+
+func newFrameReader(ctx context.Context, source frameSource) *frameReader {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &frameReader{
+		frames: make(chan frameItem, 32), cancel: cancel, source: source, done: make(chan struct{}),
+		room: semaphore.NewWeighted(readAhead),
+	}
+	go r.run(ctx)
+	return r
+}
+
+func (r *frameReader) run(ctx context.Context) {
+	defer close(r.done)
+	defer close(r.frames)
+	for {
+		f, err := r.source.Next()
+		if r.room.Acquire(ctx, weight(f)) != nil {
+			return
+		}
+		select {
+		case r.frames <- frameItem{frame: f, err: err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil || f.Type == agent.FrameFinal {
+			return
+		}
+	}
+}
+
+// taken says that a frame waits no longer.
+func (r *frameReader) taken(item frameItem) { r.room.Release(weight(item.frame)) }
+
+func weight(f agent.Frame) int64 { return min(int64(len(f.Payload)), readAhead) }
+
+func (r *frameReader) stop() {
+	r.cancel()
+	_ = r.source.Close()
+	<-r.done
+}

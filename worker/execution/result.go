@@ -1,0 +1,115 @@
+package execution
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// result makes the record of what ran, as far as it ran.
+func (c *collector) result() *farm.Result {
+	r := &farm.Result{}
+	if c.outcome != nil {
+		r.ArtifactsSkipped = max(c.outcome.Skipped, 0)
+	}
+	switch {
+	case c.request.Command != nil:
+		r.Command = c.commandResult()
+	case c.job.Kind == farm.KindInstall:
+		r.Install = c.installResult()
+	default:
+		r.Execute = c.executeResult()
+	}
+	r.Notes = c.notes // last: the results may have added some
+	return r
+}
+
+func (c *collector) executeResult() *farm.ExecuteResult {
+	out := c.outputs[0]
+	e := &farm.ExecuteResult{
+		Stdout: out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
+		Rich:      c.rich,
+	}
+	if o := c.outcome; o != nil {
+		e.ExitCode, e.ExecutionCount = o.ExitCode, o.ExecutionCount
+		e.Restarted, e.FreshProcess = o.Restarted, o.FreshProcess
+		e.Error = clipError(o.Error)
+		if o.FreshProcess {
+			c.note("This image has no Jupyter kernel for the language: the code ran in a process of its own, and variables are not kept.")
+		}
+	}
+	return e
+}
+
+func (c *collector) installResult() *farm.InstallResult {
+	out := c.outputs[0]
+	r := &farm.InstallResult{
+		Stdout: out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
+	}
+	if c.outcome != nil {
+		r.Packages = reportAsked(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
+		notes := clipNotes(c.outcome.Notes)
+		nameSandbox(c.job.SandboxID, r.Packages, notes)
+		c.notes = append(c.notes, notes...)
+	}
+	return r
+}
+
+func (c *collector) commandResult() *farm.CommandResult {
+	r := &farm.CommandResult{Commands: []farm.CommandOutcome{}}
+	for i, out := range c.outputs {
+		o := farm.CommandOutcome{
+			Command: c.request.Command.Commands[i],
+			Stdout:  out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+			Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
+			ExitCode:  -1,
+		}
+		if i < len(c.marks) {
+			o.ExitCode, o.DurationMS = c.marks[i].ExitCode, c.marks[i].DurationMS
+		} else if c.outcome != nil {
+			o.ExitCode = c.outcome.ExitCode
+		}
+		r.Commands = append(r.Commands, o)
+	}
+	return r
+}
+
+// state says how the job ended.
+func (c *collector) state() farm.JobState {
+	switch {
+	case c.outcome.TimedOut:
+		return farm.JobTimedOut
+	case c.outcome.Canceled:
+		return farm.JobCanceled
+	default:
+		return farm.JobCompleted
+	}
+}
+
+func clipError(e *farm.CodeError) *farm.CodeError {
+	if e == nil {
+		return nil
+	}
+	trace := e.Traceback
+	if len(trace) > maxTraceLines {
+		trace = append(append([]string{}, trace[:maxTraceLines/2]...), trace[len(trace)-maxTraceLines/2:]...)
+	}
+	clipped := &farm.CodeError{Name: clip(e.Name, maxErrorName), Value: clip(e.Value, maxErrorText), Traceback: []string{}}
+	left := maxTraceText
+	for _, line := range trace {
+		line = clip(line, min(left, maxErrorText))
+		left = max(left-len(line), 0)
+		clipped.Traceback = append(clipped.Traceback, line)
+	}
+	return clipped
+}
+
+func clip(s string, limit int) string {
+	if len(s) > limit {
+		s = s[:limit] + " …"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

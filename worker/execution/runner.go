@@ -1,0 +1,151 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/tracing"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// Run executes code or commands in a sandbox that exists, and collects what they leave.
+func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox) (Outcome, error) {
+	e := &execution{job: t.Job, request: t.Request, sandbox: sandbox, cancel: t.Cancel}
+	if background(t.Request) {
+		e.started = func(ctx context.Context) { x.leave(ctx, t) }
+	}
+	needed, err := x.installImports(ctx, t, sandbox)
+	if err != nil {
+		return Outcome{}, explain(ctx, err)
+	}
+	defer x.evictLater(ctx, sandbox, t.Job.ID)()
+	began := time.Now()
+	if err := x.execute(ctx, e); err != nil {
+		err = explain(ctx, err)
+		x.halt(ctx, e, err)
+		return Outcome{}, err
+	}
+	v := Outcome{State: e.collect.state(), Run: time.Since(began), LastEvent: e.collect.seq + 1}
+	if ms := e.collect.outcome.RunMS; ms > 0 && ms < float64(v.Run.Microseconds())/1000 {
+		v.Run = time.Duration(ms * float64(time.Millisecond))
+	}
+	if v.State == farm.JobCanceled {
+		v.Err = x.Canceled(ctx, sandbox).Err
+	}
+	began = time.Now()
+	tracing.Past(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
+	kept, stored := tracing.Start(ctx, "collect", trace.SpanKindInternal)
+	artifacts, err := x.keep(kept, e)
+	stored(err)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Outcome{}, context.Cause(ctx)
+		}
+		if errors.Is(err, ErrProtocol) {
+			return Outcome{}, err
+		}
+		v.State, v.Err = farm.JobFailed, x.unstored(ctx, t, sandbox, err)
+		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
+	}
+	v.Upload = time.Since(began)
+	v.Result = e.collect.result()
+	v.Result.Artifacts = artifacts
+	needed.AddTo(v.Result)
+	v.Cleanup = func(ctx context.Context) {
+		x.forget(ctx, e)
+		if needed != nil && !sandbox.OneShot {
+			x.ForgetInstalls(ctx, t.Job.ID, sandbox)
+		}
+	}
+	return v, nil
+}
+
+// unstored says why what the code left could not be kept. Its output is kept all the same.
+func (x *Runner) unstored(ctx context.Context, t Task, sandbox *farm.Sandbox, err error) *farm.JobError {
+	if errors.Is(err, node.ErrGone) {
+		if x.sandboxes.Closing(ctx, sandbox) {
+			return &farm.JobError{Code: farm.CodeConflict, Message: "The code ran, but the sandbox was closed before its files were stored."}
+		}
+		x.sandboxes.Lose(ctx, sandbox, t.Job.ID, err.Error())
+		return &farm.JobError{Code: farm.CodeUnavailable, Message: fmt.Sprintf("The code ran, but the sandbox was lost before its files were stored (%s). Create a new sandbox and send the job again.", err)}
+	}
+	reason := "the object store does not answer"
+	if farm.CodeOf(err) != farm.CodeUnavailable {
+		reason = "the log of the worker says why"
+	}
+	return &farm.JobError{Code: farm.CodeOf(err), Message: "The code ran, but its files could not be stored: " + reason + ". They are still in the workspace."}
+}
+
+// halt ends the code of a job that fails although the code may run: what comes next in its context must not wait for it.
+// A job that another worker has, or will have, is left alone, and so is a sandbox that is gone.
+func (x *Runner) halt(ctx context.Context, e *execution, err error) {
+	if errors.Is(err, node.ErrGone) || errors.Is(err, ErrProtocol) || errors.Is(err, store.ErrFenced) ||
+		errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
+		return
+	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	c, err := x.node.Connect(ctx, e.sandbox)
+	if err == nil {
+		err = c.Forget(ctx, e.job.ID)
+	}
+	if err != nil {
+		x.log.WarnContext(ctx, "code of a failed job may run on until its timeout", "job_id", e.job.ID, "sandbox_id", e.sandbox.ID, "error", err)
+	}
+}
+
+// explain turns the reason for which an execution could not be followed into the job's.
+func explain(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("%w: it did not end the code within %s after its timeout", node.ErrGone, overrun)
+	}
+	return err
+}
+
+// keep stores the artifacts of an execution: bytes, then records, then their events.
+func (x *Runner) keep(ctx context.Context, e *execution) ([]farm.Artifact, error) {
+	artifacts, err := x.upload(ctx, e)
+	if err != nil || len(artifacts) == 0 {
+		return nil, err
+	}
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AddArtifacts(ctx, artifacts) }); err != nil {
+		return nil, fmt.Errorf("record artifacts: %w", err)
+	}
+	events := make([]farm.Event, 0, len(artifacts))
+	for i := range artifacts {
+		events = append(events, farm.Event{
+			ID: fmt.Sprintf("%d-%d", e.collect.seq+1, i+1), Name: farm.EventArtifact, Artifact: &artifacts[i],
+		})
+	}
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), events) }); err != nil {
+		return nil, fmt.Errorf("send artifact events: %w", err)
+	}
+	return artifacts, nil
+}
+
+// leave lets the jobs behind a background command run while it goes on.
+func (x *Runner) leave(ctx context.Context, t Task) {
+	err := x.retry(ctx, func(ctx context.Context) error { return x.queue.LeaveFIFO(ctx, t.Job.Ref(), t.Job.Attempt) })
+	if err != nil {
+		x.log.WarnContext(ctx, "background command still holds its sandbox's line", "job_id", t.Job.ID, "error", err)
+	}
+}
+
+// forget lets the agent and the store drop what only a takeover would have needed.
+func (x *Runner) forget(ctx context.Context, e *execution) {
+	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
+	defer done()
+	if !e.sandbox.OneShot { // that goes as a whole
+		if c, err := x.node.Connect(ctx, e.sandbox); err == nil {
+			_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself as well
+		}
+	}
+	e.staged.drop(ctx)
+}

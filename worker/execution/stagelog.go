@@ -1,0 +1,149 @@
+package execution
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// stageBytes is how much of an execution's log is kept unacknowledged in the agent before it is put into the object
+// store: large enough that short executions never touch the store, small enough for the memory of both ends.
+const stageBytes = 4 << 20
+
+// stageLog keeps the log of a long execution durable: what the agent may forget is in the object store first. A worker
+// that takes over reads the stored part again and goes on with the agent behind it, so that no output is lost.
+type stageLog struct {
+	x       *Runner
+	job     *farm.Job
+	attempt int
+	state   checkpoint
+	buffer  bytes.Buffer // frames after state.Seq
+	last    uint64       // the last frame in the buffer
+}
+
+// checkpoint is what the record remembers of a stage log.
+type checkpoint struct {
+	Chunks int    `json:"chunks"`
+	Seq    uint64 `json:"seq"` // the last frame in the chunks
+}
+
+// loadStageLog gives the log of a job as the worker before left it.
+func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job) (*stageLog, error) {
+	l := &stageLog{x: x, job: job, attempt: job.Attempt}
+	if job.Attempt < 2 { // nobody ran it before
+		return l, nil
+	}
+	data, err := x.store.LoadCheckpoint(ctx, job.Ref())
+	if err != nil {
+		return nil, fmt.Errorf("load checkpoint: %w", err)
+	}
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &l.state); err != nil {
+			return nil, fmt.Errorf("read checkpoint: %w", err)
+		}
+	}
+	l.last = l.state.Seq
+	return l, nil
+}
+
+func (l *stageLog) prefix() string { return fmt.Sprintf("staging/%s/%s/", l.job.Tenant, l.job.ID) }
+
+func (l *stageLog) key(chunk int) string { return fmt.Sprintf("%slog-%06d", l.prefix(), chunk) }
+
+// add takes a frame. Now and then it moves what it has to the store; then the agent may forget frames up to acked.
+func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err error) {
+	l.buffer.Write(agent.AppendFrameHeader(l.buffer.AvailableBuffer(), f))
+	l.buffer.Write(f.Payload)
+	l.last = f.Seq
+	if l.buffer.Len() < stageBytes {
+		return 0, nil
+	}
+	next := checkpoint{Chunks: l.state.Chunks + 1, Seq: f.Seq}
+	err = l.x.retry(ctx, func(ctx context.Context) error {
+		_, err := l.x.blobs.Put(ctx, l.key(l.state.Chunks), bytes.NewReader(l.buffer.Bytes()), int64(l.buffer.Len()), blob.PutOptions{ContentType: "application/octet-stream"})
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("stage output: %w", err)
+	}
+	data, err := json.Marshal(next)
+	if err != nil {
+		return 0, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	if err := l.x.store.Checkpoint(ctx, l.job.Ref(), l.attempt, data); err != nil {
+		return 0, fmt.Errorf("keep checkpoint: %w", err)
+	}
+	l.state = next
+	l.buffer.Reset()
+	return f.Seq, nil
+}
+
+// replay gives every frame of the log again, from the first.
+func (l *stageLog) replay(ctx context.Context, each func(agent.Frame) error) error {
+	for chunk := range l.state.Chunks {
+		r, _, err := l.x.blobs.Get(ctx, l.key(chunk), 0, 0)
+		if err != nil {
+			return fmt.Errorf("read staged output: %w", err)
+		}
+		err = errors.Join(eachFrame(bufio.NewReaderSize(r, 1<<20), each), r.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return eachFrame(bufio.NewReader(bytes.NewReader(l.buffer.Bytes())), each)
+}
+
+func eachFrame(r *bufio.Reader, each func(agent.Frame) error) error {
+	for {
+		f, err := agent.ReadFrame(r)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read staged frame: %w", err)
+		}
+		if err := each(f); err != nil {
+			return err
+		}
+	}
+}
+
+// whole streams one output of the execution from its beginning: stream of the output with this index.
+func (l *stageLog) whole(ctx context.Context, index int, stream agent.FrameType, to io.Writer) error {
+	command := 0
+	began := false
+	return l.replay(ctx, func(f agent.Frame) error {
+		switch f.Type {
+		case agent.FrameCommandStart:
+			if began {
+				command++
+			}
+			began = true
+		case stream:
+			if command == index {
+				_, err := to.Write(f.Payload)
+				return err
+			}
+		default:
+		}
+		return nil
+	})
+}
+
+// drop removes what was staged.
+func (l *stageLog) drop(ctx context.Context) {
+	if l.state.Chunks == 0 {
+		return
+	}
+	if _, err := l.x.blobs.DeletePrefix(ctx, l.prefix()); err != nil {
+		l.x.log.WarnContext(ctx, "staged output was not removed", "job_id", l.job.ID, "error", err)
+	}
+}

@@ -1,0 +1,133 @@
+package execution
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// stream gathers one output stream: whole while it is short, head and tail when it is long. What arrives is bytes; what
+// comes out is text, with U+FFFD for what is not UTF-8. The zero value is not usable; see newStream.
+type stream struct {
+	limit int   // bytes kept inline
+	total int64 // bytes seen
+	head  bytes.Buffer
+	tail  []byte // ring of the last limit/2 bytes once the head is full
+	at    int    // next write position in the ring
+	full  bool   // the ring has wrapped
+	carry []byte // the beginning of a rune whose rest has not arrived, for events
+}
+
+func newStream(limit int) *stream { return &stream{limit: limit} }
+
+// write adds bytes. It reports whether the stream outgrew its limit with these bytes: then everything seen before them is
+// given back once, so that the whole can be sent elsewhere from its beginning.
+func (s *stream) write(p []byte) (before []byte, outgrew bool) {
+	was := s.total
+	s.total += int64(len(p))
+	if s.total <= int64(s.limit) {
+		s.head.Write(p)
+		return nil, false
+	}
+	if was <= int64(s.limit) {
+		whole := bytes.Clone(s.head.Bytes())
+		half := s.limit / 2
+		s.tail = make([]byte, s.limit-half)
+		rest := whole[min(half, len(whole)):]
+		s.head.Truncate(min(half, s.head.Len()))
+		if room := half - s.head.Len(); room > 0 { // the bytes of this write that still belong to the head
+			n := min(room, len(p))
+			s.head.Write(p[:n])
+			p = p[n:]
+		}
+		s.ring(rest)
+		s.ring(p)
+		return whole, true
+	}
+	s.ring(p)
+	return nil, false
+}
+
+func (s *stream) ring(p []byte) {
+	if len(p) >= len(s.tail) {
+		copy(s.tail, p[len(p)-len(s.tail):])
+		s.at, s.full = 0, true
+		return
+	}
+	n := copy(s.tail[s.at:], p)
+	if n < len(p) {
+		copy(s.tail, p[n:])
+		s.full = true
+	}
+	next := s.at + len(p)
+	if next >= len(s.tail) {
+		s.full = true
+		next -= len(s.tail)
+	}
+	s.at = next
+}
+
+// truncated reports whether text leaves something out.
+func (s *stream) truncated() bool { return s.total > int64(s.limit) }
+
+// text gives the stream as text: whole, or head and tail around a line that says what is missing.
+func (s *stream) text(whole string) string {
+	if !s.truncated() {
+		return strings.ToValidUTF8(s.head.String(), "\uFFFD")
+	}
+	tail := s.tail[:s.at]
+	if s.full {
+		tail = append(bytes.Clone(s.tail[s.at:]), s.tail[:s.at]...)
+	}
+	head := trimBrokenEnd(s.head.Bytes())
+	tail = trimBrokenStart(tail)
+	left := s.total - int64(len(head)) - int64(len(tail))
+	return strings.ToValidUTF8(string(head), "\uFFFD") +
+		fmt.Sprintf("\n… [%d bytes left out here; the whole output is the artifact %s] …\n", left, whole) +
+		strings.ToValidUTF8(string(tail), "\uFFFD")
+}
+
+// live turns the next bytes into text for an event. A rune that is cut in two waits for its rest.
+func (s *stream) live(p []byte) string {
+	if len(s.carry) > 0 {
+		p = append(s.carry, p...)
+		s.carry = nil
+	}
+	if whole := trimBrokenEnd(p); len(whole) < len(p) {
+		s.carry = bytes.Clone(p[len(whole):])
+		p = whole
+	}
+	return strings.ToValidUTF8(string(p), "\uFFFD")
+}
+
+// rest gives what live held back, at the end.
+func (s *stream) rest() string {
+	text := strings.ToValidUTF8(string(s.carry), "\uFFFD")
+	s.carry = nil
+	return text
+}
+
+// trimBrokenEnd leaves out the beginning of a rune at the end of p.
+func trimBrokenEnd(p []byte) []byte {
+	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
+		b := p[len(p)-back]
+		if utf8.RuneStart(b) {
+			if b >= utf8.RuneSelf && !utf8.FullRune(p[len(p)-back:]) {
+				return p[:len(p)-back]
+			}
+			break
+		}
+	}
+	return p
+}
+
+// trimBrokenStart leaves out the end of a rune at the start of p.
+func trimBrokenStart(p []byte) []byte {
+	for n := 0; n < utf8.UTFMax && n < len(p); n++ {
+		if utf8.RuneStart(p[n]) {
+			return p[n:]
+		}
+	}
+	return p
+}

@@ -1,0 +1,145 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// ErrCanceled ends work of a job that was cancelled.
+var ErrCanceled = errors.New("the job was cancelled")
+
+// Config holds the settings of executions. All fields are needed, but the lists of packages.
+type Config struct {
+	Grace            time.Duration // between the interrupt and the kill of code
+	UploadRetry      time.Duration // for how long writes are retried
+	UploadParallel   int           // artifacts of one job at once
+	InstallTimeout   time.Duration // of packages that come with a create, with a run or by auto_install
+	AutoInstallAllow []string      // normal names; empty: every package
+	AutoInstallDeny  []string      // normal names
+	Limits           farm.Limits
+}
+
+// Node gives access to the agents of sandboxes; *node.Node is one.
+type Node interface {
+	Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error)
+	Gone(ctx context.Context, s *farm.Sandbox) (error, bool)
+}
+
+// Queue lets jobs behind a background command run.
+type Queue interface {
+	LeaveFIFO(ctx context.Context, job farm.Ref, attempt int) error
+}
+
+// Sandboxes is the life of sandboxes, as far as an execution meets its end.
+type Sandboxes interface {
+	// Closing reports whether a sandbox is being closed, or was.
+	Closing(ctx context.Context, s *farm.Sandbox) bool
+	// Lose marks a sandbox as lost and ends its jobs but exceptJob.
+	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
+}
+
+// Deps are what a Runner works with. All fields but Metrics are needed.
+type Deps struct {
+	Store     *store.Store
+	Queue     Queue
+	Blobs     *blob.Store
+	Node      Node
+	Sandboxes Sandboxes
+	Log       *slog.Logger
+	Now       func() time.Time
+	Metrics   prometheus.Registerer // nil: metrics are not registered
+}
+
+// Runner runs jobs in sandboxes of this worker's node.
+type Runner struct {
+	cfg       Config
+	deps      Deps
+	store     *store.Store
+	queue     Queue
+	blobs     *blob.Store
+	node      Node
+	sandboxes Sandboxes
+	log       *slog.Logger
+	metrics   *metrics
+
+	background sync.WaitGroup
+}
+
+// New makes a Runner.
+func New(cfg Config, deps Deps) (*Runner, error) {
+	x := &Runner{
+		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
+		metrics: newMetrics(),
+	}
+	return x, x.metrics.register(deps.Metrics)
+}
+
+// Wait waits for background work. The contexts of all tasks must have ended.
+func (x *Runner) Wait() { x.background.Wait() }
+
+// retry repeats a write to Redis or the object store while they do not answer.
+func (x *Runner) retry(ctx context.Context, write func(context.Context) error) error {
+	return retry.Do(ctx, x.cfg.UploadRetry, write)
+}
+
+// Task is a job that this worker has claimed.
+type Task struct {
+	*store.Claim
+	Cancel <-chan struct{} // closed when the job is to be cancelled
+}
+
+// OnCancel calls f when the job is cancelled, until stop is called or ctx ends.
+func (t Task) OnCancel(ctx context.Context, f func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-t.Cancel:
+			f()
+		case <-done:
+		case <-ctx.Done():
+		}
+	}()
+	return func() { close(done) }
+}
+
+// Outcome is how a job ended. The zero value is no outcome.
+type Outcome struct {
+	State     farm.JobState
+	Result    *farm.Result
+	Err       *farm.JobError
+	Run       time.Duration // in the sandbox
+	Upload    time.Duration
+	LastEvent uint64 // number of the last event that was sent, see store.Finish
+
+	// Cleanup runs once the outcome is committed; nil: nothing is to be done. Before the commit a worker that takes over may
+	// need everything still.
+	Cleanup func(context.Context)
+}
+
+// ClosedMessage is what the caller of a job reads whose sandbox was closed.
+const ClosedMessage = "The sandbox was closed while the job waited or ran."
+
+// ClosedError is the error of a job whose sandbox was closed.
+func ClosedError() *farm.JobError {
+	return &farm.JobError{Code: farm.CodeConflict, Message: ClosedMessage}
+}
+
+// Canceled is the outcome of a job that was cancelled. It has an error where the close of its sandbox cancelled it.
+func (x *Runner) Canceled(ctx context.Context, s *farm.Sandbox) Outcome {
+	o := Outcome{State: farm.JobCanceled}
+	if s != nil && x.sandboxes.Closing(ctx, s) {
+		o.Err = ClosedError()
+	}
+	return o
+}

@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// activeJobs are the jobs that this worker has claimed, so that a cancel finds them.
+type activeJobs struct {
+	mu   sync.Mutex
+	byID map[string]*activeJob // nil while the job is being claimed
+}
+
+// activeJob is one claimed job.
+type activeJob struct {
+	*store.Claim
+	cancel chan struct{} // closed by a cancel
+	once   sync.Once
+	start  atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
+}
+
+func newActiveJob(c *store.Claim) *activeJob {
+	return &activeJob{Claim: c, cancel: make(chan struct{})}
+}
+
+// task is the job for package execution.
+func (j *activeJob) task() execution.Task { return execution.Task{Claim: j.Claim, Cancel: j.cancel} }
+
+// requestCancel has the job's work cancelled. It may be called again.
+func (j *activeJob) requestCancel() { j.once.Do(func() { close(j.cancel) }) }
+
+// cancelRequested reports whether the job is to be cancelled.
+func (j *activeJob) cancelRequested() bool {
+	select {
+	case <-j.cancel:
+		return true
+	default:
+		return false
+	}
+}
+
+// stopStart ends the start of the job's sandbox, if the sandbox is being started.
+func (j *activeJob) stopStart(cause error) {
+	if stop := j.start.Load(); stop != nil {
+		(*stop)(cause)
+	}
+}
+
+// reserve notes a job before it is claimed. It reports false when this worker has the job already: the records give a job to its
+// own worker again, so a task that is delivered twice would otherwise run the job twice at once.
+func (js *activeJobs) reserve(id string) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if _, active := js.byID[id]; active {
+		return false
+	}
+	js.byID[id] = nil
+	return true
+}
+
+// remove forgets a job.
+func (js *activeJobs) remove(id string) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	delete(js.byID, id)
+}
+
+// add notes a job that is reserved and claimed.
+func (js *activeJobs) add(c *store.Claim) *activeJob {
+	j := newActiveJob(c)
+	if c.Cancel {
+		j.requestCancel()
+	}
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	js.byID[c.Job.ID] = j
+	return j
+}
+
+func (js *activeJobs) all() []*activeJob {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	list := make([]*activeJob, 0, len(js.byID))
+	for _, j := range js.byID {
+		if j != nil {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+func (js *activeJobs) get(id string) *activeJob {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return js.byID[id]
+}
+
+// count gives the number of jobs and of the sandboxes that they use.
+func (js *activeJobs) count() (jobs, sandboxes int) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	seen := map[string]bool{}
+	for _, j := range js.byID {
+		if j != nil {
+			jobs++
+			seen[j.Job.SandboxID] = true
+		}
+	}
+	return jobs, len(seen)
+}
+
+// watchCancels cancels jobs, and sends changed deadlines to agents, as messages come in. After the subscription was interrupted it
+// reads the cancel flag of every job.
+func (w *Worker) watchCancels(c *store.Cancels) {
+	defer c.Close()
+	for {
+		select {
+		case <-w.base.Done():
+			return
+		case ref, ok := <-c.C():
+			if !ok {
+				return
+			}
+			if farm.ValidID(farm.SandboxPrefix, ref.ID) {
+				w.background.Go(func() { w.sandboxChanged(ref) })
+				continue
+			}
+			if ref != (farm.Ref{}) {
+				if j := w.jobs.get(ref.ID); j != nil {
+					j.requestCancel()
+				}
+				continue
+			}
+			// A missed message does not come again, so a read that fails is repeated.
+			for w.readCancels(w.base) != nil && retry.Sleep(w.base, time.Second) == nil {
+				continue
+			}
+		}
+	}
+}
+
+func (w *Worker) readCancels(ctx context.Context) error {
+	var errs []error
+	for _, j := range w.jobs.all() {
+		requested, err := w.store.CancelRequested(ctx, j.Job.Ref())
+		if requested {
+			j.requestCancel()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// sandboxChanged sends a sandbox's new deadline to its agent at once, if the sandbox is on this node.
+func (w *Worker) sandboxChanged(ref farm.Ref) {
+	s, err := w.store.Sandbox(w.base, ref)
+	if err != nil || s.Node != w.node.ID() || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
+		return // the reconciler sends it
+	}
+	if err := w.node.SendDeadline(w.base, s); err != nil && w.base.Err() == nil {
+		w.log.DebugContext(w.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)
+	}
+}

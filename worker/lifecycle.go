@@ -1,0 +1,193 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/placement"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// closeGrace is how long the running jobs of a sandbox that is closed have to end by themselves, so that their output is kept.
+const closeGrace = 4 * time.Second
+
+// lifecycle ends sandboxes: it closes them, or marks them as lost. Packages execution and reconcile use it, too.
+type lifecycle struct {
+	store     *store.Store
+	dispatch  *dispatch.Dispatcher
+	engine    *engine.Engine
+	node      *node.Node
+	placement *placement.Placer
+	log       *slog.Logger
+	now       func() time.Time
+}
+
+// Closing reports whether a sandbox is being closed, or was.
+func (l *lifecycle) Closing(ctx context.Context, s *farm.Sandbox) bool {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	now, err := l.store.Sandbox(ctx, s.Ref())
+	return err == nil && (now.State == farm.SandboxClosing || now.State == farm.SandboxClosed || now.State == farm.SandboxExpired)
+}
+
+// closeExpired marks a sandbox as closing if it is past its deadline, and reports whether it did. The agent of such a sandbox has
+// ended it, so it is expired, not lost. The reconciler removes what is left of it.
+func (l *lifecycle) closeExpired(ctx context.Context, s *farm.Sandbox) bool {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	now, err := l.store.Sandbox(ctx, s.Ref())
+	if err != nil || l.now().Before(now.ExpiresAt) {
+		return false
+	}
+	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxClosing, Reason: "Its time was up.", Expired: true})
+	return err == nil
+}
+
+// Dismantle ends a sandbox whose record says closing: its jobs but exceptJob, its container, its reservations and its record.
+func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob string, end farm.SandboxState, reason string) error {
+	open, err := l.OpenJobs(ctx, s)
+	if err != nil {
+		return err
+	}
+	open = slices.DeleteFunc(open, func(j *farm.Job) bool { return j.ID == exceptJob || j.Kind == farm.KindClose })
+	// The last of the FIFO first, so that none becomes the head while those before it are cancelled.
+	for _, job := range slices.Backward(open) {
+		if _, err := l.dispatch.CancelFor(ctx, job.Ref(), execution.ClosedError()); err != nil {
+			l.log.WarnContext(ctx, "job of a closing sandbox was not cancelled; it is ended without its output", "job_id", job.ID, "error", err)
+		}
+	}
+	l.awaitEnd(ctx, open)
+	l.node.Disconnect(s.ID)
+	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
+		return fmt.Errorf("remove container: %w", err)
+	}
+	l.placement.ReleaseGPUs(ctx, s)
+	l.endJobs(ctx, s, exceptJob, farm.JobCanceled, execution.ClosedMessage)
+	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason})
+	if err != nil && !errors.Is(err, store.ErrMove) {
+		return fmt.Errorf("record the end: %w", err)
+	}
+	l.placement.Release(ctx, s)
+	l.log.InfoContext(ctx, "sandbox closed", "sandbox_id", s.ID, "tenant", s.Tenant, "state", end)
+	return nil
+}
+
+// awaitEnd waits up to closeGrace for cancelled jobs to end with their output.
+func (l *lifecycle) awaitEnd(ctx context.Context, open []*farm.Job) {
+	ctx, done := context.WithTimeout(ctx, closeGrace)
+	defer done()
+	for _, job := range open {
+		watch, err := l.store.Watch(ctx, job.ID)
+		if err != nil {
+			return
+		}
+		for ctx.Err() == nil {
+			if j, err := l.store.Job(ctx, job.Ref()); err != nil || j.State.Final() {
+				break
+			}
+			select {
+			case <-watch.C():
+			case <-ctx.Done():
+			}
+		}
+		watch.Close()
+	}
+}
+
+// Lose marks a sandbox as lost that ended without a close, ends its jobs but exceptJob, and removes what is left of it. A sandbox
+// that is being closed is left to its close job.
+func (l *lifecycle) Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string) {
+	if !l.MarkLost(ctx, s, exceptJob, reason) {
+		return
+	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
+		l.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
+	} else {
+		l.placement.ReleaseGPUs(ctx, s)
+	}
+	l.placement.Release(ctx, s)
+}
+
+// MarkLost is Lose without the engine: the record and the jobs. It reports whether the sandbox is lost now.
+func (l *lifecycle) MarkLost(ctx context.Context, s *farm.Sandbox, exceptJob, reason string) bool {
+	if l.Closing(ctx, s) || l.closeExpired(ctx, s) {
+		return false
+	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	_, err := l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxLost, Reason: reason})
+	if err != nil && !errors.Is(err, store.ErrMove) {
+		l.log.WarnContext(ctx, "sandbox was not marked as lost", "sandbox_id", s.ID, "error", err)
+		return false
+	}
+	if err == nil {
+		l.log.WarnContext(ctx, "sandbox lost", "sandbox_id", s.ID, "tenant", s.Tenant, "reason", reason)
+	}
+	l.node.Disconnect(s.ID)
+	l.endJobs(ctx, s, exceptJob, farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
+	return true
+}
+
+// OpenJobs gives the jobs of a sandbox that have not ended, in the order in which they were accepted.
+func (l *lifecycle) OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error) {
+	refs, err := l.store.UnfinishedJobs(ctx, s.Ref())
+	if err != nil {
+		return nil, fmt.Errorf("list open jobs: %w", err)
+	}
+	jobs := make([]*farm.Job, 0, len(refs))
+	for _, r := range refs {
+		job, err := l.store.Job(ctx, r)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read open job: %w", err)
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+// endJobs ends every open job of a sandbox but exceptJob and jobs that close it.
+func (l *lifecycle) endJobs(ctx context.Context, s *farm.Sandbox, exceptJob string, state farm.JobState, message string) {
+	jobs, err := l.OpenJobs(ctx, s)
+	if err != nil {
+		l.log.WarnContext(ctx, "open jobs of a sandbox are left to the sweep", "sandbox_id", s.ID, "error", err)
+		return
+	}
+	for _, job := range jobs {
+		if job.ID == exceptJob || job.Kind == farm.KindClose {
+			continue
+		}
+		if err := l.dispatch.Force(ctx, job.Ref(), state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
+			l.log.WarnContext(ctx, "open job of a sandbox is left to the sweep", "job_id", job.ID, "error", err)
+		}
+	}
+}
+
+// close is the handler of close jobs: what waits and runs in the sandbox is cancelled, then the container is removed.
+func (w *Worker) close(ctx context.Context, j *activeJob) (execution.Outcome, error) {
+	end, reason := farm.SandboxClosed, ""
+	if j.Request.Close != nil {
+		reason = j.Request.Close.Reason
+		if j.Request.Close.Expired {
+			end = farm.SandboxExpired
+		}
+	}
+	if err := w.lifecycle.Dismantle(ctx, j.Sandbox, j.Job.ID, end, reason); err != nil {
+		return execution.Outcome{}, err
+	}
+	return execution.Outcome{State: farm.JobCompleted}, nil
+}

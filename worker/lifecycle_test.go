@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/execution"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestCloseCancelsWhatRunsAndWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	b.agent(box, w)
+	cancels, err := b.Store.Cancels(t.Context())
+	workertest.Must(t, err)
+	w.background.Go(func() { w.watchCancels(cancels) })
+	background := b.Accept(farm.KindCommand, box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"echo began; exec sleep 60"}, Background: true}}, nil)
+	handled := make(chan error, 1)
+	go func() { handled <- w.handle(t.Context(), workertest.Task(background)) }()
+	workertest.Until(t, "the command has begun", func() bool { return b.Stdout(background) == "began\n" })
+	waiting := b.Command(box, "echo never")
+	closing := b.CloseJob(box)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
+	workertest.Must(t, <-handled)
+	if got := b.Job(background); got.State != farm.JobCanceled || got.Result == nil || got.Result.Command.Commands[0].Stdout != "began\n" {
+		t.Errorf("the running job is %s, result %+v", got.State, got.Result)
+	}
+	if got := b.Job(waiting); got.State != farm.JobCanceled {
+		t.Errorf("the waiting job is %s", got.State)
+	}
+	for _, job := range []farm.Ref{background, waiting} {
+		if got := b.Job(job); got.Error == nil || got.Error.Code != farm.CodeConflict || got.Error.Message != execution.ClosedMessage {
+			t.Errorf("the caller of a job that went with its sandbox is told %+v", got.Error)
+		}
+	}
+	if got := b.Job(closing); got.State != farm.JobCompleted {
+		t.Errorf("the close job is %s: %+v", got.State, got.Error)
+	}
+	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
+		t.Errorf("sandbox is %s, container there: %v", s.State, b.Fake.Has(box.ID))
+	}
+}
+
+// A create job that fails under a close must leave the close job alone: it ended it, and the sandbox stayed closing.
+func TestAbandonedCreationLeavesTheCloseJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
+	b.Move(box, farm.SandboxStarting)
+	b.Fake.Put(box.ID, true)
+	closing := b.CloseJob(box)
+	r := newActiveJob(claim)
+	if err := w.abandon(t.Context(), r, workertest.ErrTest); !errors.Is(err, execution.ErrCanceled) {
+		t.Errorf("abandoning gave %v", err)
+	}
+	if b.Fake.Has(box.ID) {
+		t.Error("the container is still there")
+	}
+	if got := b.Job(closing); got.State != farm.JobQueued {
+		t.Fatalf("the close job is %s", got.State)
+	}
+	_, err = w.finish(t.Context(), r, execution.Outcome{State: farm.JobCanceled})
+	workertest.Must(t, err)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
+	if got, s := b.Job(closing), b.Sandbox(box); got.State != farm.JobCompleted || s.State != farm.SandboxClosed {
+		t.Errorf("close job %s, sandbox %s", got.State, s.State)
+	}
+}
+
+func TestFailedCreationEndsWhatWaitsAndTellsWhy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	waiting := b.Command(box, "true")
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job))) // the fake engine has no images
+	if got := b.Job(job); got.State != farm.JobFailed || got.Error == nil {
+		t.Fatalf("job %s, error %+v", got.State, got.Error)
+	}
+	if s := b.Sandbox(box); s.State != farm.SandboxFailed || s.Reason == "" {
+		t.Errorf("sandbox %s, reason %q", s.State, s.Reason)
+	}
+	if got := b.Job(waiting); got.State != farm.JobCanceled || !strings.Contains(got.Error.Message, "did not become ready") {
+		t.Errorf("the waiting job is %s: %+v", got.State, got.Error)
+	}
+}
+
+func TestStoppingWorkerAbandonsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	w.stop(node.ErrStopping)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.Uncounted != 1 || s.State.Final() {
+		t.Fatalf("job %s, spared %d, sandbox %s", got.State, got.Uncounted, s.State)
+	}
+}
+
+// The container of a sandbox that is being closed goes under what runs in it: that is no loss.
+func TestGoneUnderACloseIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	job := b.Command(box, "true")
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
+	closing := b.CloseJob(box)
+	v := w.failure(t.Context(), newActiveJob(claim), node.ErrGone)
+	if v.State != farm.JobCanceled || v.Err.Message != execution.ClosedMessage {
+		t.Errorf("execution.Outcome %+v", v)
+	}
+	if got, s := b.Job(closing), b.Sandbox(box); got.State != farm.JobQueued || s.State != farm.SandboxClosing {
+		t.Errorf("close job %s, sandbox %s", got.State, s.State)
+	}
+}
+
+func TestOneShotIsClosedBehindItsEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindRun)
+	b.Move(box, farm.SandboxStarting, farm.SandboxReady) // as if a worker before had come this far
+	b.agent(box, w)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "one shot\n" {
+		t.Fatalf("job %s, result %+v, error %+v", got.State, got.Result, got.Error)
+	}
+	workertest.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
+	if b.Fake.Has(box.ID) {
+		t.Error("the container is still there")
+	}
+	if asked, err := b.Store.CancelRequested(t.Context(), job); err != nil || asked {
+		t.Errorf("the finished job was cancelled: %v %v", asked, err)
+	}
+}
+
+// A worker whose fence is old must not close the sandbox that another one uses.
+func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, second := b.worker(), b.worker()
+	job, box := b.Creation(farm.KindRun)
+	b.Move(box, farm.SandboxStarting, farm.SandboxReady)
+	a := b.agent(box, first)
+	claim, err := b.Store.Claim(t.Context(), job, first.id)
+	workertest.Must(t, err)
+	r := newActiveJob(claim)
+	v, err := first.perform(t.Context(), r)
+	workertest.Must(t, err)
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
+	taken, err := b.Store.Claim(t.Context(), job, second.id)
+	workertest.Must(t, err)
+	if committed, err := first.finish(t.Context(), r, v); committed || err != nil {
+		t.Fatalf("a fenced worker committed: %v %v", committed, err)
+	}
+	if s := b.Sandbox(box); s.State != farm.SandboxClosing || !b.Fake.Has(box.ID) {
+		t.Fatalf("sandbox %s, container there: %v", s.State, b.Fake.Has(box.ID))
+	}
+	workertest.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
+	if !b.Fake.Has(box.ID) {
+		t.Fatal("the reconciler took the container from under the job")
+	}
+	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
+	v, err = second.perform(t.Context(), newActiveJob(taken))
+	workertest.Must(t, err)
+	if v.State != farm.JobCompleted || v.Result.Command.Commands[0].Stdout != "one shot\n" {
+		t.Fatalf("execution.Outcome %+v", v)
+	}
+}
+
+// Files that came with a request are not written again under code that may have changed them.
+func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindRun)
+	b.Move(box, farm.SandboxStarting, farm.SandboxReady)
+	a := b.agent(box, w)
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
+	claim.Request.Files = []farm.InputFile{{Path: "in.txt", Content: []byte("input"), Size: 5}}
+	r := newActiveJob(claim)
+	content := func() string {
+		body, _, err := a.Open(t.Context(), "in.txt", 0, 0)
+		workertest.Must(t, err)
+		defer func() { _ = body.Close() }()
+		var text [100]byte
+		n, _ := body.Read(text[:])
+		return string(text[:n])
+	}
+	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
+	if content() != "input" {
+		t.Fatalf("the file holds %q", content())
+	}
+	claim.Job.Attempt = 2
+	_, err = a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
+	workertest.Must(t, err)
+	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not begun
+	if content() != "input" {
+		t.Fatalf("the file holds %q", content())
+	}
+	workertest.Must(t, a.Start(t.Context(), job.ID, agent.Spec{Kind: farm.KindCommand, Commands: claim.Request.Command.Commands, Timeout: time.Minute}))
+	_, err = a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
+	workertest.Must(t, err)
+	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox))
+	if content() != "changed" {
+		t.Fatalf("the file holds %q", content())
+	}
+}
+
+func TestJobOfASandboxWithoutRecordIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	job := b.Command(box, "true")
+	b.Redis.Del("sf:{" + workertest.Tenant + "}:sbx:" + box.ID)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobFailed || got.Error.Code != farm.CodeConflict {
+		t.Fatalf("job %s, error %+v", got.State, got.Error)
+	}
+}

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// connections holds one stream for each sandbox that this worker talks to. A stream that breaks is forgotten, and dialled
+// again on its next use.
+type connections struct {
+	mu     sync.Mutex
+	open   map[string]*connection
+	closed bool
+	wg     sync.WaitGroup
+
+	onBreak, onDialError func() // nil: not counted
+}
+
+// connection is a stream that is open or being opened. The callers of a sandbox share it, so no caller's context ends it.
+type connection struct {
+	stop   context.CancelFunc
+	ready  chan struct{} // closed when client or err is set
+	client *client.Client
+	err    error
+}
+
+// Connect gives the agent of a sandbox. All callers share one connection, which lives until Disconnect.
+func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {
+	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, error) {
+		return n.dial(ctx, s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.ready:
+		return c.client, c.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Disconnect closes the connection to a sandbox, if there is one.
+func (n *Node) Disconnect(sandboxID string) { n.connections.drop(sandboxID) }
+
+// Connected reports whether a connection to a sandbox is open or being opened.
+func (n *Node) Connected(sandboxID string) bool { return n.connections.has(sandboxID) }
+
+// UseConnection makes connect's client the connection to a sandbox. It is for tests, whose agents run in no container.
+func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func() *client.Client) error {
+	c, err := n.connections.get(context.WithoutCancel(ctx), sandboxID, func(context.Context) (*client.Client, error) { return connect(), nil })
+	if err != nil {
+		return err
+	}
+	<-c.ready
+	return c.err
+}
+
+// stream opens a stream to a container's agent: straight to its socket where the engine runs on this host, else through an exec.
+func (n *Node) stream(ctx context.Context, container string) (io.ReadWriteCloser, error) {
+	conn, err := n.engine.DialNear(ctx, container, agent.SocketPath)
+	if err == nil || !errors.Is(err, engine.ErrFar) {
+		return conn, err
+	}
+	user := fmt.Sprintf("%d:%d", agent.DialUID, agent.DialUID)
+	return n.engine.Dial(ctx, container, []string{agent.BinaryPath, "dial"}, user)
+}
+
+func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {
+	conn, err := n.stream(ctx, n.Container(s))
+	if err != nil {
+		return nil, fmt.Errorf("dial agent: %w", err)
+	}
+	c, err := client.New(conn, client.Options{Index: n.indexFor(s)})
+	if err != nil {
+		_ = conn.Close()
+		return nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")
+	}
+	return c, nil
+}
+
+// indexFor answers the connections that a sandbox's agent opens to the package index; nil: the sandbox has no network.
+func (n *Node) indexFor(s *farm.Sandbox) http.Handler {
+	if s.Spec.Network != farm.NetworkPackages {
+		return nil
+	}
+	return n.deps.Index
+}
+
+// get gives the connection to a sandbox; where none is alive, dial opens it.
+func (cs *connections) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, error)) (*connection, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return nil, ErrStopping
+	}
+	if c, ok := cs.open[sandboxID]; ok && !c.over() {
+		return c, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	c := &connection{stop: stop, ready: make(chan struct{})}
+	cs.open[sandboxID] = c
+	cs.wg.Go(func() {
+		defer stop()
+		c.client, c.err = dial(ctx)
+		close(c.ready)
+		if c.err == nil {
+			select {
+			case <-c.client.Done():
+				count(ctx, cs.onBreak)
+			case <-ctx.Done():
+			}
+			_ = c.client.Close()
+		} else {
+			count(ctx, cs.onDialError)
+		}
+		cs.forget(sandboxID, c)
+	})
+	return c, nil
+}
+
+// count calls f unless this worker closed the stream itself.
+func count(ctx context.Context, f func()) {
+	if f != nil && ctx.Err() == nil {
+		f()
+	}
+}
+
+// over reports whether a connection has failed or broken.
+func (c *connection) over() bool {
+	select {
+	case <-c.ready:
+	default:
+		return false
+	}
+	if c.err != nil {
+		return true
+	}
+	select {
+	case <-c.client.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (cs *connections) has(sandboxID string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c, ok := cs.open[sandboxID]
+	return ok && !c.over()
+}
+
+func (cs *connections) forget(sandboxID string, c *connection) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.open[sandboxID] == c {
+		delete(cs.open, sandboxID)
+	}
+}
+
+func (cs *connections) drop(sandboxID string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c, ok := cs.open[sandboxID]; ok {
+		c.stop()
+		delete(cs.open, sandboxID)
+	}
+}
+
+// closeAll closes every stream, waits for them, and refuses new ones.
+func (cs *connections) closeAll() {
+	cs.mu.Lock()
+	cs.closed = true
+	for id, c := range cs.open {
+		c.stop()
+		delete(cs.open, id)
+	}
+	cs.mu.Unlock()
+	cs.wg.Wait()
+}
+
+func (cs *connections) count() int {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.open)
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// User ids of sandboxes. Each sandbox has its own, so that limits which the kernel counts by user are not shared.
+const (
+	firstUID = 20_000
+	uidRange = 40_000
+)
+
+// ErrGone says that a sandbox's container no longer runs.
+var ErrGone = errors.New("the sandbox's container is gone")
+
+// Container is what the engine knows a sandbox's container by: its id, or the name that it always has.
+func (n *Node) Container(s *farm.Sandbox) string {
+	if s.Container != "" {
+		return s.Container
+	}
+	return n.engine.Name(s.ID)
+}
+
+// Gone reports whether a sandbox's container has ended, with the reason, which wraps ErrGone. An engine that does not answer
+// is no evidence: then Gone reports false.
+func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //nolint:revive // the error is the finding
+	c, err := n.engine.Inspect(ctx, n.Container(s))
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return ErrGone, true
+	case err != nil:
+		return nil, false
+	case c.OOMKilled && !c.Running:
+		return fmt.Errorf("%w: its memory limit of %d MiB was reached", ErrGone, s.Spec.Resources.MemoryMB), true
+	case !c.Running:
+		return fmt.Errorf("%w: it ended with exit code %d", ErrGone, c.ExitCode), true
+	default:
+		return nil, false
+	}
+}
+
+// ContainerSpec describes the container of a sandbox for the engine. It shares nothing with s.
+func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(s.ID))
+	command := []string{agent.BinaryPath, "init"}
+	if n.indexFor(s) != nil {
+		command = append(command, "--index")
+	}
+	if !s.ExpiresAt.IsZero() {
+		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())
+	}
+	return engine.Spec{
+		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
+		AgentVolume: n.agentVolume, AgentMount: agent.MountDir, Command: command,
+		UID: firstUID + int(hash.Sum32()%uidRange), Env: maps.Clone(s.Spec.Env),
+		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: n.Labels(s),
+	}
+}

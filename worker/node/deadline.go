@@ -1,0 +1,94 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// deadlineTimeout bounds the message to one agent. An agent that does not answer keeps the deadline that it knows, and gets
+// the new one from the next SyncDeadlines.
+const deadlineTimeout = 5 * time.Second
+
+// deadlines are those that agents know. An agent ends its sandbox by itself some seconds after its deadline, so that a sandbox
+// ends even where no worker is alive; so it must learn of every change.
+type deadlines struct {
+	sync sync.Mutex // held by the one round of SyncDeadlines at a time
+
+	mu    sync.Mutex
+	known map[string]time.Time // by sandbox
+}
+
+// knows reports whether an agent has this deadline, from this worker or from the worker that made its container.
+func (d *deadlines) knows(s *farm.Sandbox, label time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known, ok := d.known[s.ID]
+	if !ok {
+		known = label
+	}
+	return known.Sub(s.ExpiresAt).Abs() < time.Second // the label of a container has whole seconds
+}
+
+// retain forgets sandboxes that are not among these.
+func (d *deadlines) retain(open []*farm.Sandbox) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := make(map[string]time.Time, len(open))
+	for _, s := range open {
+		if at, ok := d.known[s.ID]; ok {
+			known[s.ID] = at
+		}
+	}
+	d.known = known
+}
+
+// SendDeadline sends a sandbox's deadline to its agent.
+func (n *Node) SendDeadline(ctx context.Context, s *farm.Sandbox) error {
+	ctx, done := context.WithTimeout(ctx, deadlineTimeout)
+	defer done()
+	c, err := n.Connect(ctx, s)
+	if err == nil {
+		err = c.SetDeadline(ctx, s.ExpiresAt.Sub(n.deps.Now()))
+	}
+	if err != nil {
+		return err
+	}
+	n.deadlines.mu.Lock()
+	defer n.deadlines.mu.Unlock()
+	if n.deadlines.known == nil {
+		n.deadlines.known = map[string]time.Time{}
+	}
+	n.deadlines.known[s.ID] = s.ExpiresAt
+	return nil
+}
+
+// SyncDeadlines sends the deadlines that changed to the agents of the open sandboxes of this node. It does not wait: while an
+// earlier call still sends, it does nothing.
+func (n *Node) SyncDeadlines(open []*farm.Sandbox, containers []engine.Container) {
+	labels := make(map[string]time.Time, len(containers))
+	for _, c := range containers {
+		labels[c.SandboxID] = c.Deadline
+	}
+	n.deadlines.retain(open)
+	var changed []*farm.Sandbox
+	for _, s := range open {
+		if !n.deadlines.knows(s, labels[s.ID]) && s.State.Accepts() {
+			changed = append(changed, s)
+		}
+	}
+	if len(changed) == 0 || !n.deadlines.sync.TryLock() {
+		return
+	}
+	n.background.Go(func() {
+		defer n.deadlines.sync.Unlock()
+		for _, s := range changed {
+			if err := n.SendDeadline(n.base, s); err != nil && n.base.Err() == nil {
+				n.deps.Log.DebugContext(n.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)
+			}
+		}
+	})
+}

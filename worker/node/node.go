@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
+	"github.com/sandfarm/sandfarm/internal/uv"
+)
+
+const (
+	// imagesFor is how long a list of images is used again: an image that was built by hand is offered soon after.
+	imagesFor = 10 * time.Second
+	// uvTimeout is how long the start waits for the installer: some 25 MiB from the package index, once for each engine.
+	uvTimeout = 3 * time.Minute
+)
+
+// ErrStopping says that the worker is stopping. Contexts of its jobs end with it.
+var ErrStopping = errors.New("the worker is stopping")
+
+// Records is what a Node needs of the records.
+type Records interface {
+	// Epoch names the data set of the records: another value than before means that Redis lost its data.
+	Epoch(ctx context.Context) (string, error)
+}
+
+// Deps are what a Node works with. All fields but UV, Index, BuildImage and Metrics are needed.
+type Deps struct {
+	Engine  *engine.Engine
+	Records Records
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Agent gives the agent's binary for the engine, and its version.
+	Agent func(arch string) (binary []byte, version string, err error)
+	// UV gives the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
+	UV func(ctx context.Context, arch string) ([]byte, error)
+	// Index answers installers in sandboxes whose network is "packages"; nil: they cannot install.
+	Index http.Handler
+	// BuildImage builds a sandbox image by its name; nil: none is built.
+	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
+	// Metrics registers the metrics of connections; nil: they are not registered.
+	Metrics prometheus.Registerer
+}
+
+// Node is the Docker engine of a worker. Its methods are safe for concurrent use after Prepare.
+type Node struct {
+	deps        Deps
+	engine      *engine.Engine
+	id          string // set by Prepare
+	agentVolume string // set by Prepare
+
+	connections connections
+	deadlines   deadlines
+	images      imageCache
+	epoch       epoch
+	background  sync.WaitGroup
+	base        context.Context //nolint:containedctx // the life of background work, ended by the worker
+}
+
+// New makes a Node. Background work ends with base.
+func New(base context.Context, deps Deps) (*Node, error) {
+	n := &Node{deps: deps, engine: deps.Engine, base: base, connections: connections{open: map[string]*connection{}}}
+	breaks := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sandfarm_worker_agent_link_breaks_total", Help: "Streams to agents that broke, not closed by this worker.",
+	})
+	dialErrors := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sandfarm_worker_agent_dial_errors_total", Help: "Streams to agents that could not be opened.",
+	})
+	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sandfarm_worker_agent_links", Help: "Streams to agents that are open or being opened.",
+	}, func() float64 { return float64(n.connections.count()) })
+	n.connections.onBreak, n.connections.onDialError = breaks.Inc, dialErrors.Inc
+	if deps.Metrics == nil {
+		return n, nil
+	}
+	return n, telemetry.Register(deps.Metrics, breaks, dialErrors, open)
+}
+
+// ID is the identity of the engine, "" before Prepare.
+func (n *Node) ID() string { return n.id }
+
+// AgentVolume is the engine's volume with the agent, "" before Prepare.
+func (n *Node) AgentVolume() string { return n.agentVolume }
+
+// UseIdentity sets what Prepare finds out. It is for tests, whose engines have neither.
+func (n *Node) UseIdentity(id, agentVolume string) { n.id, n.agentVolume = id, agentVolume }
+
+// HasIndex reports whether sandboxes can reach a package index.
+func (n *Node) HasIndex() bool { return n.deps.Index != nil }
+
+// Close waits for background work and closes all connections. base must have ended.
+func (n *Node) Close() {
+	n.background.Wait()
+	n.connections.closeAll()
+}
+
+// Identify checks the engine and reads its identity.
+func (n *Node) Identify(ctx context.Context) error {
+	if err := n.engine.Ping(ctx); err != nil {
+		return fmt.Errorf("reach the engine: %w", err)
+	}
+	if err := n.engine.CheckRuntime(ctx); err != nil {
+		return fmt.Errorf("look for the sandboxes' runtime: %w", err)
+	}
+	id, err := n.engine.NodeID(ctx)
+	if err != nil {
+		return fmt.Errorf("read the engine's identity: %w", err)
+	}
+	n.id = id
+	return nil
+}
+
+// Prepare builds the named images that the engine lacks and puts the agent into a volume of the engine.
+func (n *Node) Prepare(ctx context.Context, images []string) error {
+	for _, name := range images {
+		if n.deps.BuildImage == nil {
+			continue
+		}
+		if err := n.deps.BuildImage(ctx, name, func(p farm.Progress) {
+			n.deps.Log.InfoContext(ctx, "image build", "image", name, "progress", p.Message)
+		}); err != nil {
+			return fmt.Errorf("build image %s: %w", name, err)
+		}
+	}
+	offered, err := n.refreshImages(ctx)
+	if err != nil {
+		return err
+	}
+	if len(offered) == 0 {
+		return farm.Errorf(farm.CodeUnavailable, "the engine has no sandbox image: run `sandfarm image build python`")
+	}
+	arch, err := n.engine.Arch(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the engine: %w", err)
+	}
+	if n.agentVolume, err = n.installAgent(ctx, arch, offered[0].Ref); err != nil {
+		return fmt.Errorf("install the agent in the engine: %w", err)
+	}
+	return nil
+}
+
+// installAgent puts the agent into a volume of the engine, and the installer with it. Where the installer cannot be fetched
+// the farm starts without it: images that have pip install with that.
+func (n *Node) installAgent(ctx context.Context, arch, image string) (string, error) {
+	binary, version, err := n.deps.Agent(arch)
+	if err != nil {
+		return "", err
+	}
+	programs := []engine.Program{{Name: path.Base(agent.BinaryPath), Data: binary}}
+	if n.deps.UV != nil {
+		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+uv.Version, func(ctx context.Context) ([]engine.Program, error) {
+			ctx, done := context.WithTimeout(ctx, uvTimeout)
+			defer done()
+			program, err := n.deps.UV(ctx, arch)
+			return append(programs, engine.Program{Name: path.Base(agent.UVPath), Data: program}), err
+		}, image)
+		if err == nil {
+			return volume, nil
+		}
+		n.deps.Log.WarnContext(ctx, "the installer uv could not be fetched; until the worker restarts only images with pip can install", "error", err)
+	}
+	return n.engine.EnsureAgent(ctx, version, func(context.Context) ([]engine.Program, error) { return programs, nil }, image)
+}
+
+// imageCache remembers the engine's sandbox images.
+type imageCache struct {
+	mu   sync.Mutex
+	list []farm.Image
+	at   time.Time
+}
+
+// Images lists the engine's sandbox images, at most imagesFor old.
+func (n *Node) Images(ctx context.Context) ([]farm.Image, error) {
+	if list, ok := n.images.recent(); ok {
+		return list, nil
+	}
+	return n.refreshImages(ctx)
+}
+
+func (n *Node) refreshImages(ctx context.Context) ([]farm.Image, error) {
+	list, err := n.engine.Images(ctx) // not under the lock: callers do not wait for each other
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	n.images.set(list)
+	return list, nil
+}
+
+func (c *imageCache) recent() ([]farm.Image, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list), time.Since(c.at) < imagesFor
+}
+
+func (c *imageCache) set(list []farm.Image) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list, c.at = slices.Clone(list), time.Now()
+}
+
+// Image finds a sandbox image by its name; farm.CodeInvalid when the engine has none of that name.
+func (n *Node) Image(ctx context.Context, name string) (farm.Image, error) {
+	for _, list := range []func(context.Context) ([]farm.Image, error){n.Images, n.refreshImages} {
+		images, err := list(ctx)
+		if err != nil {
+			return farm.Image{}, err
+		}
+		for _, image := range images {
+			if image.Name == name {
+				return image, nil
+			}
+		}
+	}
+	return farm.Image{}, farm.Invalidf("this engine has no image %q", name)
+}

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errTest = errors.New("made to fail")
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newNode makes a node whose engine does not answer.
+func newNode(t *testing.T, metrics prometheus.Registerer) *Node {
+	t.Helper()
+	e, err := engine.New(engine.Config{Host: "tcp://127.0.0.1:1", Namespace: "test", Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(func() { _ = e.Close() })
+	n, err := New(t.Context(), Deps{Engine: e, Log: slog.New(slog.DiscardHandler), Now: time.Now, Metrics: metrics})
+	must(t, err)
+	n.UseIdentity("n1", "agent-volume")
+	t.Cleanup(n.Close)
+	return n
+}
+
+func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
+	t.Parallel()
+	const id = "sbx_1"
+	n := newNode(t, nil)
+	a := agenttest.Start(t, "/usr/bin:/bin", nil)
+	dials, release := make(chan struct{}, 10), make(chan struct{})
+	dial := func(ctx context.Context) (*client.Client, error) {
+		dials <- struct{}{}
+		select {
+		case <-release:
+			return a.Client, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	base := t.Context()
+	one, err := n.connections.get(base, id, dial)
+	must(t, err)
+	two, err := n.connections.get(base, id, dial)
+	must(t, err)
+	if one != two {
+		t.Fatal("two callers have two connections")
+	}
+	<-dials
+	n.Disconnect(id) // ends the dial at once
+	<-one.ready
+	if !errors.Is(one.err, context.Canceled) {
+		t.Fatalf("a dropped dial gave %v", one.err)
+	}
+	close(release)
+	three, err := n.connections.get(base, id, dial)
+	must(t, err)
+	<-three.ready
+	if three.err != nil || three.over() {
+		t.Fatalf("the next dial gave %v", three.err)
+	}
+	must(t, a.Client.Close()) // breaks: the connection is forgotten without another use
+	n.connections.wg.Wait()
+	if n.connections.count() != 0 {
+		t.Fatal("a broken connection is not forgotten")
+	}
+	n.Close()
+	if _, err := n.connections.get(base, id, dial); !errors.Is(err, ErrStopping) {
+		t.Fatalf("a stopped worker dials: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newNode(t, nil).Connect(ended, &farm.Sandbox{ID: "sbx_x", Tenant: "acme"}); err == nil {
+		t.Fatal("a caller whose context has ended got a connection")
+	}
+}
+
+func TestMetricsOfConnections(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	n := newNode(t, registry)
+	fails, err := n.connections.get(t.Context(), "sbx_1", func(context.Context) (*client.Client, error) { return nil, errTest })
+	must(t, err)
+	<-fails.ready
+	n.connections.wg.Wait()
+	hang := func(ctx context.Context) (*client.Client, error) { <-ctx.Done(); return nil, ctx.Err() }
+	_, err = n.connections.get(t.Context(), "sbx_2", hang)
+	must(t, err)
+	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
+		t.Errorf("%v connections are open, want 1", got)
+	}
+	n.Disconnect("sbx_2") // by this worker: no error
+	n.connections.wg.Wait()
+	if errs, open := gathered(t, registry, "sandfarm_worker_agent_dial_errors_total"), gathered(t, registry, "sandfarm_worker_agent_links"); errs != 1 || open != 0 {
+		t.Errorf("%v dial errors and %v connections, want 1 and 0", errs, open)
+	}
+	families, err := registry.Gather()
+	must(t, err)
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("names: %v %v", problems, err)
+	}
+}
+
+func gathered(t *testing.T, from prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	must(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// Nothing of what a sandbox is made with may be lost on the way from the record to the engine.
+func TestContainerSpec(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	s := &farm.Sandbox{
+		ID: "sbx_1", Tenant: "acme", ExpiresAt: time.Unix(1_800_000_000, 0),
+		Spec: farm.SandboxSpec{Network: farm.NetworkNone, Resources: farm.Resources{MemoryMB: 128, CPUs: 0.5, PIDs: 32, DiskMB: 64}, Env: map[string]string{"A": "b"}},
+	}
+	got := n.ContainerSpec(s, farm.Image{Ref: "image:1"})
+	if got.SandboxID != s.ID || got.Tenant != "acme" || got.Node != "n1" || got.Image != "image:1" || got.AgentVolume != "agent-volume" || got.AgentMount != agent.MountDir ||
+		got.Resources != s.Spec.Resources || got.Network != farm.NetworkNone || !got.Deadline.Equal(s.ExpiresAt) || got.Env["A"] != "b" {
+		t.Errorf("spec %+v", got)
+	}
+	got.Env["A"] = "changed"
+	if s.Spec.Env["A"] != "b" {
+		t.Error("the spec shares its environment with the record")
+	}
+	for range 1000 {
+		s.ID = farm.NewID(farm.SandboxPrefix)
+		if uid := n.ContainerSpec(s, farm.Image{}).UID; uid < firstUID || uid >= firstUID+uidRange || uid == agent.DialUID {
+			t.Fatalf("uid %d", uid)
+		}
+	}
+}
+
+// The deadline in the label of a container is known to its agent.
+func TestDeadlineOfALabelIsKnown(t *testing.T) {
+	t.Parallel()
+	ends := time.Now().Add(time.Hour)
+	s := &farm.Sandbox{ID: "sbx_1", ExpiresAt: ends}
+	var d deadlines
+	for label, known := range map[time.Time]bool{ends.Truncate(time.Second): true, ends.Add(-2 * time.Second): false, {}: false} {
+		if d.knows(s, label) != known {
+			t.Errorf("a label of %s is known: %v", label, !known)
+		}
+	}
+}
+
+// Containers of attempts up to the void one are void, and so is a member of the pool: it was claimed before.
+func TestVoid(t *testing.T) {
+	t.Parallel()
+	c := engine.Container{Labels: map[string]string{LabelAttempt: "2"}}
+	member := engine.Container{Labels: map[string]string{LabelPool: "python"}}
+	for last, want := range map[int][2]bool{0: {false, false}, 1: {false, true}, 2: {true, true}, 3: {true, true}} {
+		s := &farm.Sandbox{Void: last}
+		if got := [2]bool{Void(c, s), Void(member, s)}; got != want {
+			t.Errorf("with attempts up to %d void: the container and the member are %v, want %v", last, got, want)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package worker
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// handClock is a clock that a test moves.
+type handClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *handClock) read() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now }
+
+func (c *handClock) pass(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
+
+// What is being started on an engine that stays silent goes back to its queue: soon when another node has room, later when none
+// has. It is not lost, and nothing of it stays with the node.
+func TestStartLeavesASilentEngine(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []farm.JobKind{farm.KindCreate, farm.KindRun} {
+		for _, other := range []bool{true, false} {
+			t.Run(string(kind)+map[bool]string{true: "ToAnotherNode", false: "WaitsForItsEngine"}[other], func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.cfg.CreateTimeout, b.cfg.EnginePatience = time.Hour, time.Minute
+				w := b.measured(5000, 4)
+				clock := &handClock{now: time.Now()}
+				w.now = clock.read
+				patience := b.cfg.EnginePatience
+				if other {
+					patience = movePatience
+					_, err := b.Store.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 4000, CPUs: 4})
+					workertest.Must(t, err)
+				}
+				lost := b.Ready()
+				job, box := b.Creation(kind)
+				b.Fake.CloseClientConnections()
+				b.Fake.Close()
+				handled := make(chan error, 1)
+				go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+				workertest.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
+				workertest.Must(t, w.notePing(t.Context(), false))
+				clock.pass(patience - time.Second)
+				workertest.Must(t, w.notePing(t.Context(), false))
+				if got := b.Job(job); got.State != farm.JobRunning {
+					t.Errorf("before the time is up the job is %s", got.State)
+				}
+				clock.pass(time.Second)
+				workertest.Must(t, w.notePing(t.Context(), false))
+				workertest.Must(t, <-handled)
+				w.background.Wait()
+				got, s := b.Job(job), b.Sandbox(box)
+				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.Uncounted != 1 {
+					t.Errorf("job %+v", got)
+				}
+				if s.State != farm.SandboxQueued || s.Node != "" || s.Void != 1 || s.ExpiresAt.IsZero() {
+					t.Errorf("sandbox %+v", s)
+				}
+				if told := b.Progress(job); !strings.Contains(told, "engine") {
+					t.Errorf("who follows the job is told %q", told)
+				}
+				promises, err := b.Store.Reservations(t.Context(), "n1")
+				if _, promised := promises[box]; promised || err != nil {
+					t.Errorf("the node still promises it room (%v)", err)
+				}
+				var seen dto.Metric
+				if err := w.metrics.moved.Write(&seen); err != nil || seen.Counter.GetValue() != 1 {
+					t.Errorf("%v creations are counted (%v)", seen.Counter.GetValue(), err)
+				}
+				if state := b.Sandbox(lost).State; (state == farm.SandboxLost) == other {
+					t.Errorf("the sandbox that somebody has is %s", state)
+				}
+				if w.placement.Accepts(farm.QueueCPU) {
+					t.Error("the worker would take it again at once")
+				}
+				claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
+				if err != nil || claim.Job.Attempt != 2 || claim.Sandbox.Node != "" {
+					t.Errorf("Claim by another worker = %+v, %v", claim, err)
+				}
+			})
+		}
+	}
+}
+
+// A create whose member of the pool is on an engine that has died goes on at another node, and the member leaves the pool.
+func TestClaimedMemberOfADeadEngineIsLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(5000, "python=1")
+	m := b.member(w)
+	_, err := b.Store.ClaimMember(t.Context(), store.MemberClaim{Tenant: workertest.Tenant, Image: "python", Network: farm.NetworkNone, DiskMB: m.Resources.DiskMB, Nodes: []string{"n1"}})
+	workertest.Must(t, err)
+	box := &farm.Sandbox{ID: m.ID, Tenant: workertest.Tenant, Node: "n1", Pooled: true, Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, Resources: m.Resources, TTLSeconds: 3600}}
+	job := b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) {
+		a.Sandbox, a.Job.Queue = box, farm.NodeQueue("n1")
+	})
+	w.node.Disconnect(m.ID)
+	b.Fake.CloseClientConnections()
+	b.Fake.Close()
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	if got := b.Job(job); got.State != farm.JobQueued || got.Queue != farm.QueueCPU {
+		t.Errorf("job %+v", got)
+	}
+	if _, err := b.Store.Member(t.Context(), m.ID); !errors.Is(err, store.ErrNoMember) {
+		t.Errorf("the member is still in the pool: %v", err)
+	}
+}
+
+// A creation that is cancelled while its engine is silent ends; it is not sent elsewhere.
+func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	b.Fake.Close()
+	handled := make(chan error, 1)
+	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	workertest.Until(t, "the job is in hand", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
+	w.jobs.get(job.ID).requestCancel()
+	workertest.Must(t, <-handled)
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxFailed {
+		t.Errorf("job %s, sandbox %s", got.State, s.State)
+	}
+}
+
+// A worker that comes to itself when its creation has gone on at another node changes nothing of it.
+func TestLateStartIsFenced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.CreateTimeout = 500 * time.Millisecond
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	b.Fake.Close()
+	handled := make(chan error, 1)
+	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
+	workertest.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
+	workertest.Must(t, b.Store.UnassignNode(t.Context(), job, 1, farm.QueueCPU))
+	ready := store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1", Job: job.ID, Attempt: 1}
+	if _, err := b.Store.MoveSandbox(t.Context(), ready); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a step of an attempt that is void = %v", err)
+	}
+	workertest.Must(t, b.Store.Requeue(t.Context(), job, 1))
+	claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
+	workertest.Must(t, err)
+	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
+	workertest.Must(t, err)
+	if err := <-handled; err != nil && !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the late worker's handler: %v", err)
+	}
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobRunning || got.Worker != "wrk_other" || s.State != farm.SandboxStarting || s.Node != "n2" {
+		t.Errorf("job %s of %s, sandbox %s on %s", got.State, got.Worker, s.State, s.Node)
+	}
+}
+
+// Of a sandbox whose creation went on elsewhere the reconciler removes what was made before, and nothing of an open one that a
+// worker has taken over on the same node.
+func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(5000, 4)
+	made := func(box farm.Ref, attempt string) {
+		b.Fake.Put(box.ID, true)
+		b.Fake.SetLabels(box.ID, map[string]string{
+			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", node.LabelAttempt: attempt,
+		})
+	}
+	begin := func(attempts int) (job, box farm.Ref) {
+		job, box = b.Creation(farm.KindCreate)
+		for n := range attempts {
+			if n > 0 {
+				workertest.Must(t, b.Store.Requeue(t.Context(), job, n))
+			}
+			_, err := b.Store.Claim(t.Context(), job, w.id)
+			workertest.Must(t, err)
+		}
+		b.Move(box, farm.SandboxStarting)
+		return job, box
+	}
+	moved, left := begin(1)
+	made(left, "1")
+	workertest.Must(t, b.Store.UnassignNode(t.Context(), moved, 1, farm.QueueCPU))
+	again, back := begin(2) // left behind once, and back on the same node
+	made(back, "2")
+	workertest.Must(t, b.Store.UnassignNode(t.Context(), again, 2, farm.QueueCPU))
+	workertest.Must(t, b.Store.Requeue(t.Context(), again, 2))
+	_, err := b.Store.Claim(t.Context(), again, w.id)
+	workertest.Must(t, err)
+	b.Move(back, farm.SandboxStarting)
+	_, taken := begin(2)
+	made(taken, "1")
+
+	if err := w.removeVoid(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
+		t.Errorf("a takeover cleared what the worker before has made (%v)", err)
+	}
+	if err := w.removeVoid(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
+		t.Errorf("an attempt takes the container of one that was left behind (%v)", err)
+	}
+	made(back, "3")
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if b.Fake.Has(left.ID) {
+		t.Error("the container of a sandbox that is made elsewhere stays")
+	}
+	if !b.Fake.Has(back.ID) || !b.Fake.Has(taken.ID) {
+		t.Error("a container that its sandbox has was removed")
+	}
+}
+
+// The sandboxes of an engine that stays silent are told lost; one that answers again in time keeps them.
+func TestSilentEngineLosesItsSandboxes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(5000, 4)
+	var mu sync.Mutex
+	now := time.Now()
+	w.now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	pass := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	box := b.Ready()
+	waiting := b.Command(box, "echo")
+	for _, up := range []bool{false, true, false} {
+		workertest.Must(t, w.notePing(t.Context(), up))
+		if w.placement.Accepts(farm.QueueCPU) != up {
+			t.Errorf("engine up %v, gate open %v", up, !up)
+		}
+		if nodes, err := b.Store.ReportCapacity(t.Context(), "other", farm.Capacity{}); err != nil || (nodes["n1"].Capacity.MemoryMB > 0) != up {
+			t.Errorf("engine up %v, room %+v, %v", up, nodes["n1"], err)
+		}
+		pass(w.cfg.EnginePatience - time.Second)
+	}
+	workertest.Must(t, w.notePing(t.Context(), false))
+	w.background.Wait()
+	if s := b.Sandbox(box); s.State != farm.SandboxReady {
+		t.Fatalf("before the time is up the sandbox is %s", s.State)
+	}
+	pass(time.Second)
+	workertest.Must(t, w.notePing(t.Context(), false))
+	w.background.Wait()
+	if s, job := b.Sandbox(box), b.Job(waiting); s.State != farm.SandboxLost || !strings.Contains(s.Reason, "does not answer") || job.State != farm.JobLost {
+		t.Errorf("sandbox %s (%s), its job %s", s.State, s.Reason, job.State)
+	}
+}

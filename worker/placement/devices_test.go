@@ -1,0 +1,196 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// withGPUs gives a worker that is not started devices, which may be leased.
+func (b *bundle) withGPUs(p *Placer, models ...string) {
+	b.T.Helper()
+	devices := make([]farm.GPUDevice, len(models))
+	for i, model := range models {
+		devices[i] = farm.GPUDevice{ID: string(rune('0' + i)), Model: model}
+	}
+	p.gpus.set(devices, engine.GPUSupport{Driver: engine.DriverNvidia}, nil)
+	p.gate.node, p.gate.capacity = workertest.Node, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}
+	workertest.Must(b.T, p.ReconcileGPUs(b.T.Context()))
+}
+
+// wanting makes the creation of a sandbox with GPUs, and gives it into a worker's hands.
+func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
+	b.T.Helper()
+	box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: workertest.Tenant, Spec: farm.SandboxSpec{Image: "python", TTLSeconds: 3600, GPU: &gpu}}
+	job := &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: workertest.Tenant, Kind: farm.KindCreate, SandboxID: box.ID, Queue: gpu.Queue()}
+	_, err := b.Store.Accept(b.T.Context(), store.Accept{Job: job, Request: &farm.Request{Sandbox: &box.Spec}, Sandbox: box})
+	workertest.Must(b.T, err)
+	claim, err := b.Store.Claim(b.T.Context(), job.Ref(), p.deps.WorkerID)
+	workertest.Must(b.T, err)
+	return claim
+}
+
+// leased gives the devices that a sandbox has on the node.
+func (b *bundle) leased(r *store.Claim) []string {
+	b.T.Helper()
+	now, err := b.Store.GPUs(b.T.Context(), "n1")
+	workertest.Must(b.T, err)
+	devices, _ := now.Of(r.Sandbox.ID)
+	return devices
+}
+
+func TestGateOfGPUs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	if p.Accepts("gpu") {
+		t.Error("a worker without devices takes jobs for GPUs")
+	}
+	b.withGPUs(p, "a100", "t4")
+	if queues, cpu := p.Queues(); queues["gpu-a100"] == 0 || cpu {
+		t.Errorf("queues %v, want gpu-a100 among them, and not cpu (%v): gpu_takes_cpu is not set", queues, cpu)
+	}
+	p.cfg.GPUTakesCPU = true
+	if _, cpu := p.Queues(); !cpu {
+		t.Error("cpu is not served")
+	}
+	r := b.wanting(p, farm.GPU{Count: 1, Model: "a100"})
+	if !p.Accepts("gpu-a100") || p.Accepts("gpu-a100") {
+		t.Error("one create is taken, and none beside it until it has its device")
+	}
+	ok, err := p.Reserve(t.Context(), r)
+	if !ok || err != nil || len(b.leased(r)) != 1 {
+		t.Fatalf("place = %v, %v, leased %v", ok, err, b.leased(r))
+	}
+	if p.Accepts("gpu-a100") || !p.Accepts("gpu-t4") || !p.Accepts("gpu") || !p.Accepts("control") {
+		t.Error("the a100 is leased, the t4 is not")
+	}
+	late := b.wanting(p, farm.GPU{Count: 2})
+	if ok, err := p.Reserve(t.Context(), late); ok || err != nil || b.leased(late) != nil {
+		t.Errorf("two of one: place = %v, %v, leased %v", ok, err, b.leased(late))
+	}
+	p.ReleaseGPUs(t.Context(), r.Sandbox)
+	workertest.Until(t, "the a100 is free", func() bool { return p.Accepts("gpu-a100") })
+}
+
+// Creates that need no GPU are left to others while jobs wait for one; where there are no others, only while a device is free.
+func TestGPUWorkerYields(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	b.withGPUs(p, "a100")
+	for _, c := range []struct{ waiting, others, leased, yields bool }{
+		{false, true, false, false}, {true, true, false, true}, {true, true, true, true}, {true, false, false, true}, {true, false, true, false},
+	} {
+		leases := map[string]store.GPULease{}
+		if c.leased {
+			leases["0"] = store.GPULease{Device: "0"}
+		}
+		p.gpus.learn(store.GPUs{Open: true, Leases: leases})
+		p.gpus.yield(c.waiting, c.others)
+		if p.Accepts(farm.QueueCPU) == c.yields {
+			t.Errorf("%+v: takes creates without a GPU: %v", c, p.Accepts(farm.QueueCPU))
+		}
+	}
+}
+
+// What fits no node for want of memory keeps no device.
+func TestNoRoomReturnsTheGPUs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	b.withGPUs(p, "a100")
+	p.gate.capacity = farm.Capacity{MemoryMB: 1, CPUs: 1}
+	r := b.wanting(p, farm.GPU{Count: 1})
+	r.Sandbox.Spec.Resources = farm.Resources{MemoryMB: 100, CPUs: 1}
+	if ok, err := p.Reserve(t.Context(), r); ok || err != nil || b.leased(r) != nil {
+		t.Errorf("place = %v, %v, leased %v", ok, err, b.leased(r))
+	}
+}
+
+// Leases of sandboxes that have ended, and of those that a dead worker did not begin, are free; others stay.
+func TestLeasesThatAreOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	b.withGPUs(p, "a100", "a100", "a100", "a100", "a100")
+	var runs []*store.Claim
+	for range 5 {
+		r := b.wanting(p, farm.GPU{Count: 1})
+		if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
+			t.Fatalf("place = %v, %v", ok, err)
+		}
+		runs = append(runs, r)
+	}
+	begun, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
+	for _, r := range []*store.Claim{begun, ended, contained} {
+		_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: r.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n1"})
+		workertest.Must(t, err)
+	}
+	for _, r := range []*store.Claim{ended, contained} {
+		b.Move(r.Sandbox.Ref(), farm.SandboxFailed)
+	}
+	b.Fake.Put(contained.Sandbox.ID, true)
+	_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: moved.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n2"})
+	workertest.Must(t, err)
+	workertest.Must(t, p.ReconcileGPUs(t.Context()))
+	if got := b.leased(moved); len(got) != 0 {
+		t.Errorf("MadeElsewhere: leased %v while its worker lives", got)
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
+	other := b.placer()
+	b.withGPUs(other, "a100", "a100", "a100", "a100", "a100")
+	for name, c := range map[string]struct {
+		r    *store.Claim
+		want int
+	}{"Begun": {begun, 1}, "Ended": {ended, 0}, "LeftByADeadWorker": {left, 0}, "WithAContainer": {contained, 1}} {
+		if got := b.leased(c.r); len(got) != c.want {
+			t.Errorf("%s: leased %v, want %d", name, got, c.want)
+		}
+	}
+	again := b.wanting(p, farm.GPU{Count: 1})
+	if ok, err := p.Reserve(t.Context(), again); !ok || err != nil {
+		t.Fatalf("place = %v, %v", ok, err)
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
+	workertest.Must(t, other.RefreshGPUs(t.Context()))
+	if got := b.leased(again); got != nil {
+		t.Errorf("a heartbeat leaves %v with a dead worker", got)
+	}
+}
+
+// Redis loses everything while a sandbox runs: its devices are its own again before any is leased.
+func TestNothingIsLeasedBeforeTheLook(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := b.placer()
+	b.withGPUs(p, "a100")
+	b.Redis.FlushAll()
+	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: p.deps.WorkerID, Node: "n1"}))
+	r := b.wanting(p, farm.GPU{Count: 1})
+	if ok, err := p.Reserve(t.Context(), r); ok || err != nil {
+		t.Fatalf("place = %v, %v before the look", ok, err)
+	}
+	workertest.Must(t, p.ReconcileGPUs(t.Context()))
+	workertest.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
+	if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
+		t.Errorf("place = %v, %v after the look", ok, err)
+	}
+	if p.gpus.kept(r.Sandbox.ID).fence == 0 {
+		t.Error("no fence is kept")
+	}
+}
+
+// Of two containers that were made for one device, the one that runs has it, whichever the engine lists first.
+func TestWhatRunsKeepsItsDevices(t *testing.T) {
+	t.Parallel()
+	list := []engine.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
+	slices.SortStableFunc(list, runningFirst)
+	if list[0].ID != "runs" || list[1].ID != "made" {
+		t.Errorf("the order is %v", list)
+	}
+}

@@ -1,0 +1,89 @@
+package placement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func TestCapacityIsWhatTheSettingsLeave(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1000, 1.5, 3
+	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 6000, CPUs: 6}); got != want {
+		t.Errorf("capacity %+v, want %+v", got, want)
+	}
+	b = setup(t) // by default a small machine holds many idle sandboxes
+	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256}); got != want {
+		t.Errorf("capacity by default %+v, want %+v", got, want)
+	}
+}
+
+func TestGateOfCreates(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	capacity := farm.Capacity{MemoryMB: 1000, CPUs: 10}
+	of := func(own, other int) map[string]store.NodeCapacity {
+		return map[string]store.NodeCapacity{
+			"a": {Capacity: capacity, Reserved: farm.Capacity{MemoryMB: own}}, "b": {Capacity: capacity, Reserved: farm.Capacity{MemoryMB: other}},
+		}
+	}
+	wakes := make(chan struct{}, 100)
+	fresh := func(nodes map[string]store.NodeCapacity) *gate {
+		return &gate{node: "a", smallest: farm.Capacity{MemoryMB: 64, CPUs: 0.1}, now: func() time.Time { return now }, wake: func() { wakes <- struct{}{} }, nodes: nodes}
+	}
+	for name, c := range map[string]struct {
+		nodes map[string]store.NodeCapacity
+		open  bool
+	}{
+		"nothing known":             {nil, true},
+		"empty":                     {of(0, 0), true},
+		"the smallest fits":         {of(936, 936), true},
+		"the smallest does not fit": {of(937, 0), false},
+		"a little fuller":           {of(500, 300), true},
+		"the other is full":         {of(500, 1000), true},
+	} {
+		if got := fresh(c.nodes).open(); got != c.open {
+			t.Errorf("%s: open is %v", name, got)
+		}
+	}
+
+	r := fresh(of(600, 0)) // much fuller: one create now and then
+	for i := range 3 {
+		if !r.open() || r.open() {
+			t.Errorf("round %d: not one create is taken by the fuller node", i)
+		}
+		<-wakes
+		now = now.Add(turnEvery)
+	}
+
+	r = fresh(of(0, 0))
+	for _, pause := range []time.Duration{firstPause, 2 * firstPause, 4 * firstPause} {
+		r.missed()
+		now = now.Add(pause - time.Millisecond)
+		if r.open() {
+			t.Errorf("open within the pause of %v", pause)
+		}
+		if now = now.Add(time.Millisecond); !r.open() {
+			t.Errorf("closed after the pause of %v", pause)
+		}
+		<-wakes
+	}
+	for range 20 {
+		r.missed()
+	}
+	if now = now.Add(longPause); !r.open() {
+		t.Error("the pauses grow without end")
+	}
+	r.missed()
+	r.learn(of(100, 0))
+	if r.open() {
+		t.Error("less room ended the pause")
+	}
+	r.learn(of(50, 0))
+	if !r.open() {
+		t.Error("more room did not end the pause")
+	}
+}

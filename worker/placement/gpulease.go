@@ -1,0 +1,166 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/nvidia"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// errDevicesGone ends a start whose devices are another sandbox's. It never happens unless Redis lost what it had.
+var errDevicesGone = farm.Errorf(farm.CodeConflict, "The GPUs of the sandbox were given away while it started. Create it again.")
+
+// FindGPUs finds out which devices this node offers: those of the setting, or else those that the driver knows, if the
+// engine can give them to containers.
+func (p *Placer) FindGPUs(ctx context.Context) error {
+	devices, listed, err := listedGPUs(p.cfg.GPUs)
+	if err != nil {
+		return err
+	}
+	index := map[string]string{}
+	if !listed {
+		found, err := nvidia.Devices(ctx)
+		if err != nil { // a broken driver is no reason not to serve what needs none
+			p.log.WarnContext(ctx, "no GPU is offered: the driver does not answer (see sandfarm doctor)", "error", err)
+			return nil
+		}
+		for _, d := range found {
+			if d.MIG {
+				p.log.WarnContext(ctx, "a GPU is cut into MIG instances and not offered: list those in worker.gpus", "device", d.ID)
+				continue
+			}
+			devices, index[d.ID] = append(devices, d.GPUDevice), d.Index
+		}
+	}
+	if len(devices) == 0 {
+		return nil
+	}
+	support, err := p.engine.GPUSupport(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the engine for its GPU driver: %w", err)
+	}
+	cdi := map[string]string{}
+	if support.Driver == engine.DriverCDI {
+		devices = slices.DeleteFunc(devices, func(d farm.GPUDevice) bool {
+			cdi[d.ID] = support.CDIName(d.ID, index[d.ID])
+			return cdi[d.ID] == ""
+		})
+	}
+	if support.Driver == "" || len(devices) == 0 {
+		p.log.WarnContext(ctx, "no GPU is offered: the engine cannot give them to containers (see sandfarm doctor)")
+		return nil
+	}
+	p.gpus.set(devices, support, cdi)
+	p.log.InfoContext(ctx, "GPUs are offered", "devices", len(devices), "driver", support.Driver)
+	return nil
+}
+
+// leaseGPUs gets a new sandbox the devices that it has asked for. It reports whether it has them; none asked for is all.
+func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error) {
+	want := claim.Sandbox.Spec.GPU
+	if !want.Wanted() {
+		return true, nil
+	}
+	var ok bool
+	var now store.GPUs
+	err := p.retry(ctx, func(ctx context.Context) (err error) {
+		ok, now, err = p.store.LeaseGPUs(ctx, store.GPURequest{
+			Node: p.node.ID(), Sandbox: claim.Sandbox.Ref(), Worker: p.deps.WorkerID, Count: want.Count, Devices: p.gpus.of(want.Model), Since: claim.Job.CreatedAt,
+		})
+		return err
+	})
+	if err != nil {
+		return false, retry.Cause(ctx, err)
+	}
+	p.gpus.learn(now)
+	if !ok {
+		p.gpus.missed(claim.Job.Queue)
+		// One that has begun here has nowhere else to go: without its devices it fails where it would be equipped.
+		return claim.Sandbox.Node == p.node.ID(), nil
+	}
+	devices, fence := now.Of(claim.Sandbox.ID)
+	p.gpus.keep(claim.Sandbox.ID, gpuLease{devices: devices, fence: fence})
+	p.gpus.placed(claim.Job.Queue)
+	return true, nil
+}
+
+// ReleaseGPUs gives back what a sandbox has whose container is gone, or was never made. What fails is left to the reconciler.
+func (p *Placer) ReleaseGPUs(ctx context.Context, s *farm.Sandbox) {
+	if !s.Spec.GPU.Wanted() {
+		return
+	}
+	p.gpus.forget(s.ID)
+	p.returnGPUs(ctx, s.Ref(), 0)
+}
+
+// returnGPUs gives back what a sandbox has under a fence; 0: under any.
+func (p *Placer) returnGPUs(ctx context.Context, sandbox farm.Ref, fence int64) {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	now, err := p.store.ReturnGPUs(ctx, p.node.ID(), sandbox, fence)
+	switch {
+	case errors.Is(err, store.ErrFenced):
+	case err != nil:
+		p.log.WarnContext(ctx, "GPUs of a sandbox are left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
+	default:
+		p.gpus.learn(now)
+	}
+}
+
+// AddDevices puts a sandbox's devices into the description of its container.
+func (p *Placer) AddDevices(s *farm.Sandbox, spec *engine.Spec) error {
+	if !s.Spec.GPU.Wanted() {
+		return nil
+	}
+	if spec.GPUs = p.gpus.kept(s.ID).devices; len(spec.GPUs) == 0 {
+		return errDevicesGone
+	}
+	for _, id := range spec.GPUs {
+		if name := p.gpus.cdi[id]; name != "" {
+			spec.CDI = append(spec.CDI, name)
+		}
+	}
+	return nil
+}
+
+// CheckDevices decides whether a container that was made may start with its devices. It is made already: whoever looks at the
+// engine from now on sees it, so of two containers that have the same device at least one start sees the other. And the
+// lease must still be under the fence of this start.
+func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
+	if !s.Spec.GPU.Wanted() {
+		return nil
+	}
+	lease := p.gpus.kept(s.ID)
+	containers, err := p.engine.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		if c.SandboxID == s.ID {
+			if !slices.Equal(c.GPUs(), lease.devices) {
+				err = errDevicesGone // it was made for a lease that is over
+			}
+			continue
+		}
+		for _, id := range c.GPUs() {
+			if slices.Contains(lease.devices, id) {
+				p.log.ErrorContext(ctx, "a GPU is in use that was leased to another sandbox", "device", id, "sandbox_id", s.ID, "other", c.SandboxID)
+				err = errDevicesGone
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	err = p.retry(ctx, func(ctx context.Context) error { return p.store.BindGPUs(ctx, p.node.ID(), s.Ref(), lease.fence) })
+	if errors.Is(err, store.ErrFenced) {
+		return errDevicesGone
+	}
+	return err
+}

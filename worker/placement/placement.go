@@ -1,0 +1,217 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// Config holds the settings of placement: those of the worker of the same names.
+type Config struct {
+	MemoryReserveMB  int
+	MemoryOvercommit float64
+	CPUOvercommit    float64
+
+	GPUs        []string
+	GPUTakesCPU bool
+
+	Pool     []string
+	PoolAge  time.Duration
+	PoolFill int
+	Alone    bool     // the whole farm is this process: what "auto" in Pool depends on
+	Images   []string // that are built at start: so does this
+
+	CreateTimeout time.Duration
+	UploadRetry   time.Duration // for how long writes are retried
+	Limits        farm.Limits
+	Version       string // of the program
+}
+
+// Validate reports every problem of the settings.
+func (c Config) Validate() error {
+	var errs []error
+	if c.MemoryReserveMB < 0 {
+		errs = append(errs, fmt.Errorf("worker.memory_reserve_mb is %d; it cannot be negative", c.MemoryReserveMB))
+	}
+	if c.PoolFill < 1 || c.PoolFill > 64 {
+		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
+	}
+	if _, err := c.poolTargets(0); err != nil {
+		errs = append(errs, err)
+	}
+	for name, factor := range map[string]float64{"memory_overcommit": c.MemoryOvercommit, "cpu_overcommit": c.CPUOvercommit} {
+		if factor < 0.01 || factor > 1000 {
+			errs = append(errs, fmt.Errorf("worker.%s is %g; 0.01 to 1000 are allowed", name, factor))
+		}
+	}
+	if _, _, err := listedGPUs(c.GPUs); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Backlog counts jobs that wait; *dispatch.Dispatcher is one.
+type Backlog interface {
+	Waiting(ctx context.Context, queues ...string) (int, error)
+}
+
+// Deps are what a Placer works with. All fields but Metrics are needed.
+type Deps struct {
+	Store      *store.Store
+	Backlog    Backlog
+	Engine     *engine.Engine
+	Node       *node.Node
+	WorkerID   string
+	Log        *slog.Logger
+	Now        func() time.Time
+	Wake       func()          // has the queues looked at again: the gate may answer otherwise
+	PoolFailed func()          // counts a round of the pool's maintenance that failed
+	Base       context.Context //nolint:containedctx // the life of background work, ended by the worker
+	Metrics    prometheus.Registerer
+}
+
+// Placer reserves what sandboxes need on this worker's node: memory and cores, GPUs, and members of the warm pool.
+type Placer struct {
+	cfg     Config
+	deps    Deps
+	store   *store.Store
+	engine  *engine.Engine
+	node    *node.Node
+	log     *slog.Logger
+	metrics *metrics
+
+	gate gate
+	gpus *gpus
+	pool pool
+
+	background sync.WaitGroup // fills of the pool
+}
+
+// New makes a Placer. Measure and FindGPUs ready it, once the node has its identity.
+func New(cfg Config, deps Deps) (*Placer, error) {
+	p := &Placer{
+		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(),
+		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
+		gpus: newGPUs(deps.Now, deps.Wake),
+	}
+	p.metrics = newMetrics(p)
+	return p, p.metrics.register(deps.Metrics)
+}
+
+// Wait waits for background work. Base must have ended.
+func (p *Placer) Wait() { p.background.Wait() }
+
+// retry repeats a write to Redis while it does not answer.
+func (p *Placer) retry(ctx context.Context, write func(context.Context) error) error {
+	return retry.Do(ctx, p.cfg.UploadRetry, write)
+}
+
+// Accepts is the gate: it decides whether tasks are taken off a queue now. It is asked often, and answers from memory.
+func (p *Placer) Accepts(queue string) bool {
+	if model, ok := farm.GPUQueue(queue); ok {
+		return p.gate.fits() && p.gpus.open(queue, model)
+	}
+	if queue == farm.QueueCPU {
+		return !p.gpus.yielding() && p.gate.open()
+	}
+	return true
+}
+
+// Queues gives the queues of the node's GPUs with their weights, and whether the worker also serves creates without a GPU.
+func (p *Placer) Queues() (queues map[string]int, cpu bool) {
+	return p.gpus.queues(), !p.gpus.any() || p.cfg.GPUTakesCPU
+}
+
+// Reserve reserves what the new sandbox of a job needs on this node. It reports whether all of it is reserved; if not, nothing
+// is. Jobs that start no sandbox need nothing.
+func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) {
+	if !StartsSandbox(claim) {
+		return true, nil
+	}
+	if ok, err := p.leaseGPUs(ctx, claim); !ok || err != nil {
+		return false, err
+	}
+	ok, err := p.reserveCapacity(ctx, claim)
+	if !ok && claim.Sandbox.Node != p.node.ID() {
+		p.ReleaseGPUs(ctx, claim.Sandbox)
+	}
+	if err == nil && !ok {
+		err = p.requeueWithoutMember(ctx, claim)
+	}
+	return ok, err
+}
+
+// StartsSandbox reports whether a job has a sandbox to start.
+func StartsSandbox(claim *store.Claim) bool {
+	return (claim.Job.Kind == farm.KindCreate || claim.Job.Kind == farm.KindRun) && claim.Sandbox != nil &&
+		(claim.Sandbox.State == farm.SandboxQueued || claim.Sandbox.State == farm.SandboxStarting)
+}
+
+// Release gives back what a sandbox whose container is gone reserved here: memory, cores and its place in the pool's records.
+// GPUs are separate (ReleaseGPUs). What fails is left to the reconciler.
+func (p *Placer) Release(ctx context.Context, s *farm.Sandbox) {
+	p.ReleaseCapacity(ctx, s.Ref())
+	p.ForgetMember(ctx, s)
+}
+
+// ReleaseWithoutEngine gives back what a sandbox reserved on a node whose engine does not answer. Its GPUs stay leased until the
+// engine answers: a device may still be in use.
+func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) error {
+	p.gpus.forget(s.ID)
+	_, err := p.store.Unreserve(ctx, p.node.ID(), farm.Capacity{}, s.Ref()) // the node offers nothing
+	if err == nil && s.Pooled {
+		_, err = p.DropMember(ctx, s.ID, store.MemberClaimed)
+	}
+	return err
+}
+
+// ColdStart counts a sandbox that is started for a job, until done is called. The pool starts nothing meanwhile.
+func (p *Placer) ColdStart() (done func()) { return p.pool.coldStart() }
+
+// Started forgets the lease of a sandbox whose container has started with its devices.
+func (p *Placer) Started(sandboxID string) { p.gpus.forget(sandboxID) }
+
+// SetEngineDown pauses the gate of creates while the engine does not answer.
+func (p *Placer) SetEngineDown(down bool) {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	p.gate.down = down
+}
+
+// Withdraw records that the node offers nothing while its engine does not answer. It reports whether another node has room for
+// the smallest sandbox.
+func (p *Placer) Withdraw(ctx context.Context) (otherHasRoom bool, err error) {
+	nodes, err := p.store.ReportCapacity(ctx, p.node.ID(), farm.Capacity{})
+	return p.gate.otherHasRoom(nodes), err
+}
+
+// Status is what the registration of a worker says of its node.
+type Status struct {
+	Room store.NodeCapacity
+	GPUs []farm.GPUDevice
+	Pool []farm.PoolStock
+}
+
+// Status gives what was known at the last refresh.
+func (p *Placer) Status() Status {
+	return Status{Room: p.gate.mine(), GPUs: p.gpus.shown(), Pool: p.pool.stock()}
+}
+
+// UnlockPool lets another worker of the node maintain the pool.
+func (p *Placer) UnlockPool(ctx context.Context) error {
+	return p.store.Unlock(ctx, p.poolLock(), p.deps.WorkerID)
+}
+
+// WantsPool reports whether this worker's settings ask for a warm pool.
+func (p *Placer) WantsPool() bool { return p.pool.wants() }

@@ -1,0 +1,273 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Times of the pool.
+const (
+	poolEvery = time.Second            // looks at the pool; a claim brings the next one forward
+	poolLease = 10 * time.Second       // one worker of a node tends the pool; another one after this
+	fillQuiet = 750 * time.Millisecond // after a claim nothing is started while there are members: the next create may be on its way
+	fillPause = time.Second            // after a fill that failed, doubled with each one
+	fillRest  = time.Minute            // what these pauses grow to
+)
+
+// Reasons for which members leave the pool without a claim, as metrics have them.
+const (
+	LeftDied    = "died"    // its container or its kernel
+	LeftChanged = "changed" // the image, the agent or the settings that it was made from
+	LeftOld     = "old"     // over worker.pool_age
+	LeftSurplus = "surplus" // more than worker.pool asks for
+	LeftRoom    = "room"    // a create needed its room
+	LeftStale   = "stale"   // its worker ended while it started
+)
+
+// pool is what this worker knows of the warm pool of its node.
+type pool struct {
+	wake chan struct{} // brings the next look forward
+
+	mu      sync.Mutex
+	targets map[string]int  // members wanted of each image; set once the node is known
+	filling map[string]bool // that this worker starts now
+	cold    int             // sandboxes that this worker starts for jobs now: they go first
+	idle    map[string]int  // ready ones of the node, by image
+	claimed time.Time       // when one was last claimed, as the records have it
+	room    farm.Capacity   // that the idle ones hold
+	oldest  time.Time       // when the oldest of them became ready; zero: there is none
+	pause   time.Duration   // after fills that failed
+	until   time.Time       // nothing is filled before
+}
+
+func newPool() pool {
+	return pool{wake: make(chan struct{}, 1), targets: map[string]int{}, filling: map[string]bool{}, idle: map[string]int{}}
+}
+
+// refresh brings the next look at the pool forward.
+func (p *pool) refresh() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// note takes what the records say of the node's members.
+func (p *pool) note(members []store.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle, p.room, p.oldest = map[string]int{}, farm.Capacity{}, time.Time{}
+	for _, m := range members {
+		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
+			p.claimed = m.At
+		}
+		if m.State != store.MemberIdle {
+			continue
+		}
+		p.idle[m.Image]++
+		p.room = p.room.Plus(m.Resources.Capacity())
+		if p.oldest.IsZero() || m.At.Before(p.oldest) {
+			p.oldest = m.At
+		}
+	}
+}
+
+// reserved is what idle members reserve on the node: they give way to creates.
+func (p *pool) reserved() farm.Capacity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.room
+}
+
+// stock tells what there is of each image, for the registration.
+func (p *pool) stock() []farm.PoolStock {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := maps.Clone(p.targets)
+	for image := range p.idle {
+		names[image] = p.targets[image]
+	}
+	var out []farm.PoolStock
+	for _, image := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, farm.PoolStock{Image: image, Target: names[image], Ready: p.idle[image]})
+	}
+	return out
+}
+
+// age is for how long the oldest ready member has waited.
+func (p *pool) age(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.oldest.IsZero() {
+		return 0
+	}
+	return max(now.Sub(p.oldest), 0)
+}
+
+// wants reports whether this worker's settings ask for a pool.
+func (p *pool) wants() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.targets {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// coldStart counts a sandbox that is started for a job, until the function that it gives is called.
+func (p *pool) coldStart() (ended func()) {
+	p.mu.Lock()
+	p.cold++
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		p.cold--
+		p.mu.Unlock()
+		p.refresh()
+	}
+}
+
+// RefreshPool renews what is known of the node's members.
+func (p *Placer) RefreshPool(ctx context.Context) ([]store.Member, error) {
+	members, err := p.store.Members(ctx, p.node.ID())
+	if err != nil {
+		return nil, err
+	}
+	p.pool.note(members)
+	p.gate.mu.Lock()
+	p.gate.pooled = p.pool.reserved()
+	p.gate.mu.Unlock()
+	return members, nil
+}
+
+// RunPool maintains the pool until ctx ends. Errors are logged and counted, and the next round tries again.
+func (p *Placer) RunPool(ctx context.Context) {
+	for {
+		if err := p.maintain(ctx); err != nil && ctx.Err() == nil {
+			p.deps.PoolFailed()
+			p.log.WarnContext(ctx, "the warm pool was not maintained; it is tried again", "worker_id", p.deps.WorkerID, "error", err)
+		}
+		timer := time.NewTimer(poolEvery)
+		select {
+		case <-timer.C:
+		case <-p.pool.wake:
+			timer.Stop()
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// poolLock is the lock of the one worker of a node that tends its pool.
+func (p *Placer) poolLock() string { return "pool:" + p.node.ID() }
+
+// maintain takes members out that should not be there, and starts those that are missing. One worker of a node does.
+func (p *Placer) maintain(ctx context.Context) error {
+	if !p.pool.wants() {
+		return nil // members of earlier settings are the reconciler's
+	}
+	held, err := p.store.Lock(ctx, p.poolLock(), p.deps.WorkerID, poolLease)
+	if err != nil || !held {
+		return err
+	}
+	members, err := p.RefreshPool(ctx)
+	if err != nil {
+		return err
+	}
+	have := map[string]int{}
+	for _, m := range members {
+		if m.State == store.MemberClaimed {
+			continue
+		}
+		reason, err := p.retireReason(ctx, m, have[m.Image])
+		if err != nil {
+			return err
+		}
+		if reason == "" {
+			have[m.Image]++
+		} else if err := p.Retire(ctx, m, reason); err != nil {
+			return err
+		}
+	}
+	return p.fill(ctx, have)
+}
+
+// retireReason says why a member should leave the pool, "" when it should not. Have is how many of its image stay before it.
+func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
+	p.pool.mu.Lock()
+	target, ours := p.pool.targets[m.Image], p.pool.filling[m.ID]
+	p.pool.mu.Unlock()
+	if m.State == store.MemberStarting {
+		if ours {
+			return "", nil
+		}
+		alive, err := p.store.Alive(ctx, m.Worker)
+		if err != nil || alive && m.Worker != p.deps.WorkerID {
+			return "", err
+		}
+		return LeftStale, nil
+	}
+	version, err := p.MemberVersion(ctx, m.Image)
+	switch {
+	case farm.CodeOf(err) == farm.CodeInvalid: // the image is gone
+		return LeftChanged, nil
+	case err != nil:
+		return "", err
+	case m.Version != version:
+		return LeftChanged, nil
+	case p.deps.Now().Sub(m.At) > p.cfg.PoolAge:
+		return LeftOld, nil
+	case have >= target:
+		return LeftSurplus, nil
+	case p.memberDead(ctx, m):
+		return LeftDied, nil
+	default:
+		return "", nil
+	}
+}
+
+// memberDead reports whether a member's container has ended. The stream to its agent stays open, so that this shows at once.
+func (p *Placer) memberDead(ctx context.Context, m store.Member) bool {
+	if p.node.Connected(m.ID) {
+		return false
+	}
+	box := p.MemberSandbox(m)
+	dctx, done := context.WithTimeout(ctx, memberPatience)
+	defer done()
+	if _, err := p.node.Connect(dctx, box); err == nil {
+		return false
+	}
+	_, gone := p.node.Gone(ctx, box)
+	return gone
+}
+
+// MemberVersion names what a member of an image is made from now. Any difference makes the old ones useless.
+func (p *Placer) MemberVersion(ctx context.Context, name string) (string, error) {
+	image, err := p.node.Image(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(), p.engine.Runtime(), p.cfg.Version, p.cfg.Limits.Disk.Default), nil
+}
+
+// Retire takes a member that nobody claimed out of the pool and removes it. What another one has taken stays.
+func (p *Placer) Retire(ctx context.Context, m store.Member, reason string) error {
+	taken, err := p.DropMember(ctx, m.ID, m.State)
+	if err != nil || !taken {
+		return err
+	}
+	p.metrics.left.WithLabelValues(reason).Inc()
+	p.log.InfoContext(ctx, "sandbox left the warm pool", "sandbox_id", m.ID, "image", m.Image, "reason", reason)
+	p.removeMember(ctx, m)
+	return nil
+}

@@ -1,0 +1,134 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// memberPatience is how long a member may take to answer. It idles, so it answers at once on a machine that is not drowned.
+const memberPatience = 5 * time.Second
+
+// errUnfit says that a member cannot serve the sandbox that has claimed it.
+var errUnfit = errors.New("the member was made from something else")
+
+// AssignMember makes the member that a sandbox has claimed the sandbox's own: it gets the limits that were asked for, and the engine's
+// note says whose it is. False when there is none that will do: then nothing of it is left, and the sandbox starts cold.
+func (p *Placer) AssignMember(ctx context.Context, s *farm.Sandbox) (container string, ok bool, err error) {
+	m, err := p.store.Member(ctx, s.ID)
+	switch {
+	case errors.Is(err, store.ErrNoMember): // an earlier attempt went cold
+	case err != nil:
+		return "", false, err
+	case m.Node == p.node.ID() && m.State == store.MemberClaimed && m.Tenant == s.Tenant:
+		if err = p.assign(ctx, s, m); err == nil {
+			return m.Container, true, nil
+		}
+		if ctx.Err() != nil {
+			return "", false, context.Cause(ctx)
+		}
+		p.metrics.unusable.Inc()
+		p.log.WarnContext(ctx, "a sandbox of the warm pool could not be used; another one is started", "sandbox_id", s.ID, "error", err)
+		if _, err := p.DropMember(ctx, s.ID, store.MemberClaimed); err != nil {
+			return "", false, err
+		}
+	}
+	p.node.Disconnect(s.ID)
+	return "", false, p.engine.Remove(ctx, p.engine.Name(s.ID)) // what has the sandbox's name must not be taken for it
+}
+
+// assign checks a member, and sets its limits and its note. Each step may be done again.
+func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) error {
+	ctx, done := context.WithTimeout(ctx, memberPatience)
+	defer done()
+	version, err := p.MemberVersion(ctx, m.Image)
+	if err != nil {
+		return err
+	}
+	if m.Version != version || m.Resources.DiskMB != s.Spec.Resources.DiskMB || m.Network != s.Spec.Network || len(s.Spec.Env) > 0 {
+		return errUnfit
+	}
+	box := *s
+	box.Container = m.Container
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		c, err := p.node.Connect(ctx, &box)
+		if err != nil {
+			return err
+		}
+		err = c.StartKernel(ctx, "default", "python") // it is up, or comes up again
+		if code := farm.CodeOf(err); code == farm.CodeInvalid || code == farm.CodeNotFound {
+			return nil
+		}
+		return err
+	})
+	group.Go(func() error { return p.node.SendDeadline(ctx, &box) }) // until now it had none
+	group.Go(func() error {
+		if s.Spec.Resources == m.Resources {
+			return nil // a change takes the engine longer than all the rest
+		}
+		return p.engine.Update(ctx, m.Container, s.Spec.Resources)
+	})
+	group.Go(func() error { return p.engine.Note(ctx, s.ID, s.Tenant, p.node.Labels(&box)) })
+	return group.Wait()
+}
+
+// ForgetMember takes what the pool knows of a sandbox that has ended away. What fails is left to the reconciler.
+func (p *Placer) ForgetMember(ctx context.Context, s *farm.Sandbox) {
+	if !s.Pooled {
+		return
+	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	_, err := p.DropMember(ctx, s.ID, store.MemberClaimed)
+	if err := errors.Join(err, p.engine.RemoveNote(ctx, s.ID)); err != nil {
+		p.log.WarnContext(ctx, "records of a sandbox from the warm pool are left to the reconciler", "sandbox_id", s.ID, "error", err)
+	}
+}
+
+// requeueWithoutMember sends a create whose member has not enough room to grow to where any node may take it, and removes the member. The job
+// is still this worker's.
+func (p *Placer) requeueWithoutMember(ctx context.Context, claim *store.Claim) error {
+	if !claim.Sandbox.Pooled || claim.Job.Queue != farm.NodeQueue(p.node.ID()) {
+		return nil
+	}
+	if err := p.retry(ctx, func(ctx context.Context) error {
+		return p.store.UnassignNode(ctx, claim.Job.Ref(), claim.Job.Attempt, farm.QueueCPU)
+	}); err != nil {
+		return retry.Cause(ctx, err)
+	}
+	if taken, err := p.DropMember(ctx, claim.Sandbox.ID, store.MemberClaimed); err != nil || !taken {
+		return err // the reconciler removes what is left
+	}
+	p.removeMember(ctx, store.Member{ID: claim.Sandbox.ID, Node: p.node.ID()})
+	return nil
+}
+
+// evictIdleMember makes room for a create: an idle member goes. It reports whether there was one.
+func (p *Placer) evictIdleMember(ctx context.Context) (bool, error) {
+	members, err := p.RefreshPool(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range members {
+		if m.State != store.MemberIdle {
+			continue
+		}
+		taken, err := p.DropMember(ctx, m.ID, store.MemberIdle)
+		if err != nil {
+			return false, err
+		}
+		if taken { // else it was claimed just now
+			p.metrics.left.WithLabelValues(LeftRoom).Inc()
+			p.removeMember(ctx, m)
+			return true, nil
+		}
+	}
+	return false, nil
+}

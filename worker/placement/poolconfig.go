@@ -1,0 +1,59 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Words of worker.pool that stand for no image.
+const (
+	poolAuto = "auto"
+	poolNone = "none"
+)
+
+// What poolAuto means on a farm in one process: enough for one person's next two sandboxes. A member holds some 150 MiB, so
+// a small host keeps its memory.
+const (
+	autoImage  = "python"
+	autoCount  = 2
+	autoHostMB = 7 << 10 // of a host sold as 8 GiB
+)
+
+// maxPool bounds the members of one image on one node.
+const maxPool = 1000
+
+// poolImage is the name of an image in worker.pool.
+var poolImage = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+// poolTargets reads worker.pool: how many members each image is to have. HostMB is the memory of the engine's host.
+func (c Config) poolTargets(hostMB int) (map[string]int, error) {
+	targets := map[string]int{}
+	var errs []error
+	for _, entry := range c.Pool {
+		if entry == poolAuto || entry == poolNone {
+			if len(c.Pool) > 1 {
+				errs = append(errs, fmt.Errorf("worker.pool holds %q beside others; it stands alone", entry))
+			}
+			continue
+		}
+		name, text, _ := strings.Cut(entry, "=")
+		count, err := strconv.Atoi(text)
+		_, twice := targets[name]
+		switch {
+		case err != nil || !poolImage.MatchString(name) || count < 0 || count > maxPool:
+			errs = append(errs, fmt.Errorf("worker.pool holds %q; write the name of an image and a number from 0 to %d, as python=2, or auto or none", entry, maxPool))
+		case twice:
+			errs = append(errs, fmt.Errorf("worker.pool names the image %s twice", name))
+		default:
+			targets[name] = count
+		}
+	}
+	if slices.Equal(c.Pool, []string{poolAuto}) && c.Alone && hostMB >= autoHostMB && slices.Contains(c.Images, autoImage) {
+		targets[autoImage] = autoCount
+	}
+	return targets, errors.Join(errs...)
+}

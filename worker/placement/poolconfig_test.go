@@ -1,0 +1,46 @@
+package placement
+
+import (
+	"maps"
+	"strings"
+	"testing"
+)
+
+func TestPoolTargets(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]map[string]int{
+		"": {}, "none": {}, "python=0": {"python": 0}, "python=2,node=1": {"python": 2, "node": 1}, "python=1000": {"python": 1000},
+	} {
+		got, err := Config{Pool: split(text)}.poolTargets(0)
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("%q gives %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"python", "python=", "python=-1", "python=1001", "=2", "Python=1", "python=1,python=2", "auto,python=1", "none,auto", "python=two"} {
+		if err := (Config{Pool: split(text), PoolFill: 2, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate(); err == nil {
+			t.Errorf("%q is allowed", text)
+		}
+	}
+	for _, c := range []struct {
+		alone  bool
+		host   int
+		images string
+		want   int
+	}{
+		{true, autoHostMB, "python", 2}, {true, autoHostMB - 1, "python", 0}, {false, autoHostMB, "python", 0}, {true, autoHostMB, "node", 0},
+	} {
+		got, err := Config{Pool: []string{"auto"}, Alone: c.alone, Images: split(c.images)}.poolTargets(c.host)
+		if err != nil || got["python"] != c.want {
+			t.Errorf("auto, %+v: %v, %v", c, got, err)
+		}
+	}
+	for fill, ok := range map[int]bool{-1: false, 1: true, 64: true, 65: false} {
+		if err := (Config{PoolFill: fill, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate(); (err == nil) != ok {
+			t.Errorf("pool_fill %d: %v", fill, err)
+		}
+	}
+}
+
+func split(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}

@@ -1,0 +1,205 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+// errPoolFull says that a member found no room on the node: it waits, and is no error of anybody.
+var errPoolFull = errors.New("the node has no room for another member of the pool")
+
+// warmModules is what kernels of members have imported, where their image has it.
+func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
+
+// fill starts what is missing, a few side by side, and nothing while creates wait or are started: they need the engine more.
+func (p *Placer) fill(ctx context.Context, have map[string]int) error {
+	missing := p.pool.missing(have, p.deps.Now())
+	if len(missing) == 0 {
+		return nil
+	}
+	waiting, err := p.store.Waiting(ctx, farm.QueueCPU)
+	if err != nil || waiting > 0 {
+		return err
+	}
+	for _, image := range missing {
+		id := farm.NewID(farm.SandboxPrefix)
+		if !p.pool.fillBegins(id, p.cfg.PoolFill) {
+			return nil
+		}
+		p.background.Go(func() { //nolint:contextcheck // it outlives the look
+			err := p.addMember(p.deps.Base, id, image)
+			p.pool.fillEnded(id, err, p.deps.Now())
+			switch {
+			case err == nil:
+				p.pool.refresh()
+			case errors.Is(err, errPoolFull), p.deps.Base.Err() != nil:
+			default:
+				p.metrics.fillErrors.Inc()
+				p.log.WarnContext(p.deps.Base, "no sandbox was added to the warm pool; it is tried again", "image", image, "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// missing lists the images of members that are to be started, none while fills pause or creates are started. Right after a claim
+// only images without any member are filled: a start takes the cores that the next claim needs.
+func (p *pool) missing(have map[string]int, now time.Time) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cold > 0 || now.Before(p.until) {
+		return nil
+	}
+	since := now.Sub(p.claimed) // negative when clocks differ
+	quiet := since < 0 || since >= fillQuiet
+	var out []string
+	for image, target := range p.targets {
+		if !quiet && p.idle[image] > 0 {
+			continue
+		}
+		for range target - have[image] {
+			out = append(out, image)
+		}
+	}
+	return out
+}
+
+// fillBegins notes a fill, unless there are as many as may be.
+func (p *pool) fillBegins(id string, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.filling) >= most {
+		return false
+	}
+	p.filling[id] = true
+	return true
+}
+
+// fillEnded notes the end of a fill. After one that failed there is a pause.
+func (p *pool) fillEnded(id string, err error, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.filling, id)
+	if err == nil {
+		p.pause, p.until = 0, time.Time{}
+		return
+	}
+	p.pause = min(max(2*p.pause, fillPause), fillRest)
+	p.until = now.Add(p.pause)
+}
+
+// addMember starts a member and offers it to creates.
+func (p *Placer) addMember(ctx context.Context, id, image string) error {
+	ctx, done := context.WithTimeout(ctx, 2*p.cfg.CreateTimeout) // imports come on top of a create
+	defer done()
+	version, err := p.MemberVersion(ctx, image)
+	if err != nil {
+		return err
+	}
+	l := p.cfg.Limits
+	m := store.Member{
+		ID: id, Node: p.node.ID(), Image: image, Network: p.memberNetwork(), Version: version, Worker: p.deps.WorkerID, State: store.MemberStarting,
+		Resources: farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default},
+	}
+	ok, nodes, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: farm.Ref{ID: id}, Want: m.Resources.Capacity()})
+	if err != nil {
+		return err
+	}
+	p.gate.learn(nodes)
+	if !ok {
+		return errPoolFull
+	}
+	err = p.store.BeginMember(ctx, m)
+	if err == nil {
+		err = p.startMember(ctx, &m)
+	}
+	if err == nil {
+		err = p.store.MemberReady(ctx, m)
+	}
+	if err != nil {
+		_, dropErr := p.DropMember(ctx, id, store.MemberStarting)
+		p.removeMember(ctx, m)
+		return errors.Join(err, dropErr)
+	}
+	p.metrics.started.Inc()
+	p.log.InfoContext(ctx, "sandbox joined the warm pool", "sandbox_id", id, "image", image)
+	return nil
+}
+
+// memberNetwork is the network of members: that of creates which name none.
+func (p *Placer) memberNetwork() farm.Network {
+	if !p.node.HasIndex() {
+		return farm.NetworkNone
+	}
+	return farm.NetworkPackages
+}
+
+// MemberSandbox is a member as the sandbox that it may become.
+func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
+	return &farm.Sandbox{
+		ID: m.ID, Tenant: m.Tenant, Node: m.Node, Container: m.Container,
+		Spec: farm.SandboxSpec{Image: m.Image, Network: m.Network, Resources: m.Resources},
+	}
+}
+
+// startMember brings a member's container and its kernel up, as those of a sandbox that nobody asked anything special of.
+func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
+	image, err := p.node.Image(ctx, m.Image)
+	if err != nil {
+		return err
+	}
+	box := p.MemberSandbox(*m)
+	spec := p.node.ContainerSpec(box, image)
+	spec.Labels = map[string]string{node.LabelPool: m.Image, node.LabelEpoch: p.node.Epoch()}
+	if m.Container, err = p.engine.Create(ctx, spec); err != nil {
+		return fmt.Errorf("create container: %w", err)
+	}
+	if err := p.engine.Start(ctx, m.Container); err != nil {
+		return fmt.Errorf("start container: %w", err)
+	}
+	box.Container = m.Container
+	c, err := p.node.Connect(ctx, box)
+	if err != nil {
+		return retry.Cause(ctx, err)
+	}
+	switch err := c.StartKernel(ctx, "default", "python"); farm.CodeOf(err) {
+	case "":
+	case farm.CodeInvalid, farm.CodeNotFound: // the image has none: the container alone saves some time
+		return nil
+	default:
+		return retry.Cause(ctx, fmt.Errorf("start kernel: %w", err))
+	}
+	if _, err := c.WarmKernel(ctx, "default", warmModules()...); err != nil {
+		return retry.Cause(ctx, fmt.Errorf("warm kernel: %w", err))
+	}
+	return nil
+}
+
+// DropMember forgets a member that is in a state, and reports whether it was. Whoever forgot it removes it.
+func (p *Placer) DropMember(ctx context.Context, id string, states ...store.MemberState) (bool, error) {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	err := p.store.DropMember(ctx, id, states...)
+	if errors.Is(err, store.ErrNoMember) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// removeMember removes a member that is forgotten. What fails is left to the reconciler.
+func (p *Placer) removeMember(ctx context.Context, m store.Member) {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	p.node.Disconnect(m.ID)
+	if err := p.engine.Remove(ctx, p.node.Container(p.MemberSandbox(m))); err != nil {
+		p.log.WarnContext(ctx, "container of the warm pool is left to the reconciler", "sandbox_id", m.ID, "error", err)
+	}
+	p.ReleaseCapacity(ctx, farm.Ref{ID: m.ID})
+}

@@ -1,0 +1,67 @@
+package placement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestMain(m *testing.M) { workertest.Main(m) }
+
+// bundle is a farm whose placers a test makes.
+type bundle struct {
+	*workertest.Farm
+	cfg Config
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	return &bundle{Farm: workertest.New(t), cfg: Config{
+		UploadRetry: 5 * time.Second, Limits: farm.DefaultLimits(), MemoryOvercommit: 16, CPUOvercommit: 128, PoolFill: 2, PoolAge: time.Hour,
+		CreateTimeout: time.Minute,
+	}}
+}
+
+// placer makes a placer of a worker that is alive.
+func (b *bundle) placer() *Placer {
+	b.T.Helper()
+	id := farm.NewID(farm.WorkerPrefix)
+	b.Register(id)
+	p, err := New(b.cfg, Deps{
+		Store: b.Store, Backlog: b.Dispatch, Engine: b.Engine, Node: b.NewNode(), WorkerID: id, Log: b.Log, Now: time.Now,
+		Wake: func() {}, PoolFailed: func() {}, Base: b.T.Context(),
+	})
+	workertest.Must(b.T, err)
+	b.T.Cleanup(p.Wait)
+	return p
+}
+
+// measured makes a placer of a node of a size.
+func (b *bundle) measured(memoryMB, cores int) *Placer {
+	b.T.Helper()
+	b.Fake.SetHost(memoryMB, cores)
+	p := b.placer()
+	workertest.Must(b.T, p.Measure(b.T.Context()))
+	return p
+}
+
+// pooling makes a placer of a measured node whose settings ask for members of the warm pool.
+func (b *bundle) pooling(memoryMB int, pool ...string) *Placer {
+	b.T.Helper()
+	b.cfg.Pool, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = pool, 1, 100
+	p := b.measured(memoryMB, 4)
+	_, err := p.node.RefreshEpoch(b.T.Context())
+	workertest.Must(b.T, err)
+	return p
+}
+
+// member adds a ready member of the warm pool that a worker made.
+func (b *bundle) member(p *Placer) store.Member {
+	b.T.Helper()
+	version, err := p.MemberVersion(b.T.Context(), "python")
+	workertest.Must(b.T, err)
+	return b.Member(p.node, p.deps.WorkerID, version, p.gate.size())
+}

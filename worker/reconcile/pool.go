@@ -1,0 +1,151 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/placement"
+)
+
+// ClaimPatience is how long a claim may stand without a sandbox: the API writes it right after.
+const ClaimPatience = time.Minute
+
+// poolView is what the reconciler knows of the pool of this node.
+type poolView struct {
+	members map[string]store.Member
+	notes   []string // sandboxes with a note, listed before the containers were
+	idle    int      // containers of members that are nobody's
+}
+
+// listNotes lists the notes. It is called before the containers are listed: the container of a note is older than it, so
+// one that is not there then is gone.
+func (r *Reconciler) listNotes(ctx context.Context) (*poolView, error) {
+	notes, err := r.engine.Notes(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list notes: %w", err)
+	}
+	return &poolView{notes: notes}, nil
+}
+
+// readMembers reads the records, after the containers were listed: a member is written down before its container is made.
+func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
+	list, err := p.RefreshPool(ctx)
+	if err != nil {
+		return err
+	}
+	v.members = make(map[string]store.Member, len(list))
+	for _, m := range list {
+		v.members[m.ID] = m
+	}
+	return nil
+}
+
+// keepsMember reports whether the container of a member stays: one that nobody has claimed, and one whose sandbox is open, as the
+// records or else the engine's note tell.
+func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
+	m, known := v.members[c.SandboxID]
+	if known && m.State == store.MemberClaimed {
+		return r.claimIsLive(ctx, m)
+	}
+	if known {
+		v.idle++
+		return true, nil // what is wrong with it is found when the pool is tended
+	}
+	c, err := r.withNote(ctx, c)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return false, nil // it was never handed over: nobody has used it
+	}
+	if err != nil {
+		return false, err
+	}
+	return r.keepsSandbox(ctx, c)
+}
+
+// withNote gives the container of a member as that of the sandbox which it became, as the engine's note tells; CodeNotFound when
+// it became none.
+func (r *Reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
+	labels, err := r.engine.Noted(ctx, c.SandboxID)
+	if err != nil {
+		return c, fmt.Errorf("read note: %w", err)
+	}
+	c.Labels, c.Tenant = labels, labels[engine.LabelTenant]
+	return c, nil
+}
+
+// claimIsLive reports whether a claim has a sandbox on this node that is open, or may get one yet.
+func (r *Reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, error) {
+	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: m.Tenant, ID: m.ID})
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return r.deps.Now().Sub(m.At) < ClaimPatience, nil
+	case err != nil:
+		return false, fmt.Errorf("read sandbox: %w", err)
+	}
+	return !s.State.Final() && (s.Node == r.node.ID() || s.Node == ""), nil
+}
+
+// reconcilePool corrects the records of the pool: members without a container leave it, claims that came to nothing are
+// forgotten, and so are notes without a container.
+func (r *Reconciler) reconcilePool(ctx context.Context, v *poolView, contained map[string]bool) error {
+	var errs []error
+	orphaned, err := r.poolOrphaned(ctx)
+	errs = append(errs, err)
+	for _, m := range v.members {
+		switch {
+		case orphaned && m.State != store.MemberClaimed:
+			errs = append(errs, r.placement.Retire(ctx, m, placement.LeftSurplus))
+		case contained[m.ID]:
+		case m.State == store.MemberIdle:
+			if _, gone := r.node.Gone(ctx, r.placement.MemberSandbox(m)); gone {
+				errs = append(errs, r.placement.Retire(ctx, m, placement.LeftDied))
+			}
+		case m.State == store.MemberClaimed:
+			errs = append(errs, r.reconcileClaim(ctx, m))
+		}
+	}
+	for _, id := range v.notes {
+		if !contained[id] {
+			errs = append(errs, r.engine.RemoveNote(ctx, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reconcileClaim forgets a claim whose container is gone once its sandbox has ended, is elsewhere or never was.
+func (r *Reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
+	if stands, err := r.claimIsLive(ctx, m); err != nil || stands {
+		return err
+	}
+	if _, err := r.placement.DropMember(ctx, m.ID, store.MemberClaimed); err != nil {
+		return err
+	}
+	r.placement.ReleaseCapacity(ctx, farm.Ref{ID: m.ID})
+	return nil
+}
+
+// poolOrphaned reports whether no worker of this node wants a pool any more.
+func (r *Reconciler) poolOrphaned(ctx context.Context) (bool, error) {
+	if r.placement.WantsPool() {
+		return false, nil
+	}
+	workers, err := r.store.Workers(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, other := range workers {
+		if other.Node != r.node.ID() {
+			continue
+		}
+		for _, p := range other.Pool {
+			if p.Target > 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,164 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// startingPatience is how long a record may say starting without a job that starts it.
+const startingPatience = 2 * time.Minute
+
+// Run brings the engine's containers and the records together: orphaned containers are removed, open sandboxes whose container
+// is gone are marked as lost, and closing sandboxes that no job closes are closed. It changes nothing while Redis or the engine
+// do not answer. An error with one sandbox does not stop the others; the errors are joined.
+func (r *Reconciler) Run(ctx context.Context) error {
+	pool, err := r.listNotes(ctx)
+	if err != nil {
+		return err
+	}
+	containers, err := r.engine.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	if _, err := r.node.RefreshEpoch(ctx); err != nil {
+		return err
+	}
+	if err := pool.readMembers(ctx, r.placement); err != nil {
+		return err
+	}
+	var errs []error
+	running, contained := map[string]bool{}, map[string]bool{}
+	for _, c := range containers {
+		id := c.SandboxID
+		keep, err := r.keeps(ctx, pool, c)
+		if err != nil {
+			return err
+		}
+		if keep {
+			running[id], contained[id] = c.Running, true
+			continue
+		}
+		r.log.InfoContext(ctx, "orphaned container is removed", "sandbox_id", id)
+		if err := r.engine.Remove(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove container: %w", err))
+		}
+	}
+	r.contained.Set(float64(len(contained) - pool.idle))
+	open, err := r.reconcileRecords(ctx, running)
+	r.node.SyncDeadlines(open, containers)
+	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
+}
+
+// keeps reports whether a container stays.
+func (r *Reconciler) keeps(ctx context.Context, pool *poolView, c engine.Container) (bool, error) {
+	if node.IsPoolMember(c) {
+		return r.keepsMember(ctx, pool, c)
+	}
+	return r.keepsSandbox(ctx, c)
+}
+
+// keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost is restored.
+func (r *Reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool, error) {
+	keep, err := r.isOpen(ctx, c)
+	if err != nil || keep {
+		return keep, err
+	}
+	return r.restoreLost(ctx, c)
+}
+
+// isOpen reports whether a container's sandbox is open, and the container still its own.
+func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, error) {
+	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read sandbox: %w", err)
+	}
+	return !s.State.Final() && !node.Void(c, s), nil
+}
+
+// reconcileRecords looks at every open sandbox, and gives those whose container runs here.
+func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
+	err = r.eachOpen(ctx, func(s *farm.Sandbox) error {
+		if s.Node == r.node.ID() && running[s.ID] {
+			here = append(here, s)
+		}
+		if err := r.reconcileRecord(ctx, s, running[s.ID]); err != nil {
+			return fmt.Errorf("reconcile sandbox %s: %w", s.ID, err)
+		}
+		return nil
+	})
+	return here, err
+}
+
+// eachOpen calls f for every open sandbox of every tenant, and joins what goes wrong.
+func (r *Reconciler) eachOpen(ctx context.Context, f func(*farm.Sandbox) error) error {
+	tenants, err := r.store.Tenants(ctx)
+	if err != nil {
+		return fmt.Errorf("list tenants: %w", err)
+	}
+	var errs []error
+	for _, tenant := range tenants {
+		open, err := r.store.OpenSandboxes(ctx, tenant)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list open sandboxes: %w", err))
+			continue
+		}
+		for _, s := range open {
+			errs = append(errs, f(s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reconcileRecord looks at one open sandbox. Its record was read after the containers were listed, so a container that
+// was not in the list is looked for again.
+func (r *Reconciler) reconcileRecord(ctx context.Context, s *farm.Sandbox, running bool) error {
+	mine := s.Node == r.node.ID()
+	switch {
+	case s.State == farm.SandboxClosing && (mine || s.Node == ""): // without a node there never was a container
+		return r.finishClosing(ctx, s)
+	case !mine || running:
+		return nil
+	case s.State == farm.SandboxReady, s.State == farm.SandboxBusy:
+		if reason, ok := r.node.Gone(ctx, s); ok {
+			r.sandboxes.Lose(ctx, s, "", reason.Error())
+		}
+	case s.State == farm.SandboxStarting && time.Since(s.CreatedAt) > startingPatience:
+		pending, err := r.hasLifecycleJob(ctx, s)
+		if err == nil && !pending {
+			r.sandboxes.Lose(ctx, s, "", "its creation ended before it was ready")
+		}
+		return err
+	}
+	return nil
+}
+
+// finishClosing closes a sandbox whose close job failed, or whose one-shot job ended with its worker before the clean-up.
+func (r *Reconciler) finishClosing(ctx context.Context, s *farm.Sandbox) error {
+	pending, err := r.hasLifecycleJob(ctx, s)
+	if err != nil || pending {
+		return err
+	}
+	end := farm.SandboxClosed
+	if s.Expired {
+		end = farm.SandboxExpired
+	}
+	return r.sandboxes.Dismantle(ctx, s, "", end, "")
+}
+
+// hasLifecycleJob reports whether a job that makes or closes the sandbox has not ended.
+func (r *Reconciler) hasLifecycleJob(ctx context.Context, s *farm.Sandbox) (bool, error) {
+	open, err := r.sandboxes.OpenJobs(ctx, s)
+	return slices.ContainsFunc(open, func(j *farm.Job) bool {
+		return j.Kind == farm.KindCreate || j.Kind == farm.KindRun || j.Kind == farm.KindClose
+	}), err
+}

@@ -1,0 +1,211 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/reconcile"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	kept, gone, ended := b.Ready(), b.Ready(), b.Ready()
+	b.Fake.Put(kept.ID, true)
+	b.Fake.Put(ended.ID, false)
+	b.Fake.Put("sbx_nobody", true)
+
+	failed, held := b.Ready(), b.Ready() // closing: one has no close job any more
+	for _, box := range []farm.Ref{failed, held} {
+		b.Fake.Put(box.ID, true)
+	}
+	closed := b.CloseJob(failed)
+	b.CloseJob(held)
+	workertest.Must(t, w.dispatch.Force(t.Context(), closed, farm.JobFailed, &farm.JobError{Code: farm.CodeInternal, Message: "the engine was busy"}))
+
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	for box, want := range map[farm.Ref]farm.SandboxState{
+		kept: farm.SandboxReady, gone: farm.SandboxLost, ended: farm.SandboxLost, failed: farm.SandboxClosed, held: farm.SandboxClosing,
+	} {
+		if got := b.Sandbox(box).State; got != want {
+			t.Errorf("a sandbox is %s, want %s", got, want)
+		}
+	}
+	for id, want := range map[string]bool{kept.ID: true, ended.ID: false, failed.ID: false, held.ID: true, "sbx_nobody": false} {
+		if b.Fake.Has(id) != want {
+			t.Errorf("container of %s is there: %v", id, !want)
+		}
+	}
+}
+
+// A container that cannot be removed keeps the reconciler neither from the others nor from the records.
+func TestReconcileGoesOnAfterAnError(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	gone := b.Ready()
+	b.Fake.Put("sbx_nobody", true)
+	b.Fake.BreakRemovals(true)
+	if err := w.reconciler.Run(t.Context()); err == nil {
+		t.Error("the error is not told")
+	}
+	if got := b.Sandbox(gone).State; got != farm.SandboxLost {
+		t.Errorf("a sandbox without a container is %s", got)
+	}
+	b.Fake.BreakRemovals(false)
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if b.Fake.Has("sbx_nobody") {
+		t.Error("the container is still there")
+	}
+}
+
+// A close job that the engine refuses leaves its sandbox to the reconciler.
+func TestCloseThatFailsIsFinishedLater(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w, box := b.worker(), b.Ready()
+	b.Fake.Put(box.ID, true)
+	b.Fake.BreakRemovals(true)
+	closing := b.CloseJob(box)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(closing)))
+	if got := b.Job(closing); got.State != farm.JobFailed {
+		t.Fatalf("the close job is %s", got.State)
+	}
+	b.Fake.BreakRemovals(false)
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
+		t.Fatalf("sandbox %s, container there: %v", s.State, b.Fake.Has(box.ID))
+	}
+}
+
+// The reconciler takes members for what they are: nobody's yet, somebody's, or left over.
+func TestReconcileKnowsMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=9")
+	open := b.member(w)
+	openJob, openBox := b.Claimed(open, nil)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(openJob)))
+	refused := b.member(w) // claimed, and no sandbox came of it
+	_, err := b.Store.ClaimMember(t.Context(), store.MemberClaim{Tenant: workertest.Tenant, Image: "python", Network: farm.NetworkNone, DiskMB: 1024, Nodes: []string{"n1"}})
+	workertest.Must(t, err)
+	idle := b.member(w)
+	stranger := farm.NewID(farm.SandboxPrefix) // its record is gone, and nobody had it
+	b.Fake.PutMember(stranger, w.node.Epoch(), true)
+	elsewhere := b.member(w)
+	elsewhereJob, elsewhereBox := b.Claimed(idle, nil) // the oldest one goes first
+	workertest.Must(t, b.Store.UnassignNode(t.Context(), elsewhereJob, 0, farm.QueueCPU))
+	idle, elsewhere = elsewhere, idle
+	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: elsewhereBox, To: farm.SandboxStarting, Node: "n2"})
+	workertest.Must(t, err)
+	b.Fake.PutNote("sbx_gone")
+
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	for _, c := range []struct {
+		what string
+		id   string
+		want bool
+	}{{"an open sandbox", open.ID, true}, {"a claim of just now", refused.ID, true}, {"an idle one", idle.ID, true}, {"a stranger", stranger, false}, {"one whose sandbox is elsewhere", elsewhere.ID, false}} {
+		if got := b.Fake.Has(c.id); got != c.want {
+			t.Errorf("%s: its container is there: %v, want %v", c.what, got, c.want)
+		}
+	}
+	if b.Fake.Note("sbx_gone") != nil || b.Fake.Note(openBox.ID) == nil {
+		t.Error("notes do not fit the containers")
+	}
+	if s := b.Sandbox(openBox); s.State != farm.SandboxReady {
+		t.Errorf("the open sandbox is %s", s.State)
+	}
+	w.now = workertest.In(2 * reconcile.ClaimPatience)
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if b.Fake.Has(refused.ID) || !b.Fake.Has(idle.ID) || !b.Fake.Has(open.ID) {
+		t.Error("later: the claim that came to nothing stays, or another one went")
+	}
+	workertest.Must(t, w.reconciler.Run(t.Context())) // and its record with the container
+	if _, err := b.Store.Member(t.Context(), refused.ID); err == nil {
+		t.Error("the claim that came to nothing is still recorded")
+	}
+	if _, err := b.Store.Member(t.Context(), elsewhere.ID); err == nil {
+		t.Error("the claim of a sandbox that is elsewhere is still recorded")
+	}
+}
+
+// A Redis that forgets: the sandbox that a member became is taken back from the engine's note, for its tenant, and members that
+// nobody had go.
+func TestLostRecordsOfMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=2")
+	used := b.member(w)
+	job, box := b.Claimed(used, func(s *farm.Sandbox) { s.Spec.Name = "kept" })
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	idle := b.member(w)
+	b.Redis.FlushAll()
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Spec.Name != "kept" || s.Node != "n1" || s.Container != used.Container || !s.Pooled {
+		t.Errorf("taken back: %+v", s)
+	}
+	if b.Fake.Has(idle.ID) || !b.Fake.Has(used.ID) {
+		t.Error("the wrong container was removed")
+	}
+	for range 2 { // its note says whose it is from now on
+		workertest.Must(t, w.reconciler.Run(t.Context()))
+	}
+	if s := b.Sandbox(box); s.State != farm.SandboxReady || !b.Fake.Has(used.ID) || b.Fake.Note(box.ID) == nil {
+		t.Errorf("later: %+v", s)
+	}
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
+	if b.Fake.Has(used.ID) || b.Fake.Note(box.ID) != nil {
+		t.Error("the close left something")
+	}
+}
+
+// Where Redis keeps nothing at all, a start takes back what members became.
+func TestStartAdoptsWhatMembersBecame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=1")
+	used := b.member(w)
+	job, box := b.Claimed(used, nil)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	idle := b.member(w)
+	b.Redis.FlushAll()
+	b.cfg.Adopt = true
+	next := b.worker()
+	workertest.Must(t, next.reconciler.RestoreAll(t.Context()))
+	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Tenant != workertest.Tenant {
+		t.Errorf("adopted: %+v", s)
+	}
+	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("one that nobody had: %v", err)
+	}
+}
+
+// Members whose container ended while no worker looked leave the pool before anybody claims them, and so do all members of a
+// node on which no worker wants them any more.
+func TestReconcileTakesMembersOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.pooling(64<<10, "python=2")
+	gone, left := b.member(w), b.member(w)
+	b.Fake.Forget(gone.ID)
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if _, err := b.Store.Member(t.Context(), gone.ID); err == nil || b.IdleMembers() != 1 {
+		t.Errorf("a member without a container is offered (%d)", b.IdleMembers())
+	}
+	b.cfg.Pool = nil
+	none := b.measured(64<<10, 4)
+	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: w.id, Node: "n1", Pool: []farm.PoolStock{{Image: "python", Target: 2}}}))
+	workertest.Must(t, none.reconciler.Run(t.Context()))
+	if b.IdleMembers() != 1 {
+		t.Error("a worker without a pool removed what another one wants")
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
+	workertest.Must(t, none.reconciler.Run(t.Context()))
+	if b.IdleMembers() != 0 || b.Fake.Has(left.ID) {
+		t.Error("members that no worker wants are still there")
+	}
+}

@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// A create that finds no room goes back to its queue as it was, and begins when there is room.
+func TestCreateWithoutRoomWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1, 4
+	w := b.measured(3000, 4)
+	now := time.Now()
+	w.now = func() time.Time { return now } // no pause ends by itself
+	first, box := b.Sized(2048, 1)
+	claim, err := b.Store.Claim(t.Context(), first, w.id)
+	workertest.Must(t, err)
+	if ok, err := w.placement.Reserve(t.Context(), w.jobs.add(claim).Claim); err != nil || !ok {
+		t.Fatalf("place = %v, %v", ok, err)
+	}
+	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
+	second, other := b.Sized(2048, 1)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(second)))
+	if job, s := b.Job(second), b.Sandbox(other); job.State != farm.JobQueued || job.Attempt-job.Uncounted != 0 || s.State != farm.SandboxQueued || s.Node != "" {
+		t.Errorf("job %+v, sandbox %+v", job, s)
+	}
+	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
+	if w.placement.Accepts(farm.QueueCPU) || !w.placement.Accepts(farm.QueueControl) || !w.placement.Accepts(farm.NodeQueue("n1")) {
+		t.Error("the gate of creates is open, or another one closed")
+	}
+	// The first one ends before it is ready: what it was promised is there again, for whoever waits, at once.
+	if err := w.abandon(t.Context(), newActiveJob(claim), workertest.ErrTest); err == nil {
+		t.Error("abandoning gave no error")
+	}
+	if s := b.Sandbox(box); s.State != farm.SandboxFailed && s.State != farm.SandboxQueued {
+		t.Errorf("sandbox is %s", s.State)
+	}
+	b.Reserved(farm.Capacity{})
+	if !w.placement.Accepts(farm.QueueCPU) {
+		t.Error("the gate stays closed")
+	}
+	claim, err = b.Store.Claim(t.Context(), second, w.id)
+	workertest.Must(t, err)
+	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
+		t.Errorf("place = %v, %v", ok, err)
+	}
+}
+
+func TestCancelMeetsCreateWithoutRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(1000, 4)
+	job, box := b.Sized(2048, 1)
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
+	if _, _, err := b.Store.Cancel(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	workertest.Must(t, w.requeueUnplaced(t.Context(), newActiveJob(claim)))
+	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxClosed {
+		t.Errorf("job %s, sandbox %s", got.State, s.State)
+	}
+}
+
+func TestClosedAndLostSandboxesLeaveTheirRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(5000, 4)
+	closed, lost := b.Ready(), b.Ready()
+	for _, s := range []farm.Ref{closed, lost} {
+		_, _, err := b.Store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}, Sandbox: s, Want: farm.Capacity{MemoryMB: 100, CPUs: 1}})
+		workertest.Must(t, err)
+	}
+	b.Reserved(farm.Capacity{MemoryMB: 200, CPUs: 2})
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(closed))))
+	b.Reserved(farm.Capacity{MemoryMB: 100, CPUs: 1})
+	w.lifecycle.Lose(t.Context(), b.Sandbox(lost), "", "it is a test")
+	b.Reserved(farm.Capacity{})
+}
+
+// Containers without a promise get one; promises without a sandbox go, but not while one may be on its way.
+func TestReconcileCorrectsRoom(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.measured(5000, 4)
+	b.Fake.Put(b.Ready().ID, true) // of no size, as before there were promises
+	job, sized := b.Sized(300, 0.5)
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
+	b.Move(sized, farm.SandboxStarting, farm.SandboxReady)
+	_, err = b.Store.Finish(t.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	workertest.Must(t, err)
+	b.Fake.Put(sized.ID, true)
+	_, waiting := b.Sized(200, 1)
+	gone := farm.Ref{Tenant: workertest.Tenant, ID: farm.NewID(farm.SandboxPrefix)}
+	for _, s := range []farm.Ref{waiting, gone} {
+		_, _, err := b.Store.Reserve(t.Context(), store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 1 << 20, CPUs: 64}, Sandbox: s, Want: farm.Capacity{MemoryMB: 10, CPUs: 0.1}})
+		workertest.Must(t, err)
+	}
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	b.Reserved(farm.Capacity{MemoryMB: 320, CPUs: 0.7})
+	w.now = func() time.Time { return time.Now().Add(3 * time.Minute) }
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	b.Reserved(farm.Capacity{MemoryMB: 310, CPUs: 0.6}) // what is gone has left; what waits may still come here
+}

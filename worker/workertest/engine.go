@@ -1,0 +1,196 @@
+package workertest
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// Engine answers what the worker asks of Docker about containers. Containers go by "test-" and the sandbox's id.
+type Engine struct {
+	*httptest.Server
+	mu         sync.Mutex
+	containers map[string]bool // running
+	removed    []string
+	broken     bool // removals fail
+	memory     int  // MiB of the host
+	cores      int
+
+	labels  map[string]map[string]string // of containers, where they are not the usual ones
+	notes   map[string]map[string]string // labels of volumes
+	updates []string                     // bodies of changes of limits
+}
+
+func newEngine(t *testing.T) *Engine {
+	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}}
+	e.Server = httptest.NewServer(e)
+	t.Cleanup(e.Close)
+	return e
+}
+
+// Put adds the container of a sandbox.
+func (e *Engine) Put(sandbox string, running bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.containers["test-"+sandbox] = running
+}
+
+// Has reports whether a sandbox has a container.
+func (e *Engine) Has(sandbox string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.containers["test-"+sandbox]
+	return ok
+}
+
+// BreakRemovals makes removals fail, or succeed again.
+func (e *Engine) BreakRemovals(broken bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broken = broken
+}
+
+// ServeHTTP answers as Docker does.
+func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.Header().Set("Api-Version", "1.47")
+	w.Header().Set("Content-Type", "application/json")
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json"), "/update")
+	running, ok := e.containers[name]
+	labels := func(name string) map[string]string {
+		if own, ok := e.labels[name]; ok {
+			return own
+		}
+		return map[string]string{engine.LabelNamespace: "test", engine.LabelSandbox: strings.TrimPrefix(name, "test-"), engine.LabelTenant: Tenant, engine.LabelNode: Node}
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/_ping"):
+		_, _ = w.Write([]byte("OK"))
+	case path == "info":
+		_ = json.NewEncoder(w).Encode(map[string]any{"MemTotal": e.memory << 20, "NCPU": e.cores})
+	case path == "images/json":
+		_ = json.NewEncoder(w).Encode([]any{map[string]any{"Id": "sha256:1", "RepoTags": []string{"sandfarm/python:1"}, "Labels": map[string]string{engine.LabelImage: "python"}}})
+	case path == "containers/json":
+		list := []any{}
+		for name, running := range e.containers {
+			state := map[bool]string{true: "running", false: "exited"}[running]
+			list = append(list, map[string]any{"Id": name, "Names": []string{"/" + name}, "Labels": labels(name), "State": state, "HostConfig": map[string]any{}})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	case strings.HasPrefix(path, "volumes"):
+		e.volume(w, r, strings.TrimPrefix(strings.TrimPrefix(path, "volumes"), "/"))
+	case r.Method == http.MethodDelete && e.broken:
+		http.Error(w, `{"message":"device or resource busy"}`, http.StatusInternalServerError)
+	case !ok:
+		http.Error(w, `{"message":"No such container"}`, http.StatusNotFound)
+	case r.Method == http.MethodDelete:
+		delete(e.containers, name)
+		e.removed = append(e.removed, name)
+		w.WriteHeader(http.StatusNoContent)
+	case strings.HasSuffix(path, "/json"):
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"Id": name, "Created": time.Now().Format(time.RFC3339Nano), "State": map[string]any{"Running": running, "ExitCode": 137, "OOMKilled": !running},
+			"HostConfig": map[string]any{}, "Config": map[string]any{"Labels": labels(name)},
+		})
+	case strings.HasSuffix(r.URL.Path, "/update"):
+		body, _ := io.ReadAll(r.Body)
+		e.updates = append(e.updates, string(body))
+		_, _ = w.Write([]byte("{}"))
+	default:
+		http.Error(w, `{"message":"the fake does not do this"}`, http.StatusNotImplemented)
+	}
+}
+
+// PutMember adds the container of a member of the warm pool, as it was made: nobody's.
+func (e *Engine) PutMember(id, epoch string, running bool) {
+	e.SetLabels(id, map[string]string{
+		engine.LabelNamespace: "test", engine.LabelSandbox: id, engine.LabelNode: Node, node.LabelPool: "python", node.LabelEpoch: epoch,
+	})
+	e.Put(id, running)
+}
+
+// SetLabels sets the labels of a sandbox's container.
+func (e *Engine) SetLabels(id string, labels map[string]string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.labels["test-"+id] = labels
+}
+
+// Forget removes the container of a sandbox without a request.
+func (e *Engine) Forget(sandbox string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.containers, "test-"+sandbox)
+}
+
+// SetHost sets the memory in MiB and the cores of the engine's host.
+func (e *Engine) SetHost(memoryMB, cores int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.memory, e.cores = memoryMB, cores
+}
+
+// Updates are the bodies of requests that changed limits.
+func (e *Engine) Updates() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.updates)
+}
+
+// Note gives the labels of a sandbox's note; nil when there is none.
+func (e *Engine) Note(sandbox string) map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.notes[sandbox])
+}
+
+// PutNote adds a note.
+func (e *Engine) PutNote(sandbox string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notes[sandbox] = map[string]string{engine.LabelRole: engine.RoleNote, engine.LabelSandbox: sandbox}
+}
+
+// volume answers what the worker asks of Docker about volumes, which are notes here.
+func (e *Engine) volume(w http.ResponseWriter, r *http.Request, name string) {
+	name = strings.TrimPrefix(name, "test-note-")
+	switch labels, ok := e.notes[name]; {
+	case r.Method == http.MethodPost:
+		var body struct {
+			Name   string
+			Labels map[string]string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		if !strings.HasPrefix(body.Name, "test-note-") {
+			http.Error(w, `{"message":"the fake has no other volumes"}`, http.StatusNotImplemented)
+			return
+		}
+		e.notes[strings.TrimPrefix(body.Name, "test-note-")] = body.Labels
+		_ = json.NewEncoder(w).Encode(body)
+	case name == "":
+		list := []any{}
+		for name, labels := range e.notes {
+			list = append(list, map[string]any{"Name": "test-note-" + name, "Labels": labels})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"Volumes": list})
+	case !ok:
+		http.Error(w, `{"message":"no such volume"}`, http.StatusNotFound)
+	case r.Method == http.MethodDelete:
+		delete(e.notes, name)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		_ = json.NewEncoder(w).Encode(map[string]any{"Name": "test-note-" + name, "Labels": labels})
+	}
+}

@@ -1,0 +1,87 @@
+// Package workertest has what tests of the worker's packages share: a farm whose records, object store and agents are real, and
+// whose engine is a fake that speaks Docker's API.
+package workertest
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// Tenant owns what tests make; Node is the identity of the engine.
+const (
+	Tenant = "acme"
+	Node   = "n1"
+)
+
+// Farm is a farm without a worker.
+type Farm struct {
+	T        *testing.T
+	Log      *slog.Logger
+	Redis    *miniredis.Miniredis
+	Store    *store.Store
+	Dispatch *dispatch.Dispatcher
+	Blobs    *blob.Store
+	Engine   *engine.Engine
+	Fake     *Engine // what Engine talks to
+}
+
+// New makes a farm. TestMain must have called Main.
+func New(t *testing.T) *Farm {
+	t.Helper()
+	b := &Farm{T: t, Log: slog.New(slog.DiscardHandler), Redis: miniredis.RunT(t), Fake: newEngine(t)}
+	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b.Store = store.New(rdb, store.Options{Logger: b.Log})
+	t.Cleanup(func() { _ = b.Store.Close() })
+	var err error
+	b.Blobs, err = blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
+	Must(t, err)
+	Must(t, b.Blobs.EnsureBucket(t.Context()))
+	b.Engine, err = engine.New(engine.Config{Host: "tcp://" + strings.TrimPrefix(b.Fake.URL, "http://"), Namespace: "test", Logger: b.Log})
+	Must(t, err)
+	t.Cleanup(func() { _ = b.Engine.Close() })
+	b.Dispatch = dispatch.New(b.Store, queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
+	return b
+}
+
+// NewNode makes the node of a worker, with its identity.
+func (b *Farm) NewNode() *node.Node {
+	b.T.Helper()
+	n, err := node.New(b.T.Context(), node.Deps{Engine: b.Engine, Records: b.Store, Log: b.Log, Now: time.Now})
+	Must(b.T, err)
+	n.UseIdentity(Node, "")
+	b.T.Cleanup(n.Close)
+	return n
+}
+
+// Register makes a worker of the node count as alive.
+func (b *Farm) Register(workerID string) {
+	b.T.Helper()
+	Must(b.T, b.Store.Heartbeat(b.T.Context(), farm.Worker{ID: workerID, Node: Node}))
+}
+
+// Agent starts an agent and connects nodes to it as that of a sandbox, whose container runs.
+func (b *Farm) Agent(sandbox farm.Ref, nodes ...*node.Node) *agenttest.Agent {
+	b.T.Helper()
+	a := agenttest.Start(b.T, "/usr/bin:/bin", nil)
+	b.Fake.Put(sandbox.ID, true)
+	for _, n := range nodes {
+		Must(b.T, n.UseConnection(b.T.Context(), sandbox.ID, func() *client.Client { return agenttest.Connect(b.T, a.Server) }))
+	}
+	return a
+}

@@ -1,0 +1,190 @@
+package workertest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+)
+
+// Accept accepts a job for the queue cpu, which change may alter before.
+func (b *Farm) Accept(kind farm.JobKind, sandbox string, request *farm.Request, change func(*store.Accept)) farm.Ref {
+	b.T.Helper()
+	a := store.Accept{Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: kind, SandboxID: sandbox, Queue: farm.QueueCPU, TimeoutSeconds: 60}, Request: request}
+	a.Job.Inline = kind == farm.KindClose
+	if change != nil {
+		change(&a)
+	}
+	_, err := b.Store.Accept(b.T.Context(), a)
+	Must(b.T, err)
+	return a.Job.Ref()
+}
+
+// Creation accepts a job that creates a sandbox, or runs a command in one of its own.
+func (b *Farm) Creation(kind farm.JobKind) (job, sandbox farm.Ref) {
+	b.T.Helper()
+	box := &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, OneShot: kind == farm.KindRun,
+		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600},
+	}
+	request := &farm.Request{Sandbox: &box.Spec}
+	if kind == farm.KindRun {
+		request.Command = &farm.CommandRequest{Commands: []string{"echo one shot"}}
+	}
+	job = b.Accept(kind, box.ID, request, func(a *store.Accept) { a.Sandbox = box })
+	return job, farm.Ref{Tenant: Tenant, ID: box.ID}
+}
+
+// Ready makes a sandbox that is ready on the node.
+func (b *Farm) Ready() farm.Ref {
+	b.T.Helper()
+	job, sandbox := b.Creation(farm.KindCreate)
+	claim, err := b.Store.Claim(b.T.Context(), job, "wrk_setup")
+	Must(b.T, err)
+	b.Move(sandbox, farm.SandboxStarting, farm.SandboxReady)
+	_, err = b.Store.Finish(b.T.Context(), store.Finish{Ref: job, Attempt: claim.Job.Attempt, State: farm.JobCompleted})
+	Must(b.T, err)
+	return sandbox
+}
+
+// Move takes a sandbox through states, on the node.
+func (b *Farm) Move(sandbox farm.Ref, states ...farm.SandboxState) {
+	b.T.Helper()
+	for _, to := range states {
+		_, err := b.Store.MoveSandbox(b.T.Context(), store.Move{Ref: sandbox, To: to, Node: Node})
+		Must(b.T, err)
+	}
+}
+
+// Command accepts a shell command.
+func (b *Farm) Command(sandbox farm.Ref, line string) farm.Ref {
+	b.T.Helper()
+	return b.Accept(farm.KindCommand, sandbox.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{line}}}, nil)
+}
+
+// CloseJob accepts a job that closes a sandbox.
+func (b *Farm) CloseJob(sandbox farm.Ref) farm.Ref {
+	b.T.Helper()
+	return b.Accept(farm.KindClose, sandbox.ID, &farm.Request{Close: &farm.CloseRequest{}}, nil)
+}
+
+// Job reads a job.
+func (b *Farm) Job(ref farm.Ref) *farm.Job {
+	b.T.Helper()
+	job, err := b.Store.Job(b.T.Context(), ref)
+	Must(b.T, err)
+	return job
+}
+
+// Sandbox reads a sandbox.
+func (b *Farm) Sandbox(ref farm.Ref) *farm.Sandbox {
+	b.T.Helper()
+	s, err := b.Store.Sandbox(b.T.Context(), ref)
+	Must(b.T, err)
+	return s
+}
+
+// Stdout joins the text of a job's events.
+func (b *Farm) Stdout(job farm.Ref) string {
+	b.T.Helper()
+	var text strings.Builder
+	for after := ""; ; {
+		events, err := b.Store.Events(b.T.Context(), job, after, 0)
+		Must(b.T, err)
+		if len(events) == 0 {
+			return text.String()
+		}
+		for _, e := range events {
+			after = e.ID
+			if e.Name == farm.EventStdout {
+				text.WriteString(e.Text)
+			}
+		}
+	}
+}
+
+// Progress joins the messages of a job's progress events.
+func (b *Farm) Progress(job farm.Ref) string {
+	b.T.Helper()
+	events, err := b.Store.Events(b.T.Context(), job, "", 0)
+	Must(b.T, err)
+	var messages strings.Builder
+	for _, e := range events {
+		if e.Progress != nil {
+			messages.WriteString(e.Progress.Message)
+		}
+	}
+	return messages.String()
+}
+
+// Sized accepts the create of a sandbox of a size.
+func (b *Farm) Sized(memoryMB int, cpus float64) (job, sandbox farm.Ref) {
+	b.T.Helper()
+	box := &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant,
+		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Resources: farm.Resources{MemoryMB: memoryMB, CPUs: cpus}},
+	}
+	job = b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) { a.Sandbox = box })
+	return job, farm.Ref{Tenant: Tenant, ID: box.ID}
+}
+
+// Reserved checks what is reserved on the node.
+func (b *Farm) Reserved(want farm.Capacity) {
+	b.T.Helper()
+	nodes, err := b.Store.ReportCapacity(b.T.Context(), "other", farm.Capacity{})
+	Must(b.T, err)
+	if got := nodes[Node].Reserved; got != want {
+		b.T.Errorf("reserved are %+v, want %+v", got, want)
+	}
+}
+
+// IdleMembers counts the members of the warm pool that wait for a create.
+func (b *Farm) IdleMembers() int {
+	b.T.Helper()
+	list, err := b.Store.Members(b.T.Context())
+	Must(b.T, err)
+	n := 0
+	for _, m := range list {
+		if m.State == store.MemberIdle {
+			n++
+		}
+	}
+	return n
+}
+
+// Claimed accepts the create of a sandbox that has claimed the oldest member like m.
+func (b *Farm) Claimed(m store.Member, change func(*farm.Sandbox)) (job, sandbox farm.Ref) {
+	b.T.Helper()
+	got, err := b.Store.ClaimMember(b.T.Context(), store.MemberClaim{Tenant: Tenant, Image: m.Image, Network: m.Network, DiskMB: m.Resources.DiskMB, Nodes: []string{Node}})
+	Must(b.T, err)
+	box := &farm.Sandbox{
+		ID: got.ID, Tenant: Tenant, Node: got.Node, Pooled: true, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
+		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkNone, TTLSeconds: 3600, Resources: m.Resources},
+	}
+	if change != nil {
+		change(box)
+	}
+	job = b.Accept(farm.KindCreate, box.ID, &farm.Request{Sandbox: &box.Spec}, func(a *store.Accept) {
+		a.Sandbox, a.Job.Queue = box, farm.NodeQueue(got.Node)
+	})
+	return job, farm.Ref{Tenant: Tenant, ID: box.ID}
+}
+
+// Member puts a ready member of the warm pool there, with its container, its reservation and its agent, made by a worker.
+func (b *Farm) Member(n *node.Node, workerID, version string, capacity farm.Capacity) store.Member {
+	b.T.Helper()
+	m := store.Member{
+		ID: farm.NewID(farm.SandboxPrefix), Node: Node, Image: "python", Network: farm.NetworkNone, Version: version, Worker: workerID,
+		Resources: farm.Resources{MemoryMB: 2048, CPUs: 2, PIDs: 256, DiskMB: 1024},
+	}
+	_, _, err := b.Store.Reserve(b.T.Context(), store.ReserveRequest{Node: Node, Capacity: capacity, Sandbox: farm.Ref{ID: m.ID}, Want: m.Resources.Capacity(), Force: true})
+	Must(b.T, err)
+	b.Agent(farm.Ref{ID: m.ID}, n)
+	b.Fake.PutMember(m.ID, n.Epoch(), true)
+	m.Container = "test-" + m.ID
+	Must(b.T, b.Store.BeginMember(b.T.Context(), m))
+	Must(b.T, b.Store.MemberReady(b.T.Context(), m))
+	return m
+}
