@@ -18,69 +18,62 @@ import (
 // pictures are the image blocks of an answer.
 type pictures struct {
 	blocks []mcp.Content
-	shown  map[int]bool // displayed values that stand in blocks, by their index
+	shown  map[int]int // number of a displayed value → position of the block that shows it, from 1
 	notes  []string
 }
 
-// isPicture tells the images that models can look at.
-func isPicture(mime string) bool {
-	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, mime)
-}
+// pictureTypes are the images that models can look at, the preferred type first.
+func pictureTypes() []string { return []string{"image/png", "image/jpeg", "image/webp", "image/gif"} }
 
-func isText(mime string) bool {
-	return strings.HasPrefix(mime, "text/") || slices.Contains([]string{"application/json", "application/javascript", "image/svg+xml"}, mime)
-}
+func isPicture(mime string) bool { return slices.Contains(pictureTypes(), mime) }
 
-func hasMime(list []wire.Rich, mime string) bool {
-	return slices.ContainsFunc(list, func(r wire.Rich) bool { return r.Mime == mime })
-}
-
-// pictures makes image blocks of what the code displayed. What it only saved is shown when it displayed nothing: a plot
-// that is displayed and saved would otherwise come twice, since the two are different bytes.
+// pictures makes an image block of each displayed value that has a picture, in one of its types. Pictures that the code only
+// saved are shown if it displayed none: a plot that is displayed and saved would otherwise come twice, as different bytes.
 func (c *call) pictures(out *runOutcome) pictures {
-	p := pictures{shown: map[int]bool{}}
-	seen := map[string]bool{}
-	left := 0
-	put := func(mime string, content []byte) bool {
+	p := pictures{shown: map[int]int{}}
+	blockOf := map[string]int{} // by the SHA-256 of the content
+	leftOut := 0
+	put := func(mime string, content []byte) int {
 		sum := sha256.Sum256(content)
 		key := hex.EncodeToString(sum[:])
 		switch {
-		case seen[key]:
+		case blockOf[key] > 0:
 		case int64(len(content)) > c.Limits.ImageBytes, len(p.blocks) == c.Limits.Images:
-			left++
-			return false
+			leftOut++
+			return 0
 		default:
-			seen[key] = true
 			p.blocks = append(p.blocks, mcp.NewImageContent(base64.StdEncoding.EncodeToString(content), mime))
+			blockOf[key] = len(p.blocks)
 		}
-		return true
+		return blockOf[key]
 	}
 	displayed := false
-	for i, r := range out.rich {
-		if !isPicture(r.Mime) {
+	for _, v := range out.values {
+		r, ok := v.First(pictureTypes()...)
+		if !ok {
 			continue
 		}
 		displayed = true
-		if content := c.picture(r); content != nil {
-			p.shown[i] = put(r.Mime, content)
-		} else {
-			left++
+		if content := c.picture(r); content == nil {
+			leftOut++
+		} else if at := put(r.Mime, content); at > 0 {
+			p.shown[v.Number()] = at
 		}
 	}
 	if !displayed {
 		for _, a := range out.artifacts {
-			if !isPicture(a.ContentType) || seen[a.SHA256] {
+			if !isPicture(a.ContentType) || blockOf[a.SHA256] > 0 {
 				continue
 			}
 			if a.Size > c.Limits.ImageBytes || len(p.blocks) == c.Limits.Images {
-				left++
+				leftOut++
 			} else if content := c.stored(a.ID); content != nil {
 				put(a.ContentType, content)
 			}
 		}
 	}
-	if left > 0 {
-		p.notes = append(p.notes, fmt.Sprintf("%d pictures are not in this answer, which takes %d of at most %d bytes each: use their links.", left, c.Limits.Images, c.Limits.ImageBytes))
+	if leftOut > 0 {
+		p.notes = append(p.notes, fmt.Sprintf("%d pictures are not in this answer, which takes %d of at most %d bytes each: use their links.", leftOut, c.Limits.Images, c.Limits.ImageBytes))
 	}
 	return p
 }
@@ -138,7 +131,7 @@ func errorOf(e *wire.CodeError) any {
 	if e == nil {
 		return nil
 	}
-	return map[string]any{"name": e.Name, "value": e.Value, "traceback": some(e.Traceback)}
+	return map[string]any{"name": e.Name, "value": e.Value, "traceback": emptyIfNil(e.Traceback)}
 }
 
 func artifactsOf(list []wire.Artifact) []map[string]any {
@@ -159,23 +152,31 @@ func outcomesOf(list []wire.InstalledOne) []map[string]any {
 	return out
 }
 
-// resultsOf are the displayed values but for the pictures in blocks.
-func resultsOf(list []wire.Rich, shown map[int]bool) []map[string]any {
+// resultsOf lists the entries of displayed values, without the pictures of values that an image block shows. Entries of one value
+// have the same number.
+func resultsOf(values []wire.Value, shown map[int]int) []map[string]any {
 	out := []map[string]any{}
-	for i, r := range list {
-		switch {
-		case shown[i]:
-		case r.URL != "":
-			out = append(out, map[string]any{"mime": r.Mime, "url": r.URL})
-		case !isPicture(r.Mime):
-			out = append(out, map[string]any{"mime": r.Mime, "data": r.Data})
+	for _, v := range values {
+		for _, r := range v {
+			entry := map[string]any{"display": r.Display, "mime": r.Mime}
+			switch {
+			case isPicture(r.Mime) && shown[r.Display] > 0:
+				continue
+			case r.URL != "":
+				entry["url"] = r.URL
+			case !isPicture(r.Mime):
+				entry["data"] = r.Data
+			default:
+				continue
+			}
+			out = append(out, entry)
 		}
 	}
 	return out
 }
 
-// some makes a null array an empty one.
-func some[T any](list []T) []T {
+// emptyIfNil makes a nil slice an empty one, which is [] in JSON.
+func emptyIfNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}

@@ -14,7 +14,7 @@ type runOutcome struct {
 	truncated      wire.Truncated
 	exitCode       int
 	err            *wire.CodeError
-	rich           []wire.Rich
+	values         []wire.Value // that the code displayed
 	artifacts      []wire.Artifact
 	skipped        int
 	restarted      bool
@@ -30,7 +30,7 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	case r.Execute != nil:
 		e := r.Execute
 		return &runOutcome{
-			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, exitCode: e.ExitCode, err: e.Error, rich: e.Results,
+			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, exitCode: e.ExitCode, err: e.Error, values: wire.Values(e.Results),
 			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: e.Notes,
 		}
 	case r.Command != nil:
@@ -81,7 +81,7 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 		structured["installed"] = outcomesOf(out.installed)
 	}
 	if j.Kind != string(farm.KindCommand) {
-		structured["results"] = resultsOf(out.rich, pictures.shown)
+		structured["results"] = resultsOf(out.values, pictures.shown)
 	}
 	return &answer{text: b.String(), blocks: append(pictures.blocks, c.links(out.artifacts)...), structured: structured}, nil
 }
@@ -134,10 +134,8 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	}
 	c.stream(b, "stdout", out.stdout)
 	c.stream(b, "stderr", out.stderr)
-	for _, r := range out.rich {
-		if r.Data != "" && isText(r.Mime) && (r.Mime != "text/html" || !hasMime(out.rich, "text/plain")) {
-			c.stream(b, "result ("+r.Mime+")", r.Data)
-		}
+	for i, v := range out.values {
+		c.tellValue(b, resultName(i, len(out.values)), v, p.shown[v.Number()])
 	}
 	if out.err != nil {
 		fmt.Fprintf(b, "error: %s: %s\n", out.err.Name, out.err.Value)
@@ -161,6 +159,28 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 	}
 	if out.skipped > 0 {
 		fmt.Fprintf(b, "note: %d more files were not stored; they are still in the workspace.\n", out.skipped)
+	}
+}
+
+// resultName names a displayed value in the text: with its number if there are several.
+func resultName(i, count int) string {
+	if count == 1 {
+		return "result"
+	}
+	return fmt.Sprintf("result %d", i+1)
+}
+
+// tellValue writes the texts of one displayed value, and which image block shows it (0: none). HTML is left out if the value
+// has a plain text.
+func (c *call) tellValue(b *strings.Builder, name string, v wire.Value, image int) {
+	_, hasPlain := v.First("text/plain")
+	for _, r := range v {
+		if s, ok := r.Text(); ok && (r.Mime != "text/html" || !hasPlain) {
+			c.stream(b, name+" ("+r.Mime+")", s)
+		}
+	}
+	if image > 0 && name != "result" {
+		fmt.Fprintf(b, "%s is image %d of this answer.\n", name, image)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestRunTellsEverything(t *testing.T) {
 	want := map[string]any{
 		"job_id": "job_1", "sandbox_id": "sbx_1", "state": "completed", "stdout": "so far\n", "stderr": "careful\n", "exit_code": 1.0,
 		"error":     map[string]any{"name": "IndexError", "value": "list index out of range", "traceback": []any{"Traceback", "  line 2"}},
-		"results":   []any{map[string]any{"mime": "text/plain", "data": "40"}, map[string]any{"mime": "text/html", "data": "<b>40</b>"}},
+		"results":   []any{map[string]any{"display": 0.0, "mime": "text/plain", "data": "40"}, map[string]any{"display": 0.0, "mime": "text/html", "data": "<b>40</b>"}},
 		"truncated": map[string]any{"stdout": false, "stderr": false}, "kernel_restarted": true, "message": "A note.",
 		"installed": []any{map[string]any{"name": "humanize", "requested": "", "status": "installed", "version": "4.9", "message": "imported by the code"}},
 		"artifacts": []any{map[string]any{
@@ -190,8 +190,10 @@ func TestPicturesComeOnce(t *testing.T) {
 	}{
 		"Shown":           {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "text/plain", Data: "<Figure>"}}}), [][]byte{shown}},
 		"ShownInLines":    {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)[:8] + "\n" + b64(shown)[8:] + "\n"}}}), [][]byte{shown}},
-		"ShownTwice":      {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "image/png", Data: b64(shown)}}}), [][]byte{shown}},
-		"TwoShown":        {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Mime: "image/jpeg", Data: b64(other)}}}), [][]byte{shown, other}},
+		"ShownTwice":      {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Display: 1, Mime: "image/png", Data: b64(shown)}}}), [][]byte{shown}},
+		"TwoShown":        {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}, {Display: 1, Mime: "image/jpeg", Data: b64(other)}}}), [][]byte{shown, other}},
+		"OneInTwoTypes":   {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/jpeg", Data: b64(other)}, {Mime: "image/png", Data: b64(shown)}}}), [][]byte{shown}},
+		"Updated":         {executed(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(other)}, {Mime: "image/png", Data: b64(shown)}}}), [][]byte{shown}},
 		"Saved":           {withArtifacts(wire.ExecuteResult{}, plot), [][]byte{saved}},
 		"SavedTwice":      {withArtifacts(wire.ExecuteResult{}, plot, artifact("copy.png", "image/png", saved)), [][]byte{saved}},
 		"ShownAndSaved":   {withArtifacts(wire.ExecuteResult{Results: []wire.Rich{{Mime: "image/png", Data: b64(shown)}}}, plot), [][]byte{shown}},
@@ -248,7 +250,7 @@ func TestPictureLimits(t *testing.T) {
 	for count, want := range map[int]int{2: 2, 3: 3, 4: 3} {
 		var rich []wire.Rich
 		for i := range count {
-			rich = append(rich, wire.Rich{Mime: "image/png", Data: b64(fmt.Appendf(nil, "picture %d", i))})
+			rich = append(rich, wire.Rich{Display: i, Mime: "image/png", Data: b64(fmt.Appendf(nil, "picture %d", i))})
 		}
 		if got := len(blocksOf[protocol.ImageContent](python(setup(t, executed(wire.ExecuteResult{Results: rich}), small), nil))); got != want {
 			t.Errorf("%d pictures: %d images, want %d", count, got, want)

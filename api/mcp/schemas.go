@@ -42,9 +42,10 @@ const runFields = `
 
 const resultsField = `
 	"results":{"type":"array","description":"displayed values other than the pictures that stand in the answer as images","items":{"type":"object","properties":{
+		"display":{"type":"integer","description":"number of the displayed value, from 0; entries of one value share it"},
 		"mime":{"type":"string","description":"MIME type"},
 		"data":{"type":"string","description":"the value: text as it is, anything else base64"},
-		"url":{"type":"string","description":"link to a large value"}},"required":["mime"]}}`
+		"url":{"type":"string","description":"link to a large value"}},"required":["display","mime"]}}`
 
 const jobFields = `
 	"job_id":{"type":"string","description":"id of the job, job_…, for get_job_result"},

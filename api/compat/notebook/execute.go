@@ -89,7 +89,7 @@ func (n *Service) executed(ctx context.Context, job *wire.Job) (Executed, error)
 	exit := 0
 	if job.Result != nil && job.Result.Execute != nil {
 		e := job.Result.Execute
-		out.Stdout, out.Stderr, exit = some(e.Stdout), some(e.Stderr), e.ExitCode
+		out.Stdout, out.Stderr, exit = streamList(e.Stdout), streamList(e.Stderr), e.ExitCode
 		out.StdoutURL = toolset.Whole(e.Artifacts, 0, "stdout", e.Truncated.Stdout)
 		out.StderrURL = toolset.Whole(e.Artifacts, 0, "stderr", e.Truncated.Stderr)
 		if e.Error != nil {
@@ -98,8 +98,10 @@ func (n *Service) executed(ctx context.Context, job *wire.Job) (Executed, error)
 				out.Error.Traceback = e.Error.Traceback
 			}
 		}
-		for _, r := range e.Results {
-			out.Results = append(out.Results, n.rich(ctx, r))
+		for _, v := range wire.Values(e.Results) {
+			for _, r := range v {
+				out.Results = append(out.Results, n.rich(ctx, r))
+			}
 		}
 	}
 	switch {
@@ -121,8 +123,8 @@ func raised(name, value string) *CodeError {
 // escape is what colours a terminal, which no browser and no model is.
 var escape = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
 
-// some is a stream as the list that the original gives: without colours.
-func some(stream string) []string {
+// streamList is a stream as the original returns it: a list, without terminal colours.
+func streamList(stream string) []string {
 	if stream == "" {
 		return []string{}
 	}

@@ -9,53 +9,46 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// richBytes is the largest displayed value that stands in an answer, and richToolBytes that in the answer of a tool, which
-// has to fit into one message, perhaps twice. A larger one is a link.
+// richBytes is the largest displayed value that an answer of a route holds. richToolBytes is the same for a tool, whose answer must
+// fit into one message, where it may stand twice. A larger value is a link.
 const (
 	richBytes     = 32 << 20
 	richToolBytes = 320 << 10
 )
 
-// Rich is one displayed value, as a kernel gives it: text and markup as it is, JSON as a value, all else in base64.
+// Rich is one MIME type of one displayed value, as a kernel sends it: text and markup as it is, JSON as a value, anything else in
+// base64.
 type Rich struct {
-	Type string `json:"type"`
-	Data any    `json:"data"`
-	URL  string `json:"url,omitempty"` // in the place of data that is too large
+	Display int    `json:"display,omitempty"` // number of the displayed value; entries of one value share it, those of the first have none
+	Type    string `json:"type"`
+	Data    any    `json:"data"`
+	URL     string `json:"url,omitempty"` // in the place of data that is too large
 }
 
-// rich gives a displayed value, also one that was put aside for its size.
+// rich converts an entry of a displayed value. One that the farm moved to the object store is read back if it is small enough.
 func (n *Service) rich(ctx context.Context, r wire.Rich) Rich {
-	out := Rich{Type: r.Mime, Data: r.Data, URL: r.URL}
+	out := Rich{Display: r.Display, Type: r.Mime, Data: r.Data, URL: r.URL}
 	if r.ArtifactID == "" {
-		if markup(r.Mime) { // which the farm has in base64, as it does all that is not text/…
-			if raw, err := base64.StdEncoding.DecodeString(r.Data); err == nil {
-				out.Data = value(r.Mime, raw)
-			}
+		if text, ok := r.Text(); ok {
+			out.Data = textOrJSON(r.Mime, []byte(text))
 		}
 		return out
 	}
 	found, err := n.farm.Artifact(ctx, r.ArtifactID, n.largest)
 	if err != nil || found.Content == nil {
-		return out // the link has to do
+		return out // the caller has the link
 	}
 	out.URL = ""
-	if strings.HasPrefix(r.Mime, "text/") || markup(r.Mime) {
-		out.Data = value(r.Mime, found.Content)
+	if strings.HasPrefix(r.Mime, "text/") || wire.IsMarkup(r.Mime) {
+		out.Data = textOrJSON(r.Mime, found.Content)
 	} else {
 		out.Data = base64.StdEncoding.EncodeToString(found.Content)
 	}
 	return out
 }
 
-// markup tells types that are texts by another name.
-func markup(mime string) bool {
-	return isJSON(mime) || strings.HasSuffix(mime, "+xml") || mime == "application/javascript" || mime == "application/xml"
-}
-
-func isJSON(mime string) bool { return mime == "application/json" || strings.HasSuffix(mime, "+json") }
-
-func value(mime string, raw []byte) any {
-	if isJSON(mime) && json.Valid(raw) {
+func textOrJSON(mime string, raw []byte) any {
+	if wire.IsJSON(mime) && json.Valid(raw) {
 		return json.RawMessage(raw)
 	}
 	return string(raw)

@@ -89,6 +89,12 @@ func TestCodeThatIsStoppedIsNeverAnEmptySuccess(t *testing.T) {
 			`{"stdout":[],"stderr":[],"error":null,"results":[{"type":"application/json","data":{"a":[1,null]}},{"type":"application/vnd.plotly.v1+json","data":[]},{"type":"image/svg+xml","data":"<svg/>"},` +
 				`{"type":"application/javascript","data":"x=1"},{"type":"image/png","data":"iVBORw=="},{"type":"text/latex","data":"$x$"}]}`,
 		},
+		"TwoDisplayed": {
+			toolsettest.Completed(&wire.Result{Execute: &wire.ExecuteResult{Results: []wire.Rich{
+				{Mime: "image/png", Data: "b2xk"}, {Mime: "text/plain", Data: "a"}, {Display: 1, Mime: "text/plain", Data: "b"}, {Mime: "image/png", Data: "bmV3"},
+			}}}),
+			`{"stdout":[],"stderr":[],"error":null,"results":[{"type":"image/png","data":"bmV3"},{"type":"text/plain","data":"a"},{"display":1,"type":"text/plain","data":"b"}]}`,
+		},
 		"TimedOut": {
 			wire.Job{State: "timed_out", Timings: wire.Timings{RunMS: 3_600_000}, Result: &wire.Result{Execute: &wire.ExecuteResult{Stdout: "begun\n"}}},
 			`{"stdout":["begun\n"],"stderr":[],"error":{"name":"TimeoutError","value":"the code was stopped after 3600 seconds","traceback":["TimeoutError: the code was stopped after 3600 seconds"]},"results":[]}`,
