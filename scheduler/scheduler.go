@@ -33,7 +33,7 @@ type Records interface {
 	Tenants(ctx context.Context) ([]string, error)
 	Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
-	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error
+	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 }
 
 // Ledger forgets records that are over their bounds.

@@ -92,14 +92,14 @@ func (f *fake) ExpiredArtifacts(_ context.Context, tenant string, limit int) ([]
 	return slices.Clone(list[:min(limit, len(list))]), nil
 }
 
-func (f *fake) DeleteArtifacts(_ context.Context, artifacts []farm.Artifact) error {
+func (f *fake) DeleteArtifacts(_ context.Context, artifacts []farm.Artifact) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.steps = append(f.steps, fmt.Sprintf("forget %d", len(artifacts)))
 	for _, a := range artifacts {
 		f.expired[a.Tenant] = slices.DeleteFunc(f.expired[a.Tenant], func(o farm.Artifact) bool { return o.ID == a.ID })
 	}
-	return nil
+	return len(artifacts), nil
 }
 
 func (f *fake) List(_ context.Context, prefix string, each func(blob.Info) error) error {

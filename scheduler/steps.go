@@ -90,10 +90,11 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	if err := s.deps.Blobs.Delete(ctx, keys...); err != nil {
 		return 0, fmt.Errorf("remove expired artifacts: %w", err)
 	}
-	if err := s.deps.Records.DeleteArtifacts(ctx, expired); err != nil {
-		return 0, fmt.Errorf("forget expired artifacts: %w", err)
+	removed, err := s.deps.Records.DeleteArtifacts(ctx, expired)
+	if err != nil {
+		return 0, fmt.Errorf("remove records of expired artifacts: %w", err)
 	}
-	s.seen.removed.Add(float64(len(expired)))
+	s.seen.removed.Add(float64(removed))
 	return len(expired), nil
 }
 

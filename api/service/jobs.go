@@ -61,12 +61,6 @@ type JobQuery struct {
 	Page                          store.Page
 }
 
-// fits reports whether the query picks a job.
-func (q JobQuery) fits(job *farm.Job) bool {
-	return (q.SandboxID == "" || q.SandboxID == job.SandboxID) && (q.State == "" || q.State == string(job.State)) &&
-		(q.Kind == "" || q.Kind == string(job.Kind))
-}
-
 // Jobs lists jobs, newest first.
 func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
 	list := wire.List[wire.Job]{Items: []wire.Job{}}
@@ -76,23 +70,18 @@ func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.Lis
 	if q.Kind != "" && !knownKind(farm.JobKind(q.Kind)) {
 		return list, farm.Invalidf("kind %q is not known", short(q.Kind))
 	}
-	var jobs []*farm.Job
-	if q.JobID != "" {
-		job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: q.JobID})
-		switch {
-		case farm.CodeOf(err) == farm.CodeNotFound:
-		case err != nil:
-			return list, err
-		case q.fits(job):
-			jobs = []*farm.Job{job}
-		}
-	} else {
-		found, next, err := s.Store.Jobs(ctx, tenant, store.JobFilter{SandboxID: q.SandboxID, State: farm.JobState(q.State), Kind: farm.JobKind(q.Kind)}, q.Page)
-		if err != nil {
-			return list, err
-		}
-		jobs, list.NextCursor = found, wire.Cursor(next)
+	f := store.JobFilter{JobID: q.JobID, SandboxID: q.SandboxID}
+	if q.State != "" {
+		f.States = []farm.JobState{farm.JobState(q.State)}
 	}
+	if q.Kind != "" {
+		f.Kinds = []farm.JobKind{farm.JobKind(q.Kind)}
+	}
+	jobs, next, err := s.Store.Jobs(ctx, tenant, f, q.Page)
+	if err != nil {
+		return list, err
+	}
+	list.NextCursor = wire.Cursor(next)
 	for _, job := range jobs {
 		list.Items = append(list.Items, s.job(ctx, job))
 	}

@@ -93,18 +93,92 @@ func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) 
 	return out, nil
 }
 
-// DeleteArtifacts removes the records of artifacts whose objects are gone.
-func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error {
+// DeleteArtifacts removes the records of artifacts whose objects are gone, and counts the records that this call removed: of two concurrent
+// deletes of an artifact only one counts. The caller removes the object before, so that no object is left without a record.
+func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (removed int, err error) {
 	if len(artifacts) == 0 {
-		return nil
+		return 0, nil
 	}
 	pipe := s.rdb.Pipeline()
-	for _, a := range artifacts {
-		pipe.Del(ctx, s.key(a.Tenant, "art", a.ID))
+	records := make([]*redis.IntCmd, len(artifacts))
+	for i, a := range artifacts {
+		records[i] = pipe.Del(ctx, s.key(a.Tenant, "art", a.ID))
 		for _, index := range []string{s.index(a.Tenant, "artexp"), s.index(a.Tenant, "arts"), s.key(a.Tenant, "as", a.SandboxID), s.key(a.Tenant, "aj", a.JobID)} {
 			pipe.ZRem(ctx, index, a.ID)
 		}
 	}
-	_, err := pipe.Exec(ctx)
-	return wrap("delete artifacts", err)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, wrap("delete artifacts", err)
+	}
+	for _, record := range records {
+		removed += int(record.Val())
+	}
+	return removed, nil
+}
+
+// ArtifactFilter picks artifacts that meet all of its fields; zero fields pick all.
+//
+// The HTTP parameters map to it one by one: job_id, sandbox_id, name (exact), created_after and created_before (RFC 3339, exclusive).
+type ArtifactFilter struct {
+	SandboxID string
+	JobID     string
+	Name      string
+	Created   TimeRange
+}
+
+func (f ArtifactFilter) picks(a *farm.Artifact) bool {
+	return (f.SandboxID == "" || a.SandboxID == f.SandboxID) && (f.JobID == "" || a.JobID == f.JobID) && (f.Name == "" || a.Name == f.Name) &&
+		f.Created.contains(a.CreatedAt)
+}
+
+// Artifacts lists artifacts that have not expired, newest first; pages and cursors as in Jobs.
+func (s *Store) Artifacts(ctx context.Context, tenant string, f ArtifactFilter, p Page) (artifacts []*farm.Artifact, next string, err error) {
+	now := s.now()
+	l := listing[farm.Artifact]{
+		index: s.index(tenant, "arts"),
+		load: func(ctx context.Context, ids []string) ([]*farm.Artifact, error) {
+			return s.loadArtifacts(ctx, tenant, ids)
+		},
+		id:     func(a *farm.Artifact) string { return a.ID },
+		want:   func(a *farm.Artifact) bool { return now.Before(a.ExpiresAt) && f.picks(a) },
+		passed: func(a *farm.Artifact) bool { return f.Created.passed(a.CreatedAt) },
+	}
+	switch {
+	case f.JobID != "":
+		l.index = s.key(tenant, "aj", f.JobID)
+	case f.SandboxID != "":
+		l.index = s.key(tenant, "as", f.SandboxID)
+	}
+	return scan(ctx, s, l, p)
+}
+
+// loadArtifacts reads the records of ids and skips those that are gone.
+func (s *Store) loadArtifacts(ctx context.Context, tenant string, ids []string) ([]*farm.Artifact, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.Get(ctx, s.key(tenant, "art", id))
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, wrap("read artifacts", err)
+	}
+	out := make([]*farm.Artifact, 0, len(ids))
+	for _, cmd := range cmds {
+		text, err := cmd.Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, wrap("read artifact", err)
+		}
+		var a farm.Artifact
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			return nil, fmt.Errorf("decode artifact: %w", err)
+		}
+		out = append(out, &a)
+	}
+	return out, nil
 }

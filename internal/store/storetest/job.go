@@ -272,7 +272,7 @@ func lineKeepsOrder(t *testing.T, factory Factory) {
 	}
 	var accepted []string
 	for page := ""; ; {
-		jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID, Kind: farm.KindExecute}, store.Page{Limit: 100, Cursor: page})
+		jobs, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID, Kinds: []farm.JobKind{farm.KindExecute}}, store.Page{Limit: 100, Cursor: page})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ func jobsPageWhileInserting(t *testing.T, factory Factory) {
 	}
 	b.accept(t, Read(box.ID)) // hidden: not in the list
 	slices.Reverse(want)
-	for name, f := range map[string]store.JobFilter{"all": {Kind: farm.KindExecute}, "of sandbox": {SandboxID: box.ID, Kind: farm.KindExecute}} {
+	for name, f := range map[string]store.JobFilter{"all": {Kinds: []farm.JobKind{farm.KindExecute}}, "of sandbox": {SandboxID: box.ID, Kinds: []farm.JobKind{farm.KindExecute}}} {
 		var got []string
 		pages := 0
 		for cursor := ""; ; pages++ {
@@ -68,11 +68,20 @@ func jobsFilter(t *testing.T, factory Factory) {
 		filter store.JobFilter
 		want   []string
 	}{
-		"state":             {store.JobFilter{State: farm.JobQueued}, []string{queued.ID}},
-		"state and kind":    {store.JobFilter{State: farm.JobCompleted, Kind: farm.KindExecute}, []string{done.ID}},
-		"sandbox":           {store.JobFilter{SandboxID: one.ID, Kind: farm.KindExecute}, []string{queued.ID}},
-		"sandbox and state": {store.JobFilter{SandboxID: one.ID, State: farm.JobFailed}, nil},
+		"state":             {store.JobFilter{States: []farm.JobState{farm.JobQueued}}, []string{queued.ID}},
+		"state and kind":    {store.JobFilter{States: []farm.JobState{farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute}}, []string{done.ID}},
+		"sandbox":           {store.JobFilter{SandboxID: one.ID, Kinds: []farm.JobKind{farm.KindExecute}}, []string{queued.ID}},
+		"sandbox and state": {store.JobFilter{SandboxID: one.ID, States: []farm.JobState{farm.JobFailed}}, nil},
 		"unknown sandbox":   {store.JobFilter{SandboxID: "sbx_x"}, nil},
+		"states and kinds": {
+			store.JobFilter{States: []farm.JobState{farm.JobQueued, farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute, farm.KindInstall}},
+			[]string{done.ID, queued.ID},
+		},
+		"job":                 {store.JobFilter{JobID: done.ID}, []string{done.ID}},
+		"job, state and kind": {store.JobFilter{JobID: done.ID, States: []farm.JobState{farm.JobCompleted}, Kinds: []farm.JobKind{farm.KindExecute}}, []string{done.ID}},
+		"job of another kind": {store.JobFilter{JobID: done.ID, Kinds: []farm.JobKind{farm.KindInstall}}, nil},
+		"job of another box":  {store.JobFilter{JobID: done.ID, SandboxID: one.ID}, nil},
+		"job that is gone":    {store.JobFilter{JobID: "job_none"}, nil},
 	} {
 		jobs, next, err := b.Jobs(t.Context(), Tenant, test.filter, store.Page{})
 		var got []string

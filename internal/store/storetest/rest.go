@@ -60,7 +60,7 @@ func artifacts(t *testing.T, factory Factory) {
 	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
 		t.Errorf("ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
 	}
-	if err := b.DeleteArtifacts(ctx, expired); err != nil {
+	if n, err := b.DeleteArtifacts(ctx, expired); err != nil || n != len(expired) {
 		t.Fatal(err)
 	}
 	if expired, err := b.ExpiredArtifacts(ctx, Tenant, 10); err != nil || len(expired) != 0 {

@@ -50,6 +50,8 @@ func Run(t *testing.T, factory Factory) {
 		"WatchLeavesNothing":           watchLeavesNothing,
 		"JobsPageWhileInserting":       jobsPageWhileInserting,
 		"JobsFilter":                   jobsFilter,
+		"ListsByTime":                  listsByTime,
+		"PagesAreBounded":              pagesAreBounded,
 		"SandboxesFilter":              sandboxesFilter,
 		"BadCursor":                    badCursor,
 		"Deadlines":                    deadlines,
