@@ -34,7 +34,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
+.PHONY: help build dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
 	compose compose-init compose-down compose-stage test-compose test-faults test-gpu
 
 help: ## print the targets
@@ -46,6 +46,10 @@ build: agent ## build bin/sandfarm, with the agent inside
 sdk: ## build the Python SDK: a wheel and an sdist in dist/
 	@deploy/setup.sh sdk
 	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
+
+dist: ## archives for every system with checksums and bills of materials, in dist/; ONLY=linux/amd64,darwin/arm64 chooses some
+	@deploy/setup.sh dist
+	@go run ./deploy/dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
 
 agent:
 	GOOS=linux go build -trimpath -ldflags "-s -w" -o $(AGENT) ./cmd/agent

@@ -8,6 +8,7 @@
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
+#   deploy/setup.sh dist   what writes the bill of materials of `make dist`, at its pinned version
 #   deploy/setup.sh sdk    what builds, checks and tests the Python SDK
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
 #   deploy/setup.sh engine the Docker engine alone
@@ -30,6 +31,7 @@ set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 lint_version=v2.5.0
+cyclonedx_version=v1.10.0
 compose_version=v2.40.3
 buildx_version=v0.29.1
 node_version=22.23.3
@@ -129,6 +131,24 @@ go_tool() { # name, module, package, version
     work=$(mktemp -d "$bin/.$1.XXXXXX")
     # -C keeps this module's go.mod out of it. Built aside and moved: a build that is cut leaves nothing half done.
     if ! GOFLAGS='' CGO_ENABLED=0 GOBIN="$work" go -C "$work" install "$3@$4" >"$log/$1.log" 2>&1; then
+        rm -rf "$work"
+        tail_of "$log/$1.log"
+        die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
+    fi
+    mv "$work/$1" "$bin/$1"
+    rm -rf "$work"
+}
+
+# go_required_tool is go_tool for a module whose list of versions a proxy may not give: it is required by an empty module.
+go_required_tool() { # name, module, package, version
+    if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "mod[[:space:]]$2[[:space:]]$4"; then
+        return 0
+    fi
+    say "building $1 $4 (once; about a minute)"
+    mkdir -p "$bin" "$log"
+    work=$(mktemp -d "$bin/.$1.XXXXXX")
+    if ! (cd "$work" && export GOFLAGS='' CGO_ENABLED=0 && go mod init tool && go mod edit -require "$2@$4" &&
+        go build -mod=mod -trimpath -ldflags "-s -w" -o "$1" "$3") >"$log/$1.log" 2>&1; then
         rm -rf "$work"
         tail_of "$log/$1.log"
         die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
@@ -588,8 +608,12 @@ lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
     ;;
+dist)
+    need_go
+    go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
+    ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|sdk|kernel|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|sdk|kernel|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -27,7 +27,7 @@ func Agent(arch string) (data []byte, version string, err error) {
 	}
 	data, err = files.ReadFile("bin/agent-linux-" + arch)
 	if err != nil || len(data) == 0 {
-		return nil, "", fmt.Errorf("read agent for linux/%s: this program was built without it; run make build", arch)
+		return nil, "", fmt.Errorf("this program has no agent for linux/%s inside, which every sandbox needs (go install leaves it out): build the program with make build, or download a release archive", arch)
 	}
 	sum := sha256.Sum256(data)
 	return data, hex.EncodeToString(sum[:])[:versionDigits], nil

@@ -3,6 +3,7 @@ package farmd
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,8 +60,17 @@ func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
 	})
 }
 
+// haveAgent reports, before anything is started, that this program was built without an agent.
+func haveAgent() error {
+	_, _, err := binary.Agent(runtime.GOARCH)
+	return err
+}
+
 // RunWorker runs a worker alone until ctx ends.
 func RunWorker(ctx context.Context, s *Settings, version string) error {
+	if err := haveAgent(); err != nil {
+		return err
+	}
 	return withParts(ctx, s, "worker", version, func(p *Parts) error {
 		e, err := s.observedEngine("", p.Log, p.figures.engine)
 		if err != nil {

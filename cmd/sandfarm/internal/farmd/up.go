@@ -15,6 +15,9 @@ import (
 // Up runs a whole farm in this process until ctx ends: Redis and S3 where none are named, a worker, the scheduler and
 // the API. What it does is told on out, a line a step; then how to use it.
 func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err error) {
+	if err := haveAgent(); err != nil {
+		return err
+	}
 	log := s.Log.logger()
 	say := &console{out: out}
 	data, err := openData(s)

@@ -208,7 +208,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			_, err := fmt.Fprint(streams.Out, farmd.Markdown())
 			return err
 		},
-	}, &cobra.Command{
+	}, keyCommand(streams), &cobra.Command{
 		Use: "callback-secret [TENANT]", Short: "Print the key with which a tenant's callbacks are signed (tenant default without a name)", Args: cobra.MaximumNArgs(1),
 		RunE: load.run(func(_ *cobra.Command, args []string, s *farmd.Settings) error {
 			tenant := "default"

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// packed writes an archive of two files and gives its path.
+func packed(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var entries []entry
+	for file, mode := range map[string]os.FileMode{"sandfarm": 0o755, "completions/_sandfarm": 0o644} {
+		from := filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(from, []byte("content of "+file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry{name: file, from: from, mode: mode})
+	}
+	path := filepath.Join(dir, name)
+	size, err := writeArchive(path, "sandfarm_v1", entries, time.Unix(1_700_000_000, 0).UTC())
+	if info, statErr := os.Stat(path); err != nil || statErr != nil || info.Size() != size {
+		t.Fatalf("size %d, %v, %v", size, err, statErr)
+	}
+	return path
+}
+
+// file is what an archive has of a file.
+type file struct {
+	Content string
+	Mode    os.FileMode
+	Time    int64
+}
+
+var want = map[string]file{
+	"sandfarm_v1/sandfarm":              {"content of sandfarm", 0o755, 1_700_000_000},
+	"sandfarm_v1/completions/_sandfarm": {"content of completions/_sandfarm", 0o644, 1_700_000_000},
+}
+
+func TestTarHasEveryFile(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(packed(t, "a.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]file{}
+	for r := tar.NewReader(unzipped); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[header.Name] = file{string(text), header.FileInfo().Mode(), header.ModTime.Unix()}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestZipHasEveryFile(t *testing.T) {
+	t.Parallel()
+	r, err := zip.OpenReader(packed(t, "a.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got := map[string]file{}
+	for _, one := range r.File {
+		content, err := one.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[one.Name] = file{string(text), one.Mode(), one.Modified.Unix()}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestArchivesAreReproducible(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a.tar.gz", "a.zip"} {
+		first, err := os.ReadFile(packed(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := os.ReadFile(packed(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(first, second) {
+			t.Errorf("two archives %s of the same files differ", name)
+		}
+	}
+}
+
+func TestSumsAreThoseThatSha256sumChecks(t *testing.T) {
+	t.Parallel()
+	path := packed(t, "a.zip")
+	dir := filepath.Dir(path)
+	if err := writeSums(dir, []string{"sandfarm", "a.zip"}); err != nil {
+		t.Fatal(err)
+	}
+	check := exec.CommandContext(t.Context(), "sha256sum", "--strict", "-c", "SHA256SUMS")
+	check.Dir = dir
+	out, err := check.CombinedOutput()
+	if diff := cmp.Diff("a.zip: OK\nsandfarm: OK\n", string(out)); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	all, err := choose("")
+	if err != nil || len(all) != 6 {
+		t.Errorf("all targets: %v, %v", all, err)
+	}
+	some, err := choose("windows/arm64,linux/amd64")
+	if diff := cmp.Diff([]string{"windows/arm64 .zip sandfarm.exe", "linux/amd64 .tar.gz sandfarm"}, describe(some)); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
+	}
+	if _, err := choose("linux/amd64,plan9/386"); err == nil {
+		t.Error("a target without an archive gave no error")
+	}
+}
+
+func describe(targets []target) []string {
+	var all []string
+	for _, t := range targets {
+		all = append(all, t.String()+" "+t.extension()+" "+t.program())
+	}
+	return all
+}
+
+func TestOverlayShowsOneAgent(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll(agents, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"agent-linux-amd64", "agent-linux-arm64", ".gitignore"} {
+		if err := os.WriteFile(filepath.Join(agents, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, err := writeOverlay("overlay.json", "arm64", "/tmp/fresh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]map[string]string
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]map[string]string{"Replace": {agents + "/agent-linux-amd64": "", agents + "/agent-linux-arm64": "/tmp/fresh"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
