@@ -20,8 +20,10 @@ type fakeFarm struct {
 	ExecuteFunc   func(ctx context.Context, id string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error)
 	CommandFunc   func(ctx context.Context, id string, r wire.CommandRequest, wait time.Duration) (wire.Job, error)
 	InstallFunc   func(ctx context.Context, id string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error)
-	PackageFunc   func(ctx context.Context, id, name string) (wire.Package, error)
+	RestartFunc   func(ctx context.Context, id, kernel string, wait time.Duration) (wire.Job, error)
+	PackageFunc   func(ctx context.Context, id, manager, name string) (wire.Package, error)
 	JobFunc       func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
+	CancelFunc    func(ctx context.Context, id string) (wire.Job, error)
 	EventsFunc    func(ctx context.Context, id string) iter.Seq2[wire.Event, error]
 	FilesFunc     func(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error)
 	WriteFunc     func(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error)
@@ -76,15 +78,18 @@ func (f *fakeFarm) Install(ctx context.Context, id string, r wire.PackagesReques
 	return f.InstallFunc(ctx, id, r, wait)
 }
 
-func (f *fakeFarm) Restart(_ context.Context, id, _ string, _ time.Duration) (wire.Job, error) {
-	return wire.Job{}, none("sandbox", id)
+func (f *fakeFarm) Restart(ctx context.Context, id, kernel string, wait time.Duration) (wire.Job, error) {
+	if f.RestartFunc == nil {
+		return wire.Job{}, none("sandbox", id)
+	}
+	return f.RestartFunc(ctx, id, kernel, wait)
 }
 
-func (f *fakeFarm) Package(ctx context.Context, id, name string) (wire.Package, error) {
+func (f *fakeFarm) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
 	if f.PackageFunc == nil {
 		return wire.Package{}, none("sandbox", id)
 	}
-	return f.PackageFunc(ctx, id, name)
+	return f.PackageFunc(ctx, id, manager, name)
 }
 
 func (f *fakeFarm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
@@ -94,8 +99,11 @@ func (f *fakeFarm) Job(ctx context.Context, id string, wait time.Duration) (wire
 	return f.JobFunc(ctx, id, wait)
 }
 
-func (f *fakeFarm) Cancel(_ context.Context, id string) (wire.Job, error) {
-	return wire.Job{}, none("job", id)
+func (f *fakeFarm) Cancel(ctx context.Context, id string) (wire.Job, error) {
+	if f.CancelFunc == nil {
+		return wire.Job{}, none("job", id)
+	}
+	return f.CancelFunc(ctx, id)
 }
 
 func (f *fakeFarm) Events(ctx context.Context, id string) iter.Seq2[wire.Event, error] {

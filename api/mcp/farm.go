@@ -21,7 +21,7 @@ type Farm interface {
 	Command(ctx context.Context, sandboxID string, r wire.CommandRequest, wait time.Duration) (wire.Job, error)
 	Install(ctx context.Context, sandboxID string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error)
 	Restart(ctx context.Context, sandboxID, kernel string, wait time.Duration) (wire.Job, error)
-	Package(ctx context.Context, sandboxID, name string) (wire.Package, error)
+	Package(ctx context.Context, sandboxID, manager, name string) (wire.Package, error) // manager is pip or npm
 
 	Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 	Cancel(ctx context.Context, id string) (wire.Job, error)

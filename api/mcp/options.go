@@ -73,7 +73,9 @@ const (
 	waitDefault   = 45 * time.Second       // of the execute tools
 	waitMax       = 50 * time.Second       // of all tools
 	createWait    = 45 * time.Second       // for a new sandbox
-	closeWait     = 10 * time.Second       // for the end of one; it goes on without the caller
+	closeWait     = 10 * time.Second       // for the end of one; the close continues without the caller
+	stopWait      = 10 * time.Second       // for a canceled job to stop
+	restartWait   = 20 * time.Second       // for the restart of a kernel
 	progressPause = 250 * time.Millisecond // between two messages of live output
 	progressQuiet = 8 * time.Second        // until a sign of life when there is no output
 )

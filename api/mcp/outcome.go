@@ -34,7 +34,9 @@ func outcomeOf(j *wire.Job) *runOutcome {
 			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: e.Notes,
 		}
 	case r.Command != nil:
-		out := &runOutcome{artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, notes: r.Command.Notes}
+		out := &runOutcome{
+			artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, installed: r.Command.Installed, notes: r.Command.Notes,
+		}
 		for _, c := range r.Command.Results { // the tool sends one; jobs of other callers may hold several
 			out.stdout += c.Stdout
 			out.stderr += c.Stderr

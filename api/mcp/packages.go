@@ -16,14 +16,14 @@ func installPackages() *tool {
 	return &tool{
 		name: "install_packages_in_sandbox", title: "Install packages",
 		about: "Start to install Python packages (or npm packages, with manager) in a sandbox, and get a job_id at once. Use it when an import fails or before code that needs more than the image has; do not use pip in execute_terminal_command, which has no network. " +
-			"Packages can be imported at once after the install, without a restart of the kernel. Next: poll check_package_status for each package every second or two, or wait there with wait_seconds, until it is installed or failed. " +
-			"Packages that cannot be had are told one by one; the others are installed all the same.",
+			"The running kernel can import the packages as soon as they are installed. Next: poll check_package_status for each package every second or two, or wait there with wait_seconds, until it is installed or failed. " +
+			"Each package that fails is reported with the reason; the others are installed.",
 		params: []param{
 			sandboxParam(),
 			{name: "package_names", kind: texts, required: true, doc: "Names, with versions if wanted: [\"numpy\", \"pandas>=2,<3\", \"fastapi[all]\"]. At most 100; no options, paths or addresses."},
 			timeoutParam(),
 			waitParam(0, "for the install to end"),
-			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip for Python packages, npm for those of Node."},
+			{name: "manager", kind: text, standard: "pip", enum: []string{farm.ManagerPip, farm.ManagerNpm}, doc: "pip for Python packages, npm for Node packages."},
 		},
 		output: installSchema, hints: hints{idempotent: true, openWorld: true}, run: (*call).installPackages,
 	}
@@ -46,11 +46,11 @@ func (c *call) installPackages() (*answer, error) {
 		name, _ := farm.RequirementName(manager, p)
 		asked[i] = wire.InstalledOne{Name: name, Requested: p, Status: string(farm.PackageInstalling)}
 	}
-	return c.installAnswer(&job, asked)
+	return c.installAnswer(&job, manager, asked)
 }
 
-// installAnswer tells of an install; asked is what is known of it before it has ended.
-func (c *call) installAnswer(j *wire.Job, asked []wire.InstalledOne) (*answer, error) {
+// installAnswer describes an install job. asked holds its packages as long as the job has no result.
+func (c *call) installAnswer(j *wire.Job, manager string, asked []wire.InstalledOne) (*answer, error) {
 	structured := map[string]any{"job_id": j.ID, "sandbox_id": j.SandboxID, "state": j.State}
 	var b strings.Builder
 	switch {
@@ -62,7 +62,11 @@ func (c *call) installAnswer(j *wire.Job, asked []wire.InstalledOne) (*answer, e
 		for _, p := range asked {
 			fmt.Fprintf(&b, "%s: installing\n", p.Requested)
 		}
-		fmt.Fprintf(&b, "Next: call check_package_status with sandbox_id %q and each package_name until its status is installed or failed; wait_seconds saves calls. Code that is sent now waits for the install.", j.SandboxID)
+		with := fmt.Sprintf("sandbox_id %q", j.SandboxID)
+		if manager == farm.ManagerNpm {
+			with += fmt.Sprintf(", manager %q", manager)
+		}
+		fmt.Fprintf(&b, "Next: call check_package_status with %s and each package_name until its status is installed or failed; wait_seconds saves calls. Code that you send now runs after the install.", with)
 		return &answer{text: b.String(), structured: structured}, nil
 	}
 	list := []wire.InstalledOne{}
@@ -74,11 +78,12 @@ func (c *call) installAnswer(j *wire.Job, asked []wire.InstalledOne) (*answer, e
 	if end := endOf(j); end != "" {
 		structured["message"] = end
 	}
-	tellPackages(&b, list)
+	writePackages(&b, list)
 	return &answer{text: b.String(), structured: structured}, nil
 }
 
-func tellPackages(b *strings.Builder, list []wire.InstalledOne) {
+// writePackages writes a line for each package: how its install ended and why.
+func writePackages(b *strings.Builder, list []wire.InstalledOne) {
 	for _, p := range list {
 		fmt.Fprintf(b, "%s: %s", p.Requested, p.Status)
 		if p.Version != "" {
@@ -94,14 +99,23 @@ func tellPackages(b *strings.Builder, list []wire.InstalledOne) {
 func checkPackage() *tool {
 	return &tool{
 		name: "check_package_status", title: "Check a package",
-		about: "Tell how it stands with one package of a sandbox: installing, installed (with its version), failed (with the reason) or not_found. Poll it after install_packages_in_sandbox every second or two, or with wait_seconds, until it is no longer installing; " +
+		about: "Get the status of one package in a sandbox: installing, installed (with its version), failed (with the reason) or not_found. Poll it after install_packages_in_sandbox every second or two, or with wait_seconds, until it is no longer installing; " +
 			"or call it alone to see whether the image already has a package. Next: when installed, execute_python_code; when not_found, install_packages_in_sandbox.",
 		params: []param{
 			sandboxParam(),
-			{name: "package_name", kind: text, required: true, doc: "Name of the package alone, without a version, such as numpy; upper and lower case, - and _ are the same. That of a Python package is what is installed, not what is imported."},
+			{name: "package_name", kind: text, required: true, doc: "Name of the package alone, without a version, such as numpy. For Python packages case, - and _ make no difference. It is the name that was installed, which may differ from the name that code imports."},
+			managerParam(),
 			waitParam(0, "for an install of it to end"),
 		},
 		output: statusSchema, hints: reads(), run: (*call).checkPackage,
+	}
+}
+
+// managerParam is the manager parameter of lookups. It has no default in the schema: absent means both managers.
+func managerParam() param {
+	return param{
+		name: "manager", kind: text, enum: []string{farm.ManagerPip, farm.ManagerNpm},
+		doc: "pip or npm, as given to install_packages_in_sandbox. Without it both are looked up, pip first.",
 	}
 }
 
@@ -113,42 +127,79 @@ func (c *call) checkPackage() (*answer, error) {
 	}
 	structured := statusOf(p)
 	structured["sandbox_id"] = id
-	return &answer{text: sentenceOf(p), structured: structured}, nil
+	return &answer{text: statusSentence(p), structured: structured}, nil
 }
 
-// PackageName is the name of a package as a caller asks for it, with versions or without; the text itself where it is none.
-func PackageName(wanted string) string {
-	if name, ok := farm.RequirementName(farm.ManagerPip, wanted); ok {
+// PackageName is the name in a requirement of a Python package, such as "pandas" in "pandas>=2". A text that is no requirement
+// is returned as it is.
+func PackageName(requirement string) string {
+	return packageName(farm.ManagerPip, requirement)
+}
+
+func packageName(manager, requirement string) string {
+	if name, ok := farm.RequirementName(manager, requirement); ok {
 		return name
 	}
-	return wanted
+	return requirement
 }
 
-// IsThere reports whether a package is there: also where the last install of it failed and left it as it was.
-func IsThere(p wire.Package) bool {
+// IsInstalled reports whether a version of the package is in the sandbox. That includes a version that a later, failed install
+// left in place.
+func IsInstalled(p wire.Package) bool {
 	return p.Status == string(farm.PackageInstalled) || p.Status == string(farm.PackageFailed) && p.Version != ""
 }
 
-// lookUp looks at a package, and while it is being installed waits for that at most until the time given. The name may have
-// versions with it, as it was given to be installed.
+// lookUp reads the status of a package. While the package is being installed, it waits for the install until the given time.
+// The name may carry versions, as it did when the package was requested.
 func (c *call) lookUp(name string, until time.Time) (wire.Package, error) {
-	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), PackageName(name))
+	p, err := c.findPackage(name)
 	if err != nil || p.Status != string(farm.PackageInstalling) || p.JobID == "" || time.Until(until) <= 0 {
-		return p, err //nolint:wrapcheck // an error of the farm
+		return p, err
 	}
 	if _, err := c.await(time.Until(until), func(wait time.Duration) (wire.Job, error) {
 		return c.farm.Job(c.ctx, p.JobID, wait)
 	}); err != nil {
 		return p, err
 	}
-	return c.farm.Package(c.ctx, c.text("sandbox_id"), name) //nolint:wrapcheck // an error of the farm
+	return c.packageOf(p.Manager, name)
+}
+
+// findPackage looks a package up with the manager that the caller named. Without one it asks pip, then npm if pip does not know
+// the package. A name that only one manager allows goes to that manager alone.
+func (c *call) findPackage(name string) (wire.Package, error) {
+	if manager := c.text("manager"); manager != "" {
+		return c.packageOf(manager, name)
+	}
+	_, pip := farm.RequirementName(farm.ManagerPip, name)
+	_, npm := farm.RequirementName(farm.ManagerNpm, name)
+	if npm && !pip {
+		return c.packageOf(farm.ManagerNpm, name)
+	}
+	python, err := c.packageOf(farm.ManagerPip, name)
+	if err != nil || !npm || python.Status != string(farm.PackageNotFound) {
+		return python, err
+	}
+	node, err := c.packageOf(farm.ManagerNpm, name)
+	if err != nil || node.Status != string(farm.PackageNotFound) {
+		return node, err
+	}
+	return python, nil
+}
+
+// packageOf reads the status of a package from the farm.
+func (c *call) packageOf(manager, name string) (wire.Package, error) {
+	p, err := c.farm.Package(c.ctx, c.text("sandbox_id"), manager, packageName(manager, name))
+	if p.Manager == "" {
+		p.Manager = manager
+	}
+	return p, err //nolint:wrapcheck // an error of the farm
 }
 
 func statusOf(p wire.Package) map[string]any {
-	return map[string]any{"name": p.Name, "status": p.Status, "version": p.Version, "job_id": p.JobID, "message": p.Message}
+	return map[string]any{"name": p.Name, "status": p.Status, "version": p.Version, "manager": p.Manager, "job_id": p.JobID, "message": p.Message}
 }
 
-func sentenceOf(p wire.Package) string {
+func statusSentence(p wire.Package) string {
 	switch farm.PackageStatus(p.Status) {
 	case farm.PackageInstalled:
 		return strings.TrimSpace(fmt.Sprintf("%s %s is installed. %s", p.Name, p.Version, p.Message))
@@ -161,14 +212,15 @@ func sentenceOf(p wire.Package) string {
 	}
 }
 
-// checkPackages is the name that an older system has for the same thing, with several packages.
+// checkPackages is the same lookup for several packages, under the name that an older system has for it.
 func checkPackages() *tool {
 	return &tool{
 		name: "check_packages_installation_status", title: "Check several packages",
-		about: "Tell how it stands with several packages of a sandbox at once; the same as check_package_status for each of them. Poll it after install_packages_in_sandbox until none is installing. Prefer check_package_status for a single package.",
+		about: "Get the status of several packages in a sandbox at once; the same as check_package_status for each of them. Poll it after install_packages_in_sandbox until none is installing. Prefer check_package_status for a single package.",
 		params: []param{
 			sandboxParam(),
 			{name: "package_names", kind: texts, required: true, doc: "Names of the packages alone, without versions; at most 100."},
+			managerParam(),
 			waitParam(0, "for their installs to end"),
 		},
 		output: statusesSchema, hints: reads(), run: (*call).checkPackages,
@@ -188,9 +240,9 @@ func (c *call) checkPackages() (*answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		one := statusOf(p)
-		one["installed"] = IsThere(p)
-		found[name], lines[i] = one, sentenceOf(p)
+		status := statusOf(p)
+		status["installed"] = IsInstalled(p)
+		found[name], lines[i] = status, statusSentence(p)
 	}
 	return &answer{
 		text:       strings.Join(lines, "\n"),

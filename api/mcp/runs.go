@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 func executePython() *tool {
@@ -12,7 +11,7 @@ func executePython() *tool {
 		name: "execute_python_code", title: "Run Python code",
 		about: "Run Python code in a sandbox's kernel, as in a notebook: variables and imports stay for the next call, and the value of the last line is displayed. Gives stdout, stderr, the exception if there was one, " +
 			"displayed plots as images, and every new or changed file of /workspace as an artifact with a link. Use it for computing, data and plots; use execute_terminal_command for shell commands and install_packages_in_sandbox for packages that are missing. " +
-			"It waits up to 45 s; longer runs answer with a job_id: then call get_job_result. Code that raises is a normal answer with error: read it, correct the code, call again.",
+			"It waits up to 45 s; a longer run answers with a job_id: then call get_job_result, or cancel_job to stop it. Code that raises is a normal answer with error: read it, correct the code, call again.",
 		params: []param{
 			sandboxParam(),
 			{name: "code", kind: text, required: true, doc: "The Python code, up to 10 MiB."},
@@ -42,7 +41,7 @@ func executeCommand() *tool {
 	return &tool{
 		name: "execute_terminal_command", title: "Run a shell command",
 		about: "Run a shell command or script in a sandbox, in /workspace. Gives stdout, stderr and exit_code, and every new or changed file as an artifact with a link. Use it for programs, git, archives and files; use execute_python_code for Python that keeps its variables, " +
-			"and install_packages_in_sandbox for packages. The sandbox has no network, so downloads fail. It waits up to 45 s; longer commands answer with a job_id: then call get_job_result. An exit code other than 0 is a normal answer.",
+			"and install_packages_in_sandbox for packages. The sandbox has no network, so downloads fail. It waits up to 45 s; a longer command answers with a job_id: then call get_job_result, or cancel_job to stop it. An exit code other than 0 is a normal answer.",
 		params: []param{
 			sandboxParam(),
 			{name: "command", kind: text, required: true, doc: "The command or script, run by the sandbox's shell; pipes and && work."},
@@ -63,37 +62,4 @@ func (c *call) executeCommand() (*answer, error) {
 		return nil, err
 	}
 	return c.jobAnswer(&job)
-}
-
-func getJobResult() *tool {
-	return &tool{
-		name: "get_job_result", title: "Get the result of a job",
-		about: "Look at a job that an earlier call started and get its result once it has ended: the same output, images and artifacts as the call itself would have given. Call it whenever an answer has state queued or running, " +
-			"or when a call was cut off: the work goes on without it. With wait_seconds it waits for the end instead of looking once, which saves calls. Results are kept for 7 days unless the operator says otherwise.",
-		params: []param{
-			{name: "job_id", kind: text, required: true, doc: "Id of the job, job_…, from the answer that started it."},
-			waitParam(0, "for the job to end"),
-		},
-		output: jobSchema, hints: reads(), run: (*call).getJobResult,
-	}
-}
-
-func (c *call) getJobResult() (*answer, error) {
-	job, err := c.await(c.wait(0), func(wait time.Duration) (wire.Job, error) {
-		return c.farm.Job(c.ctx, c.text("job_id"), wait)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var out *answer
-	if job.Kind == string(farm.KindInstall) {
-		out, err = c.installAnswer(&job, nil)
-	} else {
-		out, err = c.jobAnswer(&job)
-	}
-	if err != nil {
-		return nil, err
-	}
-	out.structured["kind"] = job.Kind
-	return out, nil
 }

@@ -57,7 +57,7 @@ func (c *call) createSandbox() (*answer, error) {
 	fmt.Fprintf(&b, "Sandbox %s is %s (image %s, ends %s).\n", box.ID, box.State, box.Image, stamp(box.ExpiresAt))
 	if job.Result != nil && job.Result.Install != nil {
 		out.structured["packages"] = outcomesOf(job.Result.Install.Packages)
-		tellPackages(&b, job.Result.Install.Packages)
+		writePackages(&b, job.Result.Install.Packages)
 	}
 	if job.Final() {
 		b.WriteString("Next: execute_python_code or execute_terminal_command with this sandbox_id; close_sandbox when done.")

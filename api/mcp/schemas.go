@@ -66,6 +66,9 @@ const jobSchema = `{"type":"object","properties":{` + jobFields + `,
 	"kind":{"type":"string","description":"what the job does: create, execute, command, install, file, run, close, interrupt or restart"},` +
 	runFields + `,` + resultsField + `,` + packagesField + `},"required":["job_id","sandbox_id","kind","state"]}`
 
+const stoppedSchema = `{"type":"object","properties":{` + jobFields + `,
+	"kind":{"type":"string","description":"what the job does: execute, command, install, create, restart and so on"}},"required":["job_id","sandbox_id","kind","state"]}`
+
 const sandboxState = `{"type":"string","description":"where the sandbox stands; ready and busy take work at once, queued and starting soon","enum":["queued","starting","ready","busy","hibernated","closing","closed","expired","failed","lost"]}`
 
 const createSchema = `{"type":"object","properties":{
@@ -90,17 +93,18 @@ const statusFields = `
 	"name":{"type":"string","description":"normalised name of the package"},
 	"status":{"type":"string","description":"installing: a job is at it; installed: it can be imported; failed: message says why; not_found: it is not there and nobody asked for it","enum":["installing","installed","failed","not_found"]},
 	"version":{"type":"string","description":"the version that is there; empty: none"},
+	"manager":{"type":"string","description":"whose package it is","enum":["pip","npm"]},
 	"job_id":{"type":"string","description":"the job that installs it, or was the last to; empty: none"},
 	"message":{"type":"string","description":"why it failed, or what to know; empty: nothing"}`
 
 const statusSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},` + statusFields + `
-},"required":["sandbox_id","name","status","version","job_id","message"]}`
+},"required":["sandbox_id","name","status","version","manager","job_id","message"]}`
 
 const statusesSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
 	"packages":{"type":"object","description":"how it stands with each package, under the name that was given","additionalProperties":{"type":"object","properties":{` + statusFields + `,
-	"installed":{"type":"boolean","description":"it can be imported"}},"required":["name","status","version","job_id","message","installed"]}}
+	"installed":{"type":"boolean","description":"it can be imported"}},"required":["name","status","version","manager","job_id","message","installed"]}}
 },"required":["sandbox_id","packages"]}`
 
 const uploadSchema = `{"type":"object","properties":{

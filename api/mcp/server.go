@@ -12,8 +12,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// listFor is how long clients may keep the lists of tools and templates, in milliseconds.
-const listFor = 60_000
+// listCacheMS is how long clients may cache the lists of tools, prompts and resource templates, in milliseconds.
+const listCacheMS = 60_000
 
 // Server is the farm's tools. It keeps nothing between requests and is safe for concurrent use.
 type Server struct {
@@ -34,7 +34,10 @@ func New(o Options) (*Server, error) {
 		server.WithInstructions(instructions),
 		server.WithToolCapabilities(false),
 		server.WithResourceCapabilities(false, false),
-		server.WithMethodCacheHints(mcp.MethodToolsList, listFor, mcp.CacheScopePublic),
+		server.WithPromptCapabilities(false),
+		server.WithMethodCacheHints(mcp.MethodToolsList, listCacheMS, mcp.CacheScopePublic),
+		server.WithMethodCacheHints(mcp.MethodPromptsList, listCacheMS, mcp.CacheScopePublic),
+		server.WithMethodCacheHints(mcp.MethodResourcesTemplatesList, listCacheMS, mcp.CacheScopePublic),
 		server.WithHooks(acknowledged()),
 		server.WithRecovery(),
 		server.WithResourceRecovery(),
@@ -49,6 +52,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.addResources()
+	s.addPrompts()
 	s.handler = NewHandler(s.mcp, s.HTTP, s.Logger)
 	return s, nil
 }

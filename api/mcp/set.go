@@ -78,7 +78,7 @@ func NewSet(set Set) (*SetServer, error) {
 	s := &SetServer{set: set}
 	s.mcp = server.NewMCPServer(set.Name, set.Version,
 		server.WithTitle(set.Title), server.WithDescription(set.About), server.WithInstructions(set.Instructions),
-		server.WithToolCapabilities(false), server.WithMethodCacheHints(mcp.MethodToolsList, listFor, mcp.CacheScopePublic),
+		server.WithToolCapabilities(false), server.WithMethodCacheHints(mcp.MethodToolsList, listCacheMS, mcp.CacheScopePublic),
 		server.WithHooks(acknowledged()), server.WithRecovery(), server.WithLogger(quietly(set.Logger)),
 	)
 	for i := range set.Tools {

@@ -12,7 +12,7 @@ func brings() hints { return hints{openWorld: true} }
 func (s *Server) addTools() error {
 	for _, t := range []*tool{
 		createSandbox(), listSandboxes(), closeSandbox(),
-		executePython(), executeCommand(), getJobResult(),
+		executePython(), executeCommand(), getJobResult(), cancelJob(), restartKernel(),
 		installPackages(), checkPackage(), checkPackages(),
 		s.uploadFile(), listFiles(), s.downloadFile(),
 	} {

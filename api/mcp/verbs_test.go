@@ -112,7 +112,7 @@ func TestInstallThenPoll(t *testing.T) {
 			}
 			return wire.Job{ID: "job_1", Kind: "install", SandboxID: id, State: "queued"}, nil
 		},
-		PackageFunc: func(_ context.Context, _, name string) (wire.Package, error) {
+		PackageFunc: func(_ context.Context, _, _, name string) (wire.Package, error) {
 			p := wire.Package{Name: strings.ToLower(name), Status: status, JobID: "job_1"}
 			switch status {
 			case "installed":

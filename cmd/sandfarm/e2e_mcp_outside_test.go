@@ -40,9 +40,9 @@ func genericScenarios(t *testing.T, url string) {
 		"sep-2575-server-sends-prompts-list-changed-on-subscription", "sep-2575-server-sends-tools-list-changed-on-subscription",
 	}
 	for revision, names := range map[string][]string{
-		"2025-11-25": {"server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection"},
+		"2025-11-25": {"server-initialize", "ping", "tools-list", "resources-list", "prompts-list", "dns-rebinding-protection"},
 		"2026-07-28": {
-			"server-stateless", "tools-list", "resources-list", "sep-2164-resource-not-found", "dns-rebinding-protection",
+			"server-stateless", "tools-list", "resources-list", "prompts-list", "caching", "sep-2164-resource-not-found", "dns-rebinding-protection",
 			"http-header-validation", "server-sse-multiple-streams", "input-required-result-unsupported-methods",
 		},
 	} {

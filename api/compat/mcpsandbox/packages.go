@@ -122,7 +122,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 			continue
 		}
 		wanted := strings.TrimSpace(name)
-		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), mcp.PackageName(wanted))
+		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), farm.ManagerPip, mcp.PackageName(wanted))
 		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // what is no name of a package is not there
 			return nil, err //nolint:wrapcheck // an error of the farm
 		}

@@ -55,7 +55,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func install(ctx context.Context, c *toolset.Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
 	name, until := mcp.PackageName(wanted), time.Now().Add(grace)
-	if p, err := c.Farm.Package(ctx, id, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
+	if p, err := c.Farm.Package(ctx, id, farm.ManagerPip, name); err == nil && p.Status == string(farm.PackageInstalling) && p.JobID != "" {
 		job, err := c.Await(ctx, grace, func(wait time.Duration) (wire.Job, error) { return c.Farm.Job(ctx, p.JobID, wait) })
 		if err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 	if err := c.Open(ctx, id); err != nil {
 		return nil, err
 	}
-	p, err := c.Farm.Package(ctx, id, name)
+	p, err := c.Farm.Package(ctx, id, farm.ManagerPip, name)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		return missing(wanted, p), nil
 	}
@@ -133,7 +133,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 		}
 	}
 	if p.Status == string(farm.PackageInstalling) && job != nil && job.Final() {
-		if p, err = c.Farm.Package(ctx, id, name); err != nil {
+		if p, err = c.Farm.Package(ctx, id, farm.ManagerPip, name); err != nil {
 			return nil, err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // Has reports whether a package is there as it is wanted: not where it is wanted in one version and has another.
 func Has(p wire.Package, wanted string) bool {
-	return mcp.IsThere(p) && fits(p.Version, wanted)
+	return mcp.IsInstalled(p) && fits(p.Version, wanted)
 }
 
 // fits is false for a requirement of one version, such as numpy==2.0, that is not the one that is there.

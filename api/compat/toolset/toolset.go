@@ -49,9 +49,6 @@ type Env struct {
 	Logger *slog.Logger                   // default: nothing is logged
 }
 
-// cancelTimeout bounds the cancelling of work for which nobody waits any more.
-const cancelTimeout = 5 * time.Second
-
 // step is how long one wait for a job lasts.
 const step = 45 * time.Second
 
@@ -60,29 +57,15 @@ func (c *Call) Await(ctx context.Context, wait time.Duration, begin func(wait ti
 	return mcp.Await(ctx, c.Farm, c.progress, wait, begin) //nolint:wrapcheck // an error of the farm
 }
 
-// Finish starts a job and waits for its end, however long that takes: the job's own timeout bounds it. Work whose caller
-// has gone is cancelled, since nobody else can fetch what comes of it.
+// Finish starts a job and waits for its end, however long that takes: the job's own timeout limits it. When the caller goes
+// away the wait ends and the job continues, as everywhere on the farm.
 func (c *Call) Finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
-	var id string
-	defer func() {
-		if id == "" || ctx.Err() == nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
-		defer cancel()
-		_, _ = c.Farm.Cancel(ctx, id) // what cannot be cancelled runs into its timeout
-	}()
 	job, err := begin(0)
-	if err != nil {
-		return job, err
-	}
-	for id = job.ID; !job.Final(); {
+	for err == nil && !job.Final() {
+		id := job.ID
 		job, err = c.Await(ctx, step, func(wait time.Duration) (wire.Job, error) { return c.Farm.Job(ctx, id, wait) })
-		if err != nil {
-			return job, err
-		}
 	}
-	return job, nil
+	return job, err
 }
 
 // Open gives an error where a sandbox is not there, or is over: what is left of one may still be read, but is no use to a

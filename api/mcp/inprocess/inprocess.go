@@ -99,8 +99,8 @@ func (f caller) Restart(ctx context.Context, id, kernel string, wait time.Durati
 	return job(f.s.Control(ctx, f.call(wait), farm.KindRestart, id, wire.ControlRequest{Context: kernel}))
 }
 
-func (f caller) Package(ctx context.Context, id, name string) (wire.Package, error) {
-	return f.s.Package(ctx, f.tenant, id, "", name) //nolint:wrapcheck // an error of the domain
+func (f caller) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
+	return f.s.Package(ctx, f.tenant, id, manager, name) //nolint:wrapcheck // an error of the domain
 }
 
 func (f caller) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {

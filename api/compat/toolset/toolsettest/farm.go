@@ -27,10 +27,10 @@ type Farm struct {
 	PackageFunc func(name string) (wire.Package, error)
 	JobFunc     func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 
-	mu        sync.Mutex
-	boxes     []wire.Sandbox // newest first
-	files     map[string]string
-	cancelled []string
+	mu       sync.Mutex
+	boxes    []wire.Sandbox // newest first
+	files    map[string]string
+	canceled []string
 }
 
 var _ toolset.Farm = (*Farm)(nil)
@@ -52,11 +52,11 @@ func (f *Farm) Written() map[string]string {
 	return out
 }
 
-// Cancelled are the jobs that were cancelled.
-func (f *Farm) Cancelled() []string {
+// Canceled are the jobs that were canceled.
+func (f *Farm) Canceled() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.cancelled)
+	return slices.Clone(f.canceled)
 }
 
 // known gives an error where a sandbox is not there, or is over.
@@ -172,7 +172,7 @@ func (f *Farm) Restart(_ context.Context, id, _ string, _ time.Duration) (wire.J
 }
 
 // Package runs PackageFunc.
-func (f *Farm) Package(_ context.Context, id, name string) (wire.Package, error) {
+func (f *Farm) Package(_ context.Context, id, _, name string) (wire.Package, error) {
 	if _, err := f.Sandbox(context.Background(), id); err != nil { //nolint:forbidigo // it looks into a list
 		return wire.Package{}, err
 	}
@@ -192,11 +192,11 @@ func (f *Farm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job
 	return f.JobFunc(ctx, id, wait)
 }
 
-// Cancel notes that a job is cancelled.
+// Cancel notes that a job is canceled.
 func (f *Farm) Cancel(_ context.Context, id string) (wire.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.cancelled = append(f.cancelled, id)
+	f.canceled = append(f.canceled, id)
 	return wire.Job{ID: id, State: "canceled"}, nil
 }
 

@@ -83,8 +83,8 @@ func (r *remote) Restart(ctx context.Context, id, kernel string, wait time.Durat
 	return job, r.explain(err)
 }
 
-func (r *remote) Package(ctx context.Context, id, name string) (wire.Package, error) {
-	found, err := r.c.Package(ctx, id, name)
+func (r *remote) Package(ctx context.Context, id, manager, name string) (wire.Package, error) {
+	found, err := r.c.Package(ctx, id, name, client.WithManager(manager))
 	return found, r.explain(err)
 }
 

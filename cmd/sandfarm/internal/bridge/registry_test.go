@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
@@ -86,10 +87,16 @@ func TestServerJSONAgreesWithTheProgram(t *testing.T) {
 	}
 }
 
-func TestTheManualShowsEveryTool(t *testing.T) {
+func TestTheManualShowsEveryToolOfEveryToolset(t *testing.T) {
 	t.Parallel()
 	manual := file(t, "docs/mcp.md")
 	names := tools(t)
+	for _, set := range compat.Toolsets() {
+		names = append(names, set.Name)
+		for _, tool := range set.Tools {
+			names = append(names, tool.Name)
+		}
+	}
 	for _, name := range names {
 		if !strings.Contains(manual, "`"+name+"`") {
 			t.Errorf("docs/mcp.md says nothing of %s", name)

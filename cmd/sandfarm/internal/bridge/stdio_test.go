@@ -58,6 +58,18 @@ func TestStdio(t *testing.T) {
 	if got := s.answer(`"two"`); !strings.Contains(got, "sbx_1") || strings.Contains(got, `"isError":true`) {
 		t.Errorf("list_sandboxes: %s", got)
 	}
+	s.send(`{"jsonrpc":"2.0","id":5,"method":"prompts/list"}`)
+	if got := s.answer("5"); !strings.Contains(got, `"analyse_file"`) || !strings.Contains(got, `"run_script"`) {
+		t.Errorf("prompts/list: %s", got)
+	}
+	s.send(`{"jsonrpc":"2.0","id":6,"method":"prompts/get","params":{"name":"plot_data","arguments":{"data":"rain.csv"}}}`)
+	if got := s.answer("6"); !strings.Contains(got, "rain.csv") {
+		t.Errorf("prompts/get: %s", got)
+	}
+	s.send(`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
+	if got := s.answer("7"); !strings.Contains(got, `"cancel_job"`) || !strings.Contains(got, `"restart_kernel"`) {
+		t.Errorf("tools/list: %s", got)
+	}
 	s.send(`not JSON`)
 	if got := s.answer("null"); !strings.Contains(got, "-32700") {
 		t.Errorf("not JSON: %s", got)

@@ -1,0 +1,135 @@
+package mcp_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// The result of a create used to leave out its packages, also those that failed.
+func TestTheResultOfACreateReportsItsPackages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, &fakeFarm{JobFunc: func(_ context.Context, id string, _ time.Duration) (wire.Job, error) {
+		return wire.Job{ID: id, Kind: "create", SandboxID: "sbx_1", State: "completed", Result: &wire.Result{Install: &wire.InstallResult{
+			Packages: []wire.InstalledOne{
+				{Name: "six", Requested: "six", Status: "installed", Version: "1.17.0"},
+				{Name: "nope", Requested: "nope>1", Status: "failed", Message: "There is no nope."},
+			},
+		}}}, nil
+	}})
+	r := b.call("get_job_result", map[string]any{"job_id": "job_1"})
+	want := map[string]any{
+		"job_id": "job_1", "sandbox_id": "sbx_1", "kind": "create", "state": "completed",
+		"packages": []any{
+			map[string]any{"name": "six", "requested": "six", "status": "installed", "version": "1.17.0", "message": ""},
+			map[string]any{"name": "nope", "requested": "nope>1", "status": "failed", "version": "", "message": "There is no nope."},
+		},
+	}
+	if diff := cmp.Diff(want, r.StructuredContent); diff != "" || !strings.Contains(textOf(r), "There is no nope.") || strings.Contains(textOf(r), "exit code") {
+		t.Errorf("%s\n%s", diff, textOf(r))
+	}
+}
+
+func TestTheResultOfACreateThatIsNotDone(t *testing.T) {
+	t.Parallel()
+	job := wire.Job{ID: "job_1", Kind: "create", SandboxID: "sbx_1", State: "running"}
+	b := setup(t, &fakeFarm{JobFunc: func(context.Context, string, time.Duration) (wire.Job, error) { return job, nil }})
+	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "running" || !strings.Contains(textOf(r), "get_job_result") {
+		t.Error(textOf(r))
+	}
+	job.State, job.Error = "failed", &wire.JobError{Code: "unavailable", Message: "No worker came."}
+	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); !r.IsError || !strings.Contains(textOf(r), "No worker came.") {
+		t.Error(textOf(r))
+	}
+	job.State, job.Error = "canceled", nil
+	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "canceled" || field(t, r, "message") == nil {
+		t.Error(textOf(r))
+	}
+}
+
+func TestCancelJob(t *testing.T) {
+	t.Parallel()
+	final := farm.Conflictf("The job job_1 is completed and cannot be canceled.")
+	for name, test := range map[string]struct {
+		canceled string // state that the cancel returns; empty: a conflict
+		then     string // state at the next look
+		want     string
+		text     string
+		isError  bool
+	}{
+		"Queued":         {canceled: "canceled", want: "canceled", text: "Files that it wrote"},
+		"Running":        {canceled: "running", then: "canceled", want: "canceled", text: "canceled"},
+		"StillRunning":   {canceled: "running", then: "running", want: "running", text: "get_job_result"},
+		"Ended":          {canceled: "completed", want: "completed", text: "ended already: completed"},
+		"EndedRefused":   {then: "completed", want: "completed", text: "ended already: completed"},
+		"CanceledBefore": {canceled: "canceled", want: "canceled", text: "Files that it wrote"},
+		"CannotBeEnded":  {then: "running", text: "cannot be canceled", isError: true},
+		"EndedMeanwhile": {canceled: "running", then: "completed", want: "completed", text: "ended already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job := func(id, state string) wire.Job {
+				return wire.Job{ID: id, Kind: "execute", SandboxID: "sbx_1", State: state}
+			}
+			b := setup(t, &fakeFarm{
+				CancelFunc: func(_ context.Context, id string) (wire.Job, error) {
+					if test.canceled == "" {
+						return wire.Job{}, final
+					}
+					return job(id, test.canceled), nil
+				},
+				JobFunc: func(_ context.Context, id string, wait time.Duration) (wire.Job, error) {
+					if wait != 3*time.Second {
+						t.Errorf("waits for %s", wait)
+					}
+					return job(id, test.then), nil
+				},
+			})
+			r := b.call("cancel_job", map[string]any{"job_id": "job_1", "wait_seconds": 3})
+			if r.IsError != test.isError || !strings.Contains(textOf(r), test.text) {
+				t.Fatal(textOf(r))
+			}
+			if want := map[string]any{"job_id": "job_1", "sandbox_id": "sbx_1", "kind": "execute", "state": test.want}; !test.isError {
+				if diff := cmp.Diff(want, r.StructuredContent); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+	if r := setup(t, &fakeFarm{}).call("cancel_job", map[string]any{"job_id": "job_1"}); !r.IsError || !strings.Contains(textOf(r), "job_id") {
+		t.Error(textOf(r))
+	}
+}
+
+func TestRestartKernel(t *testing.T) {
+	t.Parallel()
+	state := "completed"
+	b := setup(t, &fakeFarm{RestartFunc: func(_ context.Context, id, kernel string, wait time.Duration) (wire.Job, error) {
+		if wait != 20*time.Second || kernel != "" && kernel != "plots" {
+			return wire.Job{}, farm.Invalidf("request is %q, %s", kernel, wait)
+		}
+		return wire.Job{ID: "job_1", Kind: "restart", SandboxID: id, State: state}, nil
+	}})
+	want := map[string]any{"job_id": "job_1", "sandbox_id": "sbx_1", "kind": "restart", "state": "completed"}
+	for _, args := range []map[string]any{{"sandbox_id": "sbx_1"}, {"sandbox_id": "sbx_1", "context": "plots"}} {
+		r := b.call("restart_kernel", args)
+		named := strings.Contains(textOf(r), `"plots"`)
+		if diff := cmp.Diff(want, r.StructuredContent); diff != "" || named != (args["context"] != nil) || !strings.Contains(textOf(r), "variables are gone") {
+			t.Errorf("%s\n%s", diff, textOf(r))
+		}
+	}
+	state = "running"
+	if r := b.call("restart_kernel", map[string]any{"sandbox_id": "sbx_1"}); field(t, r, "state") != "running" || !strings.Contains(textOf(r), "get_job_result") {
+		t.Error(textOf(r))
+	}
+	state = "failed"
+	if r := b.call("restart_kernel", map[string]any{"sandbox_id": "sbx_1"}); !r.IsError {
+		t.Error(textOf(r))
+	}
+}
