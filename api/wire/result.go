@@ -48,7 +48,7 @@ type CodeError struct {
 
 // Rich is one MIME type of one displayed value: text as it is, anything else base64, or behind a link when it is large.
 type Rich struct {
-	Display    int    `json:"display" doc:"number of the displayed value, from 0: entries of one value share it. A value that was updated in place keeps its number, so of two entries with the same number and type the later one counts"`
+	Display    int    `json:"display" doc:"number of the displayed value, from 0: entries of one value share it. A value that was updated in place keeps its number; results hold its last state"`
 	Mime       string `json:"mime" doc:"MIME type"`
 	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
 	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`

@@ -36,6 +36,7 @@ type collector struct {
 	outputs  []*output // one for an execute, one for each command that began
 	rich     []farm.RichResult
 	shown    int              // number of the last displayed value, from 1
+	large    int              // large values so far, replaced ones included: the number in their names
 	displays []pendingDisplay // too large for the record: to be uploaded
 	inline   int              // bytes of rich
 	pending  int              // bytes of displays
@@ -230,14 +231,65 @@ func (c *collector) display(payload []byte) error {
 	if err != nil {
 		return err
 	}
+	at := c.removeRich(number)
 	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
 		if len(c.rich) == maxRichResults {
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
 			return nil
 		}
-		c.addRich(number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime])
+		if c.addRich(at, number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime]) {
+			at++
+		}
 	}
 	return nil
+}
+
+// removeRich removes the entries of a displayed value that is about to be updated, and returns where they stood: the end if
+// the value is new.
+func (c *collector) removeRich(display int) int {
+	ofValue := func(e farm.RichResult) bool { return e.Display == display }
+	at := slices.IndexFunc(c.rich, ofValue)
+	if at < 0 {
+		return len(c.rich)
+	}
+	end := at
+	for end < len(c.rich) && ofValue(c.rich[end]) {
+		c.inline -= inlineSize(c.rich[end])
+		end++
+	}
+	c.displays = slices.DeleteFunc(c.displays, func(d pendingDisplay) bool {
+		old := d.index >= at && d.index < end
+		if old {
+			c.pending -= len(d.data)
+		}
+		return old
+	})
+	c.rich = slices.Delete(c.rich, at, end)
+	c.shiftDisplays(at, at-end)
+	return at
+}
+
+// inlineSize is the size in bytes of a value that is kept in the record, before base64.
+func inlineSize(e farm.RichResult) int {
+	if strings.HasPrefix(e.Mime, "text/") {
+		return len(e.Data)
+	}
+	return base64.StdEncoding.DecodedLen(len(e.Data)) - strings.Count(e.Data[max(0, len(e.Data)-2):], "=")
+}
+
+// shiftDisplays keeps the places of pending displays right after entries were added or removed at a place in rich.
+func (c *collector) shiftDisplays(at, by int) {
+	for i := range c.displays {
+		if c.displays[i].index >= at {
+			c.displays[i].index += by
+		}
+	}
+}
+
+// insertRich puts an entry into rich.
+func (c *collector) insertRich(at int, entry farm.RichResult) {
+	c.rich = slices.Insert(c.rich, at, entry)
+	c.shiftDisplays(at, 1)
 }
 
 // plainTextLast orders MIME types by name, with text/plain behind all others: it tells readers of the event stream that a
@@ -269,10 +321,11 @@ func (c *collector) displayNumber(number int) (int, error) {
 	return number - 1, nil
 }
 
-// addRich keeps one MIME type of a displayed value: text as it is, anything else base64, large ones for the object store.
-func (c *collector) addRich(display int, mime, value string) {
+// addRich keeps one MIME type of a displayed value as entry number at: text as it is, anything else base64, large ones in S3.
+// It reports whether there was room for it.
+func (c *collector) addRich(at, display int, mime, value string) bool {
 	if len(mime) > 128 {
-		return
+		return false
 	}
 	raw := []byte(value)
 	text := strings.HasPrefix(mime, "text/")
@@ -280,7 +333,7 @@ func (c *collector) addRich(display int, mime, value string) {
 		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))
 		if err != nil {
 			c.note("A result of type %s was not base64 and was left out.", mime)
-			return
+			return false
 		}
 		raw = decoded
 	}
@@ -288,23 +341,25 @@ func (c *collector) addRich(display int, mime, value string) {
 	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
 		if c.pending+len(raw) > maxRichPending {
 			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichPending>>20)
-			return
+			return false
 		}
 		c.pending += len(raw)
+		c.large++
+		c.insertRich(at, entry)
 		c.displays = append(c.displays, pendingDisplay{
-			index: len(c.rich), mime: mime, data: raw,
-			path: fmt.Sprintf("%sdisplay-%d%s", outputDir, len(c.rich)+1, extensionOf(mime)),
+			index: at, mime: mime, data: raw,
+			path: fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(mime)),
 		})
-		c.rich = append(c.rich, entry)
-		return
+		return true
 	}
 	c.inline += len(raw)
 	entry.Data = string(raw)
 	if !text {
 		entry.Data = base64.StdEncoding.EncodeToString(raw)
 	}
-	c.rich = append(c.rich, entry)
+	c.insertRich(at, entry)
 	c.emit(farm.Event{Name: farm.EventDisplay, Display: &entry})
+	return true
 }
 
 // textual reports whether Jupyter sends this type as text although it is not text/*.

@@ -201,7 +201,7 @@ func TestRichResultsAreBounded(t *testing.T) {
 		"text/html": large, "image/png": png[:4] + "\n" + png[4:], "image/jpeg": "not base64!", "application/json": `{"a":1}`,
 		strings.Repeat("m", 129): "too long a type",
 	})))
-	if len(c.rich) != 3 || len(c.displays) != 1 || c.displays[0].path != ".output/display-3.html" || c.rich[c.displays[0].index].Data != "" {
+	if len(c.rich) != 3 || len(c.displays) != 1 || c.displays[0].path != ".output/display-1.html" || c.rich[c.displays[0].index].Data != "" {
 		t.Fatalf("rich %d, displays %+v", len(c.rich), c.displays)
 	}
 	if c.rich[1].Mime != "image/png" || c.rich[1].Data != png {
@@ -249,12 +249,15 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 	} {
 		workertest.Must(t, c.add(f))
 	}
-	numbers := []int{0, 0, 1, 1, 0, 0, 3, 3}
-	for i, e := range c.rich {
-		if e.Display != numbers[i] {
-			t.Errorf("entry %d %+v: display = %d, want %d", i, e, e.Display, numbers[i])
-		}
+	want := []farm.RichResult{
+		{Display: 0, Mime: "text/html", Data: "a, updated"}, {Display: 0, Mime: "text/plain", Data: "a, updated"},
+		{Display: 1, Mime: "text/html", Data: "b"}, {Display: 1, Mime: "text/plain", Data: "b"},
+		{Display: 3, Mime: "text/html", Data: "d"}, {Display: 3, Mime: "text/plain", Data: "d"},
 	}
+	if diff := cmp.Diff(want, c.rich); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	numbers := []int{0, 0, 1, 1, 0, 0, 3, 3}
 	events := 0
 	for _, e := range c.take() {
 		if e.Name == farm.EventDisplay {
@@ -264,13 +267,46 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 			events++
 		}
 	}
-	if len(c.rich) != len(numbers) || events != len(numbers) {
-		t.Errorf("%d entries and %d events, want %d each", len(c.rich), events, len(numbers))
+	if events != len(numbers) {
+		t.Errorf("%d events, want %d", events, len(numbers))
 	}
 	for _, number := range []int{-1, 7} {
 		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
 			t.Errorf("frame 6 has value %d, and that is taken", number)
 		}
+	}
+}
+
+// A value that is updated in place takes its own place, and gives back the room of the one before.
+func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
+	png := base64.StdEncoding.EncodeToString([]byte("\x89PNG!"))
+	show := func(seq uint64, number int, data map[string]string) {
+		t.Helper()
+		workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: number, Data: data})))
+	}
+	show(1, 1, map[string]string{"text/html": large})
+	show(2, 2, map[string]string{"image/png": png, "text/plain": "second"})
+	show(3, 3, map[string]string{"text/html": large})
+	show(4, 1, map[string]string{"text/plain": "small"})
+	show(5, 2, map[string]string{"text/html": large, "text/plain": "still second"})
+	want := []farm.RichResult{
+		{Display: 0, Mime: "text/plain", Data: "small"},
+		{Display: 1, Mime: "text/html"}, {Display: 1, Mime: "text/plain", Data: "still second"},
+		{Display: 2, Mime: "text/html"},
+	}
+	if diff := cmp.Diff(want, c.rich); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	for _, d := range c.displays {
+		if e := c.rich[d.index]; e.Mime != "text/html" || e.Data != "" {
+			t.Errorf("%s belongs to %+v", d.path, e)
+		}
+	}
+	if len(c.displays) != 2 || c.displays[0].path == c.displays[1].path || c.pending != 2*len(large) || c.inline != len("small")+len("still second") {
+		t.Errorf("%d large values, %d bytes wait, %d bytes are inline", len(c.displays), c.pending, c.inline)
 	}
 }
 
