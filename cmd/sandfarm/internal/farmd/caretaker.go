@@ -23,7 +23,7 @@ func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Write
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	say := &console{out: out}
+	say := newConsole(out)
 	if _, err := e.Running(ctx, keepWhile...); err != nil { // better now than when it is needed
 		return fmt.Errorf("look for workers: %w", err)
 	}

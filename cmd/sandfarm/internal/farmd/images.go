@@ -3,6 +3,7 @@ package farmd
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 
 	"github.com/sandfarm/sandfarm/deploy/base"
@@ -12,9 +13,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// BuildImage makes sure that the engine has a sandbox image, and the base that it is built on. One that is there is kept.
-func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (string, error) {
-	ref, _, err := buildImage(ctx, s, e, name, log, progress)
+// BuildImage makes sure that the engine has a sandbox image, and the base image below it, and gives its name there. An image
+// that exists is kept. Progress goes to out.
+func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, out io.Writer) (string, error) {
+	say := newConsole(out)
+	quiet := say.watch()
+	defer quiet()
+	ref, _, err := buildImage(ctx, s, e, name, log, say.printProgress)
 	return ref, err
 }
 

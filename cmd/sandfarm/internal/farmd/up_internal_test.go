@@ -12,7 +12,7 @@ func TestWelcomeShowsTheConfigurationOfMCP(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []bool{false, true} {
 		var out bytes.Buffer
-		(&console{out: &out}).welcome("http://127.0.0.1:8000", keys)
+		newConsole(&out).welcome("http://127.0.0.1:8000", keys)
 		_, rest, found := strings.Cut(out.String(), `{"mcpServers"`)
 		line, _, _ := strings.Cut(`{"mcpServers"`+rest, "\n")
 		var config struct {

@@ -12,7 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 	"github.com/sandfarm/sandfarm/internal/engine"
-	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Add puts the verbs that run or look after a farm on the root command. version is what they report as their own.
@@ -182,9 +181,7 @@ func imageBuildCommand(load loader, streams verbs.Streams) *cobra.Command {
 			if len(args) == 1 {
 				name = args[0]
 			}
-			ref, err := farmd.BuildImage(cmd.Context(), s, e, name, farmd.Logger(s), func(p farm.Progress) {
-				_, _ = fmt.Fprintln(streams.Err, "  "+p.Message)
-			})
+			ref, err := farmd.BuildImage(cmd.Context(), s, e, name, farmd.Logger(s), streams.Err)
 			if err != nil {
 				return err
 			}
