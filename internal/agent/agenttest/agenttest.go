@@ -2,6 +2,7 @@
 package agenttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -29,6 +30,46 @@ type Agent struct {
 func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
 	tb.Helper()
 	return start(tb, path, nil, change)
+}
+
+// StartPlain is Start with the programs of this machine.
+func StartPlain(tb testing.TB) *Agent {
+	tb.Helper()
+	return Start(tb, "/usr/local/bin:/usr/bin:/bin", nil)
+}
+
+// StartWithKernel is Start with a Python that has a kernel and the packages of the sandbox image.
+func StartWithKernel(tb testing.TB) *Agent {
+	tb.Helper()
+	return Start(tb, KernelPath(tb), nil)
+}
+
+// KernelPath gives a PATH whose first Python has a kernel and the packages of the sandbox image.
+func KernelPath(tb testing.TB) string {
+	tb.Helper()
+	dir := os.Getenv("SANDFARM_TEST_KERNEL")
+	if _, err := os.Stat(filepath.Join(dir, "bin", "python3")); dir == "" || err != nil {
+		tb.Fatalf("SANDFARM_TEST_KERNEL=%q is no Python environment with a kernel: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_KERNEL=$(deploy/setup.sh kernel-dir)`", dir)
+	}
+	return filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")
+}
+
+// UV gives the path of the installer that sandboxes use.
+func UV(tb testing.TB) string {
+	tb.Helper()
+	path := os.Getenv("SANDFARM_TEST_UV")
+	if _, err := os.Stat(path); err != nil {
+		tb.Fatalf("SANDFARM_TEST_UV=%q is no uv: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_UV=$(deploy/setup.sh uv-path)`", path)
+	}
+	return path
+}
+
+// Must ends the test when there is an error.
+func Must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // StartIndexed is Start with a way to the package indexes, which index serves.
@@ -148,4 +189,20 @@ func Read(tb testing.TB, c *client.Client, id string) Ran {
 			}
 		}
 	}
+}
+
+// Processes lists the processes whose environment contains a text, by what /proc says about each.
+func Processes(tb testing.TB, mark string) (found []string) {
+	tb.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/environ")
+	Must(tb, err)
+	for _, path := range paths {
+		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte(mark)) {
+			stat, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+			if !bytes.Contains(stat, []byte(") Z ")) {
+				found = append(found, string(stat))
+			}
+		}
+	}
+	return found
 }

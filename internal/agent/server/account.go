@@ -4,27 +4,30 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/sandfarm/sandfarm/internal/agent/files"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
 // account is the name of the user that code runs as.
 const account = "sandbox"
 
-// accountsDir is where images whose name service has the module "extrausers" look for accounts: each sandbox has a user id of its
-// own, so no image can name it. Without a name whoami, ssh and Python's pwd give up.
+// accountsDir is where images whose name service has the module "extrausers" look for accounts. Each sandbox has a user id of its
+// own, so no image can name it; without a name, whoami, ssh and Python's pwd fail.
 const accountsDir = "accounts"
 
-// makeAccount names the user. Nothing depends on it but programs that ask.
-func (s *Server) makeAccount() {
+// makeAccount gives the user a name. The agent itself does not need it. image is the environment of the image.
+func (s *Server) makeAccount(image []string) {
 	dir := filepath.Join(s.cfg.RunDir, accountsDir)
 	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) { //nolint:gosec // the sandbox is one user's
 		return
 	}
 	uid, gid := os.Getuid(), os.Getgid()
-	shell := lookPath(s.image, "bash", "sh")
+	shell := process.LookPath(image, "bash", "sh")
 	for name, line := range map[string]string{
 		"passwd": fmt.Sprintf("%s:x:%d:%d:%s:%s:%s\n", account, uid, gid, account, s.cfg.HomeDir, shell),
 		"group":  fmt.Sprintf("%s:x:%d:\n", account, gid),
 	} {
-		_ = putFile(filepath.Join(dir, name), []byte(line)) // what asks for a name says so
+		_ = files.Put(filepath.Join(dir, name), []byte(line)) // programs that need it say so
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
 func TestTheUserHasAName(t *testing.T) {
@@ -19,7 +21,7 @@ func TestTheUserHasAName(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{
-			"passwd": fmt.Sprintf("sandbox:x:%d:%d:sandbox:%s:%s\n", os.Getuid(), os.Getgid(), work, lookPath(s.image, "bash")),
+			"passwd": fmt.Sprintf("sandbox:x:%d:%d:sandbox:%s:%s\n", os.Getuid(), os.Getgid(), work, process.LookPath(s.cfg.Env, "bash")),
 			"group":  fmt.Sprintf("sandbox:x:%d:\n", os.Getgid()),
 		} {
 			if got, err := os.ReadFile(filepath.Join(run, "accounts", name)); err != nil || string(got) != want {

@@ -151,9 +151,9 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.IndexAddr())
-			check(t, err)
+			agenttest.Must(t, err)
 			defer func() { _ = conn.Close() }()
-			check(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			agenttest.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 			go func() {
 				_, _ = io.WriteString(conn, sent)
 				if tcp, ok := conn.(*net.TCPConn); ok && name == "nothing" {
@@ -173,7 +173,7 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 		})
 	}
 	res, err := get(t.Context(), a, "/x")
-	check(t, err)
+	agenttest.Must(t, err)
 	raw, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil || string(raw) != "in" {
@@ -194,7 +194,7 @@ func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	res, err := get(ctx, a, "/x")
-	check(t, err)
+	agenttest.Must(t, err)
 	cancel()
 	_ = res.Body.Close()
 	select {
@@ -207,7 +207,7 @@ func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
 func TestAConnectionWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
-	check(t, a.Close()) // the worker goes
+	agenttest.Must(t, a.Close()) // the worker goes
 	waitForSessions(t, a, 0)
 	answer := make(chan string, 1)
 	go func() {
@@ -233,7 +233,7 @@ func TestAConnectionWaitsForAWorker(t *testing.T) {
 		t.Fatalf("answer %q", got)
 	}
 	res, err := get(t.Context(), a, "/x")
-	check(t, err)
+	agenttest.Must(t, err)
 	raw, _ := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if string(raw) != "newest" {
@@ -255,7 +255,7 @@ func waitForSessions(t *testing.T, a *agenttest.Agent, n int) {
 
 func TestWithoutAnIndexNobodyListens(t *testing.T) {
 	t.Parallel()
-	a := start(t)
+	a := agenttest.StartPlain(t)
 	if addr := a.Server.IndexAddr(); addr != "" {
 		t.Errorf("listens on %s", addr)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -19,24 +20,24 @@ const (
 // registry holds executions by id. It starts each id once.
 type registry struct {
 	mu   sync.Mutex
-	byID map[string]*execution
+	byID map[string]*execution.Execution
 	wg   sync.WaitGroup
 	shut bool
 }
 
-func newRegistry() *registry { return &registry{byID: map[string]*execution{}} }
+func newRegistry() *registry { return &registry{byID: map[string]*execution.Execution{}} }
 
 // start adds an execution and runs it, unless its id is known.
-func (r *registry) start(e *execution, run func(*execution)) error {
+func (r *registry) start(e *execution.Execution, run func(*execution.Execution)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.shut {
 		return farm.Errorf(farm.CodeUnavailable, "The agent is ending.")
 	}
-	if r.byID[e.id] != nil {
+	if r.byID[e.ID] != nil {
 		return nil
 	}
-	r.byID[e.id] = e
+	r.byID[e.ID] = e
 	r.wg.Go(func() {
 		run(e)
 		r.trim()
@@ -44,13 +45,13 @@ func (r *registry) start(e *execution, run func(*execution)) error {
 	return nil
 }
 
-func (r *registry) get(id string) (*execution, error) {
+func (r *registry) get(id string) (*execution.Execution, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.byID[id]; e != nil {
 		return e, nil
 	}
-	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", cut(id, 64))
+	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
 }
 
 // forget drops an execution; one that runs is killed.
@@ -60,24 +61,24 @@ func (r *registry) forget(id string) {
 	delete(r.byID, id)
 	r.mu.Unlock()
 	if e != nil {
-		e.requestKill()
-		e.log.force()
+		e.Kill()
+		e.Log.Unblock()
 	}
 }
 
 // sorted gives all, the oldest first.
-func (r *registry) sorted() []*execution {
+func (r *registry) sorted() []*execution.Execution {
 	r.mu.Lock()
-	list := make([]*execution, 0, len(r.byID))
+	list := make([]*execution.Execution, 0, len(r.byID))
 	for _, e := range r.byID {
 		list = append(list, e)
 	}
 	r.mu.Unlock()
 	sort.Slice(list, func(i, j int) bool {
-		if !list[i].started.Equal(list[j].started) {
-			return list[i].started.Before(list[j].started)
+		if !list[i].Created.Equal(list[j].Created) {
+			return list[i].Created.Before(list[j].Created)
 		}
-		return list[i].id < list[j].id
+		return list[i].ID < list[j].ID
 	})
 	return list
 }
@@ -85,8 +86,8 @@ func (r *registry) sorted() []*execution {
 func (r *registry) list() []agent.Execution {
 	out := []agent.Execution{}
 	for _, e := range r.sorted() {
-		first, last, _, ended := e.log.state()
-		out = append(out, agent.Execution{ID: e.id, Done: ended, Started: e.started.UTC().Truncate(time.Microsecond), LastSeq: last, FirstSeq: first})
+		first, last, _, ended := e.Log.State()
+		out = append(out, agent.Execution{ID: e.ID, Done: ended, Started: e.Created.UTC().Truncate(time.Microsecond), LastSeq: last, FirstSeq: first})
 	}
 	return out
 }
@@ -96,7 +97,7 @@ func (r *registry) trim() {
 	list := r.sorted()
 	count, size := 0, 0
 	for i := len(list) - 1; i >= 0; i-- {
-		_, _, bytes, ended := list[i].log.state()
+		_, _, bytes, ended := list[i].Log.State()
 		if !ended {
 			continue
 		}
@@ -104,7 +105,7 @@ func (r *registry) trim() {
 		size += bytes
 		if count > 1 && (count > keptExecutions || size > keptBytes) {
 			r.mu.Lock()
-			delete(r.byID, list[i].id)
+			delete(r.byID, list[i].ID)
 			r.mu.Unlock()
 		}
 	}
@@ -116,8 +117,8 @@ func (r *registry) close() {
 	r.shut = true
 	r.mu.Unlock()
 	for _, e := range r.sorted() {
-		e.requestKill()
-		e.log.force()
+		e.Kill()
+		e.Log.Unblock()
 	}
 	r.wg.Wait()
 }

@@ -5,39 +5,42 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// run takes an execution from its start to its final frame.
-func (s *Server) run(e *execution) {
+// run runs an execution to its final frame.
+func (s *Server) run(e *execution.Execution) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.cfg.Logger.Error("execution panicked", "panic", fmt.Sprint(r))
-			e.finish(agent.Outcome{ExitCode: 1, Error: &farm.CodeError{Name: "AgentError", Value: fmt.Sprint(r)}})
+			e.Finish(execution.Failed("AgentError", fmt.Sprint(r)))
 		}
 	}()
-	switch e.spec.Kind {
+	switch e.Spec.Kind {
 	case farm.KindExecute:
-		s.runCode(e)
+		s.kernels.Run(e)
 		return
 	case farm.KindInstall:
-		s.runInstall(e)
+		s.installer.Run(e)
 		return
 	}
-	e.begin()
-	e.finish(s.measured(e, s.runCommands))
+	e.Begin()
+	e.Finish(s.measured(e, s.commands.Run))
 }
 
-// measured runs an execution with what is measured around it: time, changed files, memory kills.
-func (s *Server) measured(e *execution, body func(*execution) agent.Outcome) agent.Outcome {
-	_, limit, kills := memoryInfo()
-	before := newSnapshot(s.cfg.Workspace, s.seed)
+// measured runs an execution and adds to its outcome the time it took, the files it changed, and whether the kernel killed it
+// because its memory was used up.
+func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
+	_, limit, kills := process.Memory()
+	before := s.files.Snapshot()
 	began := time.Now()
 	out := body(e)
-	out.RunMS = milliseconds(time.Since(began))
-	out.Files, out.Skipped = before.changes(s.cfg.Workspace, e.spec.MaxFiles, e.spec.MaxFileBytes)
-	died := out.ExitCode == exitKilled || (out.Error != nil && out.Error.Name == farm.ErrorKernelDied)
-	if _, _, now := memoryInfo(); now > kills && died && !e.isStopped() {
+	out.RunMS = float64(time.Since(began).Microseconds()) / 1000
+	out.Files, out.Skipped = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
+	died := out.ExitCode == process.ExitKilled || (out.Error != nil && out.Error.Name == farm.ErrorKernelDied)
+	if _, _, now := process.Memory(); now > kills && died && !e.IsStopped() {
 		out.OutOfMemory = true
 		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: memorySentence(limit), Traceback: []string{}}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +13,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent/egress"
+	"github.com/sandfarm/sandfarm/internal/agent/files"
+	"github.com/sandfarm/sandfarm/internal/agent/install"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
+	"github.com/sandfarm/sandfarm/internal/agent/probe"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
 const (
@@ -28,76 +34,92 @@ const (
 
 // Server is the agent. Make it with New and end it with Close.
 type Server struct {
-	cfg     Config
-	image   []string // the environment without what installs add to it: where the agent finds the image's programs
-	env     []string // that of all user code
-	root    *os.Root
-	handler http.Handler
-	reaper  *reaper
-	buffers *sync.Pool
-	seed    maphash.Seed
+	cfg        Config
+	handler    http.Handler
+	reaper     *process.Reaper
+	files      *files.Workspace
+	egress     *egress.Egress // nil: there are no indexes
+	commands   *process.Commands
+	kernels    *kernel.Kernels
+	installer  *install.Installer
+	installs   atomic.Int64 // that have changed something
+	executions *registry
+	sessions   sessions
+	deadline   deadline
 
-	sessions    sessions
-	index       *egress // nil: none
-	installs    line    // one at a time
-	executions  *registry
-	kernels     kernels
-	kernelsUp   sync.WaitGroup
-	langs       languages
-	interpreter python
-	uvOnce      sync.Once
-	uvRuns      bool         // read after uvOnce
-	installed   atomic.Int64 // how often something was installed: kernels look anew then
-	listed      requirementsSeen
-
-	deadline deadline
-
-	life   context.Context //nolint:containedctx // the life of what outlasts a request
-	endAll context.CancelFunc
-	once   sync.Once
+	life    context.Context //nolint:containedctx // the life of everything that outlasts a request
+	endLife context.CancelFunc
+	once    sync.Once
 }
 
-// New opens the workspace and makes the agent's own directory. Nothing of the user's runs yet.
+// New opens the workspace and makes the agent's own directory. No user code runs yet.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	if err := registerBounded(); err != nil {
 		return nil, err
 	}
 	cfg.Workspace = filepath.Clean(cfg.Workspace)
 	if err := os.MkdirAll(cfg.RunDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
-	root, err := os.OpenRoot(cfg.Workspace)
+	workspace, err := files.Open(cfg.Workspace)
 	if err != nil {
-		return nil, fmt.Errorf("open workspace: %w", err)
+		return nil, err
 	}
-	s := &Server{
-		listed: requirementsSeen{},
-		cfg:    cfg, image: environment(cfg), root: root, reaper: newReaper(cfg.ReapAll), buffers: newBufferPool(),
-		seed: maphash.MakeSeed(), executions: newRegistry(), kernels: kernels{slots: map[place]*slot{}},
-	}
-	s.life, s.endAll = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
-	_ = root.RemoveAll(stagingDir)
+	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry()}
+	s.life, s.endLife = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	s.handler = s.routes()
-	if err := s.makePackageDir(); err != nil {
+	image := environment(cfg)
+	s.makeResultsLink()
+	s.makeAccount(image)
+	if err := s.assemble(image); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.makeApp()
-	s.makeAccount()
-	if cfg.Index != "" {
-		if s.index, err = s.openEgress(cfg.Index, egressWait); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-	}
-	s.env = s.withPackages(s.image)
 	s.deadline.end = cfg.End
 	if cfg.EndsIn > 0 {
 		s.deadline.set(cfg.EndsIn)
 	}
 	return s, nil
+}
+
+// assemble makes the parts that run commands, code and installs.
+func (s *Server) assemble(image []string) error {
+	cfg := s.cfg
+	packages := install.Config{
+		HomeDir: cfg.HomeDir, UV: cfg.UV, Image: image, Reaper: s.reaper, Files: s.files, Installed: func() { s.installs.Add(1) },
+	}
+	var err error
+	if err = packages.MakePackageDir(); err != nil {
+		return err
+	}
+	if cfg.Index != "" {
+		if s.egress, err = egress.Listen(s.life, cfg.Index, &s.sessions); err != nil {
+			return err
+		}
+		packages.IndexAddr = s.egress.Addr()
+	}
+	env := packages.Environment()
+	s.commands = &process.Commands{Reaper: s.reaper, Workspace: cfg.Workspace, Image: image, Env: env}
+	if s.kernels, err = kernel.New(s.life, kernel.Config{
+		RunDir: cfg.RunDir, HomeDir: cfg.HomeDir, TmpDir: cfg.TmpDir, Workspace: cfg.Workspace, Image: image, Env: env,
+		Reaper: s.reaper, Installed: s.installs.Load, Measure: s.measured,
+	}); err != nil {
+		return err
+	}
+	packages.Kernels = s.kernels
+	packages.Python = probe.New(probe.Config{
+		RunDir: cfg.RunDir, HomeDir: cfg.HomeDir, Workspace: cfg.Workspace, Reaper: s.reaper, Image: image, Env: env,
+	})
+	s.installer = install.New(s.life, packages)
+	return nil
+}
+
+// IndexAddr is where installers reach the package indexes; empty when Config.Index is.
+func (s *Server) IndexAddr() string {
+	if s.egress == nil {
+		return ""
+	}
+	return s.egress.Addr()
 }
 
 // ServeConn serves one stream until it ends or ctx is done. Several may be served at once.
@@ -128,13 +150,15 @@ func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.deadline.stop()
 		s.executions.close()
-		s.endAll()
-		s.closeKernels()
-		if s.index != nil {
-			s.index.close()
+		s.endLife()
+		if s.kernels != nil {
+			s.kernels.Close()
 		}
-		s.reaper.close()
-		err = s.root.Close()
+		if s.egress != nil {
+			s.egress.Close()
+		}
+		s.reaper.Close()
+		err = s.files.Close()
 	})
 	return err
 }

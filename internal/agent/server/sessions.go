@@ -8,14 +8,14 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// sessions are those of workers that are open, the newest last. The zero value has none.
+// sessions are the open sessions with workers, the newest last. The zero value has none.
 type sessions struct {
 	mu      sync.Mutex
 	open    []*yamux.Session
 	changed chan struct{} // closed and replaced when one is added; nil: nobody waits
 }
 
-// add adds a session; the function that it gives takes it out again.
+// add adds a session. The function that it gives removes it.
 func (l *sessions) add(session *yamux.Session) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,8 +31,8 @@ func (l *sessions) add(session *yamux.Session) func() {
 	}
 }
 
-// stream opens a stream on the newest session that takes one, and waits for a session until ctx is done.
-func (l *sessions) stream(ctx context.Context) (*yamux.Stream, error) {
+// Stream opens a stream on the newest session that accepts one. It waits for a session until ctx is done.
+func (l *sessions) Stream(ctx context.Context) (*yamux.Stream, error) {
 	for {
 		l.mu.Lock()
 		list := slices.Clone(l.open)

@@ -1,0 +1,182 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	// maxConns bounds the connections at a time; more wait in the backlog of the listener.
+	maxConns = 32
+	// maxRequest bounds what one connection may send to the worker: the head of a request, never a body. It is less than what the
+	// worker buffers before it closes the session.
+	maxRequest = 32 << 10
+	// workerWait is how long a connection waits for a worker.
+	workerWait = 10 * time.Second
+	// idleTimeout ends connections on which no data moves.
+	idleTimeout = 5 * time.Minute
+	// lingerTimeout is how long a client has to read its answer and to close.
+	lingerTimeout = 2 * time.Second
+	// acceptPause is the wait after a failed accept, which means that descriptors or memory are short.
+	acceptPause = 50 * time.Millisecond
+	// bufferBytes is the size of the buffer of each connection.
+	bufferBytes = 64 << 10
+)
+
+// noWorker is the answer when no worker is connected.
+const noWorker = "The package index cannot be reached: no worker is connected to this sandbox. Try again later.\n"
+
+// Workers opens streams to the workers of this sandbox.
+type Workers interface {
+	// Stream opens a stream to a worker, and waits for one until ctx is done.
+	Stream(ctx context.Context) (*yamux.Stream, error)
+}
+
+// Egress is the way to the package indexes: it listens in the sandbox and carries each connection over a stream to a worker.
+type Egress struct {
+	life     context.Context //nolint:containedctx // the life of the agent
+	workers  Workers
+	listener net.Listener
+	slots    chan struct{}
+	wait     time.Duration // for a worker
+	buffers  sync.Pool
+	wg       sync.WaitGroup
+}
+
+// Listen listens on a TCP address until life is done. The caller calls Close then.
+func Listen(life context.Context, addr string, workers Workers) (*Egress, error) {
+	return listen(life, addr, workers, workerWait)
+}
+
+func listen(life context.Context, addr string, workers Workers, wait time.Duration) (*Egress, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(life, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for installers: %w", err)
+	}
+	g := &Egress{life: life, workers: workers, listener: listener, slots: make(chan struct{}, maxConns), wait: wait}
+	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
+	g.wg.Go(g.accept)
+	return g, nil
+}
+
+// Addr is where installers reach the package indexes.
+func (g *Egress) Addr() string { return g.listener.Addr().String() }
+
+// Close ends every connection and waits for them. Its life must have ended.
+func (g *Egress) Close() {
+	_ = g.listener.Close()
+	g.wg.Wait()
+}
+
+func (g *Egress) accept() {
+	for {
+		select {
+		case g.slots <- struct{}{}:
+		case <-g.life.Done():
+			return
+		}
+		conn, err := g.listener.Accept()
+		if g.life.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if err != nil {
+			<-g.slots
+			select {
+			case <-g.life.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		g.wg.Go(func() {
+			defer func() { <-g.slots }()
+			g.carry(conn)
+		})
+	}
+}
+
+// carry connects one client with a worker until both directions have ended.
+func (g *Egress) carry(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(g.life, g.wait)
+	stream, err := g.workers.Stream(ctx)
+	cancel()
+	if err != nil {
+		refuse(conn)
+		return
+	}
+	stop := context.AfterFunc(g.life, func() {
+		_ = conn.Close()
+		_ = stream.SetReadDeadline(time.Unix(1, 0))
+		_ = stream.Close()
+	})
+	defer stop()
+	idle := time.AfterFunc(idleTimeout, func() { _ = conn.Close() })
+	defer idle.Stop()
+	var up sync.WaitGroup
+	up.Go(func() {
+		copyUntilEnd(stream, io.LimitReader(conn, maxRequest), make([]byte, 4<<10), idle) // at the limit the stream ends, and the request with it
+		_ = stream.Close()
+	})
+	buf := g.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	defer g.buffers.Put(buf)
+	if copyUntilEnd(conn, stream, *buf, idle) {
+		closeWrite(conn)
+		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+	} else { // the client is gone
+		_ = conn.Close()
+		_ = stream.Close()
+		drain(stream, *buf)
+	}
+	up.Wait()
+}
+
+// copyUntilEnd copies until the end of from. It gives false when to takes no more. Each read resets idle.
+func copyUntilEnd(to io.Writer, from io.Reader, buf []byte, idle *time.Timer) bool {
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			idle.Reset(idleTimeout)
+			if _, err := to.Write(buf[:n]); err != nil {
+				return false
+			}
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+// drain discards what still comes on a stream until the worker has closed it too: only then is it free on both sides.
+func drain(stream *yamux.Stream, buf []byte) {
+	for {
+		if _, err := stream.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// refuse answers a client when no worker is connected.
+func refuse(conn net.Conn) {
+	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		len(noWorker), noWorker)
+	closeWrite(conn)
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxRequest)) // closing with unread data would reset the connection, and the answer with it
+}
+
+// closeWrite ends one direction of a connection.
+func closeWrite(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+	}
+}

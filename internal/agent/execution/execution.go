@@ -1,0 +1,200 @@
+package execution
+
+import (
+	"encoding/json"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// defaultGrace is how long code may run on after an interrupt before it is killed.
+const defaultGrace = 2 * time.Second
+
+// maxOutcomeBytes bounds the payload of a final frame.
+const maxOutcomeBytes = agent.MaxFrameBytes
+
+// Stop says why an execution is being stopped.
+type Stop int
+
+// The reasons. The zero value: it is not being stopped.
+const (
+	StopNone Stop = iota
+	StopTimeout
+	StopInterrupt
+	StopCancel
+)
+
+// Execution is one run of code, of commands or of an installer. Make it with New. Whoever runs it calls Begin when its turn has
+// come, writes output to Log, and ends with Finish. It may be stopped at any time.
+type Execution struct {
+	ID      string
+	Spec    agent.Spec
+	Log     *Log
+	Created time.Time
+
+	stopped  chan struct{} // closed by the first stop
+	killed   chan struct{} // closed by Kill
+	killOnce sync.Once
+
+	mu         sync.Mutex
+	stop       Stop
+	canceled   bool // also when it was interrupted before
+	begun      bool
+	beginTicks uint64
+}
+
+// New makes an execution whose log holds at most logBytes of unacknowledged frames.
+func New(id string, spec agent.Spec, logBytes int, now time.Time) *Execution {
+	return &Execution{
+		ID: id, Spec: spec, Log: NewLog(logBytes), Created: now,
+		stopped: make(chan struct{}), killed: make(chan struct{}),
+	}
+}
+
+// Stop asks the execution to end. The first reason counts, but a cancel always marks it canceled.
+func (e *Execution) Stop(reason Stop) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.canceled = e.canceled || reason == StopCancel
+	if e.stop == StopNone {
+		e.stop = reason
+		close(e.stopped)
+	}
+}
+
+// Kill cancels the execution without a grace period.
+func (e *Execution) Kill() {
+	e.Stop(StopCancel)
+	e.killOnce.Do(func() { close(e.killed) })
+}
+
+// StopReason gives the reason of the first Stop.
+func (e *Execution) StopReason() Stop {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stop
+}
+
+// IsStopped reports whether Stop was called.
+func (e *Execution) IsStopped() bool { return e.StopReason() != StopNone }
+
+// Stopped is closed by the first Stop.
+func (e *Execution) Stopped() <-chan struct{} { return e.stopped }
+
+// Killed is closed by Kill.
+func (e *Execution) Killed() <-chan struct{} { return e.killed }
+
+// Canceled reports whether the execution was canceled, whatever stopped it first.
+func (e *Execution) Canceled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.canceled
+}
+
+// Begin notes that the execution runs from now on: until then it waits for its turn.
+func (e *Execution) Begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.begun, e.beginTicks = true, bootTicks()
+}
+
+// HasBegun reports whether Begin was called.
+func (e *Execution) HasBegun() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.begun
+}
+
+// BeginTicks is the time of Begin in ticks since the machine's boot, as /proc counts the start of processes. 0: it has not begun.
+func (e *Execution) BeginTicks() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.beginTicks
+}
+
+// EnvName is the variable that holds the execution's id in the environment of everything that it starts.
+const EnvName = "SBX_EXEC"
+
+// Mark is the entry of the environment by which processes of the execution are found.
+func (e *Execution) Mark() string { return EnvName + "=" + e.ID }
+
+// Stopper is how a runner ends what it runs.
+type Stopper struct {
+	Interrupt func(sig syscall.Signal) // asks the code to end
+	Kill      func()                   // ends it
+}
+
+// Watch enforces timeout, stop and grace period until ended is closed. It runs in a goroutine beside the runner.
+func (e *Execution) Watch(s Stopper, ended <-chan struct{}) {
+	var timeout <-chan time.Time
+	if e.Spec.Timeout > 0 {
+		timer := time.NewTimer(e.Spec.Timeout)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-ended:
+		return
+	case <-timeout:
+		e.Stop(StopTimeout)
+	case <-e.stopped:
+	}
+	sig := syscall.SIGTERM
+	if e.StopReason() == StopInterrupt {
+		sig = syscall.SIGINT
+	}
+	e.Log.Unblock() // a log that nobody reads must not keep the code from ending
+	s.Interrupt(sig)
+	grace := e.Spec.Grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return
+	case <-timer.C:
+	case <-e.killed:
+	}
+	s.Kill()
+}
+
+// Finish writes the final frame.
+func (e *Execution) Finish(out agent.Outcome) {
+	out.TimedOut = e.StopReason() == StopTimeout
+	out.Canceled = e.Canceled()
+	trimError(out.Error)
+	payload, err := json.Marshal(out)
+	if err != nil || len(payload) > maxOutcomeBytes {
+		out.Skipped += len(out.Files)
+		out.Files, out.Error = nil, &farm.CodeError{Name: "ResultTooLarge", Value: "the result does not fit into a frame"}
+		payload, _ = json.Marshal(out) // plain fields only: it cannot fail
+	}
+	e.Log.End(payload)
+}
+
+// Failed is the outcome of an execution that failed for a reason of the agent's.
+func Failed(name, text string) agent.Outcome {
+	return agent.Outcome{ExitCode: 1, Error: &farm.CodeError{Name: name, Value: text, Traceback: []string{}}}
+}
+
+// NotStarted is the outcome of an execution that was stopped before it began.
+func NotStarted() agent.Outcome { return Failed("KeyboardInterrupt", "stopped before it began") }
+
+// ticksPerSecond is the unit of times in /proc, the same on every Linux.
+const ticksPerSecond = 100
+
+// bootTicks is the time since the boot as /proc counts it. 0: it is not known.
+func bootTicks() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return uint64(now.Sec)*ticksPerSecond + uint64(now.Nsec)/(1e9/ticksPerSecond) //nolint:gosec // both are positive
+}

@@ -1,0 +1,159 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestLogJoinsOnlyWhatNobodyHasSeen(t *testing.T) {
+	t.Parallel()
+	l := NewLog(1 << 20)
+	l.Append(agent.FrameStdout, []byte("a"))
+	l.Append(agent.FrameStdout, []byte("b"))
+	frames, err := l.Next(t.Context(), 1)
+	if err != nil || len(frames) != 1 || string(frames[0].Payload) != "ab" {
+		t.Fatalf("frames = %v, %v", frames, err)
+	}
+	l.Append(agent.FrameStdout, []byte("c"))
+	l.Append(agent.FrameStderr, []byte("d"))
+	l.Append(agent.FrameDisplay, []byte("e"))
+	l.Append(agent.FrameDisplay, []byte("f"))
+	frames, err = l.Next(t.Context(), 1)
+	if err != nil || len(frames) != 5 || string(frames[0].Payload) != "ab" || string(frames[1].Payload) != "c" {
+		t.Fatalf("frames = %v, %v", frames, err)
+	}
+	l.End([]byte("{}"))
+	l.Append(agent.FrameStdout, []byte("late"))
+	frames, err = l.Next(t.Context(), 6)
+	if err != nil || len(frames) != 1 || frames[0].Type != agent.FrameFinal {
+		t.Fatalf("frames = %v, %v", frames, err)
+	}
+	if _, err := l.Next(t.Context(), 7); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Fatalf("behind the end: %v", err)
+	}
+}
+
+func TestLogIsFullAtItsLimit(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{9, 10, 11} { // the limit is 10, and 1 is there
+		l := NewLog(11)
+		l.Append(agent.FrameStdout, []byte("x"))
+		added := make(chan struct{})
+		go func() {
+			l.Append(agent.FrameStderr, make([]byte, size))
+			close(added)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err := l.Next(ctx, 2)
+		cancel()
+		if full := errors.Is(err, context.DeadlineExceeded); full != (size > 10) {
+			t.Errorf("%d bytes: full %v, %v", size, full, err)
+		}
+		l.Ack(1)
+		<-added
+		if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != size {
+			t.Errorf("%d bytes: state %d, %d, %d", size, first, last, bytes)
+		}
+		if _, err := l.Next(t.Context(), 1); farm.CodeOf(err) != farm.CodeConflict {
+			t.Errorf("acknowledged frame: %v", err)
+		}
+	}
+}
+
+func TestUnblockedLogDropsWhatIsFarOverItsLimit(t *testing.T) {
+	t.Parallel()
+	l := NewLog(10)
+	l.Unblock()
+	for range 3 * unblockedBytes / MaxOutputFrame {
+		l.Append(agent.FrameStdout, make([]byte, MaxOutputFrame))
+	}
+	if _, _, bytes, _ := l.State(); bytes > 10+unblockedBytes || bytes < unblockedBytes-MaxOutputFrame {
+		t.Fatalf("%d bytes are kept", bytes)
+	}
+}
+
+func TestTrimError(t *testing.T) {
+	t.Parallel()
+	e := &farm.CodeError{Name: "\x1b[31mE\x1b[0m", Value: strings.Repeat("v", maxErrorValue+1), Traceback: []string{"\x1b[1;32mline\x1b]8;;x\x07"}}
+	for range 40 {
+		e.Traceback = append(e.Traceback, strings.Repeat("t", maxErrorValue))
+	}
+	trimError(e)
+	if e.Name != "E" || len(e.Value) > maxErrorValue+3 || e.Traceback[0] != "…" || len(e.Traceback) > 17 {
+		t.Fatalf("name %q, value of %d, %d lines beginning %.10q", e.Name, len(e.Value), len(e.Traceback), e.Traceback[0])
+	}
+	if got := StripANSI("\x1b[1;32mline\x1b]8;;x\x07 \x1b(B"); got != "line " {
+		t.Fatalf("stripped = %q", got)
+	}
+}
+
+func TestFairLockIsGivenInOrder(t *testing.T) {
+	t.Parallel()
+	var l FairLock
+	never := make(chan struct{})
+	quit := make(chan struct{})
+	close(quit)
+	if !l.Lock(never) || l.Lock(quit) {
+		t.Fatal("a lock was given twice, or a free one was not")
+	}
+	turns := make(chan int, 3)
+	for i := range 3 {
+		go func() {
+			l.Lock(never)
+			turns <- i
+		}()
+		for waiting := 0; waiting <= i; {
+			l.mu.Lock()
+			waiting = len(l.waiting)
+			l.mu.Unlock()
+		}
+	}
+	for i := range 3 {
+		l.Unlock()
+		if got := <-turns; got != i {
+			t.Fatalf("turn %d went to %d", i, got)
+		}
+	}
+	l.Unlock()
+	if !l.Lock(never) {
+		t.Fatal("the lock is not free")
+	}
+}
+
+// A log of empty frames takes no bytes of payload, but memory.
+func TestLogBoundsTheNumberOfFrames(t *testing.T) {
+	t.Parallel()
+	l := NewLog(1 << 30)
+	for range keptFrames {
+		l.Append(agent.FrameDisplay, []byte("x"))
+	}
+	added := make(chan struct{})
+	go func() {
+		l.Append(agent.FrameDisplay, []byte("x"))
+		close(added)
+	}()
+	select {
+	case <-added:
+		t.Fatal("one more was taken")
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.Ack(1)
+	<-added
+}
+
+// A kernel may say of an error that it has millions of lines without a text.
+func TestATracebackOfEmptyLinesIsBounded(t *testing.T) {
+	t.Parallel()
+	e := &farm.CodeError{Traceback: make([]string, 1<<20)}
+	e.Traceback[len(e.Traceback)-1] = "the last line"
+	trimError(e)
+	if n := len(e.Traceback); n > maxTracebackBytes/lineCost+1 || e.Traceback[n-1] != "the last line" || e.Traceback[0] != "…" {
+		t.Errorf("%d lines, the last %q", n, e.Traceback[n-1])
+	}
+}

@@ -1,0 +1,51 @@
+package execution
+
+import "sync"
+
+// FairLock is a lock that is given in the order in which it was asked for. The zero value is unlocked.
+type FairLock struct {
+	mu      sync.Mutex
+	locked  bool
+	waiting []chan struct{}
+}
+
+// Lock waits for its turn. It gives false, without the lock, when quit was closed first.
+func (l *FairLock) Lock(quit <-chan struct{}) bool {
+	l.mu.Lock()
+	if !l.locked {
+		l.locked = true
+		l.mu.Unlock()
+		return true
+	}
+	turn := make(chan struct{})
+	l.waiting = append(l.waiting, turn)
+	l.mu.Unlock()
+	select {
+	case <-turn:
+		return true
+	case <-quit:
+	}
+	l.mu.Lock()
+	for i, w := range l.waiting {
+		if w == turn {
+			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			l.mu.Unlock()
+			return false
+		}
+	}
+	l.mu.Unlock()
+	l.Unlock() // the turn came at the same moment
+	return false
+}
+
+// Unlock gives the lock to whoever has waited longest.
+func (l *FairLock) Unlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		l.locked = false
+		return
+	}
+	close(l.waiting[0])
+	l.waiting = l.waiting[1:]
+}

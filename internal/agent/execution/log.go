@@ -1,0 +1,170 @@
+package execution
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// MaxOutputFrame bounds the payload of a frame of output.
+	MaxOutputFrame = 64 << 10
+	// batchBytes is about how many bytes Next gives at once.
+	batchBytes = 1 << 20
+	// unblockedBytes is how much an unblocked log takes beyond its limit: what may be in the pipes, and a last message.
+	unblockedBytes = 4 << 20
+	// keptFrames bounds the number of frames: frames of one byte take far more memory than their payload.
+	keptFrames = 1 << 16
+)
+
+// Log is the log of one execution. It keeps the frames that are not acknowledged. A writer blocks while it is full, so nothing
+// is dropped and memory stays bounded. Any number of readers may follow it.
+type Log struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced whenever something changes
+	frames  []agent.Frame
+	last    uint64 // sequence number of the newest frame
+	read    uint64 // newest frame that a reader has seen: it must not grow any more
+	bytes   int
+	limit   int
+	open    bool          // Unblock was called
+	final   chan struct{} // closed with the final frame
+	ended   bool
+}
+
+// NewLog makes a log that holds at most limit bytes of unacknowledged payload.
+func NewLog(limit int) *Log {
+	return &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
+}
+
+// notify wakes everyone who waits. The caller holds mu.
+func (l *Log) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// Append adds a frame with a copy of the payload. Output joins the frame before it while no reader has seen that one. It blocks
+// while the log is full, unless Unblock was called: then it drops what is far beyond the limit.
+func (l *Log) Append(kind agent.FrameType, payload []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.bytes > 0 && (l.bytes+len(payload) > l.limit || len(l.frames) >= keptFrames) && !l.open && !l.ended {
+		changed := l.changed
+		l.mu.Unlock()
+		<-changed
+		l.mu.Lock()
+	}
+	if l.ended || (l.open && l.bytes > 0 && (l.bytes+len(payload) > l.limit+unblockedBytes || len(l.frames) >= 2*keptFrames)) {
+		return
+	}
+	l.add(kind, payload)
+}
+
+func (l *Log) add(kind agent.FrameType, payload []byte) {
+	l.bytes += len(payload)
+	defer l.notify()
+	if n := len(l.frames); n > 0 && (kind == agent.FrameStdout || kind == agent.FrameStderr) {
+		tail := &l.frames[n-1]
+		if tail.Type == kind && tail.Seq > l.read && len(tail.Payload)+len(payload) <= MaxOutputFrame {
+			tail.Payload = append(tail.Payload, payload...)
+			return
+		}
+	}
+	l.last++
+	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append([]byte(nil), payload...)})
+}
+
+// End adds the final frame, whatever the limit. Frames that come later are dropped.
+func (l *Log) End(payload []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return
+	}
+	l.add(agent.FrameFinal, payload)
+	l.ended = true
+	close(l.final)
+}
+
+// Unblock makes Append never block from now on.
+func (l *Log) Unblock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = true
+	l.notify()
+}
+
+// Ack drops the frames up to seq, including it.
+func (l *Log) Ack(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	drop := 0
+	for drop < len(l.frames) && l.frames[drop].Seq <= seq {
+		l.bytes -= len(l.frames[drop].Payload)
+		drop++
+	}
+	if drop == 0 {
+		return
+	}
+	rest := l.frames[drop:]
+	l.frames = append(make([]agent.Frame, 0, len(rest)), rest...)
+	l.notify()
+}
+
+// Next waits for frames from seq on and gives at least one. Frames that have been dropped are a conflict.
+func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if seq < l.first() || seq == 0 {
+			return nil, farm.Conflictf("Frames before %d have been acknowledged and dropped.", l.first())
+		}
+		if seq <= l.last {
+			return l.batch(seq), nil
+		}
+		if l.ended {
+			return nil, farm.Invalidf("The execution has ended with frame %d.", l.last)
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+			l.mu.Lock()
+		case <-ctx.Done():
+			l.mu.Lock()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// batch gives frames from seq on; their payloads do not change any more. The caller holds mu.
+func (l *Log) batch(seq uint64) []agent.Frame {
+	from := int(seq - l.first()) //nolint:gosec // both are within frames
+	size, to := 0, from
+	for to < len(l.frames) && (to == from || size+len(l.frames[to].Payload) <= batchBytes) {
+		size += len(l.frames[to].Payload)
+		to++
+	}
+	l.read = max(l.read, l.frames[to-1].Seq)
+	return append([]agent.Frame(nil), l.frames[from:to]...)
+}
+
+// first is the number of the first frame that is kept, or of the next one to come. The caller holds mu.
+func (l *Log) first() uint64 {
+	if len(l.frames) > 0 {
+		return l.frames[0].Seq
+	}
+	return l.last + 1
+}
+
+// Final is closed when the final frame is in the log.
+func (l *Log) Final() <-chan struct{} { return l.final }
+
+// State gives the numbers of the first kept and the last frame, the bytes that are kept, and whether the final frame is in.
+func (l *Log) State() (first, last uint64, bytes int, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first(), l.last, l.bytes, l.ended
+}

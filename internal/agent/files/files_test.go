@@ -1,0 +1,255 @@
+package files_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestFilesRoundTrip(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	entry, err := a.WriteMode(t.Context(), "/workspace/d/ü.txt", 0o755, strings.NewReader("0123456789"))
+	agenttest.Must(t, err)
+	if entry.Path != "d/ü.txt" || entry.Size != 10 || entry.Mode != "0755" || entry.Type != "file" {
+		t.Errorf("entry = %+v", entry)
+	}
+	for _, c := range []struct {
+		offset, length int64
+		want           string
+	}{{0, 0, "0123456789"}, {3, 4, "3456"}, {-2, 0, "89"}, {-99, 3, "012"}, {10, 0, ""}, {8, 99, "89"}} {
+		r, whole, err := a.Open(t.Context(), "d/ü.txt", c.offset, c.length)
+		agenttest.Must(t, err)
+		got, err := io.ReadAll(r)
+		agenttest.Must(t, err)
+		agenttest.Must(t, r.Close())
+		if string(got) != c.want || whole.Size != 10 || whole.Path != "d/ü.txt" {
+			t.Errorf("%d+%d: %q, %+v", c.offset, c.length, got, whole)
+		}
+	}
+	agenttest.Must(t, a.Move(t.Context(), "d/ü.txt", "e/f/g"))
+	agenttest.Must(t, a.Mkdir(t.Context(), "z/y"))
+	entries, more, err := a.List(t.Context(), "", true, 0)
+	agenttest.Must(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Type+" "+e.Path)
+	}
+	if diff := cmp.Diff([]string{"dir d", "dir e", "dir e/f", "file e/f/g", "dir z", "dir z/y"}, names); diff != "" || more {
+		t.Errorf("more %v, entries (-want +got):\n%s", more, diff)
+	}
+	if entries, more, err := a.List(t.Context(), ".", false, 2); err != nil || len(entries) != 2 || !more {
+		t.Errorf("limited: %v, %v, %v", entries, more, err)
+	}
+	if entries, _, err := a.List(t.Context(), "e/f/g", false, 0); err != nil || len(entries) != 1 || entries[0].Path != "e/f/g" {
+		t.Errorf("list of a file: %v, %v", entries, err)
+	}
+	agenttest.Must(t, a.Remove(t.Context(), "e"))
+	if _, err := a.Stat(t.Context(), "e/f/g"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("stat of what was removed: %v", err)
+	}
+}
+
+func TestFilesRefuse(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	ctx := t.Context()
+	agenttest.Must(t, os.Symlink("/etc/passwd", filepath.Join(a.Workspace, "passwd")))
+	agenttest.Must(t, os.Symlink("/etc", filepath.Join(a.Workspace, "etc")))
+	agenttest.Must(t, os.Symlink("../../../../etc", filepath.Join(a.Workspace, "up")))
+	agenttest.Must(t, syscall.Mkfifo(filepath.Join(a.Workspace, "fifo"), 0o600))
+	agenttest.Must(t, a.Mkdir(ctx, "dir/in"))
+	_, err := a.Write(ctx, "file", strings.NewReader("x"))
+	agenttest.Must(t, err)
+	read := func(path string) func() error {
+		return func() error { _, _, err := a.Open(ctx, path, 0, 0); return err }
+	}
+	write := func(path string) func() error {
+		return func() error { _, err := a.Write(ctx, path, strings.NewReader("new")); return err }
+	}
+	for name, c := range map[string]struct {
+		do   func() error
+		want farm.Code
+	}{
+		"read through a link":     {read("passwd"), farm.CodeInvalid},
+		"read through a dir link": {read("etc/passwd"), farm.CodeInvalid},
+		"read through ..":         {read("up/passwd"), farm.CodeInvalid},
+		"read dotdot":             {read("../x"), farm.CodeInvalid},
+		"read absolute":           {read("/etc/passwd"), farm.CodeInvalid},
+		"read a pipe":             {read("fifo"), farm.CodeInvalid},
+		"read a directory":        {read("dir"), farm.CodeInvalid},
+		"read nothing":            {read("none"), farm.CodeNotFound},
+		"read the workspace":      {read(""), farm.CodeInvalid},
+		"read staging":            {read(".sandfarm-staging/x"), farm.CodeInvalid},
+		"read under a file":       {read("file/x"), farm.CodeConflict},
+		"read behind the end":     {func() error { _, _, err := a.Open(ctx, "file", 2, 0); return err }, farm.CodeInvalid},
+		"write over a directory":  {write("dir"), farm.CodeConflict},
+		"write under a file":      {write("file/x"), farm.CodeConflict},
+		"write through a link":    {write("etc/new"), farm.CodeInvalid},
+		"write a long name":       {write(strings.Repeat("n", 256)), farm.CodeInvalid},
+		"list nothing":            {func() error { _, _, err := a.List(ctx, "none", false, 0); return err }, farm.CodeNotFound},
+		"list through a link":     {func() error { _, _, err := a.List(ctx, "etc", true, 0); return err }, farm.CodeInvalid},
+		"remove nothing":          {func() error { return a.Remove(ctx, "none") }, farm.CodeNotFound},
+		"remove the workspace":    {func() error { return a.Remove(ctx, ".") }, farm.CodeInvalid},
+		"move over a directory":   {func() error { return a.Move(ctx, "file", "dir") }, farm.CodeConflict},
+		"move into itself":        {func() error { return a.Move(ctx, "dir", "dir/in/dir") }, farm.CodeInvalid},
+		"move nothing":            {func() error { return a.Move(ctx, "none", "x") }, farm.CodeNotFound},
+		"mkdir over a file":       {func() error { return a.Mkdir(ctx, "file") }, farm.CodeConflict},
+		"mkdir through a link":    {func() error { return a.Mkdir(ctx, "etc/x") }, farm.CodeInvalid},
+		"tar of a link":           {func() error { _, err := a.GetTar(ctx, "etc"); return err }, farm.CodeInvalid},
+		"tar of a file":           {func() error { _, err := a.GetTar(ctx, "file"); return err }, farm.CodeInvalid},
+	} {
+		if err := c.do(); farm.CodeOf(err) != c.want {
+			t.Errorf("%s: %v (%s), want %s", name, err, farm.CodeOf(err), c.want)
+		}
+	}
+	if raw, err := os.ReadFile(filepath.Join(a.Workspace, "file")); err != nil || string(raw) != "x" {
+		t.Errorf("file = %q, %v", raw, err)
+	}
+}
+
+func TestWriteThatBreaksOffLeavesNothing(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	broken := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), errReader{})
+	if _, err := a.Write(t.Context(), "new/half", broken); err == nil {
+		t.Fatal("no error")
+	}
+	waitEmpty(t, a.Workspace)
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
+
+// waitEmpty waits until a directory is empty: the agent may notice a broken upload a moment after its sender.
+func waitEmpty(t *testing.T, dir string) {
+	t.Helper()
+	var left []fs.DirEntry
+	for range 500 {
+		var err error
+		left, err = os.ReadDir(dir)
+		agenttest.Must(t, err)
+		if len(left) == 0 {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	t.Fatalf("left: %v", left)
+}
+
+// archive makes a tar of members.
+func archive(t *testing.T, members ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range members {
+		body := h.Uname // abused as content: a header has no body
+		h.Uname = ""
+		h.Size = int64(len(body))
+		agenttest.Must(t, w.WriteHeader(&h))
+		_, err := io.WriteString(w, body)
+		agenttest.Must(t, err)
+	}
+	agenttest.Must(t, w.Close())
+	return out.Bytes()
+}
+
+func file(name, body string) tar.Header {
+	return tar.Header{Typeflag: tar.TypeReg, Name: name, Uname: body, Mode: 0o4644}
+}
+
+func TestTarRoundTrip(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	ctx := t.Context()
+	_, err := a.Write(ctx, "to/d/old", strings.NewReader("old"))
+	agenttest.Must(t, err)
+	script := file("d/run", "#!")
+	script.Mode = 0o6711
+	agenttest.Must(t, a.PutTar(ctx, "to", bytes.NewReader(archive(t,
+		tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o777}, tar.Header{Typeflag: tar.TypeDir, Name: "empty/", Mode: 0o700},
+		file("./d/a", "A"), script, tar.Header{Typeflag: tar.TypeSymlink, Name: "d/link", Linkname: "../../to/d/a"},
+		file("d/a", "AA"),
+	))))
+	for path, want := range map[string]string{
+		"to/d/a": "file 0644", "to/d/run": "file 0755", "to/d/old": "file 0644", "to/empty": "dir 0755", "to/d/link": "symlink 0777",
+	} {
+		e, err := a.Stat(ctx, path)
+		if err != nil || e.Type+" "+e.Mode != want {
+			t.Errorf("%s = %+v, %v; want %s", path, e, err, want)
+		}
+	}
+	r, err := a.GetTar(ctx, "to")
+	agenttest.Must(t, err)
+	defer func() { _ = r.Close() }()
+	got := map[string]string{}
+	for reader := tar.NewReader(r); ; {
+		h, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		agenttest.Must(t, err)
+		body, err := io.ReadAll(reader)
+		agenttest.Must(t, err)
+		got[h.Name] = string(body)
+	}
+	want := map[string]string{"d/": "", "d/a": "AA", "d/old": "old", "d/run": "#!", "empty/": ""}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tar (-want +got):\n%s", diff)
+	}
+}
+
+func TestTarRefusesAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	good := file("good", "fine")
+	long := strings.Repeat("n", 256)
+	for name, c := range map[string]struct {
+		body []byte
+		code farm.Code
+	}{
+		"empty body":      {nil, farm.CodeInvalid},
+		"garbage":         {bytes.Repeat([]byte("garbage!"), 1000), farm.CodeInvalid},
+		"gzip":            {append([]byte{0x1f, 0x8b, 8}, make([]byte, 600)...), farm.CodeInvalid},
+		"cut short":       {archive(t, good, file("cut", strings.Repeat("x", 4000)))[:3000], farm.CodeInvalid},
+		"absolute":        {archive(t, good, file("/etc/x", "")), farm.CodeInvalid},
+		"in workspace":    {archive(t, good, file("/workspace/x", "")), farm.CodeInvalid},
+		"dotdot":          {archive(t, good, file("a/../../x", "")), farm.CodeInvalid},
+		"long name":       {archive(t, good, file("a/"+long, "")), farm.CodeInvalid},
+		"hard link":       {archive(t, good, tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: "/etc/passwd"}), farm.CodeInvalid},
+		"device":          {archive(t, good, tar.Header{Typeflag: tar.TypeChar, Name: "dev", Devmajor: 1, Devminor: 3}), farm.CodeInvalid},
+		"pipe":            {archive(t, good, tar.Header{Typeflag: tar.TypeFifo, Name: "p"}), farm.CodeInvalid},
+		"link out":        {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "../.."}), farm.CodeInvalid},
+		"link absolute":   {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "/etc"}), farm.CodeInvalid},
+		"through a link":  {archive(t, good, tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "in"}, file("l/x", "")), farm.CodeInvalid},
+		"staging":         {archive(t, good, file(".sandfarm-staging/x", "")), farm.CodeInvalid},
+		"no name":         {archive(t, good, file(".", "x")), farm.CodeInvalid},
+		"file over a dir": {archive(t, good, file("kept", "x")), farm.CodeConflict},
+		"dir over a file": {archive(t, good, file("kept/file/x", "x")), farm.CodeConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := agenttest.StartPlain(t)
+			_, err := a.Write(t.Context(), "kept/file", strings.NewReader("kept"))
+			agenttest.Must(t, err)
+			if err := a.PutTar(t.Context(), "", bytes.NewReader(c.body)); farm.CodeOf(err) != c.code {
+				t.Errorf("error = %v (%s), want %s", err, farm.CodeOf(err), c.code)
+			}
+			agenttest.Must(t, os.RemoveAll(filepath.Join(a.Workspace, "kept")))
+			waitEmpty(t, a.Workspace)
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package files
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// WriteTar writes the regular files and directories under a directory as a tar archive.
+func (w *Workspace) WriteTar(p string, to io.Writer) error {
+	p, err := cleanPath(p)
+	if err != nil {
+		return err
+	}
+	info, err := w.root.Stat(p)
+	if err != nil {
+		return Problem(err, p)
+	}
+	if !info.IsDir() {
+		return farm.Invalidf("%s is not a directory", p)
+	}
+	out := tar.NewWriter(to)
+	err = w.walk(p, func(name string, info fs.FileInfo) error {
+		switch {
+		case info.IsDir():
+			return out.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: info.ModTime(), Format: tar.FormatPAX,
+			})
+		case info.Mode().IsRegular():
+			return w.tarFile(out, path.Join(p, name), name)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write tar: %w", err)
+	}
+	return out.Close()
+}
+
+// tarFile writes one file. It leaves out a file that has vanished or is no regular file any more.
+func (w *Workspace) tarFile(out *tar.Writer, p, name string) error {
+	f, e, err := w.Open(p)
+	if err != nil {
+		if c := farm.CodeOf(err); c == farm.CodeNotFound || c == farm.CodeInvalid {
+			return nil
+		}
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := out.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Size: e.Size, Mode: int64(info.Mode().Perm()), ModTime: info.ModTime(), Format: tar.FormatPAX,
+	}); err != nil {
+		return err
+	}
+	n, err := io.CopyN(out, f, e.Size)
+	if errors.Is(err, io.EOF) { // it has shrunk in the meantime: zeros fill up the rest
+		_, err = io.CopyN(out, zeros{}, e.Size-n)
+	}
+	return err
+}
+
+// zeros is an endless source of zero bytes.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

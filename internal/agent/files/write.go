@@ -1,0 +1,105 @@
+package files
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// stagingTries bounds how often the staging directory is made again when another upload has just removed it.
+const stagingTries = 16
+
+// stage makes something under a new name in the staging directory, which exists only while it is needed. The caller calls done,
+// which removes what is still there.
+func (w *Workspace) stage(make func(name string) error) (name string, done func(), err error) {
+	name = path.Join(stagingDir, rand.Text())
+	err = fs.ErrNotExist
+	for range stagingTries {
+		if err = w.root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", nil, err
+		}
+		if info, err := w.root.Lstat(stagingDir); err == nil && !info.IsDir() { // the name is ours
+			_ = w.root.Remove(stagingDir)
+			continue
+		}
+		if err = make(name); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	done = func() {
+		_ = w.root.RemoveAll(name)
+		_ = w.root.Remove(stagingDir) // fails while other uploads use it
+	}
+	if err != nil {
+		done()
+		return "", nil, err
+	}
+	return name, done, nil
+}
+
+// Write writes a file, all of it or nothing, and makes its parents. It replaces a file that is there.
+func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (farm.FileEntry, error) {
+	p, err := cleanFile(p)
+	if err != nil {
+		return farm.FileEntry{}, err
+	}
+	if info, err := w.root.Stat(p); err == nil && info.IsDir() {
+		return farm.FileEntry{}, farm.Conflictf("%s is a directory", p)
+	}
+	var f *os.File
+	name, done, err := w.stage(func(name string) error {
+		var err error
+		f, err = w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		return err
+	})
+	if err != nil {
+		return farm.FileEntry{}, Problem(err, p)
+	}
+	defer done()
+	if err := fill(f, mode, r); err != nil {
+		return farm.FileEntry{}, Problem(err, p)
+	}
+	if err := w.root.MkdirAll(path.Dir(p), 0o755); err != nil {
+		return farm.FileEntry{}, Problem(err, p)
+	}
+	if err := w.root.Rename(name, p); err != nil {
+		return farm.FileEntry{}, Problem(err, p)
+	}
+	return w.Stat(p)
+}
+
+// errUpload says that the source of an upload failed.
+var errUpload = errors.New("the upload was interrupted")
+
+// fill writes the content of a new file and closes it.
+func fill(f *os.File, mode fs.FileMode, r io.Reader) error {
+	source := &sourceReader{r: r}
+	_, err := io.Copy(struct{ io.Writer }{f}, source)
+	if source.err != nil {
+		err = fmt.Errorf("%w: %w", errUpload, source.err)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// sourceReader remembers the error of a source, to tell it from one of the destination.
+type sourceReader struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sourceReader) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}

@@ -1,0 +1,193 @@
+//go:build integration
+
+package install_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// auto is an execution that installs what code needs.
+func auto(code string) agent.Spec {
+	return agent.Spec{Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Auto: true, Code: code}}
+}
+
+// denied runs code's automatic install with everything forbidden, and gives what it would have installed.
+func denied(t testing.TB, a *agenttest.Agent, code string) []string {
+	t.Helper()
+	spec := auto(code)
+	spec.Install.Only = []string{"nothing-at-all"}
+	ran := agenttest.Run(t, a.Client, spec)
+	names := []string{}
+	for _, p := range ran.Outcome.Install {
+		if p.Status != farm.PackageFailed || !strings.Contains(p.Message, "operator does not allow") {
+			t.Errorf("%+v", p)
+		}
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestAutoFindsImports(t *testing.T) {
+	t.Parallel()
+	warm, cold := installing(t), installing(t)
+	agenttest.Must(t, warm.StartKernel(t.Context(), "default", "python"))
+	for _, a := range []*agenttest.Agent{warm, cold} {
+		agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), nil, 0o600))
+	}
+	for name, c := range map[string]struct {
+		code string
+		want []string
+	}{
+		"none":         {"print(1)", nil},
+		"all there":    {"import os, sys, json, numpy as np\nfrom pandas import DataFrame\nimport mine", nil},
+		"missing":      {"import humanize\nfrom cv2 import x\nimport sklearn.linear_model", []string{"humanize", "opencv-python-headless", "scikit-learn"}},
+		"in function":  {"def f():\n    import bs4", []string{"beautifulsoup4"}},
+		"optional":     {"try:\n    import humanize\nexcept ImportError:\n    humanize = None", nil},
+		"not optional": {"try:\n    import humanize\nexcept ValueError:\n    pass", []string{"humanize"}},
+		"else":         {"try:\n    import humanize\nexcept ImportError:\n    pass\nelse:\n    import yaml", []string{"pyyaml"}},
+		"dynamic":      {"import importlib\nimportlib.import_module('humanize')\n__import__('yaml')\nimportlib.import_module(name)", []string{"humanize", "pyyaml"}},
+		"relative":     {"from . import x\nfrom .y import z", nil},
+		"magics":       {"%matplotlib inline\n!ls -l 'import x'\nfiles = !ls\nif True:\n    !pwd\nimport humanize\nhumanize?", []string{"humanize"}},
+		"timed cell":   {"%%time\nimport humanize", []string{"humanize"}},
+		"other cell":   {"%%bash\nimport humanize", nil},
+		"no Python":    {"import humanize\ndef (", nil},
+		"text":         {"'''\nimport humanize\n'''", nil},
+		"typing only":  {"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import humanize", nil},
+		"shared":       {"from google.cloud import storage\nfrom google.protobuf import message\nimport google.oauth2.credentials", []string{"google-auth", "google-cloud-storage", "protobuf"}},
+		"gone":         {"import imp, distutils.core, cgi", nil},
+		"twice":        {"import yaml\nimport yaml.nodes", []string{"pyyaml"}},
+		"deep":         {"import humanize\nx = " + strings.Repeat("(", 5000) + strings.Repeat(")", 5000), nil},
+		"null byte":    {"import humanize\x00", nil},
+	} {
+		if c.want == nil {
+			c.want = []string{}
+		}
+		for which, a := range map[string]*agenttest.Agent{"warm": warm, "cold": cold} {
+			if diff := cmp.Diff(c.want, denied(t, a, c.code)); diff != "" {
+				t.Errorf("%s (%s): %s", name, which, diff)
+			}
+		}
+	}
+	if ran := agenttest.Run(t, warm.Client, agenttest.Code("print(len(In), [x for x in dir() if 'probe' in x])")); ran.Stdout != "2 []\n" || ran.Outcome.ExecutionCount != 1 {
+		t.Errorf("the kernel has seen the questions: %+v", ran)
+	}
+}
+
+// BenchmarkAutoLook compares a look at code whose imports are all there in a kernel that runs with one that starts an interpreter.
+func BenchmarkAutoLook(b *testing.B) {
+	warm, cold := installing(b), installing(b)
+	if err := warm.StartKernel(b.Context(), "default", "python"); err != nil {
+		b.Fatal(err)
+	}
+	for name, a := range map[string]*agenttest.Agent{"warm": warm, "cold": cold} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				denied(b, a, "import os, numpy, pandas, matplotlib.pyplot as plt")
+			}
+		})
+	}
+}
+
+func TestAutoInstallsImportsAndRequirements(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("# ours\ncowsay==6.1  # moo\n\nnumpy\n-r other.txt\n./local\ntabulate @ https://x/y.whl\n"), 0o600))
+	spec := auto("import yaml, no_such_module_xyzzy_77, humanize")
+	spec.Install.Deny = []string{"humanize"}
+	ran := agenttest.Run(t, a.Client, spec)
+	type row struct{ Name, Requested, Status, Why string }
+	rows := []row{}
+	for _, p := range ran.Outcome.Install {
+		rows = append(rows, row{p.Name, p.Requested, string(p.Status), p.Why})
+	}
+	want := []row{
+		{"cowsay", "cowsay==6.1", "installed", "in requirements.txt"},
+		{"pyyaml", "yaml", "installed", "imported as yaml"},
+		{"no-such-module-xyzzy-77", "no_such_module_xyzzy_77", "failed", "imported as no_such_module_xyzzy_77"},
+		{"humanize", "humanize", "failed", "imported as humanize"},
+	}
+	if diff := cmp.Diff(want, rows); diff != "" || len(ran.Outcome.Notes) != 3 {
+		t.Fatalf("%s\nnotes %q\n%+v", diff, ran.Outcome.Notes, ran)
+	}
+	again := agenttest.Run(t, a.Client, auto("import yaml, cowsay"))
+	if len(again.Outcome.Install) != 0 || len(again.Outcome.Notes) != 0 {
+		t.Fatalf("again: %+v", again.Outcome)
+	}
+	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "requirements.txt"), []byte("cowsay==6.0\n"), 0o600))
+	changed := agenttest.Run(t, a.Client, auto("print(1)"))
+	if len(changed.Outcome.Install) != 1 || changed.Outcome.Install[0].Version != "6.0" {
+		t.Fatalf("changed: %+v", changed.Outcome)
+	}
+}
+
+func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	agenttest.Run(t, a.Client, packages("humanize==4.11.0", "cowsay==6.0"))
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)")); ran.Stdout != "4.11.0\n" {
+		t.Fatalf("ran = %+v", ran)
+	}
+	ran := agenttest.Run(t, a.Client, packages("humanize==4.12.0", "cowsay==6.1"))
+	const note = `humanize 4.12.0 is installed, but the kernel "default" still has 4.11.0 loaded: restart the kernel to use it (POST /v1/sandboxes/{id}/restart).`
+	if diff := cmp.Diff([]string{note}, ran.Outcome.Notes); diff != "" || ran.Outcome.Install[0].Message != note || ran.Outcome.Install[1].Message != "" {
+		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
+	}
+	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize; print(humanize.__version__)")); ran.Stdout != "4.12.0\n" {
+		t.Fatalf("ran = %+v", ran)
+	}
+	infos, _ := filepath.Glob(filepath.Join(a.Home, ".packages", "humanize-*"))
+	if len(infos) != 1 {
+		t.Errorf("dist-infos: %v", infos)
+	}
+}
+
+// A package that has the name of one of Python's own modules must not break every Python that starts.
+func TestInstalledPackagesComeBehindPythonsOwnModules(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	dir := filepath.Join(a.Home, ".packages")
+	for _, name := range []string{"uuid", "asyncio", "numpy", "newmodule"} {
+		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name+".py"), []byte("mine = True\n"), 0o600))
+	}
+	const code = "import asyncio, uuid, numpy, newmodule\nprint([hasattr(m, 'mine') for m in (asyncio, uuid, numpy, newmodule)])"
+	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "[False, False, True, True]\n" {
+		t.Errorf("kernel: %+v %+v", ran, ran.Outcome.Error)
+	}
+	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "x.py"), []byte(code), 0o600))
+	if ran := agenttest.Run(t, a.Client, agenttest.Commands("python3 x.py")); ran.Stdout != "[False, False, True, True]\n" {
+		t.Errorf("command: %+v", ran)
+	}
+}
+
+// What the operator denies does not come with something else either, and what does not need it is installed.
+func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	spec := auto("import omegaconf, humanize")
+	spec.Install.Deny = []string{"pyyaml"}
+	ran := agenttest.Run(t, a.Client, spec)
+	if len(ran.Outcome.Install) != 2 {
+		t.Fatalf("%+v", ran.Outcome)
+	}
+	if p := ran.Outcome.Install[0]; p.Name != "omegaconf" || p.Status != farm.PackageFailed || !strings.Contains(p.Message, "needs pyyaml, which the operator does not allow") {
+		t.Errorf("%+v", p)
+	}
+	if p := ran.Outcome.Install[1]; p.Name != "humanize" || p.Status != farm.PackageInstalled {
+		t.Errorf("%+v", p)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize, importlib.util as u; print(u.find_spec('yaml'), u.find_spec('omegaconf'))")); ran.Stdout != "None None\n" {
+		t.Errorf("what is there: %+v", ran)
+	}
+}

@@ -1,0 +1,181 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// maxMessageBytes bounds what is told of one package.
+	maxMessageBytes = 1 << 10
+	// buildLines is how much of a build's last words is told.
+	buildLines = 5
+	// reasonTimeout bounds the question to the index why it has refused something.
+	reasonTimeout = 5 * time.Second
+)
+
+var (
+	missingPattern = regexp.MustCompile(`Because ([A-Za-z0-9._-]+)(?:\[[^\]]*\])? was not found in the package registry`)
+	pythonPattern  = regexp.MustCompile(`(?:([A-Za-z0-9._-]+)(?:[<>=!~][^ ]*)? depends on Python|does not satisfy Python)([<>=!~0-9.,* ]+)`)
+	onlyPattern    = regexp.MustCompile(`Because (only .*?|there (?:is|are) no versions? of .*?) and `)
+	statusPattern  = regexp.MustCompile(`HTTP status \w+ error \((\d+)[^)]*\) for url \(([^)]+)\)`)
+	wheelPattern   = regexp.MustCompile(`([A-Za-z0-9._-]+?)(?:[<>=!~][^ ]*)? has no (?:usable |compatible )?wheels|found wheels for `)
+	builtPattern   = regexp.MustCompile("Failed to (?:build|prepare)[^`]*`([^`@=]+)")
+	errorPattern   = regexp.MustCompile(`(?m)^error: `)
+	hashPattern    = regexp.MustCompile("Hash mismatch for `([^`@=]+)")
+)
+
+// common explains what is the same for every installer.
+func (in *installation) common(t *trouble, r *requirement) string {
+	switch {
+	case t.text != "":
+		return t.text
+	case strings.Contains(t.output, "No space left on device"), strings.Contains(t.output, "os error 28"), strings.Contains(t.output, "ENOSPC"):
+		return in.s.fullSentence(r.name)
+	case t.memory, strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
+		_, limit, _ := process.Memory()
+		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB (memory_mb) was reached. Create one with more.", r.name, limit>>20)
+	}
+	return ""
+}
+
+// explain reads uv's words.
+func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
+	if text := in.common(t, r); text != "" {
+		return text
+	}
+	python := in.s.cfg.Python.Version()
+	text := flat(fromError(t.output))
+	switch {
+	case strings.Contains(text, "Hash mismatch"):
+		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", named(hashPattern, text, r.name))
+	case strings.Contains(text, "invalid package format"):
+		return fmt.Sprintf("What the index sent for %s is not a package that can be read.", r.name)
+	case strings.Contains(text, "Failed to build"), strings.Contains(text, "build backend"):
+		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
+	case statusPattern.MatchString(text):
+		m := statusPattern.FindStringSubmatch(text)
+		// Nobody is there to ask, or the index itself is silent; other answers are about this package alone.
+		t.index, t.fatal = m[1] == "504", t.fatal || m[1] == "503"
+		if t.reason == "" {
+			t.reason = in.reason(m[2], m[1])
+		}
+		return fmt.Sprintf("The package index could not give what is needed for %s: %s", r.name, t.reason)
+	case missingPattern.MatchString(text):
+		missing := farm.NormalPackage(farm.ManagerPip, missingPattern.FindStringSubmatch(text)[1])
+		if missing == r.name {
+			return r.name + " was not found in the package index: check its name."
+		}
+		return fmt.Sprintf("%s needs %s, which was not found in the package index.", r.name, missing)
+	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
+		return fmt.Sprintf("%s has no wheel for Python %s on this platform, and no source to build it from.", named(wheelPattern, text, r.name), python)
+	case strings.Contains(text, "Failed to fetch"), strings.Contains(text, "error sending request"), strings.Contains(text, "Request failed"), strings.Contains(text, "Failed to download"):
+		// One file that breaks off, or its metadata, says nothing of others.
+		t.index = t.took > slowTrouble || !strings.Contains(text, "Failed to download") && !strings.Contains(text, "/pypi/files/")
+		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
+	case strings.Contains(text, "depends on Python") && pythonPattern.MatchString(text) && !onlyPattern.MatchString(text):
+		m := pythonPattern.FindStringSubmatch(text)
+		return fmt.Sprintf("%s needs Python%s; this image has Python %s.", r.name, strings.TrimRight(m[2], " ,."), python)
+	case onlyPattern.MatchString(text) && strings.Contains(text, r.name):
+		return fmt.Sprintf("No version of %s fits %q: %s.", r.name, r.asked, execution.Cut(onlyPattern.FindStringSubmatch(text)[1], 300))
+	case strings.Contains(text, "No solution found"), strings.Contains(text, "incompatible"):
+		_, why, _ := strings.Cut(text, "cause: ")
+		why, _, _ = strings.Cut(why, " hint: ")
+		return execution.Cut(fmt.Sprintf("%s conflicts with what else is wanted: %s", r.name, why), maxMessageBytes)
+	}
+	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, strings.TrimPrefix(text, "error: ")), maxMessageBytes)
+}
+
+// named gives what a pattern has found, or else a name.
+func named(pattern *regexp.Regexp, text, other string) string {
+	if m := pattern.FindStringSubmatch(text); len(m) > 1 && m[1] != "" {
+		return m[1]
+	}
+	return other
+}
+
+// fromError gives what follows the first line that is an error of the installer's own; those of a build are set in.
+func fromError(text string) string {
+	if at := errorPattern.FindStringIndex(text); at != nil {
+		return text[at[0]:]
+	}
+	return text
+}
+
+// flat makes one line of a text.
+func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// lastWords gives the last lines of a build's output.
+func lastWords(text string) string {
+	text, _, _ = strings.Cut(fromError(text), "\nhint:")
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	lines = lines[max(0, len(lines)-buildLines):]
+	words := strings.Join(lines, "\n")
+	if over := len(words) - maxMessageBytes/2; over > 0 {
+		words = "…" + strings.ToValidUTF8(words[over:], "")
+	}
+	return words
+}
+
+// reason asks the index itself why it has refused something: it says so in a sentence, which installers do not tell.
+func (in *installation) reason(url, status string) string {
+	said := "it answered with status " + status + "."
+	if !strings.HasPrefix(url, "http://"+in.s.cfg.IndexAddr+"/") {
+		return said
+	}
+	ctx, cancel := context.WithTimeout(in.s.life, reasonTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return said
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return said
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, _ := io.ReadAll(io.LimitReader(res.Body, maxMessageBytes/2))
+	text := flat(strings.ToValidUTF8(string(raw), "\uFFFD"))
+	if res.StatusCode < http.StatusBadRequest || text == "" || strings.HasPrefix(text, "<") || strings.HasPrefix(text, "{") {
+		return said
+	}
+	return text
+}
+
+// isFull reports whether a file system has no more room.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// fullSentence says that something does not fit, and which limit to raise.
+func (s *Installer) fullSentence(what string) string {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(s.cfg.HomeDir, &st); err != nil || st.Bsize <= 0 {
+		return what + " does not fit: the disk of the sandbox is full. Create one with a larger disk_mb."
+	}
+	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (four times disk_mb), is full. Create one with more.",
+		what, st.Blocks*uint64(st.Bsize)>>20) //nolint:gosec // positive
+}
+
+// fileTrouble says why a file of the installation could not be made.
+func (in *installation) fileTrouble(err error) string {
+	if isFull(err) {
+		return in.s.fullSentence("What is to be installed")
+	}
+	return "The installation could not be prepared: " + err.Error() + "."
+}

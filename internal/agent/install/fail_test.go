@@ -1,0 +1,257 @@
+//go:build integration
+
+package install_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/server"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// tampered is the real index with something done to what it serves.
+func tampered(t *testing.T, change func(next http.Handler, w http.ResponseWriter, r *http.Request)) http.Handler {
+	t.Helper()
+	next := realIndex(t)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { change(next, w, r) })
+}
+
+func TestAnIndexThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	tool := agenttest.UV(t)
+	for name, c := range map[string]struct {
+		change func(next http.Handler, w http.ResponseWriter, r *http.Request)
+		want   string
+	}{
+		"says why": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "The package index upstream does not answer.", http.StatusBadGateway)
+		}, "The package index could not give what is needed for cowsay: The package index upstream does not answer."},
+		"unavailable": {
+			func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			},
+			"The package index could not give what is needed for cowsay: it answered with status 503.",
+		},
+		"breaks off": {func(http.Handler, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "The package index is not reachable"},
+		"garbage": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+			_, _ = io.WriteString(w, "{]")
+		}, "cowsay could not be installed: "},
+		"wrong bytes": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, ".whl") || r.Header.Get("Range") != "" || r.Method != http.MethodGet {
+				next.ServeHTTP(w, r)
+				return
+			}
+			rec := httptest.NewRecorder()
+			next.ServeHTTP(rec, r)
+			raw := rec.Body.Bytes()
+			raw[10] ^= 1 // the time of the first file: it is still an archive
+			_, _ = w.Write(raw)
+		}, "does not have the hash"},
+		"file cut off": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, ".whl") || r.Header.Get("Range") != "" || r.Method != http.MethodGet {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write(make([]byte, 1000))
+		}, "The package index is not reachable: what is needed for cowsay did not come."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := agenttest.StartIndexed(t, agenttest.KernelPath(t), tampered(t, c.change), func(c *server.Config) { c.UV = tool })
+			ran := agenttest.Run(t, a.Client, packages("cowsay==6.1", "numpy"))
+			got := ran.Outcome.Install
+			if len(got) != 2 || got[0].Status != farm.PackageFailed || !strings.HasPrefix(got[0].Message, c.want) && !strings.Contains(got[0].Message, c.want) || got[1].Status != farm.PackageInstalled {
+				t.Errorf("got %+v\n%s", got, ran.Stderr)
+			}
+			if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
+				t.Errorf("it is there: %+v", ran)
+			}
+		})
+	}
+}
+
+func TestWithoutANetworkNothingIsStarted(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	ran := agenttest.Run(t, a.Client, packages("numpy", "cowsay", "six; rm"))
+	got := ran.Outcome.Install
+	if len(got) != 3 || got[0].Status != farm.PackageInstalled || got[1].Message != `This sandbox has network "none": create one with network "packages" to install.` || got[2].Status != farm.PackageFailed {
+		t.Fatalf("got %+v", got)
+	}
+	if len(ran.Stdout)+len(ran.Stderr) > 0 {
+		t.Errorf("something was started: %q %q", ran.Stdout, ran.Stderr)
+	}
+}
+
+func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	tool := agenttest.UV(t)
+	for name, stop := range map[string]agent.StopReason{"cancel": agent.StopCancel, "interrupt": agent.StopInterrupt, "timeout": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reached, release := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			defer close(release)
+			a := agenttest.StartIndexed(t, agenttest.KernelPath(t), tampered(t, func(next http.Handler, w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "tabulate-") && strings.HasSuffix(r.URL.Path, ".whl") { // cowsay comes, this does not
+					once.Do(func() { close(reached) })
+					<-release
+				}
+				next.ServeHTTP(w, r)
+			}), func(c *server.Config) { c.UV = tool })
+			spec := packages("cowsay==6.1", "tabulate==0.9.0")
+			spec.Grace = time.Second
+			if stop == "" {
+				spec.Timeout = 5 * time.Second
+			}
+			id := agenttest.NewID()
+			agenttest.Must(t, a.Start(t.Context(), id, spec))
+			<-reached
+			if stop != "" {
+				agenttest.Must(t, a.Stop(t.Context(), id, stop))
+			}
+			ran := agenttest.Read(t, a.Client, id)
+			if ran.Outcome.Canceled != (stop == agent.StopCancel) || ran.Outcome.TimedOut != (stop == "") || len(ran.Outcome.Install) != 2 || ran.Outcome.Install[1].Status != farm.PackageFailed {
+				t.Errorf("outcome = %+v", ran.Outcome)
+			}
+			if message := ran.Outcome.Install[1].Message; strings.Contains(message, "reached its timeout") != (stop == "") || !strings.HasPrefix(message, "The installation ") {
+				t.Errorf("message = %q", message)
+			}
+			for _, module := range []string{"cowsay", "tabulate"} {
+				if ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module)); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
+					t.Errorf("%s is there: %+v", module, ran)
+				}
+			}
+			if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			if left := agenttest.Processes(t, "SBX_EXEC="+id); len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), realIndex(t), func(c *server.Config) { c.UV = "/nowhere" })
+	wanted := []string{"cowsay==6.1", "no-such-package-xyzzy-77", "humanize>=99", "numpy", "tabulate"}
+	ran := agenttest.Run(t, a.Client, packages(wanted...))
+	want := []farm.PackageOutcome{
+		{Name: "cowsay", Requested: wanted[0], Status: farm.PackageInstalled},
+		{Name: "no-such-package-xyzzy-77", Requested: wanted[1], Status: farm.PackageFailed},
+		{Name: "humanize", Requested: wanted[2], Status: farm.PackageFailed},
+		{Name: "numpy", Requested: wanted[3], Status: farm.PackageInstalled},
+		{Name: "tabulate", Requested: wanted[4], Status: farm.PackageInstalled},
+	}
+	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" {
+		t.Fatalf("%s\n%+v\n%s", diff, ran.Outcome, ran.Stderr)
+	}
+	for i, part := range map[int]string{1: "not found in the package index", 2: `No version of humanize fits "humanize>=99".`} {
+		if !strings.Contains(ran.Outcome.Install[i].Message, part) {
+			t.Errorf("message %d: %q", i, ran.Outcome.Install[i].Message)
+		}
+	}
+	again := agenttest.Run(t, a.Client, packages("cowsay==6.0"))
+	if again.Outcome.ExitCode != 0 {
+		t.Fatalf("again = %+v", again)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay, numpy, tabulate\nfrom importlib.metadata import version\nprint(version('cowsay'), numpy.__file__)")); !strings.HasPrefix(ran.Stdout, "6.0 ") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+}
+
+// fakeUV is an installer that fails in a way of its own.
+func fakeUV(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "uv")
+	agenttest.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n"+script), 0o755)) //nolint:gosec // it is to be run
+	return path
+}
+
+func TestABuildThatPrintsWithoutEndIsBounded(t *testing.T) {
+	t.Parallel()
+	tool := fakeUV(t, "echo 'error: Failed to build `cowsay==1`' >&2; head -c 100000000 /dev/zero | tr '\\0' x >&2; echo; echo the end >&2; exit 1")
+	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
+	ran := agenttest.Run(t, a.Client, packages("cowsay"))
+	got := ran.Outcome.Install[0]
+	if len(ran.Stderr) < 100_000_000 || got.Status != farm.PackageFailed || len(got.Message) > 1200 || !strings.HasSuffix(got.Message, "the end") {
+		t.Fatalf("%d bytes of output; %.300q … of %d", len(ran.Stderr), got.Message, len(got.Message))
+	}
+}
+
+func TestAnInstallerThatDoesNotRunHereIsNotUsed(t *testing.T) {
+	t.Parallel()
+	broken := filepath.Join(t.TempDir(), "uv")
+	agenttest.Must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
+	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), realIndex(t), func(c *server.Config) { c.UV = broken })
+	if ran := agenttest.Run(t, a.Client, packages("cowsay")); ran.Outcome.ExitCode != 0 {
+		t.Fatalf("ran = %+v", ran)
+	}
+}
+
+func TestInstallsTakeTurns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tool := fakeUV(t, "touch "+dir+"/begun; while ! [ -e "+dir+"/go ]; do sleep 0.02; done; exit 1")
+	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
+	first, second := agenttest.NewID(), agenttest.NewID()
+	agenttest.Must(t, a.Start(t.Context(), first, packages("cowsay")))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := os.Stat(dir + "/begun"); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // polled with a deadline
+	}
+	agenttest.Must(t, a.Start(t.Context(), second, packages("tabulate", "../x")))
+	agenttest.Must(t, a.Stop(t.Context(), second, agent.StopCancel))
+	ran := agenttest.Read(t, a.Client, second) // in line: it ends though the first goes on
+	if got := ran.Outcome.Install; !ran.Outcome.Canceled || len(got) != 2 || got[0].Status != farm.PackageFailed || got[0].Message != "The installation was stopped before this was done." {
+		t.Errorf("outcome = %+v", ran.Outcome)
+	}
+	agenttest.Must(t, os.WriteFile(dir+"/go", nil, 0o600))
+	if ran := agenttest.Read(t, a.Client, first); ran.Outcome.Install[0].Status != farm.PackageFailed || ran.Outcome.Canceled {
+		t.Errorf("outcome = %+v", ran.Outcome)
+	}
+}
+
+func TestAnIndexThatIsDownIsNotAskedForEveryPackage(t *testing.T) {
+	t.Parallel()
+	tool, asked := agenttest.UV(t), atomic.Int64{}
+	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.Error(w, "Upstream is down.", http.StatusGatewayTimeout)
+	}), func(c *server.Config) { c.UV = tool })
+	wanted := []string{}
+	for i := range 20 {
+		wanted = append(wanted, fmt.Sprintf("some-package-%d", i))
+	}
+	ran := agenttest.Run(t, a.Client, packages(wanted...))
+	for i, p := range ran.Outcome.Install {
+		if want := "The package index could not give what is needed for " + wanted[i] + ": Upstream is down."; p.Message != want {
+			t.Errorf("%q, want %q", p.Message, want)
+		}
+	}
+	if n := asked.Load(); n > 60 { // all at once, then three of them, each twice
+		t.Errorf("the index was asked %d times", n)
+	}
+}

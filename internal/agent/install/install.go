@@ -1,0 +1,258 @@
+package install
+
+import (
+	"crypto/rand"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// noIndex is what is said where the sandbox has no way to an index.
+	noIndex = `This sandbox has network "none": create one with network "packages" to install.`
+	// stoppedInstall and lateInstall are what is said of what a stopped install has not done.
+	stoppedInstall = "The installation was stopped before this was done."
+	lateInstall    = "The installation reached its timeout before this was done: install less at once, or with a longer timeout."
+	// installerOOMScore is the highest there is; see oomScore.
+	installerOOMScore = "1000"
+	// workPrefix begins the names of the directories in which installs are made ready.
+	workPrefix = ".install-"
+	// maxSeen bounds the files of requirements that are remembered.
+	maxSeen = 1000
+)
+
+// Check refuses what no installer could do. Its errors are for the caller.
+func Check(in *agent.Install) error {
+	switch {
+	case in == nil:
+		return farm.Invalidf("there is nothing to install")
+	case in.Manager != farm.ManagerPip && in.Manager != farm.ManagerNpm:
+		return farm.Invalidf("manager %q is neither %s nor %s", execution.Cut(in.Manager, 64), farm.ManagerPip, farm.ManagerNpm)
+	case !in.Auto && len(in.Packages) == 0:
+		return farm.Invalidf("there is no package to install")
+	case len(in.Packages) > maxRequirements:
+		return farm.Invalidf("%d packages are too many; at most %d are allowed", len(in.Packages), maxRequirements)
+	}
+	return nil
+}
+
+// installation is one execution that installs.
+type installation struct {
+	*execution.Execution
+	s       *Installer
+	work    string // a directory of its own, in the file system of what is installed
+	began   time.Time
+	timeout time.Duration
+	said    ends // of the step that runs
+	notes   []string
+	seen    requirementsSeen // of the workspace's requirements, those that are new
+	before  map[string]distribution
+
+	indexTroubles int // how often the index did not give what it has
+}
+
+// Run installs what an execution asks for, one execution after the other, and finishes the execution.
+func (s *Installer) Run(e *execution.Execution) {
+	in := &installation{Execution: e, s: s, timeout: e.Spec.Timeout, seen: requirementsSeen{}}
+	if !s.turn.Lock(e.Stopped()) {
+		e.Finish(in.neverBegun())
+		return
+	}
+	defer s.turn.Unlock()
+	e.Begin()
+	in.began = time.Now()
+	defer in.clean()
+	out := in.run()
+	out.RunMS = float64(time.Since(in.began).Microseconds()) / 1000
+	e.Finish(out)
+}
+
+// neverBegun is the outcome of an installation that was stopped while it waited for its turn.
+func (in *installation) neverBegun() agent.Outcome {
+	out := execution.NotStarted()
+	for _, text := range in.Spec.Install.Packages {
+		r := parseRequirement(in.Spec.Install.Manager, text)
+		r.problem = stoppedInstall
+		out.Install = append(out.Install, r.outcome(""))
+	}
+	return out
+}
+
+// run does what was asked for. The workspace is not looked at: installs leave it alone.
+func (in *installation) run() agent.Outcome {
+	spec := in.Spec.Install
+	var wanted []*requirement
+	for _, text := range spec.Packages {
+		wanted = append(wanted, parseRequirement(spec.Manager, text))
+	}
+	if spec.Auto {
+		wanted = append(wanted, in.findWanted()...)
+	}
+	var versions map[string]string
+	if spec.Manager == farm.ManagerNpm {
+		versions = in.installNode(wanted)
+	} else {
+		versions = in.installPython(wanted)
+	}
+	if !in.IsStopped() {
+		if len(in.s.listed) > maxSeen {
+			clear(in.s.listed)
+		}
+		maps.Copy(in.s.listed, in.seen)
+	}
+	out := agent.Outcome{Notes: in.notes}
+	for _, r := range wanted {
+		if r.why != "" && r.problem == "" && in.before[r.name].version == versions[r.name] && versions[r.name] != "" {
+			continue // nobody asked for it, and it was there
+		}
+		if r.problem == "" && versions[r.name] == "" {
+			switch {
+			case in.IsStopped():
+				r.problem = in.stopped().text
+			case r.marked && r.why != "":
+				continue // a file's line that is not for this sandbox
+			case r.marked:
+				r.problem = r.name + " is not for this sandbox: the condition behind its semicolon does not hold."
+			default:
+				r.problem = r.name + " is not there after the installation."
+			}
+		}
+		if r.problem != "" {
+			out.ExitCode = 1
+		}
+		out.Install = append(out.Install, r.outcome(versions[r.name]))
+	}
+	return out
+}
+
+// open lists what can still be installed.
+func open(wanted []*requirement) []*requirement {
+	var list []*requirement
+	for _, r := range wanted {
+		if r.problem == "" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// fail gives all that have no problem yet this one.
+func fail(list []*requirement, text string) {
+	for _, r := range open(list) {
+		r.problem = text
+	}
+}
+
+// ready makes the working directory, in the home: user code's /tmp runs no programs, and what is ready is moved by renaming.
+func (in *installation) ready() error {
+	if in.work != "" {
+		return nil
+	}
+	in.s.sweepWork()
+	work := filepath.Join(in.s.cfg.HomeDir, workPrefix+rand.Text())
+	for _, dir := range []string{work, filepath.Join(work, "tmp")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	in.work = work
+	return nil
+}
+
+// sweepWork removes what earlier installs have left.
+func (s *Installer) sweepWork() {
+	for _, name := range readNames(s.cfg.HomeDir) {
+		if strings.HasPrefix(name, workPrefix) {
+			_ = os.RemoveAll(filepath.Join(s.cfg.HomeDir, name))
+		}
+	}
+}
+
+// clean removes the working directory, and so gives its memory back.
+func (in *installation) clean() {
+	if in.work != "" {
+		_ = os.RemoveAll(in.work)
+	}
+}
+
+// step runs one program of the installation; its output is the execution's. The time is for all steps together.
+func (in *installation) step(argv, env []string) *trouble {
+	if in.IsStopped() {
+		return in.stopped()
+	}
+	if in.timeout > 0 {
+		in.Spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
+	}
+	_, _, kills := process.Memory()
+	began := time.Now()
+	in.said = ends{}
+	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, in.said.add)
+	if err != nil {
+		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
+	}
+	// What runs out of memory is the installation, before the kernel with its variables.
+	_ = os.WriteFile("/proc/"+strconv.Itoa(p.PID)+"/oom_score_adj", []byte(installerOOMScore), 0)
+	full := in.guardMemory(p)
+	in.s.cfg.Reaper.Wait(in.Execution, p)
+	short := full()
+	if in.IsStopped() {
+		return in.stopped()
+	}
+	if p.ExitCode() == 0 {
+		return nil
+	}
+	t := &trouble{output: in.said.text(), took: time.Since(began)}
+	if _, _, now := process.Memory(); short || now > kills {
+		t.memory = true
+		in.forget() // what it has unpacked is memory, too, which user code and the next package need
+	}
+	return t
+}
+
+// forget removes what was fetched and is not installed.
+func (in *installation) forget() {
+	for _, name := range readNames(in.work) {
+		_ = os.RemoveAll(filepath.Join(in.work, name))
+	}
+	_ = os.Mkdir(filepath.Join(in.work, "tmp"), 0o700) // without it the next installer says so
+}
+
+// stopped says that the installation was stopped, and by what.
+func (in *installation) stopped() *trouble {
+	if in.StopReason() == execution.StopTimeout {
+		return &trouble{text: lateInstall, fatal: true}
+	}
+	return &trouble{text: stoppedInstall, fatal: true}
+}
+
+// ends keeps what a stream began with, where installers say what went wrong, and what it ended with, where builds do.
+type ends struct {
+	head []byte
+	tail process.Tail
+}
+
+// headBytes is how much of the beginning is kept.
+const headBytes = 4 << 10
+
+// add takes the next bytes. Only one caller adds, and nobody reads before it has ended.
+func (e *ends) add(b []byte) {
+	if room := headBytes - len(e.head); room > 0 {
+		n := min(room, len(b))
+		e.head = append(e.head, b[:n]...)
+		b = b[n:]
+	}
+	e.tail.Add(b)
+}
+
+// text is both.
+func (e *ends) text() string {
+	return execution.StripANSI(strings.ToValidUTF8(string(e.head), "\uFFFD")) + e.tail.String()
+}

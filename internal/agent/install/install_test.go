@@ -1,0 +1,120 @@
+//go:build integration
+
+package install_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+var statusOnly = cmpopts.IgnoreFields(farm.PackageOutcome{}, "Message", "Version", "Why")
+
+func TestInstallReachesTheRunningKernel(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("kept = 7\nimport humanize")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
+		t.Fatalf("it is there before: %+v", ran.Outcome)
+	}
+	began := time.Now()
+	ran := agenttest.Run(t, a.Client, packages("humanize==4.12.0", "NumPy"))
+	t.Logf("took %v", time.Since(began))
+	want := []farm.PackageOutcome{
+		{Name: "humanize", Requested: "humanize==4.12.0", Version: "4.12.0", Status: farm.PackageInstalled},
+		{Name: "numpy", Requested: "NumPy", Status: farm.PackageInstalled},
+	}
+	if diff := cmp.Diff(want, ran.Outcome.Install, statusOnly); diff != "" || ran.Outcome.ExitCode != 0 || ran.Outcome.Files != nil {
+		t.Fatalf("outcome = %+v\n%s\n%s", ran.Outcome, diff, ran.Stderr)
+	}
+	ran = agenttest.Run(t, a.Client, agenttest.Code("import humanize, numpy\nprint(kept, humanize.__version__, humanize.__file__, numpy.__file__)"))
+	if !strings.HasPrefix(ran.Stdout, "7 4.12.0 "+a.Home+"/.packages/") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+	for _, name := range []string{"cowsay", "tabulate"} { // a failed import before, and one without
+		if name == "cowsay" {
+			agenttest.Run(t, a.Client, agenttest.Code("import cowsay"))
+		}
+		if ran := agenttest.Run(t, a.Client, packages(name)); ran.Outcome.ExitCode != 0 {
+			t.Fatalf("%s: %+v", name, ran)
+		}
+		if ran := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf("import %s; print('in')", name))); ran.Stdout != "in\n" {
+			t.Fatalf("%s: %+v %+v", name, ran, ran.Outcome.Error)
+		}
+	}
+	list, err := a.Packages(t.Context())
+	agenttest.Must(t, err)
+	found := map[string]string{}
+	for _, p := range list {
+		found[p.Name] = p.Version
+	}
+	if found["humanize"] != "4.12.0" || found["cowsay"] == "" || found["ipykernel"] == "" {
+		t.Fatalf("packages = %v", found)
+	}
+	if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestInstallReportsEachPackage(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	cases := []struct{ asked, name, message string }{ // no message: it is installed
+		{"humanize", "humanize", ""},
+		{"no-such-package-xyzzy-77", "no-such-package-xyzzy-77", "no-such-package-xyzzy-77 was not found in the package index"},
+		{"numpy>=99", "numpy", `No version of numpy fits "numpy>=99": only numpy<=`},
+		{"pywin32", "pywin32", "pywin32 has no wheel for Python 3."},
+		{"Cowsay>=6", "cowsay", ""},
+		{"cowsay", "cowsay", ""},
+		{"six; rm -rf /", "six; rm -rf /", "This is not a requirement that can be installed"},
+		{"--index-url=x", "--index-url=x", "This is not a requirement that can be installed"},
+		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient could not be built: "},
+		{"Typing.Extensions>=4", "typing-extensions", ""},
+		{"cowsay<6", "cowsay", "cowsay conflicts with what else is wanted: "},
+		{"tabulate; python_version<'3'", "tabulate", "tabulate is not for this sandbox"},
+		{"packaging; python_version>='3'", "packaging", ""},
+	}
+	var wanted []string
+	for _, c := range cases {
+		wanted = append(wanted, c.asked)
+	}
+	ran := agenttest.Run(t, a.Client, packages(wanted...))
+	if len(ran.Outcome.Install) != len(cases) {
+		t.Fatalf("outcome = %+v", ran.Outcome)
+	}
+	for i, c := range cases {
+		got := ran.Outcome.Install[i]
+		good := got.Requested == c.asked && got.Name == c.name && len(got.Message) < 1500
+		if c.message == "" {
+			good = good && got.Status == farm.PackageInstalled && got.Version != "" && got.Message == ""
+		} else {
+			good = good && got.Status == farm.PackageFailed && got.Version == "" && strings.HasPrefix(got.Message, c.message)
+		}
+		if !good {
+			t.Errorf("%s: %+v", c.asked, got)
+		}
+	}
+	if built := ran.Outcome.Install[8].Message; strings.Count(built, "\n") > 4 || !strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS") {
+		t.Errorf("last words of a build: %q", built)
+	}
+}
+
+func TestPlainPipWorks(t *testing.T) {
+	t.Parallel()
+	a := installing(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Commands("pip install cowsay 2>&1", "cowsay -t moo", "pip install --upgrade tabulate==0.9.0 2>&1", "python -c 'import tabulate; print(tabulate.__version__)'"))
+	if ran.Outcome.ExitCode != 0 || !strings.Contains(ran.Stdout, "moo") || !strings.Contains(ran.Stdout, "0.9.0") {
+		t.Fatalf("ran = %+v", ran)
+	}
+	ran = agenttest.Run(t, a.Client, agenttest.Code("!pip install humanize\nimport humanize, cowsay\nprint('both')"))
+	if !strings.Contains(ran.Stdout, "both\n") {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+}

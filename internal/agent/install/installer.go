@@ -1,0 +1,57 @@
+package install
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/files"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
+	"github.com/sandfarm/sandfarm/internal/agent/probe"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+)
+
+// Kernels are the running kernels.
+type Kernels interface {
+	// Ask asks the idle Python kernels of a context, or of kernel.All.
+	Ask(contextName string, q probe.Question) []kernel.Answer
+}
+
+// Config says where things are and what installs work with.
+type Config struct {
+	HomeDir   string
+	IndexAddr string   // where installers reach the package indexes; empty: they cannot
+	UV        string   // the installer of Python packages; where there is none, pip is used
+	Image     []string // the environment of the image, in which its programs are found
+	Reaper    *process.Reaper
+	Files     *files.Workspace
+	Python    *probe.Python
+	Kernels   Kernels
+	Installed func() // called after every install that has changed something
+}
+
+// Installer installs packages, one execution after the other. Make it with New.
+type Installer struct {
+	cfg    Config
+	life   context.Context //nolint:containedctx // the life of the agent
+	turn   execution.FairLock
+	listed requirementsSeen // belongs to the execution that has the turn
+
+	uvOnce sync.Once
+	uvRuns bool // valid after uvOnce
+}
+
+// New makes an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.
+func New(life context.Context, cfg Config) *Installer {
+	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}}
+}
+
+// packageDir is where Python packages are installed.
+func (c Config) packageDir() string { return filepath.Join(c.HomeDir, ".packages") }
+
+// nodeDir is npm's prefix.
+func (c Config) nodeDir() string { return filepath.Join(c.HomeDir, ".node") }
+
+// nodeModules is where Node packages are installed.
+func (c Config) nodeModules() string { return filepath.Join(c.nodeDir(), "node_modules") }

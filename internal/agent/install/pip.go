@@ -1,0 +1,126 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// pipTool installs with the pip of the image, where the worker could not bring uv.
+type pipTool struct{}
+
+var _ pyTool = pipTool{}
+
+// maxReportBytes bounds pip's report, which holds the metadata of every package.
+const maxReportBytes = 16 << 20
+
+// pipReport is what pip would do.
+type pipReport struct {
+	Install []struct {
+		Metadata struct {
+			Name    string `json:"name"`
+			Version string `json:"version"`
+		} `json:"metadata"`
+		Download struct {
+			Archive struct {
+				Hashes map[string]string `json:"hashes"`
+			} `json:"archive_info"`
+		} `json:"download_info"`
+	} `json:"install"`
+}
+
+// resolve lets pip say what it would install beside what is there.
+func (pipTool) resolve(in *installation, wanted []*requirement, _ map[string]distribution) (map[string]pin, *trouble) {
+	ask, err := in.writeLines("wanted.txt", requirementLines(wanted))
+	if err != nil {
+		return nil, &trouble{text: in.fileTrouble(err)}
+	}
+	answer := filepath.Join(in.work, "report.json")
+	if t := in.pip("install", "--dry-run", "--report", answer, "--requirement", ask); t != nil {
+		return nil, t
+	}
+	raw, err := readBounded(answer, maxReportBytes)
+	var report pipReport
+	if err == nil {
+		err = json.Unmarshal(raw, &report)
+	}
+	if err != nil {
+		return nil, &trouble{text: in.fileTrouble(err)}
+	}
+	pins := map[string]pin{}
+	for _, p := range report.Install {
+		m := p.Metadata
+		if m.Name == "" || !plainName(strings.ReplaceAll(m.Name, "-", "_")) || !plainName(m.Version) {
+			continue
+		}
+		line := m.Name + "==" + m.Version
+		if sum := p.Download.Archive.Hashes["sha256"]; plainName(sum) && sum != "" {
+			line += " --hash=sha256:" + sum
+		}
+		pins[farm.NormalPackage(farm.ManagerPip, m.Name)] = pin{version: m.Version, line: line}
+	}
+	return pins, nil
+}
+
+// fetch installs what was resolved.
+func (pipTool) fetch(in *installation, pins map[string]pin, target string) *trouble {
+	list, err := in.writeLines("changes.txt", pinLines(pins))
+	if err != nil {
+		return &trouble{text: in.fileTrouble(err)}
+	}
+	return in.pip("install", "--no-deps", "--no-compile", "--target", target, "--requirement", list)
+}
+
+func (in *installation) pip(args ...string) *trouble {
+	argv := append([]string{in.s.cfg.Python.Interpreter(), "-m", "pip", "--quiet", "--no-input", "--cache-dir", filepath.Join(in.work, "cache")}, args...)
+	return in.step(argv, in.s.toolEnv(in.Execution, map[string]string{
+		"PIP_INDEX_URL": "http://" + in.s.cfg.IndexAddr + agent.PipPath, "PIP_TRUSTED_HOST": in.s.cfg.IndexAddr,
+		"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "1", "NO_COLOR": "1", "PIP_ROOT_USER_ACTION": "ignore",
+		"TMPDIR": filepath.Join(in.work, "tmp"), "PYTHONPATH": in.s.cfg.packageDir(),
+	}))
+}
+
+// explain reads pip's words.
+func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
+	if text := in.common(t, r); text != "" {
+		return text
+	}
+	out, python := t.output, in.s.cfg.Python.Version()
+	switch {
+	case strings.Contains(out, "No module named pip"):
+		t.fatal = true
+		return "This image has no pip, and the worker could not bring an installer."
+	case strings.Contains(out, "DO NOT MATCH THE HASHES"):
+		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", r.name)
+	case strings.Contains(out, "NewConnectionError"), strings.Contains(out, "Max retries exceeded"), strings.Contains(out, "503 "), strings.Contains(out, "Read timed out"):
+		t.fatal = true
+		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
+	case strings.Contains(out, "ResolutionImpossible"), strings.Contains(out, "conflicting dependencies"):
+		return fmt.Sprintf("%s conflicts with what else is wanted: %s", r.name, lastError(out, "ERROR: Cannot install "))
+	case strings.Contains(out, "subprocess-exited-with-error"), strings.Contains(out, "Failed building wheel"), strings.Contains(out, "Failed to build"):
+		return fmt.Sprintf("%s could not be built: %s", r.name, lastWords(out))
+	case strings.Contains(out, "Requires-Python") && strings.Contains(out, "from versions: none"):
+		return fmt.Sprintf("%s needs another version of Python; this image has Python %s.", r.name, python)
+	case strings.Contains(out, "from versions: none"):
+		return fmt.Sprintf("%s was not found in the package index, or has nothing for Python %s: check its name.", r.name, python)
+	case strings.Contains(out, "No matching distribution found"):
+		return fmt.Sprintf("No version of %s fits %q.", r.name, r.asked)
+	}
+	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastWords(out)), maxMessageBytes)
+}
+
+// lastError gives the last line of an output that begins with something, without it.
+func lastError(out, prefix string) string {
+	text := ""
+	for line := range strings.Lines(out) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {
+			text = rest
+		}
+	}
+	return execution.Cut(text, maxMessageBytes/2)
+}

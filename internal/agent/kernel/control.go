@@ -1,0 +1,142 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxControlBytes bounds a message of a kernel; the largest are displays.
+	maxControlBytes = 48 << 20
+	// maxControlFDs bounds the descriptors that wait for their message.
+	maxControlFDs = 8
+)
+
+// controlMessage is what our own Python kernel says beside Jupyter's channels.
+type controlMessage struct {
+	Op     string            `json:"op"` // ready, begin (with the pipes of stdout and stderr), display
+	ID     string            `json:"id"`
+	Number uint32            `json:"number"`
+	Data   map[string]string `json:"data"`
+	Value  string            `json:"display_id"` // of display: IPython's name of the value; empty: it has none
+	Update bool              `json:"update"`     // of display: the value replaces the one of that name
+}
+
+// control is the socket to our own Python kernel: a length of 4 bytes, then JSON; descriptors ride along.
+type control struct {
+	conn *net.UnixConn
+	data []byte
+	fds  []int
+}
+
+// newControl makes a pair of sockets: ours, and a descriptor for the kernel that the caller closes.
+func newControl() (*control, int, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("make control socket: %w", err)
+	}
+	file := os.NewFile(uintptr(pair[0]), "control") //nolint:gosec // a descriptor is small
+	defer func() { _ = file.Close() }()
+	conn, err := net.FileConn(file)
+	if err != nil {
+		_ = unix.Close(pair[1])
+		return nil, 0, fmt.Errorf("use control socket: %w", err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = unix.Close(pair[1])
+		return nil, 0, errors.New("use control socket: not a unix socket")
+	}
+	return &control{conn: unixConn}, pair[1], nil
+}
+
+// read gives the next message.
+func (c *control) read() (controlMessage, error) {
+	for {
+		if len(c.data) >= 4 {
+			size := int(binary.BigEndian.Uint32(c.data))
+			if size > maxControlBytes {
+				return controlMessage{}, fmt.Errorf("read control message: %d bytes are too many", size)
+			}
+			if len(c.data) >= 4+size {
+				var m controlMessage
+				err := json.Unmarshal(c.data[4:4+size], &m)
+				c.data = append([]byte(nil), c.data[4+size:]...)
+				return m, err
+			}
+		}
+		if err := c.fill(); err != nil {
+			return controlMessage{}, err
+		}
+	}
+}
+
+// fill reads some bytes and the descriptors with them.
+func (c *control) fill() error {
+	size := 4 << 10
+	if len(c.data) >= 4 {
+		size = min(max(4+int(binary.BigEndian.Uint32(c.data))-len(c.data), size), 256<<10)
+	}
+	buf, oob := make([]byte, size), make([]byte, unix.CmsgSpace(4*maxControlFDs))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(buf, oob)
+	if oobn > 0 {
+		c.takeFDs(oob[:oobn])
+	}
+	c.data = append(c.data, buf[:max(n, 0)]...)
+	if err == nil && n <= 0 {
+		err = io.EOF
+	}
+	return err
+}
+
+func (c *control) takeFDs(oob []byte) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			if len(c.fds) >= maxControlFDs {
+				_ = unix.Close(fd)
+				continue
+			}
+			c.fds = append(c.fds, fd)
+		}
+	}
+}
+
+// pipes gives the two descriptors that came with a message.
+func (c *control) pipes() (out, err int, ok bool) {
+	if len(c.fds) < 2 {
+		return 0, 0, false
+	}
+	out, err = c.fds[0], c.fds[1]
+	c.fds = c.fds[2:]
+	return out, err, true
+}
+
+// answer lets the kernel go on after a display.
+func (c *control) answer(number uint32) error {
+	_, err := c.conn.Write(binary.BigEndian.AppendUint32(nil, number))
+	return err
+}
+
+// close ends the conversation. Only the reader calls it.
+func (c *control) close() {
+	_ = c.conn.Close()
+	for _, fd := range c.fds {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,296 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// DefaultContext is the context of executions that name none.
+	DefaultContext = "default"
+	// All stands for all contexts.
+	All = "*"
+
+	defaultLanguage = "python"
+	// maxContexts bounds the contexts of a sandbox.
+	maxContexts = 8
+	// maxContextBytes bounds the name of a context.
+	maxContextBytes = 128
+)
+
+// slotKey names a slot: a context in a language. Executions of a slot run one after the other.
+type slotKey struct{ context, language string }
+
+// slot is a context in a language, and its kernel when one is up.
+type slot struct {
+	slotKey
+	turn execution.FairLock // held while an execution runs
+
+	mu     sync.Mutex
+	kernel *kernel
+	lost   bool // the kernel before this one ended by itself while nothing ran
+}
+
+// Config says where things are and what executions run with.
+type Config struct {
+	RunDir    string // the agent's own files
+	HomeDir   string
+	TmpDir    string
+	Workspace string
+	Image     []string // the environment of the image, in which its programs are found
+	Env       []string // the environment of user code
+	Reaper    *process.Reaper
+
+	// Installed counts the installs of packages: after one a kernel looks anew for modules.
+	Installed func() int64
+	// Measure runs an execution and adds to its outcome what is measured around it.
+	Measure func(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome
+}
+
+// Kernels runs code in the kernels of a sandbox, which it starts when they are needed. Make it with New and end it with Close.
+type Kernels struct {
+	cfg     Config
+	life    context.Context //nolint:containedctx // a kernel outlives the request that starts it
+	running sync.WaitGroup  // kernels
+	langs   languages
+
+	mu    sync.Mutex
+	slots map[slotKey]*slot
+}
+
+// New makes the kernels of a sandbox; none runs yet. Kernels end with life.
+func New(life context.Context, cfg Config) (*Kernels, error) {
+	if err := registerBounded(); err != nil {
+		return nil, err
+	}
+	return &Kernels{cfg: cfg, life: life, slots: map[slotKey]*slot{}}, nil
+}
+
+// Check reports whether an execution of a context in a language can run here, and reserves the context. Empty names are the
+// defaults. The errors are for the caller.
+func (ks *Kernels) Check(contextName, language string) error {
+	key, err := ks.normalize(contextName, language)
+	if err != nil {
+		return err
+	}
+	_, err = ks.slot(key)
+	return err
+}
+
+// normalize fills in the defaults and checks the names.
+func (ks *Kernels) normalize(contextName, language string) (slotKey, error) {
+	p := slotKey{contextName, strings.ToLower(language)}
+	if p.context == "" {
+		p.context = DefaultContext
+	}
+	switch p.language {
+	case "":
+		p.language = defaultLanguage
+	case "sh", "shell":
+		p.language = "bash"
+	}
+	if len(p.context) > maxContextBytes || p.context == All {
+		return p, farm.Invalidf("context is not a valid name: at most %d bytes, and not %q", maxContextBytes, All)
+	}
+	if langs := ks.languages(); !langs.known(p.language) {
+		return p, farm.Invalidf("language %q is not available in this sandbox; available: %s", execution.Cut(language, 64), strings.Join(langs.names(), ", "))
+	}
+	return p, nil
+}
+
+// slot gives a slot, and makes it unless there are too many.
+func (ks *Kernels) slot(p slotKey) (*slot, error) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	if at := ks.slots[p]; at != nil {
+		return at, nil
+	}
+	if len(ks.slots) >= maxContexts {
+		return nil, farm.Errorf(farm.CodeExhausted, "The sandbox has %d contexts, which is the limit: use one of them, or another sandbox.", maxContexts)
+	}
+	at := &slot{slotKey: p}
+	ks.slots[p] = at
+	return at, nil
+}
+
+// slotsOf lists the slots of a context, or of all.
+func (ks *Kernels) slotsOf(contextName string) []*slot {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	var list []*slot
+	for p, at := range ks.slots {
+		if contextName == All || contextName == p.context {
+			list = append(list, at)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool {
+		return list[i].context+"\x00"+list[i].language < list[j].context+"\x00"+list[j].language
+	})
+	return list
+}
+
+// kernelOf gives the kernel of a slot, and starts one when none runs. lost: an earlier one ended by itself. It gives nil for
+// languages that have no kernel.
+func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
+	spec, ok := ks.languages().kernels[at.language]
+	if !ok {
+		return nil, false
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.kernel != nil && at.kernel.dead() {
+		at.lost = at.kernel.err == nil && !at.kernel.endedOnPurpose()
+		at.kernel = nil
+	}
+	if at.kernel == nil {
+		at.kernel = ks.startKernel(spec)
+	}
+	lost, at.lost = at.lost, false
+	return at.kernel, lost
+}
+
+// endedOnPurpose reports whether the agent itself ended the kernel.
+func (k *kernel) endedOnPurpose() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.onPurpose
+}
+
+// awaitKernel waits until a kernel can be used.
+func awaitKernel(ctx context.Context, k *kernel) error {
+	select {
+	case <-k.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if k.err != nil {
+		return farm.Wrap(k.err, farm.CodeUnavailable, "The kernel could not be started: %s.", execution.Cut(k.err.Error(), 4<<10))
+	}
+	return nil
+}
+
+// Start starts the kernel of a context ahead of need, and waits until it can be used.
+func (ks *Kernels) Start(ctx context.Context, contextName, language string) error {
+	p, err := ks.normalize(contextName, language)
+	if err != nil {
+		return err
+	}
+	at, err := ks.slot(p)
+	if err != nil {
+		return err
+	}
+	k, _ := ks.kernelOf(at) //nolint:contextcheck // a kernel outlives the request that starts it
+	if k == nil {
+		return nil // a fresh process each time: nothing to start
+	}
+	return awaitKernel(ctx, k)
+}
+
+// Restart kills the kernels of a context (All: of every context) and waits for new ones.
+func (ks *Kernels) Restart(ctx context.Context, contextName string) error {
+	list := ks.slotsOf(contextName)
+	if len(list) == 0 && contextName != All {
+		return farm.NotFoundf("The sandbox has no context %q.", execution.Cut(contextName, 64))
+	}
+	var errs []error
+	for _, at := range list {
+		at.mu.Lock()
+		k := at.kernel
+		at.mu.Unlock()
+		if k != nil {
+			k.stopOnPurpose(ks.cfg.Reaper)
+			select {
+			case <-k.ready: // only now is it seen as dead
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	for _, at := range list {
+		if k, _ := ks.kernelOf(at); k != nil { //nolint:contextcheck // a kernel outlives the request that starts it
+			errs = append(errs, awaitKernel(ctx, k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Running describes the kernels that run.
+func (ks *Kernels) Running() []agent.Kernel {
+	list := []agent.Kernel{}
+	for _, at := range ks.slotsOf(All) {
+		at.mu.Lock()
+		k := at.kernel
+		at.mu.Unlock()
+		if k == nil || k.dead() {
+			continue
+		}
+		k.mu.Lock()
+		if k.proc != nil {
+			list = append(list, agent.Kernel{Context: at.context, Language: at.language, PID: k.proc.PID, Busy: k.current != nil})
+		}
+		k.mu.Unlock()
+	}
+	return list
+}
+
+// Close ends all kernels and waits for them.
+func (ks *Kernels) Close() {
+	for _, at := range ks.slotsOf(All) {
+		at.mu.Lock()
+		if at.kernel != nil {
+			at.kernel.stopOnPurpose(ks.cfg.Reaper)
+		}
+		at.mu.Unlock()
+	}
+	ks.running.Wait()
+}
+
+// Run runs the code of an execution in its context, when its turn comes, and finishes the execution.
+func (ks *Kernels) Run(e *execution.Execution) {
+	p, err := ks.normalize(e.Spec.Context, e.Spec.Language)
+	if err != nil {
+		e.Finish(execution.Failed("NotAvailable", farm.MessageOf(err)))
+		return
+	}
+	at, err := ks.slot(p)
+	if err != nil {
+		e.Finish(execution.Failed("NotAvailable", farm.MessageOf(err)))
+		return
+	}
+	if !at.turn.Lock(e.Stopped()) {
+		e.Finish(execution.NotStarted())
+		return
+	}
+	defer at.turn.Unlock()
+	e.Begin()
+	if interpreter, ok := ks.languages().fresh[p.language]; ok {
+		e.Finish(ks.cfg.Measure(e, func(e *execution.Execution) agent.Outcome { return ks.runFresh(e, p.language, interpreter) }))
+		return
+	}
+	k, lost := ks.kernelOf(at)
+	select {
+	case <-k.ready:
+	case <-e.Stopped():
+		e.Finish(execution.NotStarted())
+		return
+	}
+	if k.err != nil {
+		e.Finish(execution.Failed("KernelStartError", fmt.Sprintf("The kernel could not be started: %v", k.err)))
+		return
+	}
+	out := ks.cfg.Measure(e, func(e *execution.Execution) agent.Outcome { return ks.execute(k, e) })
+	if out.Restarted {
+		ks.kernelOf(at) // in the background, for the next execution
+	}
+	out.Restarted = out.Restarted || lost
+	e.Finish(out)
+}

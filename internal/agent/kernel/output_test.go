@@ -1,0 +1,259 @@
+//go:build integration
+
+package kernel_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestKernelCatchesOutputOfChildrenAndC(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Code(`
+import os, subprocess, sys, ctypes
+print("python", end="")
+subprocess.run(["sh", "-c", "echo child; echo error >&2"])
+sys.stdout.flush(); os.write(1, b"raw\n")
+ctypes.CDLL(None).printf(b"buffered in C\n")
+sys.stdout.buffer.write(b"bytes\n")
+if os.fork() == 0:
+    print("fork", flush=True)
+    os._exit(0)
+os.wait()
+print("\ud800")
+`))
+	if want := "pythonchild\nraw\nbytes\nfork\n\\ud800\nbuffered in C\n"; ran.Stdout != want || ran.Stderr != "error\n" {
+		t.Fatalf("stdout = %q, want %q; stderr = %q; %+v", ran.Stdout, want, ran.Stderr, ran.Outcome.Error)
+	}
+}
+
+func TestKernelLateOutputIsNobodysOutput(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	flag := a.Workspace + "/flag"
+	first := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf(`
+import threading, time, os, subprocess
+def late():
+    while not os.path.exists(%q): time.sleep(0.01)
+    for _ in range(20): print("late thread"); time.sleep(0.01)
+    open(%q + ".thread", "w").close()
+threading.Thread(target=late).start()
+subprocess.Popen(["sh", "-c", "while ! [ -e %[1]s ]; do sleep 0.01; done; for i in 1 2 3 4 5; do echo late child; sleep 0.02; done; touch %[1]s.child"])
+print("first")
+`, flag, flag)))
+	if first.Stdout != "first\n" {
+		t.Fatalf("first = %+v %+v", first, first.Outcome.Error)
+	}
+	second := agenttest.Run(t, a.Client, agenttest.Code(fmt.Sprintf(`
+import os, time
+open(%q, "w").close()
+print("second")
+while not (os.path.exists(%[1]q + ".thread") and os.path.exists(%[1]q + ".child")): time.sleep(0.01)
+print("end")
+`, flag)))
+	if second.Stdout != "second\nend\n" || second.Stderr != "" {
+		t.Fatalf("second = %+v %+v", second, second.Outcome.Error)
+	}
+}
+
+// ipykernel flushes sys.stdout before it answers: one that cannot be flushed kept every later answer back.
+func TestKernelWhoseStdoutWasReplacedPrintsAgain(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	for _, code := range []string{
+		"import sys; sys.stdout = None; sys.stderr = 7",
+		"import io, sys\nwith io.StringIO() as s: sys.stdout = s",
+		"import io, sys; sys.stdout = io.StringIO(); print('caught')",
+		"import sys; del sys.stdout",
+		"import os; os.close(1); os.close(2)",
+		"import sys; sys.stdout.close(); sys.__stdout__.close()",
+	} {
+		if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Outcome.Restarted {
+			t.Fatalf("%s: %+v", code, ran.Outcome)
+		}
+		spec := agenttest.Code("import sys; print('out'); print('err', file=sys.stderr)")
+		spec.Timeout = 20 * time.Second
+		if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "out\n" || ran.Stderr != "err\n" {
+			t.Errorf("after %s: %+v %+v", code, ran, ran.Outcome)
+		}
+	}
+}
+
+func TestKernelPoolsPrintWhereTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Run(t, a.Client, agenttest.Code("from concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor(1)\np.submit(print, 'one').result()"))
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("p.submit(print, 'two').result()")); ran.Stdout != "two\n" {
+		t.Fatalf("ran = %+v", ran)
+	}
+}
+
+func TestKernelDisplays(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Code(`
+import pandas as pd, matplotlib.pyplot as plt
+print("a")
+display(pd.DataFrame({"n": [1]}))
+print("b")
+plt.plot([1, 2]); plt.show()
+print("c")
+from IPython.display import JSON
+display(JSON({"k": 1}))
+pd.DataFrame({"m": [2]})
+`))
+	if len(ran.Displays) != 4 || ran.Stdout != "a\nb\nc\n" {
+		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
+	}
+	var order []agent.FrameType
+	for _, f := range ran.Frames {
+		if f.Type != agent.FrameStderr { // matplotlib may say there that it lists the fonts
+			order = append(order, f.Type)
+		}
+	}
+	want := fmt.Sprint([]agent.FrameType{1, 3, 1, 3, 1, 3, 3, 6})
+	if fmt.Sprint(order) != want {
+		t.Errorf("order = %v, want %s", order, want)
+	}
+	if d := ran.Displays[0].Data; !strings.Contains(d["text/html"], "<table") || !strings.Contains(d["text/plain"], "n") {
+		t.Errorf("table = %v", d)
+	}
+	if png := ran.Displays[1].Data["image/png"]; !strings.HasPrefix(png, "iVBOR") {
+		t.Errorf("figure = %.40q", png)
+	}
+	if d := ran.Displays[2].Data["application/json"]; d != `{"k": 1}` {
+		t.Errorf("json = %q", d)
+	}
+	if !strings.Contains(ran.Displays[3].Data["text/html"], "<table") {
+		t.Errorf("result = %v", ran.Displays[3].Data)
+	}
+}
+
+func TestKernelEnvironmentIsOfOneExecution(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	spec := agenttest.Code("import os; print(os.environ['SECRET'], os.environ['FARM'], os.environ['HOME'] != '/root', os.getcwd().endswith('workspace'))")
+	spec.Env = map[string]string{"SECRET": "s", "FARM": "other"}
+	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "s other True True\n" {
+		t.Fatalf("first = %+v", ran)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("import os; print(os.environ.get('SECRET'), os.environ['FARM'])")); ran.Stdout != "None yes\n" {
+		t.Fatalf("second = %+v", ran)
+	}
+}
+
+func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	id := agenttest.NewID()
+	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("import time\nfor i in range(30): print(i); time.sleep(0.02)")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	agenttest.Must(t, err)
+	for range 3 {
+		if _, err := frames.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agenttest.Must(t, frames.Close())
+	agenttest.Must(t, a.Client.Close()) // the worker dies
+	again := agenttest.Connect(t, a.Server)
+	agenttest.Must(t, again.Start(t.Context(), id, agenttest.Code("print('not again')")))
+	ran := agenttest.Read(t, again, id)
+	var want strings.Builder
+	for i := range 30 {
+		fmt.Fprintln(&want, i)
+	}
+	if ran.Stdout != want.String() {
+		t.Fatalf("stdout = %q", ran.Stdout)
+	}
+}
+
+func TestKernelRestart(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	agenttest.Must(t, a.StartKernel(t.Context(), "default", "python"))
+	id := agenttest.NewID()
+	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code("print('begun')\nimport time; time.sleep(999)")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	agenttest.Must(t, err)
+	_, err = frames.Next()
+	agenttest.Must(t, err)
+	agenttest.Must(t, frames.Close())
+	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	ran := agenttest.Read(t, a.Client, id)
+	if !ran.Outcome.Restarted || ran.Outcome.Error == nil || ran.Outcome.Error.Name != farm.ErrorKernelDied || ran.Outcome.TimedOut {
+		t.Fatalf("outcome = %+v", ran.Outcome)
+	}
+	if next := agenttest.Run(t, a.Client, agenttest.Code("print(1)")); next.Stdout != "1\n" {
+		t.Fatalf("next = %+v", next)
+	}
+	info, err := a.Info(t.Context())
+	agenttest.Must(t, err)
+	if len(info.Kernels) != 1 || info.Kernels[0].Language != "python" || info.Kernels[0].Busy {
+		t.Fatalf("info = %+v", info)
+	}
+}
+
+func TestKernelOutputWaitsForItsReader(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	id := agenttest.NewID()
+	progress := a.Workspace + "/progress"
+	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Code(fmt.Sprintf("for i in range(100):\n  print('x' * (1 << 20))\n  open(%q, 'w').write(str(i))", progress))))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var kept uint64
+	for still := 0; still < 20; { // the log is full once it has stopped growing
+		list, err := a.Executions(ctx)
+		agenttest.Must(t, err)
+		if still++; list[0].LastSeq != kept || kept == 0 {
+			kept, still = list[0].LastSeq, 0
+		}
+		tick(ctx, t)
+	}
+	if done, _ := os.ReadFile(progress); len(done) > 2 || kept > 400 {
+		t.Fatalf("the code went on without a reader: %s MiB, %d frames", done, kept)
+	}
+	if ran := agenttest.Read(t, a.Client, id); len(ran.Stdout) != 100*(1<<20+1) {
+		t.Fatalf("%d bytes came", len(ran.Stdout))
+	}
+}
+
+func tick(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func BenchmarkKernel(b *testing.B) {
+	a := agenttest.Start(b, agenttest.KernelPath(b), nil)
+	for name, c := range map[string]struct {
+		code  string
+		bytes int
+	}{
+		"print":          {"print(1)", 2},
+		"100MB":          {"print('x' * 100_000_000)", 100_000_001},
+		"200000Lines":    {"for i in range(200_000): print(i)", 1_288_890},
+		"10MiBOfComment": {"#" + strings.Repeat("x", 10<<20), 0},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if ran := agenttest.Run(b, a.Client, agenttest.Code(c.code)); len(ran.Stdout) != c.bytes || ran.Outcome.ExitCode != 0 {
+					b.Fatalf("%d bytes came, %+v", len(ran.Stdout), ran.Outcome)
+				}
+			}
+		})
+	}
+}

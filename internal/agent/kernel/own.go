@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+)
+
+// maxDisplayBytes bounds one displayed value under agent.MaxFrameBytes.
+const maxDisplayBytes = 48 << 20
+
+// followControl serves our own Python kernel: the pipes of each execution, and what it displays. A kernel that says what
+// ours does not say is killed: the next execution would wait for its pipes in vain.
+func (k *kernel) followControl(r *process.Reaper) {
+	defer k.control.close()
+	defer k.end(r)
+	for {
+		m, err := k.control.read()
+		if err != nil {
+			return
+		}
+		switch m.Op {
+		case "begin":
+			if k.takePipes(m, r) != nil {
+				return
+			}
+		case "display":
+			if run := k.run(func(r *kernelRun) bool { return r.e.ID == m.ID }); run != nil {
+				run.display(m.Data, m.Value, m.Update)
+			}
+			if k.control.answer(m.Number) != nil {
+				return
+			}
+		}
+	}
+}
+
+// takePipes takes the pipes of an execution.
+func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
+	out, err, ok := k.control.pipes()
+	if !ok {
+		return errNoPipes
+	}
+	defer func() { _, _ = unix.Close(out), unix.Close(err) }()
+	run := k.run(func(r *kernelRun) bool { return r.e.ID == m.ID })
+	if run == nil {
+		return nil
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if run.over || run.out != nil {
+		return nil
+	}
+	first, e := reopenPipe(out)
+	if e != nil {
+		return e
+	}
+	second, e := reopenPipe(err)
+	if e != nil {
+		_ = unix.Close(first)
+		return e
+	}
+	run.out = r.Pump(first, agent.FrameStdout, run.e.Log, nil)
+	run.err = r.Pump(second, agent.FrameStderr, run.e.Log, nil)
+	run.begin()
+	return nil
+}
+
+// errNoPipes says that what came with the begin of an execution is not the read ends of two pipes.
+var errNoPipes = errors.New("take pipes: there are none")
+
+// reopenPipe opens the read end of a pipe anew. What the kernel has given may be anything, a device without end among it,
+// and it shares its flags with the giver, who could make a reader block for ever.
+func reopenPipe(fd int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return 0, errNoPipes
+	}
+	own, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open pipe: %w", err)
+	}
+	return own, nil
+}
+
+// display logs a displayed value after the output before it. id is the kernel's name of the value, if it has one.
+func (r *kernelRun) display(data map[string]string, id string, update bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	if r.out != nil {
+		r.out.Drain()
+		r.err.Drain()
+	}
+	appendDisplay(r.e.Log, agent.Display{Number: r.values.number(id, update), Data: data})
+}
+
+// appendDisplay logs a displayed value. A note replaces one that does not fit into a frame.
+func appendDisplay(log *execution.Log, d agent.Display) {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return
+	}
+	if len(raw) > maxDisplayBytes {
+		log.Append(agent.FrameStderr, fmt.Appendf(nil, "[a displayed value of %d bytes was left out: at most %d fit]\n", len(raw), maxDisplayBytes))
+		return
+	}
+	log.Append(agent.FrameDisplay, raw)
+}

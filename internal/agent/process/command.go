@@ -1,0 +1,118 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Exit codes that a shell would give.
+const (
+	exitNoDirectory = 1   // the working directory does not exist
+	exitNotStarted  = 126 // the shell could not be started
+	exitNoShell     = 127 // the image has none
+)
+
+// ExitKilled is the exit code of a process that was killed.
+const ExitKilled = 128 + int(syscall.SIGKILL)
+
+// Commands runs lists of shell commands.
+type Commands struct {
+	Reaper    *Reaper
+	Workspace string
+	Image     []string // the environment in which the image's shell is found
+	Env       []string // the environment of the commands
+}
+
+// Run runs the commands of an execution one after the other, each in a shell of its own, until one fails.
+func (c *Commands) Run(e *execution.Execution) agent.Outcome {
+	began := time.Now()
+	timeout := e.Spec.Timeout
+	outcome := agent.Outcome{}
+	for i, command := range e.Spec.Commands {
+		if e.IsStopped() {
+			break
+		}
+		if timeout > 0 { // it is for all commands together
+			e.Spec.Timeout = max(timeout-time.Since(began), time.Millisecond)
+		}
+		mark := agent.CommandMark{Index: i}
+		appendJSON(e.Log, agent.FrameCommandStart, mark)
+		start := time.Now()
+		mark.ExitCode = c.runOne(e, command)
+		mark.DurationMS = float64(time.Since(start).Microseconds()) / 1000
+		appendJSON(e.Log, agent.FrameCommandEnd, mark)
+		if mark.ExitCode != 0 {
+			outcome.ExitCode = mark.ExitCode
+			if !e.Spec.ContinueOnError {
+				break
+			}
+		}
+	}
+	return outcome
+}
+
+// runOne runs one command and gives its exit code.
+func (c *Commands) runOne(e *execution.Execution, command string) int {
+	fail := func(code int, format string, args ...any) int {
+		e.Log.Append(agent.FrameStderr, fmt.Appendf(nil, format+"\n", args...))
+		return code
+	}
+	dir := Directory(c.Workspace, e.Spec.Cwd)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fail(exitNoDirectory, "cannot change to directory %s: no such directory", dir)
+	}
+	shell := LookPath(c.Image, "bash", "sh")
+	if shell == "" {
+		return fail(exitNoShell, "this image has no shell")
+	}
+	p, err := c.Reaper.StartLogged(e, []string{shell, "-c", command}, ExecutionEnv(c.Env, e), dir, nil)
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return fail(exitNotStarted, "cannot start the command: the sandbox's limit of processes is reached")
+	case errors.Is(err, syscall.E2BIG):
+		return fail(exitNotStarted, "cannot start the command: it or its environment is too long")
+	case err != nil:
+		return fail(exitNotStarted, "cannot start the command: %v", err)
+	}
+	c.Reaper.Wait(e, p)
+	return p.ExitCode()
+}
+
+// Directory resolves a working directory, which is absolute or relative to the workspace. The workspace's public name
+// (farm.Workspace) always means the workspace.
+func Directory(workspace, cwd string) string {
+	if rest, err := farm.CleanPath(cwd); err == nil {
+		return filepath.Join(workspace, rest)
+	}
+	if filepath.IsAbs(cwd) {
+		return filepath.Clean(cwd)
+	}
+	return filepath.Join(workspace, cwd)
+}
+
+// ExecutionEnv is the environment of a process of an execution: base, the variables of its request and its mark.
+func ExecutionEnv(base []string, e *execution.Execution) []string {
+	set := maps.Clone(e.Spec.Env)
+	if set == nil {
+		set = map[string]string{}
+	}
+	set[execution.EnvName] = e.ID
+	return WithEnv(base, set)
+}
+
+// appendJSON logs the start or the end of a command.
+func appendJSON(log *execution.Log, kind agent.FrameType, mark agent.CommandMark) {
+	if raw, err := json.Marshal(mark); err == nil { // plain fields only: it cannot fail
+		log.Append(kind, raw)
+	}
+}

@@ -1,0 +1,297 @@
+package process_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/server"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func TestCommandsRunInOrderUntilOneFails(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	for name, c := range map[string]struct {
+		commands []string
+		goOn     bool
+		stdout   string
+		stderr   string
+		exits    []int
+	}{
+		"all":       {[]string{"echo a", "echo b >&2"}, false, "a\n", "b\n", []int{0, 0}},
+		"stops":     {[]string{"echo a", "exit 3", "echo c"}, false, "a\n", "", []int{0, 3}},
+		"continues": {[]string{"exit 3", "echo c"}, true, "c\n", "", []int{3, 0}},
+		"signal":    {[]string{"kill -KILL $$"}, false, "", "", []int{137}},
+		"stdin":     {[]string{"cat; echo end"}, false, "end\n", "", []int{0}},
+		"quotes":    {[]string{`printf '%s|' "a b" 'c"d'`}, false, `a b|c"d|`, "", []int{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := agenttest.Commands(c.commands...)
+			spec.ContinueOnError = c.goOn
+			ran := agenttest.Run(t, a.Client, spec)
+			var exits []int
+			for i, m := range ran.Commands {
+				if m.Index != i {
+					t.Errorf("command %d has index %d", i, m.Index)
+				}
+				exits = append(exits, m.ExitCode)
+			}
+			if diff := cmp.Diff(c.exits, exits); diff != "" {
+				t.Errorf("exits (-want +got):\n%s", diff)
+			}
+			if ran.Stdout != c.stdout || ran.Stderr != c.stderr {
+				t.Errorf("stdout %q, stderr %q; want %q, %q", ran.Stdout, ran.Stderr, c.stdout, c.stderr)
+			}
+		})
+	}
+}
+
+func TestCommandDirectoryAndEnvironment(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	agenttest.Must(t, a.Mkdir(t.Context(), "deep/er"))
+	spec := agenttest.Commands("pwd; echo $FARM $OWN $LANG; test $HOME != /root && echo home")
+	spec.Cwd, spec.Env = "deep/er", map[string]string{"OWN": "mine"}
+	ran := agenttest.Run(t, a.Client, spec)
+	if want := filepath.Join(a.Workspace, "deep/er") + "\nyes mine C.UTF-8\nhome\n"; ran.Stdout != want {
+		t.Errorf("stdout = %q, want %q", ran.Stdout, want)
+	}
+	spec.Cwd = "missing"
+	ran = agenttest.Run(t, a.Client, spec)
+	if ran.Outcome.ExitCode != 1 || !strings.Contains(ran.Stderr, "no such directory") || len(ran.Commands) != 1 {
+		t.Errorf("missing directory: %+v", ran)
+	}
+}
+
+func TestCommandDoesNotWaitForWhatItLeavesBehind(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	began := time.Now()
+	ran := agenttest.Run(t, a.Client, agenttest.Commands(
+		"(while ! [ -e go ]; do sleep 0.02; done; yes | head -c 1000000; echo done >finished) & echo left"))
+	if ran.Stdout != "left\n" || time.Since(began) > 10*time.Second {
+		t.Fatalf("ran = %+v after %v", ran, time.Since(began))
+	}
+	next := agenttest.Run(t, a.Client, agenttest.Commands("touch go; while ! [ -e finished ]; do sleep 0.02; done; echo next"))
+	if next.Stdout != "next\n" {
+		t.Fatalf("next = %+v", next)
+	}
+}
+
+func TestCommandTimeoutKillsAllThatItStarted(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	for name, command := range map[string]string{
+		"foreground": "sleep 901",
+		"session":    "setsid sleep 902 & sleep 903",
+		"stubborn":   "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & while :; do sleep 0.1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := agenttest.NewID()
+			spec := agenttest.Commands("echo begun; "+command, "echo never")
+			spec.Timeout, spec.Grace = 300*time.Millisecond, 200*time.Millisecond
+			agenttest.Must(t, a.Start(t.Context(), id, spec))
+			ran := agenttest.Read(t, a.Client, id)
+			if !ran.Outcome.TimedOut || ran.Stdout != "begun\n" || ran.Outcome.ExitCode < 128 {
+				t.Errorf("ran = %+v", ran)
+			}
+			if left := agenttest.Processes(t, "SBX_EXEC="+id); len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestForgetKillsWhatRuns(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	id := agenttest.NewID()
+	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo $$; sleep 904")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	agenttest.Must(t, err)
+	defer func() { _ = frames.Close() }()
+	for range 2 {
+		_, err = frames.Next()
+		agenttest.Must(t, err)
+	}
+	agenttest.Must(t, a.Forget(t.Context(), id))
+	agenttest.Must(t, a.Forget(t.Context(), id))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for len(agenttest.Processes(t, id)) > 0 {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the command still runs")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if _, err := a.Frames(t.Context(), id, 1); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Fatalf("frames of a forgotten execution: %v", err)
+	}
+}
+
+func TestStartIsIdempotent(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	id := agenttest.NewID()
+	for range 3 {
+		agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
+	}
+	agenttest.Read(t, a.Client, id)
+	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cat count")); ran.Stdout != "x\n" {
+		t.Fatalf("it ran more than once: %q", ran.Stdout)
+	}
+	list, err := a.Executions(t.Context())
+	agenttest.Must(t, err)
+	if len(list) != 1 || list[0].ID != id || !list[0].Done || list[0].FirstSeq != 1 {
+		t.Fatalf("executions = %+v", list)
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	for name, spec := range map[string]agent.Spec{
+		"no command":       {Kind: farm.KindCommand},
+		"kind":             {Kind: farm.KindCreate},
+		"unknown language": {Kind: farm.KindExecute, Language: "cobol", Code: "x"},
+		"context":          {Kind: farm.KindExecute, Context: "*", Code: "x"},
+		"no install":       {Kind: farm.KindInstall},
+		"manager":          {Kind: farm.KindInstall, Install: &agent.Install{Manager: "apt", Packages: []string{"x"}}},
+		"no package":       {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip}},
+		"many packages":    {Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Packages: make([]string, 1001)}},
+	} {
+		if err := a.Start(t.Context(), agenttest.NewID(), spec); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFreshProcesses(t *testing.T) {
+	t.Parallel()
+	a := agenttest.Start(t, plainPython(t), nil)
+	agenttest.Must(t, os.WriteFile(filepath.Join(a.Workspace, "mine.py"), []byte("y = 7"), 0o600))
+	ran := agenttest.Run(t, a.Client, agenttest.Code("import mine, sys\nprint(mine.y)\nprint('e', file=sys.stderr)"))
+	if ran.Stdout != "7\n" || ran.Stderr != "e\n" || !ran.Outcome.FreshProcess {
+		t.Errorf("ran = %+v", ran)
+	}
+	ran = agenttest.Run(t, a.Client, agenttest.Code("def f(): raise ValueError('no: way')\nf()"))
+	want := &farm.CodeError{Name: "ValueError", Value: "no: way"}
+	if diff := cmp.Diff(want, ran.Outcome.Error, cmpopts.IgnoreFields(farm.CodeError{}, "Traceback")); diff != "" || ran.Outcome.ExitCode != 1 {
+		t.Errorf("outcome = %+v (-want +got):\n%s", ran.Outcome, diff)
+	}
+	spec := agenttest.Code("echo $0 >/dev/null; echo shell; exit 4")
+	spec.Language = "bash"
+	if ran := agenttest.Run(t, a.Client, spec); ran.Stdout != "shell\n" || ran.Outcome.ExitCode != 4 || ran.Outcome.Error != nil {
+		t.Errorf("bash = %+v", ran)
+	}
+}
+
+// plainPython is a PATH whose Python has no kernel: a script that hides the packages of the machine.
+func plainPython(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexec /usr/bin/env -u PYTHONHOME PATH=\"${PATH#*:}\" python3 -S \"$@\"\n"), 0o755)) //nolint:gosec // it is to be run
+	return dir + ":" + os.Getenv("PATH")
+}
+
+func TestReportsChangedFiles(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	for _, name := range []string{"same", "changed", "gone", "sub/touched"} {
+		_, err := a.Write(t.Context(), name, strings.NewReader("old"))
+		agenttest.Must(t, err)
+	}
+	spec := agenttest.Commands("echo new >new; echo newer >changed; rm gone; mkdir d; echo x >d/x; ln -s new link; mkfifo pipe; touch -d 2001-01-01 sub/touched; echo big-one >d/big; mv same moved")
+	spec.MaxFileBytes = 6
+	ran := agenttest.Run(t, a.Client, spec)
+	want := []agent.ChangedFile{{Path: "changed", Size: 6}, {Path: "d/x", Size: 2}, {Path: "moved", Size: 3}, {Path: "new", Size: 4}, {Path: "sub/touched", Size: 3}}
+	if diff := cmp.Diff(want, ran.Outcome.Files); diff != "" || ran.Outcome.Skipped != 1 {
+		t.Errorf("skipped %d; files (-want +got):\n%s", ran.Outcome.Skipped, diff)
+	}
+	_, err := a.Write(t.Context(), "uploaded", strings.NewReader("between"))
+	agenttest.Must(t, err)
+	if ran := agenttest.Run(t, a.Client, agenttest.Commands("true")); len(ran.Outcome.Files) != 0 {
+		t.Errorf("files of a command that did nothing: %v", ran.Outcome.Files)
+	}
+	spec = agenttest.Commands("for i in 1 2 3; do echo x >n$i; done")
+	spec.MaxFiles = 2
+	if ran := agenttest.Run(t, a.Client, spec); len(ran.Outcome.Files) != 2 || ran.Outcome.Skipped != 1 {
+		t.Errorf("capped: %+v", ran.Outcome)
+	}
+}
+
+func TestLogHoldsTheProducerBack(t *testing.T) {
+	t.Parallel()
+	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 1 << 20 })
+	id := agenttest.NewID()
+	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("yes | head -c 20000000; echo end >&2")))
+	frames, err := a.Frames(t.Context(), id, 1)
+	agenttest.Must(t, err)
+	var got int
+	var seq uint64
+	for got < 1<<20-256<<10 {
+		f, err := frames.Next()
+		agenttest.Must(t, err)
+		got, seq = got+len(f.Payload), f.Seq
+	}
+	list, err := a.Executions(t.Context())
+	agenttest.Must(t, err)
+	if list[0].Done {
+		t.Fatal("it ended though nobody acknowledged")
+	}
+	agenttest.Must(t, frames.Close())
+	agenttest.Must(t, a.Ack(t.Context(), id, seq))
+	if _, err := a.Frames(t.Context(), id, seq); farm.CodeOf(err) != farm.CodeConflict {
+		t.Fatalf("frames that are gone: %v", err)
+	}
+	frames, err = a.Frames(t.Context(), id, seq+1)
+	agenttest.Must(t, err)
+	defer func() { _ = frames.Close() }()
+	for {
+		f, err := frames.Next()
+		agenttest.Must(t, err)
+		if f.Type == agent.FrameStdout {
+			got += len(f.Payload)
+		}
+		if f.Type == agent.FrameFinal {
+			break
+		}
+		agenttest.Must(t, a.Ack(t.Context(), id, f.Seq))
+	}
+	if got < 20_000_000 || got > 20_000_000+100 {
+		t.Fatalf("%d bytes came", got)
+	}
+}
+
+func TestStopOfAFullLogEndsIt(t *testing.T) {
+	t.Parallel()
+	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 1 << 16 })
+	id := agenttest.NewID()
+	spec := agenttest.Commands("yes")
+	spec.Timeout, spec.Grace = 200*time.Millisecond, 200*time.Millisecond
+	agenttest.Must(t, a.Start(t.Context(), id, spec))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		list, err := a.Executions(ctx)
+		agenttest.Must(t, err)
+		if list[0].Done {
+			break
+		}
+	}
+	if ran := agenttest.Read(t, a.Client, id); !ran.Outcome.TimedOut || len(ran.Stdout) < 1<<16 {
+		t.Fatalf("outcome = %+v with %d bytes", ran.Outcome, len(ran.Stdout))
+	}
+}

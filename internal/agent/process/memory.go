@@ -1,0 +1,61 @@
+package process
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Memory gives the bytes that the sandbox's control group uses, its limit, and how many processes the kernel has killed because
+// the memory was used up. It reads version 2 or 1 of the control groups. 0: unknown.
+func Memory() (used, limit, kills int64) {
+	if raw, err := os.ReadFile("/sys/fs/cgroup/memory.events"); err == nil {
+		return readNumber("/sys/fs/cgroup/memory.current"), readNumber("/sys/fs/cgroup/memory.max"), statNumber(string(raw), "oom_kill")
+	}
+	const v1 = "/sys/fs/cgroup/memory/"
+	if raw, err := os.ReadFile(v1 + "memory.oom_control"); err == nil {
+		kills = statNumber(string(raw), "oom_kill")
+	}
+	return readNumber(v1 + "memory.usage_in_bytes"), readNumber(v1 + "memory.limit_in_bytes"), kills
+}
+
+// noLimit is the smallest value by which version 1 says that there is no limit.
+const noLimit = 1 << 60
+
+func readNumber(path string) int64 {
+	raw, err := os.ReadFile(path) //nolint:gosec // one of the paths above
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil || n >= noLimit {
+		return 0
+	}
+	return n
+}
+
+// UnreclaimableMemory is the part of the sandbox's memory that the kernel cannot free: all but the page cache of files on a disk.
+// Files of a tmpfs are part of it. 0: unknown.
+func UnreclaimableMemory() int64 {
+	used, _, _ := Memory()
+	for _, v := range []struct{ stat, pages, tmpfs string }{
+		{"/sys/fs/cgroup/memory.stat", "file", "shmem"},
+		{"/sys/fs/cgroup/memory/memory.stat", "total_cache", "total_shmem"},
+	} {
+		if raw, err := os.ReadFile(v.stat); err == nil {
+			return used - max(0, statNumber(string(raw), v.pages)-statNumber(string(raw), v.tmpfs))
+		}
+	}
+	return used
+}
+
+// statNumber finds a number in lines of "name number". 0: it is not there.
+func statNumber(text, name string) int64 {
+	for row := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(row, name+" "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,26 @@
+package process
+
+import "testing"
+
+func TestParseStat(t *testing.T) {
+	t.Parallel()
+	p, ok := parseStat(7, "7 (a) Z (b) S 1 7 6 0 -1")
+	if !ok || p != (procInfo{pid: 7, parent: 1, group: 7, session: 6}) {
+		t.Fatalf("p = %+v, %v", p, ok)
+	}
+	for _, bad := range []string{"", "7 (a) S", "7 (a) S x y z"} {
+		if _, ok := parseStat(7, bad); ok {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestOOMKills(t *testing.T) {
+	t.Parallel()
+	if n := statNumber("oom 3\noom_kill_disable 1\noom_kill 12\n", "oom_kill"); n != 12 {
+		t.Fatalf("n = %d", n)
+	}
+	if n := statNumber("low 0\n", "oom_kill"); n != 0 {
+		t.Fatalf("n = %d", n)
+	}
+}

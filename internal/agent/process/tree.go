@@ -1,0 +1,109 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// killRounds bounds how often the processes are listed again, for those that were forked in the meantime.
+	killRounds = 50
+	// killPause lets killed processes end before the next round.
+	killPause = 2 * time.Millisecond
+)
+
+// procInfo is what /proc says about a process.
+type procInfo struct {
+	pid, parent, group, session int
+	zombie                      bool
+	started                     uint64 // ticks since the boot
+}
+
+// KillTree kills the session and the group of a leader (0: none), every process whose environment has the entry mark
+// ("NAME=value"; empty: none), and all their descendants, until none is left. A process that cleared its environment, left the
+// session and lost its parent escapes: see Reaper.KillStrays.
+func KillTree(leader int, mark string) {
+	for range killRounds {
+		victims := matching(leader, mark)
+		if len(victims) == 0 {
+			return
+		}
+		for _, pid := range victims {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(killPause) //nolint:forbidigo // bounded; the death of a process that is not a child gives no signal
+	}
+}
+
+func matching(leader int, mark string) []int {
+	self := os.Getpid()
+	all := processes()
+	hit := map[int]bool{}
+	for _, p := range all {
+		if p.pid == self || p.zombie {
+			continue
+		}
+		if (leader > 0 && (p.session == leader || p.group == leader)) || marked(p.pid, mark) {
+			hit[p.pid] = true
+		}
+	}
+	return withDescendants(all, hit)
+}
+
+// marked reports whether the environment that a process was started with has the entry mark.
+func marked(pid int, mark string) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil || mark == "" {
+		return false
+	}
+	want := append([]byte(mark), 0)
+	return bytes.HasPrefix(env, want) || bytes.Contains(env, append([]byte{0}, want...))
+}
+
+func processes() []procInfo {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	list := make([]procInfo, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		if p, ok := parseStat(pid, string(stat)); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// parseStat reads /proc/PID/stat. The program's name may contain anything, so fields count from the last parenthesis.
+func parseStat(pid int, stat string) (procInfo, bool) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 4 {
+		return procInfo{}, false
+	}
+	p := procInfo{pid: pid, zombie: fields[0] == "Z" || fields[0] == "X"}
+	for i, to := range []*int{&p.parent, &p.group, &p.session} {
+		n, err := strconv.Atoi(fields[i+1])
+		if err != nil {
+			return procInfo{}, false
+		}
+		*to = n
+	}
+	if len(fields) > 19 {
+		p.started, _ = strconv.ParseUint(fields[19], 10, 64)
+	}
+	return p, true
+}

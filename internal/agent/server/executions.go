@@ -1,0 +1,190 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/agent/install"
+	"github.com/sandfarm/sandfarm/internal/agent/kernel"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// maxIDBytes bounds the id of an execution.
+	maxIDBytes = 128
+	// framePause is the least time between two batches of frames to one reader: small writes gather meanwhile.
+	framePause = 2 * time.Millisecond
+)
+
+func (s *Server) getInfo(http.ResponseWriter, *http.Request) (any, error) {
+	used, limit, kills := process.Memory()
+	return agent.Info{
+		Version: s.cfg.Version, Languages: s.kernels.Languages(), Kernels: s.kernels.Running(),
+		UsedBytes: used, LimitBytes: limit, OOMKills: kills,
+	}, nil
+}
+
+func (s *Server) getExecutions(http.ResponseWriter, *http.Request) (any, error) {
+	return s.executions.list(), nil
+}
+
+func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	if len(id) > maxIDBytes {
+		return nil, farm.Invalidf("id has %d bytes; at most %d are allowed", len(id), maxIDBytes)
+	}
+	if _, err := s.executions.get(id); err == nil {
+		return nil, nil
+	}
+	var spec agent.Spec
+	if err := readJSON(w, r, &spec); err != nil {
+		return nil, err
+	}
+	switch spec.Kind {
+	case farm.KindCommand:
+		if len(spec.Commands) == 0 {
+			return nil, farm.Invalidf("there is no command to run")
+		}
+	case farm.KindExecute:
+		if err := s.kernels.Check(spec.Context, spec.Language); err != nil {
+			return nil, err
+		}
+	case farm.KindInstall:
+		if err := install.Check(spec.Install); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, farm.Invalidf("kind %q cannot be executed", spec.Kind)
+	}
+	return nil, s.executions.start(execution.New(id, spec, s.cfg.LogBytes, time.Now()), s.run)
+}
+
+// getFrames streams frames until the final one. What comes close together is sent together.
+func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) {
+	e, err := s.executions.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(r, "from")
+	if err != nil {
+		return nil, err
+	}
+	from = max(from, 1)
+	flush := http.NewResponseController(w).Flush
+	if first, last, _, ended := e.Log.State(); from >= first && !(ended && from > last) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.WriteHeader(http.StatusOK)
+		if err := flush(); err != nil {
+			return nil, err
+		}
+	}
+	var head []byte
+	for {
+		frames, err := e.Log.Next(r.Context(), from)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range frames {
+			head = agent.AppendFrameHeader(head[:0], f)
+			if _, err := w.Write(head); err != nil {
+				return nil, err
+			}
+			if _, err := w.Write(f.Payload); err != nil {
+				return nil, err
+			}
+			from = f.Seq + 1
+		}
+		if frames[len(frames)-1].Type == agent.FrameFinal {
+			return nil, nil
+		}
+		if err := flush(); err != nil {
+			return nil, err
+		}
+		gather(r.Context(), e.Log.Final())
+	}
+}
+
+// gather waits a little, but not beyond the end of an execution.
+func gather(ctx context.Context, final <-chan struct{}) {
+	timer := time.NewTimer(framePause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-final:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Server) postAck(_ http.ResponseWriter, r *http.Request) (any, error) {
+	e, err := s.executions.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	seq, err := number(r, "seq")
+	if err != nil {
+		return nil, err
+	}
+	e.Log.Ack(seq)
+	return nil, nil
+}
+
+func (s *Server) postStop(_ http.ResponseWriter, r *http.Request) (any, error) {
+	e, err := s.executions.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	switch reason := agent.StopReason(r.URL.Query().Get("reason")); reason {
+	case agent.StopInterrupt:
+		e.Stop(execution.StopInterrupt)
+	case agent.StopCancel:
+		e.Stop(execution.StopCancel)
+	default:
+		return nil, farm.Invalidf("reason %q is neither interrupt nor cancel", execution.Cut(string(reason), 64))
+	}
+	return nil, nil
+}
+
+func (s *Server) deleteExecution(_ http.ResponseWriter, r *http.Request) (any, error) {
+	s.executions.forget(r.PathValue("id"))
+	return nil, nil
+}
+
+func (s *Server) postInterrupt(_ http.ResponseWriter, r *http.Request) (any, error) {
+	name := r.URL.Query().Get("context")
+	for _, e := range s.executions.sorted() {
+		own := e.Spec.Context
+		if own == "" {
+			own = kernel.DefaultContext
+		}
+		if e.Spec.Kind == farm.KindExecute && e.HasBegun() && (name == "" || name == own) {
+			e.Stop(execution.StopInterrupt)
+		}
+	}
+	return nil, nil
+}
+
+func (s *Server) postRestart(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, s.kernels.Restart(r.Context(), r.PathValue("context"))
+}
+
+func (s *Server) postStart(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, s.kernels.Start(r.Context(), r.PathValue("context"), r.URL.Query().Get("language"))
+}
+
+// number reads a number of the query; a missing one is 0.
+func number(r *http.Request, name string) (uint64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, farm.Invalidf("%s is not a number", name)
+	}
+	return n, nil
+}
