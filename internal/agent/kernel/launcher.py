@@ -323,6 +323,8 @@ def main():
         app.shell.user_ns[name] = app.shell.user_ns_hidden[name] = app.shell.exiter
     builtins.exit = builtins.quit = app.shell.exiter
     warnings.filterwarnings("ignore", message="To exit: use")
+    # The threads are the kernel's, and survive_forks takes care of them.
+    warnings.filterwarnings("ignore", message=r"This process \(pid=\d+\) is multi-threaded", category=DeprecationWarning)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     control.send({"op": "ready"})
