@@ -158,11 +158,9 @@ func TestOneTenantsFloodDelaysAnotherByAFew(t *testing.T) {
 			if before > few {
 				t.Errorf("%d of %d jobs began before the other tenant's one, want at most %d", before, flood, few)
 			}
-			began := time.Now()
 			for range flood + 1 {
 				await(t, c.ended)
 			}
-			t.Logf("the rest took %v, %.0f a second", time.Since(began), float64(flood)/time.Since(began).Seconds())
 		})
 	}
 }
@@ -206,7 +204,7 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 	t.Logf("jobs by worker: %v", by)
 }
 
-// TestSlowSandboxDelaysNoOther puts 50 jobs on a sandbox whose first one does not end, and runs one in another sandbox.
+// TestSlowSandboxDelaysNoOther queues 50 jobs in a sandbox whose first one does not end. Jobs of other sandboxes run and end meanwhile.
 func TestSlowSandboxDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -228,13 +226,9 @@ func TestSlowSandboxDelaysNoOther(t *testing.T) {
 	}
 	await(t, c.begun)
 	for range 20 {
-		began := time.Now()
 		job := c.submit(t, storetest.Tenant, storetest.Execute(c.box(t, storetest.Tenant)))
 		if got := await(t, c.ended); got.ID != job.ID {
 			t.Fatalf("job %s ended, want %s", got.ID, job.ID)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("a job beside the slow sandbox took %v", took)
 		}
 	}
 	close(gate)

@@ -54,11 +54,9 @@ func TestNoPollingAtIdle(t *testing.T) {
 	if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,", &calls); err != nil {
 		t.Fatalf("read %q: %v", info["Commandstats"]["cmdstat_evalsha"], err)
 	}
-	// One dequeue and two looks at delayed tasks a second, and asynq's own upkeep every few seconds.
-	perSecond := float64(calls) / watch.Seconds()
-	t.Logf("an idle server runs %.1f scripts a second", perSecond)
-	if perSecond > 6 {
-		t.Errorf("an idle server runs %.1f scripts a second", perSecond)
+	// Idle: one dequeue and two looks at delayed tasks a second, and asynq's own upkeep every few seconds. Polling: a thousand a second.
+	if calls > 100 {
+		t.Errorf("an idle server ran %d scripts within %v", calls, watch)
 	}
 }
 
@@ -73,10 +71,8 @@ func TestCutConnectionRecovers(t *testing.T) {
 	c := queue.NewClient(r.Client(t), nil)
 	for i := range 5 {
 		id := fmt.Sprintf("job_%d", i)
-		start := time.Now()
 		send(t, c, id)
 		collect(t, got, []string{id})
-		t.Logf("behind a cut the task took %v", time.Since(start))
 		proxy.Cut()
 	}
 	proxy.Refuse(true)

@@ -25,11 +25,9 @@ func gateKeepsAQueueBack(t *testing.T, factory Factory) {
 	if state, err := b.State(t.Context(), "cpu", "job_held"); err != nil || state != "pending" {
 		t.Errorf("task behind the gate is %q, %v; want pending", state, err)
 	}
-	start := time.Now()
 	open.Store(true)
 	s.Wake()
 	b.expect(t, job("job_held"))
-	t.Logf("the task came %v after the gate was opened", time.Since(start))
 	open.Store(false)
 	for _, id := range []string{"job_first", "job_second"} { // a look that began while it was open is over after the first
 		passing := job(id)

@@ -222,13 +222,9 @@ func errorBringsTaskAgain(t *testing.T, factory Factory) {
 		}
 		return nil
 	})
-	start := time.Now()
 	b.enqueue(t, "cpu", job("job_1"))
 	b.expect(t, job("job_1"))
 	b.expect(t, job("job_1"))
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("the task came again after %v", took)
-	}
 }
 
 func panicIsAnError(t *testing.T, factory Factory) {
@@ -258,21 +254,22 @@ func everyQueueIsServed(t *testing.T, factory Factory) {
 	}
 }
 
-// wakeUpIsHeard sends tasks to a server at rest, which would take a second for each without the wake-up.
+// wakeUpIsHeard sends tasks to an idle server. Each would wait for most of a second without the wake-up: all of them, a minute.
 func wakeUpIsHeard(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.serve(t, nil)
 	b.enqueue(t, "cpu", job("job_first"))
 	b.expect(t, job("job_first"))
-	start := time.Now()
-	for i := range 8 {
-		time.Sleep(20 * time.Millisecond) // the server comes to rest; a task that meets it awake proves nothing
+	ctx, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	for i := range 60 {
+		time.Sleep(20 * time.Millisecond) // the server becomes idle; a task that meets it awake proves nothing
 		task := job(fmt.Sprintf("job_%d", i))
 		b.enqueue(t, "cpu", task)
 		b.expect(t, task)
-	}
-	if took := time.Since(start); took > 4*time.Second {
-		t.Errorf("8 tasks took %v, one after the other", took)
+		if ctx.Err() != nil {
+			t.Fatalf("%d tasks, one after the other, took %v: the wake-up is not heard", i+1, patience)
+		}
 	}
 }
 
@@ -284,16 +281,11 @@ func lostWakeUpDelaysOnly(t *testing.T, factory Factory) {
 	b.expect(t, job("job_0"))
 	mute := queue.NewClient(muted(b.dial, t), nil)
 	for i := range 3 {
-		start := time.Now()
 		task := job(fmt.Sprintf("job_mute%d", i))
 		if err := mute.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: task.Ref.ID}); err != nil {
 			t.Fatal(err)
 		}
 		b.expect(t, task)
-		t.Logf("without a wake-up the task took %v", time.Since(start))
-		if took := time.Since(start); took > 4*time.Second {
-			t.Errorf("without a wake-up the task took %v", took)
-		}
 	}
 }
 

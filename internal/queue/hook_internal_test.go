@@ -1,0 +1,78 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// asked sends a dequeue of a queue through a hook and returns how long the hook withheld the answer, in the time of the bubble.
+func asked(t *testing.T, h *hook, queue string, answer error) time.Duration {
+	t.Helper()
+	cmd := redis.NewCmd(t.Context(), "evalsha", "sha", 4,
+		listKey(queue, "pending"), listKey(queue, "paused"), listKey(queue, "active"), listKey(queue, "lease"))
+	began := time.Now()
+	if err := h.ProcessHook(func(context.Context, redis.Cmder) error { return answer })(t.Context(), cmd); !errors.Is(err, answer) {
+		t.Errorf("the hook changed the answer %v to %v", answer, err)
+	}
+	return time.Since(began)
+}
+
+// The hook withholds the last empty answer of a round until a wake-up, or for a second; everything else passes at once.
+func TestHookWaitsAtTheEndOfARound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHook(2, nil)
+		want := func(what string, got, want time.Duration) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: the answer was withheld for %v, want %v", what, got, want)
+			}
+		}
+		want("first queue of a round", asked(t, h, "a", redis.Nil), 0)
+		want("last queue of a round", asked(t, h, "b", redis.Nil), idleLook)
+		want("a task", asked(t, h, "a", nil), 0)
+		want("first queue after a task", asked(t, h, "b", redis.Nil), 0)
+
+		go func() {
+			time.Sleep(300 * time.Millisecond)
+			h.signal()
+		}()
+		want("a wake-up while it waits", asked(t, h, "a", redis.Nil), 300*time.Millisecond)
+		synctest.Wait()
+
+		h.signal() // between two rounds: kept
+		want("first queue", asked(t, h, "a", redis.Nil), 0)
+		want("a wake-up from before", asked(t, h, "b", redis.Nil), 0)
+
+		want("Redis is down", asked(t, h, "a", errors.New("connection refused")), errorPause)
+		close(h.stop)
+		asked(t, h, "a", redis.Nil)
+		want("a stopped server", asked(t, h, "b", redis.Nil), 0)
+	})
+}
+
+// A queue whose gate is closed is not asked, and counts as empty.
+func TestHookSkipsAClosedGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHook(2, func(queue string) bool { return queue != "closed" })
+		if d := asked(t, h, "open", redis.Nil); d != 0 {
+			t.Errorf("the open queue was withheld for %v", d)
+		}
+		cmd := redis.NewCmd(t.Context(), "evalsha", "sha", 4,
+			listKey("closed", "pending"), listKey("closed", "paused"), listKey("closed", "active"), listKey("closed", "lease"))
+		began := time.Now()
+		err := h.ProcessHook(func(context.Context, redis.Cmder) error {
+			t.Error("the queue behind the closed gate was asked")
+			return nil
+		})(t.Context(), cmd)
+		if !errors.Is(err, redis.Nil) || time.Since(began) != idleLook {
+			t.Errorf("closed queue: %v after %v, want an empty answer at the end of the round", err, time.Since(began))
+		}
+	})
+}
