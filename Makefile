@@ -4,7 +4,7 @@ SHELL := /bin/sh
 GOARCH := $(shell go env GOARCH 2>/dev/null)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandfarm
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION)
+LDFLAGS := -s -w -X main.version=$(VERSION)
 AGENT := internal/agent/binary/bin/agent-linux-$(GOARCH)
 LINT := $(CACHE)/bin/golangci-lint
 # Packages tested side by side; each has goroutines enough of its own.
@@ -17,8 +17,10 @@ FLAGS ?=
 # Workers of `make compose`.
 WORKERS ?= 3
 
-# The binaries are static, and a machine without a C compiler builds them.
+# The binaries are static, and a machine without a C compiler builds them. Paths of this machine are in none: so the same
+# packages serve the program and the tests, and any copy of the tree.
 export CGO_ENABLED = 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
@@ -34,7 +36,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
+.PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
 	compose compose-init compose-down compose-stage test-compose test-faults test-gpu
 
 help: ## print the targets
@@ -52,9 +54,13 @@ dist: ## archives for every system with checksums and bills of materials, in dis
 	@go run ./deploy/dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
 
 agent:
-	GOOS=linux go build -trimpath -ldflags "-s -w" -o $(AGENT) ./cmd/agent
+	GOOS=linux go build -ldflags "-s -w" -o $(AGENT) ./cmd/agent
 
-run: setup-run build ## set up this machine, build, and start a farm on 127.0.0.1:8000
+# The first time, the program and the sandbox image are made side by side.
+first: setup-run
+	@AGENT=$(AGENT) LDFLAGS="$(LDFLAGS)" deploy/setup.sh first
+
+run: first ## set up this machine, build, and start a farm on 127.0.0.1:8000
 	bin/sandfarm up $(ARGS)
 
 down: build ## remove the farm's containers and volumes from the Docker engine

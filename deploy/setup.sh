@@ -12,6 +12,7 @@
 #   deploy/setup.sh sdk    what builds, checks and tests the Python SDK
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
 #   deploy/setup.sh engine the Docker engine alone
+#   deploy/setup.sh first  compiles the program, and the sandbox image beside it where neither is here yet
 #
 # It may be called any number of times: what is there is left alone, and nothing takes more than a second or two then.
 # What is missing is installed with apt on Debian and Ubuntu, as root or with sudo. On any other machine one sentence says
@@ -45,7 +46,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/sandfarm
 bin=$cache/bin
 log=$cache/log
 
-say() { printf '==> %s\n' "$*"; }
+# shellcheck source=deploy/setup/progress.sh
+. "$here/deploy/setup/progress.sh"
 
 die() {
     printf 'setup: %s\n' "$*" >&2
@@ -81,7 +83,6 @@ may_install() { have apt-get && may_be_root; }
 # apt_install installs Debian packages, with no recommended extras. Their services are not started: this script starts
 # the engine itself, and the farm starts a Redis of its own that nobody else can reach.
 apt_install() {
-    say "installing with apt: $*"
     mkdir -p "$log"
     apt_log=$log/apt.log
     : >"$apt_log"
@@ -93,11 +94,12 @@ apt_install() {
         trap 'exit 143' TERM
         policy=ours
     fi
-    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update >>"$apt_log" 2>&1; then
-        say "apt-get update had errors; going on with the package lists that are here"
+    if ! timed "fetching the package lists" "$apt_log" \
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update; then
+        say "apt-get update had errors; continuing with the package lists that are here"
     fi
-    if ! as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
-        install --no-install-recommends "$@" >>"$apt_log" 2>&1; then
+    if ! timed "installing with apt: $*" "$apt_log" \
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@"; then
         tail_of "$apt_log"
         die "apt-get could not install $*: see above, repair it, and start again"
     fi
@@ -126,11 +128,12 @@ go_tool() { # name, module, package, version
     if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "mod[[:space:]]$2[[:space:]]$4"; then
         return 0
     fi
-    say "building $1 $4 (once; 2 to 4 minutes)"
     mkdir -p "$bin" "$log"
+    : >"$log/$1.log"
     work=$(mktemp -d "$bin/.$1.XXXXXX")
     # -C keeps this module's go.mod out of it. Built aside and moved: a build that is cut leaves nothing half done.
-    if ! GOFLAGS='' CGO_ENABLED=0 GOBIN="$work" go -C "$work" install "$3@$4" >"$log/$1.log" 2>&1; then
+    if ! timed "building $1 $4 (once)" "$log/$1.log" \
+        env GOFLAGS='' CGO_ENABLED=0 GOBIN="$work" go -C "$work" install -v -trimpath -ldflags "-s -w" "$3@$4"; then
         rm -rf "$work"
         tail_of "$log/$1.log"
         die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
@@ -163,11 +166,13 @@ go_plugin() { # name, module, package, version, variable that holds the version
     if [ -x "$bin/$1" ] && go version -m "$bin/$1" 2>/dev/null | grep -q "mod[[:space:]]$2[[:space:]]$4"; then
         return 0
     fi
-    say "building $1 $4 (once; 2 to 4 minutes)"
     mkdir -p "$bin" "$log"
+    : >"$log/$1.log"
     work=$(mktemp -d "$bin/.$1.XXXXXX")
-    if ! (cd "$work" && export GOFLAGS='' CGO_ENABLED=0 && go mod init plugin && go get -tool "$3@$4" &&
-        go build -trimpath -ldflags "-s -w -X $5=$4" -o "$1" "$3") >"$log/$1.log" 2>&1; then
+    # shellcheck disable=SC2016 # the inner shell expands its own arguments
+    if ! timed "building $1 $4 (once)" "$log/$1.log" env GOFLAGS='' CGO_ENABLED=0 sh -c \
+        'cd "$1" && go mod init plugin && go get -tool "$2@$3" && go build -v -trimpath -ldflags "-s -w -X $4=$3" -o "$5" "$2"' sh \
+        "$work" "$3" "$4" "$5" "$1"; then
         rm -rf "$work"
         tail_of "$log/$1.log"
         die "$1 $4 could not be built: see above; it needs the Go module proxy to be reachable"
@@ -405,8 +410,10 @@ discard() {
 
 # make_venv prepares a virtual environment.
 make_venv() { # folder, python, requirements, name of the log
-    "$2" -m venv "$1" >"$log/$4.log" 2>&1 &&
-        "$1/bin/python" -m pip install -q --disable-pip-version-check -r "$3" >>"$log/$4.log" 2>&1
+    : >"$log/$4.log"
+    # shellcheck disable=SC2016 # the inner shell expands its own arguments
+    timed "installing ${3#"$here/"}" "$log/$4.log" sh -c \
+        '"$2" -m venv "$1" && "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$3"' sh "$1" "$2" "$3"
 }
 
 # --- MCP ------------------------------------------------------------------------------------------------------------
@@ -453,8 +460,9 @@ setup_mcp() {
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
     cp "$here/deploy/mcp/package.json" "$here/deploy/mcp/package-lock.json" "$work/"
     # Scripts of packages are not run. The system's certificates count, for registries behind a company's own authority.
-    if ! (cd "$work" && PATH="$work/node/bin:$PATH" HOME="$work" npm_config_registry="$registry" \
-        node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm") >"$log/mcp.log" 2>&1; then
+    : >"$log/mcp.log"
+    if ! timed "installing the packages of deploy/mcp" "$log/mcp.log" env -C "$work" PATH="$work/node/bin:$PATH" HOME="$work" \
+        npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
         tail_of "$log/mcp.log"
         die "the packages of deploy/mcp/package-lock.json could not be installed from $registry: see above"
     fi
@@ -567,6 +575,34 @@ setup_kernel() {
     if kernel_works "$dir"; then discard; else publish "$dir"; fi
 }
 
+# --- the program ----------------------------------------------------------------------------------------------------
+
+# build_first compiles the program. On a machine that has no program yet it compiles the builder of images before, a fifth of the
+# program, and lets it build the sandbox image meanwhile. Without the image nothing is lost: `sandfarm up` builds it then.
+build_first() {
+    cd "$here"
+    image=
+    mkdir -p "$log"
+    export CGO_ENABLED=0
+    : >"$log/build.log"
+    : >"$log/image.log"
+    if [ ! -e bin/sandfarm ] && [ -z "${SANDFARM_CONFIG:-}" ]; then
+        if timed "compiling the builder of images" "$log/build.log" go build -v -ldflags "-s -w" -o bin/build-image ./deploy/image; then
+            say "building the sandbox image beside it (log: $log/image.log)"
+            bin/build-image python >"$log/image.log" 2>&1 &
+            image=$!
+        fi
+    fi
+    if ! timed "compiling the agent" "$log/build.log" env GOOS=linux go build -v -ldflags "-s -w" -o "$AGENT" ./cmd/agent ||
+        ! timed "compiling the program" "$log/build.log" go build -v -ldflags "$LDFLAGS" -o bin/sandfarm ./cmd/sandfarm; then
+        [ -z "$image" ] || kill "$image" 2>/dev/null || true
+        tail_of "$log/build.log"
+        die "the program could not be compiled: see above"
+    fi
+    [ -z "$image" ] || timed "building the sandbox image" "$log/image.log" wait "$image" || tail_of "$log/image.log"
+    rm -f bin/build-image
+}
+
 mode=${1:-}
 case $mode in
 engine) setup_engine ;;
@@ -579,10 +615,18 @@ test)
     need_go
     setup_engine
     setup_packages
-    setup_minio
+    # MinIO is compiled while the others are fetched.
+    "$0" minio &
+    minio=$!
     setup_mcp
     setup_sdk
     setup_kernel
+    wait "$minio" || exit 1
+    ;;
+minio) setup_minio ;;
+first)
+    need_go
+    build_first
     ;;
 compose | test-compose)
     need_go

@@ -2,15 +2,12 @@ package farmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 
-	"github.com/sandfarm/sandfarm/deploy/base"
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // BuildImage makes sure that the engine has a sandbox image, and the base image below it, and gives its name there. An image
@@ -25,24 +22,9 @@ func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string,
 
 // buildImage says also whether the image was there before.
 func buildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (ref string, there bool, err error) {
-	definition, err := images.Find(name)
-	if err != nil {
-		return "", false, err
-	}
-	if there, err = e.HasImage(ctx, definition.Ref()); err != nil {
-		return "", false, err
-	}
-	if !there { // the base is looked for only when it is needed: it costs a registry's time-out where none answers
-		if _, err := base.EnsureBase(ctx, e, base.Options{Source: s.Images.Base, Logger: log}, progress); err != nil {
-			return "", false, fmt.Errorf("make base image: %w", err)
-		}
-	}
 	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
-	if dir := cacheDir("packages"); dir != "" { // of this host, as the engine's images are
-		options.Cache = index.NewDir(dir)
-	}
-	ref, err = images.Build(ctx, name, e, options, progress)
-	return ref, there, err
+	ref, built, err := images.Ensure(ctx, name, e, s.Images.Base, options, progress)
+	return ref, !built, err
 }
 
 // OpenEngine opens the engine of the settings for commands that need nothing else: the image verbs and doctor.

@@ -1,0 +1,43 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sandfarm/sandfarm/deploy/base"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// Engine is what building an image and its base needs.
+type Engine interface {
+	Builder
+	base.Engine
+}
+
+// Ensure builds an image, and the base under it, unless the engine has it; built says whether it had to. Source is the base's
+// image in a registry, "none" for one made by debootstrap. Without a cache, packages are kept in the user's cache folder. Progress
+// may be nil.
+func Ensure(ctx context.Context, name string, e Engine, source string, opts Options, progress func(farm.Progress)) (ref string, built bool, err error) {
+	definition, err := Find(name)
+	if err != nil {
+		return "", false, err
+	}
+	there, err := e.HasImage(ctx, definition.Ref())
+	if err != nil {
+		return "", false, fmt.Errorf("look for image %s: %w", definition.Ref(), err)
+	}
+	if !there { // the base is looked for only when it is needed: without a registry that costs a timeout
+		if _, err := base.EnsureBase(ctx, e, base.Options{Source: source, Logger: opts.Logger}, progress); err != nil {
+			return "", false, fmt.Errorf("make base image: %w", err)
+		}
+	}
+	if dir, err := os.UserCacheDir(); err == nil { // of this host, as the engine's images are
+		opts.Cache = cmp.Or[index.Cache](opts.Cache, index.NewDir(filepath.Join(dir, "sandfarm", "packages")))
+	}
+	ref, err = Build(ctx, name, e, opts, progress)
+	return ref, !there, err
+}
