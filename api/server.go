@@ -2,10 +2,8 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
@@ -59,11 +58,8 @@ type Server struct {
 	engine          *gin.Engine
 	origins         *http.CrossOriginProtection
 
-	mu       sync.Mutex
-	listener net.Listener
-	http     *http.Server
-	serving  sync.WaitGroup
-	stopped  bool
+	http *httpserver.Server
+	stop sync.Once
 }
 
 // New makes a server. It fails on settings that are wrong, and tells all of them.
@@ -111,72 +107,35 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s.engine = s.router()
+	s.http = httpserver.New(httpserver.Config{
+		Name: "api", Listen: cfg.Listen, StopTimeout: stopTimeout, Log: s.log,
+		HTTP: &http.Server{Handler: s.engine, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader},
+	})
 	return s, nil
 }
 
 // Handler is the server's handler, for servers of other makes and for tests.
 func (s *Server) Handler() http.Handler { return s.engine }
 
-// Start begins to listen and serve. It returns when requests are taken.
+// Start begins to listen and serve, once. It returns when requests are taken.
 func (s *Server) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped || s.http != nil {
-		return errors.New("start api: it was started before")
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	s.listener = listener
-	s.http = &http.Server{
-		Handler: s.engine, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	if err := s.http.Start(ctx); err != nil {
+		return err //nolint:wrapcheck // it names the server
 	}
 	if len(s.cfg.Keys) == 0 {
-		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm", slog.String("addr", listener.Addr().String()))
+		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm", slog.String("addr", s.Addr()))
 	}
-	s.log.InfoContext(ctx, "api listens", slog.String("addr", listener.Addr().String()))
-	server := s.http
-	s.serving.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.log.ErrorContext(ctx, "api stopped serving", slog.Any("error", err))
-		}
-	})
 	return nil
 }
 
 // Addr is the address that the server listens on; empty before Start.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return ""
-	}
-	return s.listener.Addr().String()
-}
+func (s *Server) Addr() string { return s.http.Addr() }
 
 // Stop ends waits and event streams, lets other requests finish for a while, and returns when all is over.
 func (s *Server) Stop() {
-	s.mu.Lock()
-	if !s.stopped {
-		close(s.closing)
-	}
-	s.stopped = true
-	server := s.http
-	s.mu.Unlock()
+	s.stop.Do(func() { close(s.closing) })
 	s.service.Drain()
-	if server == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout) //nolint:forbidigo // what was asked for before must still be able to stop
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		s.log.WarnContext(ctx, "requests were cut off", slog.Any("error", err))
-		_ = server.Close()
-	}
-	s.serving.Wait()
+	s.http.Stop()
 }
 
 // router makes the gin engine from the route table.

@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/sandfarm/sandfarm/internal/embedded/s3"
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 )
 
 const (
@@ -43,14 +42,11 @@ type S3Config struct {
 
 // S3 is an S3 service in this process.
 type S3 struct {
-	endpoint string
-	server   *http.Server
-	handler  *s3.Handler
-	lock     *os.File
-	done     chan struct{}
-	close    sync.Once
-	err      error // why it ended; read after done
-	log      *slog.Logger
+	server  *httpserver.Server
+	handler *s3.Handler
+	lock    *os.File
+	close   sync.Once
+	err     error // of Close
 }
 
 // StartS3 starts the service and returns when it takes requests. ctx bounds the start only; Close ends the service. A second
@@ -87,52 +83,29 @@ func StartS3(ctx context.Context, cfg S3Config) (*S3, error) {
 }
 
 func startS3Locked(ctx context.Context, dir string, cfg S3Config) (*S3, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("start S3: %w", err)
-	}
 	handler, err := s3.Open(s3.Config{Dir: dir, AccessKey: cfg.AccessKey, SecretKey: cfg.SecretKey, Logger: cfg.Logger})
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, err
 	}
-	s := &S3{
-		endpoint: "http://" + l.Addr().String(), handler: handler, done: make(chan struct{}), log: cfg.Logger,
-		server: &http.Server{
-			Handler: handler, ReadHeaderTimeout: s3HeaderTimeout, IdleTimeout: s3IdleTimeout,
-			ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-		},
+	server := httpserver.New(httpserver.Config{
+		Name: "embedded S3", Listen: cfg.Listen, MaxConnections: s3MaxConnections, StopTimeout: s3CloseTimeout, Log: cfg.Logger,
+		HTTP: &http.Server{Handler: handler, ReadHeaderTimeout: s3HeaderTimeout, IdleTimeout: s3IdleTimeout},
+	})
+	if err := server.Start(ctx); err != nil {
+		return nil, errors.Join(err, handler.Close())
 	}
-	go s.serve(context.WithoutCancel(ctx), netutil.LimitListener(l, s3MaxConnections))
-	s.log.InfoContext(ctx, "embedded S3 started", slog.String("endpoint", s.endpoint), slog.String("dir", dir))
-	return s, nil
-}
-
-func (s *S3) serve(ctx context.Context, l net.Listener) {
-	defer close(s.done)
-	if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		s.err = fmt.Errorf("serve S3: %w", err)
-		s.log.ErrorContext(ctx, "embedded S3 failed", slog.Any("error", s.err))
-	}
+	return &S3{server: server, handler: handler}, nil
 }
 
 // Endpoint gives the service's URL.
-func (s *S3) Endpoint() string { return s.endpoint }
-
-// Done is closed when the service has ended, by Close or by itself.
-func (s *S3) Done() <-chan struct{} { return s.done }
+func (s *S3) Endpoint() string { return "http://" + s.server.Addr() }
 
 // Close ends the service: it waits up to ten seconds for requests that run, and cuts those that still do. It may be called more
 // than once.
 func (s *S3) Close() error {
 	s.close.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), s3CloseTimeout)
-		defer cancel()
-		if err := s.server.Shutdown(ctx); err != nil {
-			_ = s.server.Close()
-		}
-		<-s.done
-		s.err = errors.Join(s.err, s.handler.Close(), s.lock.Close())
+		s.server.Stop()
+		s.err = errors.Join(s.handler.Close(), s.lock.Close())
 	})
 	return s.err
 }

@@ -1,0 +1,101 @@
+// Package httpserver starts and stops an HTTP server, the same way for every service that listens.
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Config says what is served and where.
+type Config struct {
+	// Name says in errors and logs what listens, such as "api".
+	Name string
+	// Listen is host:port; port 0 picks a free one. "" means that Start does nothing.
+	Listen string
+	// HTTP has the handler and the timeouts. Required.
+	HTTP *http.Server
+	// MaxConnections is how many connections are open at a time; others wait. 0 means any number.
+	MaxConnections int
+	// StopTimeout is how long Stop waits for requests that run before it cuts them off. 0 means not at all.
+	StopTimeout time.Duration
+	// Log gets start, end and failures. Required.
+	Log *slog.Logger
+}
+
+// Server is one listening address. Its methods may be called concurrently.
+type Server struct {
+	cfg      Config
+	mu       sync.Mutex
+	listener net.Listener
+	stopped  bool
+	serving  sync.WaitGroup
+}
+
+// New makes a server; nothing is started.
+func New(cfg Config) *Server { return &Server{cfg: cfg} }
+
+// Start listens and serves. It returns when requests are accepted. It works once. ctx bounds the start; requests get its values.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.listener != nil {
+		return fmt.Errorf("start %s: it was started or stopped before", s.cfg.Name)
+	}
+	if s.cfg.Listen == "" {
+		return nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", s.cfg.Name, err)
+	}
+	s.listener = listener
+	s.cfg.HTTP.ErrorLog = slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
+	s.cfg.HTTP.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	if s.cfg.MaxConnections > 0 {
+		listener = netutil.LimitListener(listener, s.cfg.MaxConnections)
+	}
+	s.cfg.Log.InfoContext(ctx, s.cfg.Name+" listens", slog.String("addr", listener.Addr().String()))
+	s.serving.Go(func() {
+		if err := s.cfg.HTTP.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.cfg.Log.ErrorContext(ctx, s.cfg.Name+" stopped serving", slog.Any("error", err))
+		}
+	})
+	return nil
+}
+
+// Addr is the address that the server listens on; "" before Start, and where it does not listen.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
+
+// Stop waits for requests that run, cuts off those that take too long, and returns when the server has ended. It may be called
+// again, and before Start, which fails then.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	started := s.listener != nil
+	s.mu.Unlock()
+	if !started {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopTimeout) //nolint:forbidigo // Stop has no context
+	defer cancel()
+	if err := s.cfg.HTTP.Shutdown(ctx); err != nil {
+		s.cfg.Log.WarnContext(ctx, s.cfg.Name+": requests were cut off", slog.Any("error", err))
+		_ = s.cfg.HTTP.Close()
+	}
+	s.serving.Wait()
+}
