@@ -4,6 +4,8 @@ package main_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -25,19 +27,32 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// TestWhatAnOperatorSees scrapes a farm of single services, at work, with a real Prometheus: every query of the dashboard
-// and of the alerts gives numbers there.
+// TestWhatAnOperatorSees scrapes a farm of single services that wants API keys, at work, with a real Prometheus and the file that
+// ships: every query of the dashboard and of the alerts gives numbers there.
 func TestWhatAnOperatorSees(t *testing.T) {
 	t.Parallel()
 	f := newPartedFarm(t)
-	targets := map[string]string{"127.0.0.1:8000": strings.TrimPrefix(f.url, "http://")}
-	for name, known := range map[string]string{"worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
-		targets[known] = freeAddress(t)
+	const key = "sf_key_of_the_operators_test_0123456789"
+	sum := sha256.Sum256([]byte(key))
+	var err error
+	if f.Client, err = client.New(f.url, client.WithKey(key)); err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]string{}
+	for name, shipped := range map[string]string{"api": "127.0.0.1:8002", "worker": "127.0.0.1:9101", "scheduler": "127.0.0.1:9102"} {
+		targets[shipped] = freeAddress(t)
 		f.kill(name, syscall.SIGTERM)
-		f.commands[name] = append([]string{"env", "SANDFARM_METRICS_LISTEN=" + targets[known], "SANDFARM_WORKER_POOL=python=1"}, f.commands[name]...)
+		f.commands[name] = append([]string{
+			"env", "SANDFARM_METRICS_LISTEN=" + targets[shipped], "SANDFARM_WORKER_POOL=python=1", "SANDFARM_API_KEYS=ops:" + hex.EncodeToString(sum[:]),
+		}, f.commands[name]...)
 		f.startParts(name)
 	}
 	f.awaitReady()
+	if resp, err := http.Get(f.url + "/metrics"); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Fatalf("the API's metrics without a key: %v %v, want 401", resp, err)
+	} else {
+		_ = resp.Body.Close()
+	}
 	stopWork := f.work(t)
 	p := startPrometheus(t, targets)
 

@@ -41,7 +41,7 @@ func newPartedFarm(t *testing.T) *partedFarm {
 		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
 	}
 	f.env = append(os.Environ(),
-		"SANDFARM_DATA="+dir, "SANDFARM_API_LISTEN="+api, "SANDFARM_REDIS_URL=redis://"+redis,
+		"SANDFARM_DATA="+dir, "SANDFARM_API_LISTEN="+api, "SANDFARM_METRICS_LISTEN=none", "SANDFARM_REDIS_URL=redis://"+redis,
 		"SANDFARM_S3_ENDPOINT=http://"+s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
 		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
 		"SANDFARM_ENGINE_HOST=unix://"+f.engine.path, "SANDFARM_ENGINE_NAMESPACE="+namespace, "SANDFARM_WORKER_STOP_GRACE=1s", "SANDFARM_WORKER_POOL=none",

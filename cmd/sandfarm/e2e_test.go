@@ -57,7 +57,7 @@ func newFarm(t *testing.T, env ...string) *farmProcess {
 	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t)}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
-		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_WORKER_STOP_GRACE=1s",
+		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
 		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // what waits for room is tested apart
 	f.env = append(f.env, env...)
 	var err error

@@ -45,6 +45,7 @@ func (p *project) checkContainers(t *testing.T) {
 	}
 	wantPorts := map[string]string{
 		"api 8000/tcp":   strconv.Itoa(p.ports["SANDFARM_PORT"]),
+		"api 8002/tcp":   strconv.Itoa(p.ports["SANDFARM_METRICS_PORT"]),
 		"minio 9000/tcp": strconv.Itoa(p.ports["SANDFARM_S3_PORT"]),
 		"minio 9001/tcp": strconv.Itoa(p.ports["SANDFARM_CONSOLE_PORT"]),
 	}

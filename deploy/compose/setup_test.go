@@ -59,7 +59,7 @@ func newProject(t *testing.T, buildx bool) *project {
 	p.file = filepath.Join(t.TempDir(), ".env")
 	p.key = keyIn(t, initialise(t, p.file))
 	p.env = []string{"DOCKER_CONFIG=" + p.plugins, "SANDFARM_TAG=" + p.name}
-	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT"} {
+	for _, name := range []string{"SANDFARM_PORT", "SANDFARM_S3_PORT", "SANDFARM_CONSOLE_PORT", "SANDFARM_METRICS_PORT"} {
 		p.ports[name] = freePort(t)
 		p.env = append(p.env, name+"="+strconv.Itoa(p.ports[name]))
 	}

@@ -30,6 +30,11 @@ func RunAPI(ctx context.Context, s *Settings, version string) error {
 		if err != nil {
 			return err
 		}
+		metrics, err := p.showMetrics(ctx, metricsDefault)
+		if err != nil {
+			return err
+		}
+		defer metrics.Stop()
 		defer server.Stop()
 		if err := server.Start(ctx); err != nil {
 			return err

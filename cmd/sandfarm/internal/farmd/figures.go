@@ -1,19 +1,27 @@
 package farmd
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
-// MetricsSettings say where the metrics of a service without an API are shown.
+// MetricsSettings say where the metrics of a process are shown without a key.
 type MetricsSettings struct {
-	Listen string `toml:"listen" doc:"Address at which a worker or a scheduler that runs alone shows its metrics, such as 127.0.0.1:9101. Empty: nowhere. The API, and sandfarm up with it, shows those of its process at its own address."`
+	Listen string `toml:"listen" doc:"Address at which this process shows its metrics without a key, such as 127.0.0.1:9101. Empty: sandfarm up and sandfarm api use 127.0.0.1:8002, if it is free; a worker or a scheduler that runs alone has none. none: nowhere. The API shows them at its own address as well, to callers with a key."`
 }
+
+const (
+	// metricsDefault is where processes with an API show their metrics if nothing is configured; deploy/prometheus scrapes it.
+	metricsDefault = "127.0.0.1:8002"
+	metricsNone    = "none"
+)
 
 // figures are what this process counts beside its services.
 type figures struct {
@@ -104,8 +112,18 @@ func indexFigures(x *index.Index) []prometheus.Collector {
 	}
 }
 
-// showMetrics shows the metrics of a process without an API. What it gives ends that.
-func (p *Parts) showMetrics(ctx context.Context) (*telemetry.Server, error) {
-	server := telemetry.NewServer(p.Settings.Metrics.Listen, p.figures.registry, p.Log)
-	return server, server.Start(ctx)
+// showMetrics serves the metrics without a key, at a default address if none is configured. If the default is taken, as by
+// another farm, that is only logged. The caller stops the server.
+func (p *Parts) showMetrics(ctx context.Context, byDefault string) (*httpserver.Server, error) {
+	listen := p.Settings.Metrics.Listen
+	if listen == metricsNone {
+		listen, byDefault = "", ""
+	}
+	server := telemetry.NewServer(cmp.Or(listen, byDefault), p.figures.registry, p.Log)
+	err := server.Start(ctx)
+	if err != nil && listen == "" {
+		p.Log.WarnContext(ctx, "metrics are shown at the API's address only; set metrics.listen to another address, or to none", "error", err)
+		err = nil
+	}
+	return server, err
 }

@@ -77,7 +77,7 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 			return err
 		}
 		defer func() { _ = e.Close() }()
-		metrics, err := p.showMetrics(ctx)
+		metrics, err := p.showMetrics(ctx, "")
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 // RunScheduler runs a scheduler alone until ctx ends.
 func RunScheduler(ctx context.Context, s *Settings, version string) error {
 	return withParts(ctx, s, "scheduler", version, func(p *Parts) error {
-		metrics, err := p.showMetrics(ctx)
+		metrics, err := p.showMetrics(ctx, "")
 		if err != nil {
 			return err
 		}

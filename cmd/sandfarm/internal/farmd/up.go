@@ -81,6 +81,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return describe("API", err)
 	}
 	running = append(running, server)
+	metrics, err := p.showMetrics(ctx, metricsDefault)
+	if err != nil {
+		return err
+	}
+	running = append(running, metrics)
 	say.welcome("http://"+server.Addr(), len(s.API.Keys) > 0)
 	<-ctx.Done()
 	return nil
