@@ -16,13 +16,13 @@ import (
 
 // create makes a sandbox ready, with the packages that it is to have.
 func (w *Worker) create(ctx context.Context, j *activeJob) (execution.Outcome, error) {
-	sandbox, installed, err := w.ready(ctx, j)
+	_, installed, err := w.ready(ctx, j)
 	if err != nil {
 		return execution.Outcome{}, w.abandon(ctx, j, err)
 	}
 	v := execution.Outcome{State: farm.JobCompleted, Result: installed.Result()}
 	if installed != nil {
-		v.Cleanup = func(ctx context.Context) { w.executions.ForgetInstalls(ctx, j.Job.ID, sandbox) }
+		v.Cleanup = installed.Forget
 	}
 	return v, nil
 }

@@ -91,7 +91,7 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	case farm.KindRun:
 		return w.oneShot(ctx, j)
 	case farm.KindExecute, farm.KindCommand, farm.KindInstall:
-		return w.executions.Run(ctx, j.task(), j.Sandbox)
+		return w.executions.Run(ctx, j.task(), j.Sandbox, nil)
 	case farm.KindPackages:
 		return w.executions.Packages(ctx, j.task())
 	case farm.KindFile:

@@ -15,15 +15,14 @@ import (
 // oneShot runs code in a fresh sandbox and closes it afterwards, behind the answer.
 func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, error) {
 	sandbox := j.Sandbox
-	var asked *execution.Installed
+	var requested *execution.Installed
 	if sandbox.State != farm.SandboxClosing {
 		var err error
-		if sandbox, asked, err = w.ready(ctx, j); err != nil {
+		if sandbox, requested, err = w.ready(ctx, j); err != nil {
 			return execution.Outcome{}, w.abandon(ctx, j, err)
 		}
 	}
-	v, err := w.oneShotIn(ctx, j, sandbox)
-	asked.AddTo(v.Result)
+	v, err := w.oneShotIn(ctx, j, sandbox, requested)
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) || errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
 			return v, err // another worker goes on in the sandbox
@@ -41,7 +40,7 @@ func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, 
 	return v, nil
 }
 
-func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) (execution.Outcome, error) {
+func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sandbox, requested *execution.Installed) (execution.Outcome, error) {
 	if err := w.executions.WriteInputs(ctx, j.task(), sandbox); err != nil {
 		if ctx.Err() != nil {
 			return execution.Outcome{}, context.Cause(ctx)
@@ -51,7 +50,7 @@ func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sand
 		}
 		return execution.Outcome{}, err
 	}
-	return w.executions.Run(ctx, j.task(), sandbox)
+	return w.executions.Run(ctx, j.task(), sandbox, requested)
 }
 
 // markClosing writes down that a one-shot sandbox is at its end, so that the reconciler closes it if this worker does not.

@@ -103,7 +103,7 @@ func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {
 	case r.Command != nil:
 		return &wire.Result{Command: s.commandResult(ctx, r)}
 	case r.Install != nil:
-		return &wire.Result{Install: installResult(r)}
+		return &wire.Result{Install: s.installResult(ctx, r)}
 	case r.File != nil:
 		return &wire.Result{File: &wire.FileResult{Entries: entriesOf(r.File.Entries), Notes: some(r.Notes)}}
 	default:
@@ -142,10 +142,10 @@ func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.Comma
 	return out
 }
 
-func installResult(r *farm.Result) *wire.InstallResult {
+func (s *Service) installResult(ctx context.Context, r *farm.Result) *wire.InstallResult {
 	return &wire.InstallResult{
 		Packages: outcomesOf(r.Install.Packages), Stdout: r.Install.Stdout, Stderr: r.Install.Stderr,
-		Truncated: wire.Truncated(r.Install.Truncated), Notes: some(r.Notes),
+		Truncated: wire.Truncated(r.Install.Truncated), Artifacts: s.artifacts(ctx, r.Artifacts), Notes: some(r.Notes),
 	}
 }
 

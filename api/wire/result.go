@@ -86,6 +86,7 @@ type InstallResult struct {
 	Stdout    string         `json:"stdout" doc:"what the installer printed"`
 	Stderr    string         `json:"stderr" doc:"what the installer wrote to standard error"`
 	Truncated Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	Artifacts []Artifact     `json:"artifacts" doc:"the whole of each truncated stream"`
 	Notes     []string       `json:"notes" doc:"what the caller should know, a sentence each"`
 }
 

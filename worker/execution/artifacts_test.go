@@ -138,7 +138,7 @@ func TestStageLogReplaysWhatWasStored(t *testing.T) {
 	job := b.Command(box, "true")
 	claim, err := b.Store.Claim(t.Context(), job, "w1")
 	workertest.Must(t, err)
-	l, err := x.loadStageLog(t.Context(), claim.Job)
+	l, err := x.loadStageLog(t.Context(), claim.Job, "", false)
 	workertest.Must(t, err)
 	workertest.Must(t, second(l.add(t.Context(), start(1, 0))))
 	var whole bytes.Buffer
@@ -164,7 +164,7 @@ func TestStageLogReplaysWhatWasStored(t *testing.T) {
 	next, _ := b.runner()
 	claim, err = b.Store.Claim(t.Context(), job, "w2")
 	workertest.Must(t, err)
-	again, err := next.loadStageLog(t.Context(), claim.Job)
+	again, err := next.loadStageLog(t.Context(), claim.Job, "", false)
 	workertest.Must(t, err)
 	seq := uint64(0)
 	workertest.Must(t, again.replay(t.Context(), func(f agent.Frame) error {
@@ -203,7 +203,7 @@ func TestTakeoverOfALogThatIsWhole(t *testing.T) {
 	job := b.Command(box, "echo once >> runs")
 	claim, err := b.Store.Claim(t.Context(), job, "w1")
 	workertest.Must(t, err)
-	l, err := first.loadStageLog(t.Context(), claim.Job)
+	l, err := first.loadStageLog(t.Context(), claim.Job, "", false)
 	workertest.Must(t, err)
 	big := bytes.Repeat([]byte("x"), 64<<10)
 	for _, f := range []agent.Frame{start(1, 0), out(2, "hello"), end(3, 0, 0)} {
@@ -224,7 +224,7 @@ func TestTakeoverOfALogThatIsWhole(t *testing.T) {
 	b.Register("w2")
 	claim, err = b.Store.Claim(t.Context(), job, "w2")
 	workertest.Must(t, err)
-	got, err := second.Run(t.Context(), Task{Claim: claim}, claim.Sandbox)
+	got, err := second.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
 	workertest.Must(t, err)
 	if got.State != farm.JobCompleted || !strings.HasPrefix(got.Result.Command.Commands[0].Stdout, "hello") {
 		t.Fatalf("job %s, error %+v", got.State, got.Err)

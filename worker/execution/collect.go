@@ -54,6 +54,7 @@ type output struct {
 	stdout, stderr *sink
 }
 
+// sink is a stream whose whole is an artifact when it is longer than the record takes.
 type sink struct {
 	*stream
 	name    farm.EventName
@@ -61,6 +62,9 @@ type sink struct {
 	sent    int    // bytes sent as events
 	stopped bool
 }
+
+// text gives the stream for the record.
+func (s *sink) text() string { return s.stream.text("the whole output is the artifact " + s.path) }
 
 // pendingDisplay is a rich result that goes to the object store. index is its place in rich.
 type pendingDisplay struct {

@@ -38,6 +38,8 @@ type execution struct {
 	staged  *stageLog
 	cancel  <-chan struct{} // closed when the job is to be cancelled
 	started func(context.Context)
+
+	installs []*Installed // what was installed before
 }
 
 // execute starts the job's execution in the sandbox, or attaches to it when a worker before has started it, and
@@ -47,7 +49,7 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	if err != nil {
 		return err
 	}
-	if e.staged, err = x.loadStageLog(ctx, e.job); err != nil {
+	if e.staged, err = x.loadStageLog(ctx, e.job, "", len(e.installs) > 0); err != nil {
 		return err
 	}
 	e.collect = newCollector(e.job, e.request, x.cfg.Limits, published)

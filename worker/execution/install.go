@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// installOutput is how much of an installer's output is kept that runs before the job's own work.
-	installOutput = 64 << 10
-	// installAck is how much of it may lie in the agent: more would hold the installer back.
-	installAck = 1 << 20
+	// installInline is how much of each stream of an installer is kept in the record when it runs before the job's own work.
+	installInline = 64 << 10
 	// progressEvery keeps an installer from filling the job's events.
 	progressEvery = 250 * time.Millisecond
+	// createArtifactsEvent numbers the events of a create's artifacts: far above progress, so that a takeover sends none twice.
+	createArtifactsEvent = 1 << 20
 )
 
 // Executions that come before the job's own in its sandbox: their ids are the job's and one of these.
@@ -39,25 +39,36 @@ func jobOf(execution string) string {
 type Installed struct {
 	packages       []farm.PackageOutcome
 	notes          []string
-	stdout, stderr *stream
+	stdout, stderr *sink
+	artifacts      []farm.Artifact // whole outputs
+	stored         bool            // whether the artifacts hold all that streams leave out
+	from           *installer
 }
 
-// Result makes the record of it.
+// Result makes the result of a create; nil when nothing was to be installed.
 func (i *Installed) Result() *farm.Result {
 	if i == nil {
 		return nil
 	}
 	return &farm.Result{
 		Install: &farm.InstallResult{
-			Packages: i.packages, Stdout: i.stdout.text("of the job"), Stderr: i.stderr.text("of the job"),
+			Packages: i.packages, Stdout: i.text(i.stdout), Stderr: i.text(i.stderr),
 			Truncated: farm.Truncated{Stdout: i.stdout.truncated(), Stderr: i.stderr.truncated()},
 		},
-		Notes: i.notes,
+		Notes: i.notes, Artifacts: i.artifacts,
 	}
 }
 
-// AddTo tells of it in the result of code, before what the result has already.
-func (i *Installed) AddTo(r *farm.Result) {
+func (i *Installed) text(s *sink) string {
+	if i.stored {
+		return s.text()
+	}
+	return s.stream.text("the whole output could not be stored")
+}
+
+// addTo puts it into the result of code or commands, before what the result has already. The output of the installer is not in
+// such a result: where it is long, a note names the artifact.
+func (i *Installed) addTo(r *farm.Result) {
 	switch {
 	case i == nil || r == nil:
 		return
@@ -68,7 +79,11 @@ func (i *Installed) AddTo(r *farm.Result) {
 	default:
 		return
 	}
-	r.Notes = append(slices.Clone(i.notes), r.Notes...)
+	notes := slices.Clone(i.notes)
+	for _, a := range i.artifacts {
+		notes = append(notes, "The installer printed a lot; all of it is the artifact "+a.Path+".")
+	}
+	r.Notes = append(notes, r.Notes...)
 }
 
 // InstallRequested installs the packages that came with a create or a run; nil when there are none. A worker that takes over
@@ -83,7 +98,11 @@ func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.San
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	return f.installed(reportAsked(asked, f.outcome, x.cfg.InstallTimeout)), nil
+	installed, err := f.installed(ctx, reportAsked(asked, f.outcome, x.cfg.InstallTimeout))
+	if err == nil && t.Job.Kind == farm.KindCreate { // the artifacts of a run are recorded with those of its code
+		err = x.record(ctx, t.Job, installed.artifacts, createArtifactsEvent)
+	}
+	return installed, err
 }
 
 // installImports installs what a job's code or commands import; nil when that is not wanted.
@@ -101,7 +120,7 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	return f.installed(reportNeeded(f.outcome)), nil
+	return f.installed(ctx, reportNeeded(f.outcome))
 }
 
 // mayBePython reports whether a command can start a Python program: its name or that of its file says so.
@@ -120,39 +139,75 @@ type installer struct {
 	x       *Runner
 	task    Task
 	sandbox *farm.Sandbox
+	suffix  string
 	id      string // of the execution in the agent
 	spec    agent.Spec
 
-	next           uint64 // frame to read; 0: the first that the agent has
-	unacked        int
-	stdout, stderr *stream
-	told           time.Time
+	log            *stageLog
+	stdout, stderr *sink
+	progressed     time.Time // when the last progress event was sent
 	outcome        *agent.Outcome
 }
 
 func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install agent.Install) *installer {
+	output := func(name string) *sink {
+		return &sink{stream: newStream(installInline), path: outputDir + suffix[1:] + "-" + name + ".txt"}
+	}
 	return &installer{
-		x: x, task: t, sandbox: sandbox, id: t.Job.ID + suffix,
+		x: x, task: t, sandbox: sandbox, suffix: suffix, id: t.Job.ID + suffix,
 		spec:   agent.Spec{Kind: farm.KindInstall, Install: &install, Timeout: x.cfg.InstallTimeout, Grace: x.cfg.Grace},
-		stdout: newStream(installOutput), stderr: newStream(installOutput),
+		stdout: output("stdout"), stderr: output("stderr"),
 	}
 }
 
-func (f *installer) installed(packages []farm.PackageOutcome) *Installed {
+// installed makes the result of an install that has ended, and uploads the whole of output that the result leaves out.
+func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
 	notes := clipNotes(f.outcome.Notes)
 	nameSandbox(f.sandbox.ID, packages, notes)
-	return &Installed{packages: packages, notes: notes, stdout: f.stdout, stderr: f.stderr}
+	i := &Installed{packages: packages, notes: notes, stdout: f.stdout, stderr: f.stderr, stored: true, from: f}
+	e := &execution{job: f.task.Job, sandbox: f.sandbox, staged: f.log}
+	for _, out := range []struct {
+		frames agent.FrameType
+		sink   *sink
+	}{{agent.FrameStdout, f.stdout}, {agent.FrameStderr, f.stderr}} {
+		if !out.sink.truncated() {
+			continue
+		}
+		a, err := f.x.uploadOutput(ctx, e, 0, out.frames, out.sink)
+		if err == nil { // at once, so that the object is known even if the job does not come to its end
+			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*a}) })
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil: // what is installed counts; its output is not worth a failure
+			f.x.log.ErrorContext(ctx, "output of an install was not stored", "job_id", f.task.Job.ID, "error", err)
+			i.stored = false
+		default:
+			i.artifacts = append(i.artifacts, *a)
+		}
+	}
+	return i, nil
 }
 
 // follow starts the install, or attaches to it, and follows it to its end over streams that break.
 func (f *installer) follow(ctx context.Context) error {
 	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
 	defer done()
-	err := f.x.reattach(ctx, f.sandbox, f.task.Job.ID, func() (moved bool, err error) {
-		before := f.next
-		err = f.attach(ctx)
-		return f.next > before, err
-	})
+	var err error
+	if f.log, err = f.x.loadStageLog(ctx, f.task.Job, f.suffix, f.suffix == importsSuffix && f.task.Request.Install != nil); err != nil {
+		return err
+	}
+	if err := f.log.replay(ctx, f.add); err != nil {
+		return fmt.Errorf("replay install: %w", err)
+	}
+	if f.outcome == nil {
+		err = f.x.reattach(ctx, f.sandbox, f.task.Job.ID, func() (moved bool, err error) {
+			before := f.log.last
+			err = f.attach(ctx)
+			return f.log.last > before, err
+		})
+	}
 	if err == nil && f.outcome.Canceled {
 		return ErrCanceled
 	}
@@ -168,12 +223,7 @@ func (f *installer) attach(ctx context.Context) error {
 	if err := c.Start(ctx, f.id, f.spec); err != nil {
 		return fmt.Errorf("start install: %w", err)
 	}
-	if f.next == 0 && f.task.Job.Attempt > 1 {
-		if f.next, err = first(ctx, c, f.id); err != nil {
-			return err
-		}
-	}
-	frames, err := c.Frames(ctx, f.id, max(f.next, 1))
+	frames, err := c.Frames(ctx, f.id, f.log.last+1)
 	if err != nil {
 		return fmt.Errorf("read install: %w", err)
 	}
@@ -187,60 +237,62 @@ func (f *installer) attach(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read install: %w", err)
 		}
-		f.next = frame.Seq + 1
 		if err := f.take(ctx, c, frame); err != nil || f.outcome != nil {
 			return err
 		}
 	}
 }
 
-// first is the first frame that the agent still has of an execution.
-func first(ctx context.Context, c *client.Client, id string) (uint64, error) {
-	list, err := c.Executions(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("list executions: %w", err)
+// take handles a frame from the agent.
+func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Frame) error {
+	if frame.Seq != f.log.last+1 {
+		return fmt.Errorf("%w: frame %d after %d", ErrProtocol, frame.Seq, f.log.last)
 	}
-	for _, e := range list {
-		if e.ID == id {
-			return e.FirstSeq, nil
+	acked, err := f.log.add(ctx, frame)
+	if err != nil {
+		return err
+	}
+	if err := f.add(frame); err != nil {
+		return err
+	}
+	if frame.Type == agent.FrameStderr && time.Since(f.progressed) > progressEvery {
+		if line := lastLine(frame.Payload); line != "" {
+			f.progressed = time.Now()
+			f.x.Progress(ctx, f.task.Job.Ref(), shorten(line, 200))
 		}
 	}
-	return 0, nil
+	if acked > 0 {
+		return c.Ack(ctx, f.id, acked)
+	}
+	return nil
 }
 
-func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Frame) error {
+// add puts a frame into what is known of the install.
+func (f *installer) add(frame agent.Frame) error {
 	switch frame.Type {
 	case agent.FrameStdout:
 		f.stdout.write(frame.Payload)
 	case agent.FrameStderr:
 		f.stderr.write(frame.Payload)
-		if line := lastLine(frame.Payload); line != "" && time.Since(f.told) > progressEvery {
-			f.told = time.Now()
-			f.x.Progress(ctx, f.task.Job.Ref(), shorten(line, 200))
-		}
 	case agent.FrameFinal:
 		outcome, err := readOutcome(frame.Payload)
 		f.outcome = outcome
 		return err
 	default: // a newer agent may say more
 	}
-	if f.unacked += len(frame.Payload); f.unacked > installAck {
-		f.unacked = 0
-		return c.Ack(ctx, f.id, frame.Seq)
-	}
 	return nil
 }
 
-// ForgetInstalls lets the agent drop what only a takeover would have needed.
-func (x *Runner) ForgetInstalls(ctx context.Context, job string, sandbox *farm.Sandbox) {
+// Forget lets the agent and the object store drop what only a takeover would have needed. It does nothing for nil.
+func (i *Installed) Forget(ctx context.Context) {
+	if i == nil {
+		return
+	}
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()
-	c, err := x.node.Connect(ctx, sandbox)
-	if err != nil {
-		return // the agent drops old ones by itself as well
-	}
-	for _, suffix := range []string{requestedSuffix, importsSuffix} {
-		_ = c.Forget(ctx, job+suffix)
+	i.from.log.drop(ctx)
+	if c, err := i.from.x.node.Connect(ctx, i.from.sandbox); err == nil {
+		_ = c.Forget(ctx, i.from.id) // the agent drops old ones by itself as well
 	}
 }
 

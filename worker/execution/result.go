@@ -28,7 +28,7 @@ func (c *collector) result() *farm.Result {
 func (c *collector) executeResult() *farm.ExecuteResult {
 	out := c.outputs[0]
 	e := &farm.ExecuteResult{
-		Stdout: out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+		Stdout: out.stdout.text(), Stderr: out.stderr.text(),
 		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
 		Rich:      c.rich,
 	}
@@ -46,7 +46,7 @@ func (c *collector) executeResult() *farm.ExecuteResult {
 func (c *collector) installResult() *farm.InstallResult {
 	out := c.outputs[0]
 	r := &farm.InstallResult{
-		Stdout: out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+		Stdout: out.stdout.text(), Stderr: out.stderr.text(),
 		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
 	}
 	if c.outcome != nil {
@@ -63,7 +63,7 @@ func (c *collector) commandResult() *farm.CommandResult {
 	for i, out := range c.outputs {
 		o := farm.CommandOutcome{
 			Command: c.request.Command.Commands[i],
-			Stdout:  out.stdout.text(out.stdout.path), Stderr: out.stderr.text(out.stderr.path),
+			Stdout:  out.stdout.text(), Stderr: out.stderr.text(),
 			Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
 			ExitCode:  -1,
 		}

@@ -15,8 +15,9 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// Run executes code or commands in a sandbox that exists, and collects what they leave.
-func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox) (Outcome, error) {
+// Run executes code or commands in a sandbox that is ready, and collects what they leave. requested is what InstallRequested gave;
+// nil: nothing.
+func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, requested *Installed) (Outcome, error) {
 	e := &execution{job: t.Job, request: t.Request, sandbox: sandbox, cancel: t.Cancel}
 	if background(t.Request) {
 		e.started = func(ctx context.Context) { x.leave(ctx, t) }
@@ -24,6 +25,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox) (Outcom
 	needed, err := x.installImports(ctx, t, sandbox)
 	if err != nil {
 		return Outcome{}, explain(ctx, err)
+	}
+	for _, i := range []*Installed{requested, needed} {
+		if i != nil {
+			e.installs = append(e.installs, i)
+		}
 	}
 	defer x.evictLater(ctx, sandbox, t.Job.ID)()
 	began := time.Now()
@@ -57,11 +63,12 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox) (Outcom
 	v.Upload = time.Since(began)
 	v.Result = e.collect.result()
 	v.Result.Artifacts = artifacts
-	needed.AddTo(v.Result)
+	needed.addTo(v.Result)
+	requested.addTo(v.Result)
 	v.Cleanup = func(ctx context.Context) {
 		x.forget(ctx, e)
-		if needed != nil && !sandbox.OneShot {
-			x.ForgetInstalls(ctx, t.Job.ID, sandbox)
+		if !sandbox.OneShot {
+			needed.Forget(ctx)
 		}
 	}
 	return v, nil
@@ -112,22 +119,33 @@ func explain(ctx context.Context, err error) error {
 // keep stores the artifacts of an execution: bytes, then records, then their events.
 func (x *Runner) keep(ctx context.Context, e *execution) ([]farm.Artifact, error) {
 	artifacts, err := x.upload(ctx, e)
-	if err != nil || len(artifacts) == 0 {
+	if err != nil {
 		return nil, err
 	}
+	for _, i := range e.installs {
+		artifacts = append(artifacts, i.artifacts...)
+	}
+	return artifacts, x.record(ctx, e.job, artifacts, e.collect.seq+1)
+}
+
+// record stores the records of artifacts, then sends their events under a number.
+func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Artifact, number uint64) error {
+	if len(artifacts) == 0 {
+		return nil
+	}
 	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AddArtifacts(ctx, artifacts) }); err != nil {
-		return nil, fmt.Errorf("record artifacts: %w", err)
+		return fmt.Errorf("record artifacts: %w", err)
 	}
 	events := make([]farm.Event, 0, len(artifacts))
 	for i := range artifacts {
 		events = append(events, farm.Event{
-			ID: fmt.Sprintf("%d-%d", e.collect.seq+1, i+1), Name: farm.EventArtifact, Artifact: &artifacts[i],
+			ID: fmt.Sprintf("%d-%d", number, i+1), Name: farm.EventArtifact, Artifact: &artifacts[i],
 		})
 	}
-	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), events) }); err != nil {
-		return nil, fmt.Errorf("send artifact events: %w", err)
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), events) }); err != nil {
+		return fmt.Errorf("send artifact events: %w", err)
 	}
-	return artifacts, nil
+	return nil
 }
 
 // leave lets the jobs behind a background command run while it goes on.

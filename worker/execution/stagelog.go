@@ -19,26 +19,34 @@ import (
 const stageBytes = 4 << 20
 
 // stageLog keeps the log of a long execution durable: what the agent may forget is in the object store first. A worker
-// that takes over reads the stored part again and goes on with the agent behind it, so that no output is lost.
+// that takes over reads the staged part again and the rest from the agent, so that no output is lost.
 type stageLog struct {
-	x       *Runner
-	job     *farm.Job
-	attempt int
-	state   checkpoint
-	buffer  bytes.Buffer // frames after state.Seq
-	last    uint64       // the last frame in the buffer
+	x      *Runner
+	job    *farm.Job
+	suffix string // of the execution's id: "" for the job's own, else that of an install before it
+	saved  checkpoint
+	state  staged       // what is staged of this log
+	buffer bytes.Buffer // frames after state.Seq
+	last   uint64       // the last frame in the buffer
 }
 
-// checkpoint is what the record remembers of a stage log.
-type checkpoint struct {
+// staged says how much of a log is in the object store.
+type staged struct {
 	Chunks int    `json:"chunks"`
 	Seq    uint64 `json:"seq"` // the last frame in the chunks
 }
 
-// loadStageLog gives the log of a job as the worker before left it.
-func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job) (*stageLog, error) {
-	l := &stageLog{x: x, job: job, attempt: job.Attempt}
-	if job.Attempt < 2 { // nobody ran it before
+// checkpoint is what the record of a job remembers of its stage logs.
+type checkpoint struct {
+	staged
+	Installs map[string]staged `json:"installs,omitempty"` // by suffix
+}
+
+// loadStageLog gives the log of one of a job's executions, as an earlier attempt left it. installs says that the job installs
+// packages before its own work: then this attempt may have staged their logs, and the checkpoint keeps what it says of them.
+func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job, suffix string, installs bool) (*stageLog, error) {
+	l := &stageLog{x: x, job: job, suffix: suffix}
+	if job.Attempt < 2 && !installs { // nothing can be staged
 		return l, nil
 	}
 	data, err := x.store.LoadCheckpoint(ctx, job.Ref())
@@ -46,9 +54,12 @@ func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job) (*stageLog, er
 		return nil, fmt.Errorf("load checkpoint: %w", err)
 	}
 	if len(data) > 0 {
-		if err := json.Unmarshal(data, &l.state); err != nil {
+		if err := json.Unmarshal(data, &l.saved); err != nil {
 			return nil, fmt.Errorf("read checkpoint: %w", err)
 		}
+	}
+	if l.state = l.saved.staged; suffix != "" {
+		l.state = l.saved.Installs[suffix]
 	}
 	l.last = l.state.Seq
 	return l, nil
@@ -56,7 +67,9 @@ func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job) (*stageLog, er
 
 func (l *stageLog) prefix() string { return fmt.Sprintf("staging/%s/%s/", l.job.Tenant, l.job.ID) }
 
-func (l *stageLog) key(chunk int) string { return fmt.Sprintf("%slog-%06d", l.prefix(), chunk) }
+func (l *stageLog) key(chunk int) string {
+	return fmt.Sprintf("%slog%s-%06d", l.prefix(), l.suffix, chunk)
+}
 
 // add takes a frame. Now and then it moves what it has to the store; then the agent may forget frames up to acked.
 func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err error) {
@@ -66,7 +79,6 @@ func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err er
 	if l.buffer.Len() < stageBytes {
 		return 0, nil
 	}
-	next := checkpoint{Chunks: l.state.Chunks + 1, Seq: f.Seq}
 	err = l.x.retry(ctx, func(ctx context.Context) error {
 		_, err := l.x.blobs.Put(ctx, l.key(l.state.Chunks), bytes.NewReader(l.buffer.Bytes()), int64(l.buffer.Len()), blob.PutOptions{ContentType: "application/octet-stream"})
 		return err
@@ -74,16 +86,32 @@ func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err er
 	if err != nil {
 		return 0, fmt.Errorf("stage output: %w", err)
 	}
-	data, err := json.Marshal(next)
-	if err != nil {
-		return 0, fmt.Errorf("encode checkpoint: %w", err)
+	if err := l.save(ctx, staged{Chunks: l.state.Chunks + 1, Seq: f.Seq}); err != nil {
+		return 0, err
 	}
-	if err := l.x.store.Checkpoint(ctx, l.job.Ref(), l.attempt, data); err != nil {
-		return 0, fmt.Errorf("keep checkpoint: %w", err)
-	}
-	l.state = next
 	l.buffer.Reset()
 	return f.Seq, nil
+}
+
+// save writes the checkpoint.
+func (l *stageLog) save(ctx context.Context, now staged) error {
+	if l.suffix == "" {
+		l.saved.staged = now
+	} else {
+		if l.saved.Installs == nil {
+			l.saved.Installs = map[string]staged{}
+		}
+		l.saved.Installs[l.suffix] = now
+	}
+	data, err := json.Marshal(l.saved)
+	if err != nil {
+		return fmt.Errorf("encode checkpoint: %w", err)
+	}
+	if err := l.x.store.Checkpoint(ctx, l.job.Ref(), l.job.Attempt, data); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	l.state = now
+	return nil
 }
 
 // replay gives every frame of the log again, from the first.
@@ -138,9 +166,9 @@ func (l *stageLog) whole(ctx context.Context, index int, stream agent.FrameType,
 	})
 }
 
-// drop removes what was staged.
+// drop removes what was staged of all of the job's logs.
 func (l *stageLog) drop(ctx context.Context) {
-	if l.state.Chunks == 0 {
+	if l == nil || l.state.Chunks == 0 && l.saved.Chunks == 0 && len(l.saved.Installs) == 0 {
 		return
 	}
 	if _, err := l.x.blobs.DeletePrefix(ctx, l.prefix()); err != nil {

@@ -71,8 +71,8 @@ func (s *stream) ring(p []byte) {
 // truncated reports whether text leaves something out.
 func (s *stream) truncated() bool { return s.total > int64(s.limit) }
 
-// text gives the stream as text: whole, or head and tail around a line that says what is missing.
-func (s *stream) text(whole string) string {
+// text gives the stream as text: whole, or head and tail around a line that says how much is missing, and where it is.
+func (s *stream) text(where string) string {
 	if !s.truncated() {
 		return strings.ToValidUTF8(s.head.String(), "\uFFFD")
 	}
@@ -84,7 +84,7 @@ func (s *stream) text(whole string) string {
 	tail = trimBrokenStart(tail)
 	left := s.total - int64(len(head)) - int64(len(tail))
 	return strings.ToValidUTF8(string(head), "\uFFFD") +
-		fmt.Sprintf("\n… [%d bytes left out here; the whole output is the artifact %s] …\n", left, whole) +
+		fmt.Sprintf("\n… [%d bytes left out here; %s] …\n", left, where) +
 		strings.ToValidUTF8(string(tail), "\uFFFD")
 }
 

@@ -59,6 +59,14 @@ func New(t *testing.T) *Farm {
 	return b
 }
 
+// BrokenBlobs is an object store that does not answer.
+func (b *Farm) BrokenBlobs() *blob.Store {
+	b.T.Helper()
+	blobs, err := blob.New(blob.Config{Endpoint: "http://127.0.0.1:1", AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
+	Must(b.T, err)
+	return blobs
+}
+
 // NewNode makes the node of a worker, with its identity.
 func (b *Farm) NewNode() *node.Node {
 	b.T.Helper()

@@ -230,6 +230,7 @@ class InstallResult:
         stdout: standard output of the installer.
         stderr: standard error of the installer.
         truncated: which streams are truncated.
+        artifacts: the whole of each truncated stream.
         notes: remarks, a sentence each.
     """
 
@@ -237,6 +238,7 @@ class InstallResult:
     stdout: str = field(default="", repr=False)
     stderr: str = field(default="", repr=False)
     truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated(), repr=False)
+    artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     notes: tuple[str, ...] = d.field(tuple, default=())
 
     @property

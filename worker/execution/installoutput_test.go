@@ -1,0 +1,213 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// printingNpm starts an agent for a sandbox whose npm prints so many bytes on standard output and on standard error.
+func printingNpm(t *testing.T, n *node.Node, sandbox farm.Ref, stdout, stderr int) *agenttest.Agent {
+	t.Helper()
+	bin := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nhead -c %d /dev/zero | tr '\\0' o\nhead -c %d /dev/zero | tr '\\0' e >&2\n", stdout, stderr)
+	workertest.Must(t, os.WriteFile(filepath.Join(bin, "npm"), []byte(script), 0o700)) //nolint:gosec // a program
+	a := agenttest.StartIndexed(t, bin+":/usr/bin:/bin", http.NotFoundHandler(), nil)
+	workertest.Must(t, n.UseConnection(t.Context(), sandbox.ID, func() *client.Client {
+		return agenttest.ConnectIndexed(t, a.Server, http.NotFoundHandler())
+	}))
+	return a
+}
+
+func (b *bundle) content(key string) []byte {
+	b.T.Helper()
+	body, _, err := b.Blobs.Get(b.T.Context(), key, 0, 0)
+	workertest.Must(b.T, err)
+	data, err := io.ReadAll(body)
+	workertest.Must(b.T, err)
+	workertest.Must(b.T, body.Close())
+	return data
+}
+
+// checkOutput checks one stream of a result: whole up to the limit, and beyond it named and stored whole as an artifact.
+func (b *bundle) checkOutput(size, limit int, letter, text, path string, artifacts []farm.Artifact) {
+	b.T.Helper()
+	whole := strings.Repeat(letter, size)
+	if size <= limit {
+		if text != whole || len(artifacts) != 0 {
+			b.T.Errorf("%d bytes of a limit of %d: %d are in the result, artifacts %+v", size, limit, len(text), artifacts)
+		}
+		return
+	}
+	if !strings.Contains(text, "the whole output is the artifact "+path+"]") {
+		b.T.Errorf("the result does not name the artifact %s: %q", path, text[:min(len(text), 200)])
+	}
+	if len(artifacts) != 1 || artifacts[0].Path != path || artifacts[0].Size != int64(size) {
+		b.T.Fatalf("artifacts %+v, want %s of %d bytes", artifacts, path, size)
+	}
+	if got := b.content(artifacts[0].Key); !bytes.Equal(got, []byte(whole)) {
+		b.T.Errorf("the artifact holds %d bytes that are not the output of %d bytes", len(got), size)
+	}
+	recorded, _, err := b.Store.Artifacts(b.T.Context(), workertest.Tenant, store.ArtifactFilter{JobID: artifacts[0].JobID}, store.Page{})
+	workertest.Must(b.T, err)
+	if len(recorded) != 1 || recorded[0].ID != artifacts[0].ID {
+		b.T.Errorf("records of artifacts %+v", recorded)
+	}
+}
+
+var leftPad = &farm.InstallRequest{Manager: farm.ManagerNpm, Packages: []string{"left-pad"}}
+
+func TestWholeOutputOfAnInstallJobIsAnArtifact(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	for _, size := range []int{limit - 1, limit, limit + 1} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.cfg.Limits.MaxStreamInline = limit
+			x, n := b.runner()
+			box := b.Ready()
+			printingNpm(t, n, box, 0, size)
+			job := b.Accept(farm.KindInstall, box.ID, &farm.Request{Install: leftPad}, nil)
+			claim, err := b.Store.Claim(t.Context(), job, "w1")
+			workertest.Must(t, err)
+			got, err := x.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
+			workertest.Must(t, err)
+			b.checkOutput(size, limit, "e", got.Result.Install.Stderr, ".output/stderr.txt", got.Result.Artifacts)
+		})
+	}
+}
+
+func TestWholeOutputOfPackagesOfACreateIsAnArtifact(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{installInline - 1, installInline, installInline + 1} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			x, n := b.runner()
+			job, box := b.Creation(farm.KindCreate)
+			printingNpm(t, n, box, size, 0)
+			claim, err := b.Store.Claim(t.Context(), job, "w1")
+			workertest.Must(t, err)
+			claim.Request.Install = leftPad
+			installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
+			workertest.Must(t, err)
+			got := installed.Result()
+			b.checkOutput(size, installInline, "o", got.Install.Stdout, ".output/packages-stdout.txt", got.Artifacts)
+			if events := b.artifactEvents(job); len(events) != len(got.Artifacts) {
+				t.Errorf("events of artifacts: %v", events)
+			}
+		})
+	}
+}
+
+func (b *bundle) artifactEvents(job farm.Ref) []string {
+	b.T.Helper()
+	events, err := b.Store.Events(b.T.Context(), job, "", 0)
+	workertest.Must(b.T, err)
+	var ids []string
+	for _, e := range events {
+		if e.Name == farm.EventArtifact {
+			ids = append(ids, e.Artifact.ID)
+		}
+	}
+	return ids
+}
+
+// The result of code has no output of installers: a note names the artifact.
+func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, n := b.runner()
+	job, box := b.Creation(farm.KindRun)
+	printingNpm(t, n, box, 0, installInline+1)
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	claim.Request.Install = leftPad
+	task := Task{Claim: claim}
+	installed, err := x.InstallRequested(t.Context(), task, claim.Sandbox)
+	workertest.Must(t, err)
+	got, err := x.Run(t.Context(), task, claim.Sandbox, installed)
+	workertest.Must(t, err)
+	const path = ".output/packages-stderr.txt"
+	b.checkOutput(installInline+1, installInline, "e", installed.Result().Install.Stderr, path, got.Result.Artifacts)
+	if notes := strings.Join(got.Result.Notes, "\n"); !strings.Contains(notes, path) || len(got.Result.Command.Installed) != 1 {
+		t.Errorf("notes %q, installed %+v", notes, got.Result.Command.Installed)
+	}
+	if events := b.artifactEvents(job); len(events) != 1 {
+		t.Errorf("events of artifacts: %v", events)
+	}
+}
+
+// What the agent has forgotten of a long log is staged, so that a worker which takes over still has the whole of it.
+func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Register("w1")
+	first, n := b.runner()
+	job, box := b.Creation(farm.KindRun)
+	const size = 2*stageBytes + 1
+	a := printingNpm(t, n, box, size, 0)
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	claim.Request.Install = leftPad
+	installed, err := first.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
+	workertest.Must(t, err)
+	if installed.from.log.state.Chunks == 0 {
+		t.Fatal("nothing of the log is staged")
+	}
+	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
+	b.Register("w2")
+	second, n := b.runner()
+	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return agenttest.Connect(t, a.Server) }))
+	claim, err = b.Store.Claim(t.Context(), job, "w2")
+	workertest.Must(t, err)
+	claim.Request.Install = leftPad
+	task := Task{Claim: claim}
+	again, err := second.InstallRequested(t.Context(), task, claim.Sandbox)
+	workertest.Must(t, err)
+	b.checkOutput(size, installInline, "o", again.Result().Install.Stdout, ".output/packages-stdout.txt", again.artifacts)
+	if again.artifacts[0].ID != installed.artifacts[0].ID {
+		t.Errorf("the artifact is another one: %s, before %s", again.artifacts[0].ID, installed.artifacts[0].ID)
+	}
+	got, err := second.Run(t.Context(), task, claim.Sandbox, again)
+	workertest.Must(t, err)
+	key := again.from.log.key(0)
+	got.Cleanup(context.WithoutCancel(t.Context()))
+	if _, _, err := b.Blobs.Get(t.Context(), key, 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("the staged log is still there: %v", err)
+	}
+}
+
+// An object store that is down costs the output of an install, not the install.
+func TestInstallWithoutItsOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.UploadRetry = 1 // one try
+	x, n := b.runner()
+	x.blobs = b.BrokenBlobs()
+	job, box := b.Creation(farm.KindCreate)
+	printingNpm(t, n, box, installInline+1, 0)
+	claim, err := b.Store.Claim(t.Context(), job, "w1")
+	workertest.Must(t, err)
+	claim.Request.Install = leftPad
+	installed, err := x.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
+	workertest.Must(t, err)
+	got := installed.Result()
+	if len(got.Artifacts) != 0 || !strings.Contains(got.Install.Stdout, "could not be stored") || len(got.Install.Packages) != 1 {
+		t.Errorf("result %+v", got)
+	}
+}
