@@ -14,6 +14,8 @@ func (s *Server) artifactRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: byOrigin(), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
 		{method: "GET", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Download an artifact", answers: []answer{{http.StatusFound, "a fresh presigned link in Location, the artifact in the body", wire.Artifact{}, ""}}, handler: s.readArtifact},
+		{method: "GET", path: "/v1/artifacts/{id}/meta", tag: "Artifacts", summary: "Describe an artifact", answers: []answer{{http.StatusOK, "the artifact, with a fresh link", wire.Artifact{}, ""}}, handler: s.describeArtifact},
+		{method: "DELETE", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Delete an artifact", detail: "Links to it, and the results of jobs that show it, lead nowhere from then on.", answers: []answer{{http.StatusNoContent, "it is deleted", nil, ""}}, handler: s.deleteArtifact},
 	}
 }
 
@@ -38,4 +40,21 @@ func (s *Server) readArtifact(c *gin.Context) error {
 	}
 	c.Header("Location", a.URL)
 	return rest.Reply(c, http.StatusFound, a)
+}
+
+func (s *Server) describeArtifact(c *gin.Context) error {
+	a, err := s.service.Artifact(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, a)
+}
+
+func (s *Server) deleteArtifact(c *gin.Context) error {
+	if err := s.service.DeleteArtifact(c.Request.Context(), rest.Tenant(c), c.Param("id")); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
 }

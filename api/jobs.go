@@ -27,6 +27,7 @@ func (s *Server) jobRoutes() []route {
 			{http.StatusOK, "the job, which has ended", wire.Job{}, ""},
 			{http.StatusAccepted, "the job, which is being canceled", wire.Job{}, ""},
 		}, wait: true, handler: s.cancelJob},
+		{method: "GET", path: "/v1/jobs/{id}/request", tag: "Jobs", summary: "Read the request of a job", detail: "All of it, where the job's own request is cut. Values of env and contents of files are not shown.", answers: []answer{{http.StatusOK, "the request", wire.JobSpec{}, ""}}, handler: s.jobRequest},
 		{
 			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
 			query:   []parameter{after, query("after", "the same as Last-Event-ID", object{"type": "string"})},
@@ -109,4 +110,12 @@ func (s *Server) batch(c *gin.Context) error {
 		answer.Jobs[i] = wire.BatchOutcome{Job: &out.Job, Sandbox: out.Sandbox}
 	}
 	return rest.Reply(c, http.StatusMultiStatus, answer)
+}
+
+func (s *Server) jobRequest(c *gin.Context) error {
+	spec, err := s.service.JobRequest(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, spec)
 }

@@ -87,7 +87,7 @@ func TestJobInJSON(t *testing.T) {
 			t.Errorf("%s is %v", field, job[field])
 		}
 	}
-	want := map[string]any{"self": "/v1/jobs/" + job["id"].(string), "events": "/v1/jobs/" + job["id"].(string) + "/events", "cancel": "/v1/jobs/" + job["id"].(string)}
+	want := map[string]any{"self": "/v1/jobs/" + job["id"].(string), "events": "/v1/jobs/" + job["id"].(string) + "/events", "cancel": "/v1/jobs/" + job["id"].(string), "request": "/v1/jobs/" + job["id"].(string) + "/request"}
 	if diff := cmp.Diff(want, job["links"]); diff != "" {
 		t.Error(diff)
 	}

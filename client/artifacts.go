@@ -43,8 +43,13 @@ func (c *Client) Artifacts(ctx context.Context, filter ArtifactFilter) iter.Seq2
 // Artifact reads an artifact, with a fresh link.
 func (c *Client) Artifact(ctx context.Context, id string) (wire.Artifact, error) {
 	var got wire.Artifact
-	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "artifacts", id}}, &got)
+	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "artifacts", id, "meta"}}, &got)
 	return got, err
+}
+
+// DeleteArtifact removes an artifact. Links to it lead nowhere from then on.
+func (c *Client) DeleteArtifact(ctx context.Context, id string) error {
+	return c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "artifacts", id}}, nil)
 }
 
 // Link makes a fresh link to an artifact. Anybody may download with it until it expires.

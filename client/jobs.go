@@ -33,6 +33,13 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job,
 	return pages[wire.Job](ctx, c, []string{"v1", "jobs"}, query)
 }
 
+// JobRequest reads the whole of what a job was asked to do. Job.Request holds long code in part.
+func (c *Client) JobRequest(ctx context.Context, id string) (wire.JobSpec, error) {
+	var got wire.JobSpec
+	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "jobs", id, "request"}}, &got)
+	return got, err
+}
+
 // Cancel ends a job, queued or running. A final job stays as it is.
 func (c *Client) Cancel(ctx context.Context, id string) (wire.Job, error) {
 	var job wire.Job

@@ -14,7 +14,8 @@ import (
 const (
 	artifactsPrefix = "artifacts/"
 	stagingPrefix   = "staging/"
-	indexPrefix     = "index/" // packages that were read through
+	requestsPrefix  = "requests/" // long requests, which their jobs show in part
+	indexPrefix     = "index/"    // packages that were read through
 )
 
 const (
@@ -37,6 +38,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
 		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(stagingAge + stagingSlack), AbortDays: days(uploadAge)},
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
@@ -61,7 +63,7 @@ func days(d time.Duration) int { return int((d + day - 1) / day) }
 // abort ends uploads that were begun and never brought to an end.
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
-	for _, prefix := range []string{artifactsPrefix, stagingPrefix, indexPrefix} {
+	for _, prefix := range []string{artifactsPrefix, requestsPrefix, stagingPrefix, indexPrefix} {
 		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-uploadAge))
 		s.seen.aborted.Add(float64(n))
 		if err != nil {

@@ -351,6 +351,7 @@ func TestStagedObjectsThatNobodyFetchedAreRemoved(t *testing.T) {
 		now := time.Now()
 		f := &fake{staged: map[string]time.Time{
 			"staging/a/old": now.Add(-48 * time.Hour), "staging/a/young": now.Add(-40 * time.Hour), "artifacts/a/old": now.Add(-1000 * time.Hour),
+			"requests/a/old": now.Add(-15 * 24 * time.Hour), "requests/a/young": now.Add(-14 * 24 * time.Hour),
 		}}
 		s := start(t, f, nil)
 		defer s.Stop()
@@ -358,7 +359,7 @@ func TestStagedObjectsThatNobodyFetchedAreRemoved(t *testing.T) {
 		f.mu.Lock()
 		left := slices.Sorted(maps.Keys(f.staged))
 		f.mu.Unlock()
-		if !slices.Equal(left, []string{"artifacts/a/old", "staging/a/young"}) {
+		if !slices.Equal(left, []string{"artifacts/a/old", "requests/a/young", "staging/a/young"}) {
 			t.Errorf("left are %v", left)
 		}
 	})

@@ -102,26 +102,32 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 // for its turn.
 const stagingAge = 48 * time.Hour
 
+// requestSlack is how much longer than finished jobs their long requests are kept: a job may have waited and run for days.
+const requestSlack = 8 * day
+
 // unstage removes what was staged for jobs and never fetched: uploads of jobs that were refused or cancelled, files read
-// for a link. What is in use is younger. Uploads that were begun and never ended go as well.
+// for a link. What is in use is younger. Uploads that were begun and never ended go as well, and so do
+// long requests whose jobs are no longer kept.
 func (s *Scheduler) unstage(ctx context.Context) error {
-	return errors.Join(s.unstageOld(ctx), s.abort(ctx))
+	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
+	return errors.Join(s.removeOld(ctx, stagingPrefix, stagingAge), s.removeOld(ctx, requestsPrefix, retention+requestSlack), s.abort(ctx))
 }
 
-func (s *Scheduler) unstageOld(ctx context.Context) error {
+// removeOld removes the objects below a prefix that are older than an age.
+func (s *Scheduler) removeOld(ctx context.Context, prefix string, age time.Duration) error {
 	var old []string
-	err := s.deps.Blobs.List(ctx, stagingPrefix, func(o blob.Info) error {
-		if time.Since(o.Modified) > stagingAge {
+	err := s.deps.Blobs.List(ctx, prefix, func(o blob.Info) error {
+		if time.Since(o.Modified) > age {
 			old = append(old, o.Key)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("list staged objects: %w", err)
+		return fmt.Errorf("list old objects below %s: %w", prefix, err)
 	}
 	for chunk := range slices.Chunk(old, batch) {
 		if err := s.deps.Blobs.Delete(ctx, chunk...); err != nil {
-			return fmt.Errorf("remove staged objects: %w", err)
+			return fmt.Errorf("remove old objects below %s: %w", prefix, err)
 		}
 	}
 	return nil

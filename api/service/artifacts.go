@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -10,17 +12,42 @@ import (
 
 // Artifact reads an artifact with a fresh link.
 func (s *Service) Artifact(ctx context.Context, tenant, id string) (wire.Artifact, error) {
-	if !farm.ValidID(farm.ArtifactPrefix, id) {
-		return wire.Artifact{}, farm.NotFoundf("There is no artifact %q.", short(id))
-	}
-	a, err := s.Store.Artifact(ctx, farm.Ref{Tenant: tenant, ID: id})
+	a, err := s.artifactRecord(ctx, tenant, id)
 	if err != nil {
 		return wire.Artifact{}, err
 	}
-	if !s.Now().Before(a.ExpiresAt) {
-		return wire.Artifact{}, farm.NotFoundf("The artifact %s has expired.", id)
-	}
 	return s.artifact(ctx, a), nil
+}
+
+func (s *Service) artifactRecord(ctx context.Context, tenant, id string) (*farm.Artifact, error) {
+	if !farm.ValidID(farm.ArtifactPrefix, id) {
+		return nil, farm.NotFoundf("There is no artifact %q.", short(id))
+	}
+	a, err := s.Store.Artifact(ctx, farm.Ref{Tenant: tenant, ID: id})
+	if err != nil {
+		return nil, err
+	}
+	if !s.Now().Before(a.ExpiresAt) {
+		return nil, farm.NotFoundf("The artifact %s has expired.", id)
+	}
+	return a, nil
+}
+
+// DeleteArtifact removes an artifact: its object first, then its record, so that no object is left without a name. Links to
+// it and the results that show it lead nowhere from then on.
+func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
+	a, err := s.artifactRecord(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	if err := s.Blobs.Delete(ctx, a.Key); err != nil {
+		return fmt.Errorf("remove artifact %s: %w", id, err)
+	}
+	if err := s.Store.DeleteArtifacts(ctx, []farm.Artifact{*a}); err != nil {
+		return err
+	}
+	s.Logger.InfoContext(ctx, "artifact deleted", slog.String("artifact_id", id), slog.String("job_id", a.JobID), slog.String("tenant", tenant))
+	return nil
 }
 
 // ArtifactQuery picks artifacts; zero fields pick all.

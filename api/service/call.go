@@ -75,6 +75,11 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	if a.Sandbox != nil {
 		s.fromPool(ctx, a.Job, a.Sandbox)
 	}
+	var whole *farm.Request // as callers see it
+	if !a.Job.Hidden {
+		whole = shown(a.Request)
+		a.Job.Shown, a.Job.ShownCut = abridged(whole)
+	}
 	accepted, err := s.Submitter.Submit(ctx, a)
 	s.settle(ctx, a, accepted, err)
 	if err != nil {
@@ -82,6 +87,9 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	}
 	job := accepted.Job
 	if !accepted.Existing {
+		if a.Job.ShownCut {
+			s.keepRequest(ctx, job, whole)
+		}
 		s.Accepted(job.Kind)
 		level := slog.LevelInfo
 		if job.Hidden { // a read, of which there are many

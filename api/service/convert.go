@@ -62,8 +62,8 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
 		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Uncounted,
 		CreatedAt: j.CreatedAt.UTC(), StartedAt: instant(j.StartedAt), FinishedAt: instant(j.FinishedAt),
-		Timings: wire.Timings(j.Timings), Result: s.result(ctx, j),
-		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID},
+		Timings: wire.Timings(j.Timings), Request: jobSpec(j), Result: s.result(ctx, j),
+		Links: wire.Links{Self: "/v1/jobs/" + j.ID, Events: "/v1/jobs/" + j.ID + "/events", Cancel: "/v1/jobs/" + j.ID, Request: "/v1/jobs/" + j.ID + "/request"},
 	}
 	if j.Error != nil {
 		out.Error = &wire.JobError{Code: string(j.Error.Code), Message: j.Error.Message}

@@ -18,6 +18,7 @@ type Job struct {
 	StartedAt  *time.Time `json:"started_at" doc:"when a worker took it; null: not yet"`
 	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`
 	Timings    Timings    `json:"timings" doc:"where the time went"`
+	Request    *JobSpec   `json:"request" doc:"what was asked for, code up to 64 KiB; null where the farm itself made the job"`
 	Result     *Result    `json:"result" doc:"the outcome; null until there is one"`
 	Error      *JobError  `json:"error" doc:"why it failed, timed out, was canceled or lost; null otherwise"`
 	Links      Links      `json:"links" doc:"where to go on"`
@@ -51,4 +52,6 @@ type Links struct {
 	Self   string `json:"self" doc:"path of the job"`
 	Events string `json:"events" doc:"path of its events"`
 	Cancel string `json:"cancel" doc:"path to DELETE to cancel it"`
+
+	Request string `json:"request" doc:"path of the whole request"`
 }

@@ -47,6 +47,11 @@ type Job struct {
 	Result *Result   `json:"result,omitempty"`
 	Error  *JobError `json:"error,omitempty"`
 
+	// Shown is the request as callers see it: env without values, files without content, long code cut (ShownCut). Nil: the
+	// farm made the job, or it is hidden.
+	Shown    *Request `json:"shown,omitempty"`
+	ShownCut bool     `json:"shown_cut,omitempty"`
+
 	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
 	CallbackURL    string `json:"callback_url,omitempty"`
 	Trace          string `json:"trace,omitempty"`  // W3C traceparent of whoever asked for it; empty: it is not traced

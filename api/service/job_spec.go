@@ -1,0 +1,198 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Bounds of the request that a job's record shows. The whole of a longer one is an object of its own.
+const (
+	shownCodeBytes = 64 << 10 // of code, or of all commands together
+	shownEntries   = 100      // of files and of hosts
+)
+
+// requestTimeout bounds the storing of a long request: the job is accepted already, and its caller waits for the answer.
+const requestTimeout = 5 * time.Second
+
+// requestKey is where the whole of a long request lies. The scheduler removes it when the job's record is gone.
+func requestKey(ref farm.Ref) string { return fmt.Sprintf("requests/%s/%s", ref.Tenant, ref.ID) }
+
+// shown is a request as callers may see it: without the values of env, without contents, without what is the farm's own.
+func shown(r *farm.Request) *farm.Request {
+	out := &farm.Request{Install: r.Install, Context: r.Context, Files: shownFiles(r.Files)}
+	if r.Sandbox != nil {
+		spec := *r.Sandbox
+		spec.Env = withoutValues(spec.Env)
+		out.Sandbox = &spec
+	}
+	if r.Execute != nil {
+		execute := *r.Execute
+		execute.Env = withoutValues(execute.Env)
+		out.Execute = &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		command.Env = withoutValues(command.Env)
+		out.Command = &command
+	}
+	if f := r.File; f != nil {
+		out.File = &farm.FileRequest{Op: f.Op, Path: f.Path, To: f.To, Size: f.Size, Parts: shownFiles(f.Parts)}
+	}
+	return out
+}
+
+func withoutValues(env map[string]string) map[string]string {
+	out := make(map[string]string, len(env))
+	for name := range env {
+		out[name] = ""
+	}
+	return out
+}
+
+func shownFiles(files []farm.InputFile) []farm.InputFile {
+	out := make([]farm.InputFile, len(files))
+	for i, f := range files {
+		out[i] = farm.InputFile{Path: f.Path, Size: f.Size}
+	}
+	return out
+}
+
+// abridged is a shown request cut to what a record holds. The request itself is not changed.
+func abridged(r *farm.Request) (short *farm.Request, cut bool) {
+	out := *r
+	if r.Execute != nil && len(r.Execute.Code) > shownCodeBytes {
+		execute := *r.Execute
+		execute.Code, cut = head(execute.Code, shownCodeBytes), true
+		out.Execute = &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		left := shownCodeBytes
+		for i, text := range command.Commands {
+			if len(text) > left {
+				command.Commands, cut = append(slices.Clone(command.Commands[:i]), head(text, left)), true
+				break
+			}
+			left -= len(text)
+		}
+		out.Command = &command
+	}
+	if len(r.Files) > shownEntries {
+		out.Files, cut = r.Files[:shownEntries], true
+	}
+	if r.File != nil && len(r.File.Parts) > shownEntries {
+		file := *r.File
+		file.Parts, cut = file.Parts[:shownEntries], true
+		out.File = &file
+	}
+	if r.Sandbox != nil && len(r.Sandbox.AllowHosts) > shownEntries {
+		spec := *r.Sandbox
+		spec.AllowHosts, cut = spec.AllowHosts[:shownEntries], true
+		out.Sandbox = &spec
+	}
+	return &out, cut
+}
+
+// head is the beginning of a text, cut between characters.
+func head(text string, limit int) string { return strings.ToValidUTF8(text[:limit], "") }
+
+// keepRequest stores the whole of a request that its job's record holds in part. A failure costs the job nothing: only the
+// look at the whole request fails later.
+func (s *Service) keepRequest(ctx context.Context, job *farm.Job, whole *farm.Request) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	text, err := json.Marshal(whole)
+	if err == nil {
+		_, err = s.Blobs.Put(ctx, requestKey(job.Ref()), bytes.NewReader(text), int64(len(text)), blob.PutOptions{ContentType: "application/json"})
+	}
+	if err != nil {
+		s.Logger.WarnContext(ctx, "the whole request of a job is not stored", slog.String("job_id", job.ID), slog.Any("error", err))
+	}
+}
+
+// JobRequest is the whole of what a job was asked to do.
+func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSpec, error) {
+	if !farm.ValidID(farm.JobPrefix, id) {
+		return wire.JobSpec{}, noJob(id)
+	}
+	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: id})
+	switch {
+	case err != nil:
+		return wire.JobSpec{}, err
+	case job.Shown == nil:
+		return wire.JobSpec{}, farm.NotFoundf("The job %s shows no request: the farm itself made it.", id)
+	case !job.ShownCut:
+		return *jobSpec(job), nil
+	}
+	content, _, err := s.Blobs.Get(ctx, requestKey(job.Ref()), 0, 0)
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return wire.JobSpec{}, farm.NotFoundf("The whole request of the job %s is not stored. The job itself shows its beginning.", id)
+	case err != nil:
+		return wire.JobSpec{}, fmt.Errorf("open request of job %s: %w", id, err)
+	}
+	defer func() { _ = content.Close() }() // only read
+	whole := *job
+	whole.Shown, whole.ShownCut = &farm.Request{}, false
+	if err := json.NewDecoder(content).Decode(whole.Shown); err != nil {
+		return wire.JobSpec{}, fmt.Errorf("decode request of job %s: %w", id, err)
+	}
+	return *jobSpec(&whole), nil
+}
+
+// jobSpec shows what a job was asked to do; nil where the farm itself made the job.
+func jobSpec(j *farm.Job) *wire.JobSpec {
+	r := j.Shown
+	if r == nil {
+		return nil
+	}
+	out := &wire.JobSpec{TimeoutSeconds: j.TimeoutSeconds, Context: r.Context, Truncated: j.ShownCut, Files: specFiles(r.Files)}
+	out.CallbackURL, _, _ = strings.Cut(j.CallbackURL, "?")
+	if b := r.Sandbox; b != nil {
+		resources := wire.Resources(b.Resources)
+		out.Name, out.Image, out.Network, out.AllowHosts = b.Name, b.Image, string(b.Network), b.AllowHosts
+		out.Resources, out.Labels, out.TTLSeconds, out.IdleSeconds = &resources, b.Labels, b.TTLSeconds, b.IdleSeconds
+		out.EnvNames = slices.Sorted(maps.Keys(b.Env))
+		if b.GPU.Wanted() {
+			out.GPU = &wire.GPU{Count: b.GPU.Count, Model: b.GPU.Model}
+		}
+		if j.Kind == farm.KindRun { // its sandbox lives as long as the run
+			out.TTLSeconds, out.IdleSeconds = 0, 0
+		}
+	}
+	if e := r.Execute; e != nil {
+		out.Code, out.Language, out.Context, out.AutoInstall = e.Code, e.Language, e.Context, e.AutoInstall
+		out.EnvNames = append(out.EnvNames, slices.Sorted(maps.Keys(e.Env))...)
+	}
+	if c := r.Command; c != nil {
+		out.Commands, out.Cwd, out.ContinueOnError, out.Background, out.AutoInstall = c.Commands, c.Cwd, c.ContinueOnError, c.Background, c.AutoInstall
+		out.EnvNames = slices.Sorted(maps.Keys(c.Env))
+	}
+	if i := r.Install; i != nil {
+		out.Packages, out.Manager = i.Packages, i.Manager
+	}
+	if f := r.File; f != nil {
+		out.Operation, out.Path, out.To, out.Size = string(f.Op), f.Path, f.To, f.Size
+		out.Files = specFiles(f.Parts)
+	}
+	return out
+}
+
+func specFiles(files []farm.InputFile) []wire.SpecFile {
+	out := make([]wire.SpecFile, len(files))
+	for i, f := range files {
+		out[i] = wire.SpecFile{Path: f.Path, Size: f.Size}
+	}
+	return out
+}
