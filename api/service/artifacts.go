@@ -43,8 +43,12 @@ func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
 	if err := s.Blobs.Delete(ctx, a.Key); err != nil {
 		return fmt.Errorf("remove artifact %s: %w", id, err)
 	}
-	if err := s.Store.DeleteArtifacts(ctx, []farm.Artifact{*a}); err != nil {
+	removed, err := s.Store.DeleteArtifacts(ctx, []farm.Artifact{*a})
+	switch {
+	case err != nil:
 		return err
+	case removed == 0: // somebody else deleted it at the same time
+		return farm.NotFoundf("There is no artifact %q.", id)
 	}
 	s.Logger.InfoContext(ctx, "artifact deleted", slog.String("artifact_id", id), slog.String("job_id", a.JobID), slog.String("tenant", tenant))
 	return nil

@@ -45,7 +45,7 @@ type Sandboxes interface {
 type Artifacts interface {
 	Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error)
 	Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) ([]*farm.Artifact, string, error)
-	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) error
+	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 }
 
 // Packages say who installs what.

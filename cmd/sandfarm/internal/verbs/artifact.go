@@ -3,6 +3,7 @@ package verbs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -17,11 +18,11 @@ import (
 func (a *app) artifact() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "artifact", Aliases: []string{"artifacts"},
-		Short: "List and download what jobs have made",
+		Short: "List, download and delete what jobs have made",
 		Long:  `Every file that a job made or changed is kept as an artifact, for a week, also when its sandbox is closed.`,
 		Example: `  sandfarm artifact ls --job job_…
   sandfarm artifact get art_…`,
-	}, a.artifactLs(), a.artifactGet())
+	}, a.artifactLs(), a.artifactGet(), a.artifactRm())
 }
 
 func (a *app) artifactLs() *cobra.Command {
@@ -50,6 +51,20 @@ func (a *app) artifactLs() *cobra.Command {
 	a.complete(c, "sandbox", a.sandboxIDs)
 	a.complete(c, "job", a.jobIDs)
 	return c
+}
+
+func (a *app) artifactRm() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "rm ID…", Short: "Delete artifacts", Example: "  sandfarm artifact rm art_…",
+		Long:              "Delete artifacts before their time is up. Links to them stop working.",
+		ValidArgsFunction: a.every(a.artifactIDs),
+	}, argCount(1, -1, "the artifact's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, id := range args {
+			errs = append(errs, about("delete artifact "+id, c.DeleteArtifact(ctx, id)))
+		}
+		return errors.Join(errs...)
+	})
 }
 
 func (a *app) artifactGet() *cobra.Command {

@@ -191,6 +191,7 @@ class Job:
         started_at: when a worker started it; None: not yet.
         finished_at: when it ended; None: not yet.
         timings: how long each phase took.
+        request: what was asked for, as the farm's JSON: long code is cut, env has names only; None: the farm made the job.
         result: `ExecuteResult`, `CommandResult` or `InstallResult`, depending on the kind; the farm's JSON for other kinds;
             None if there is no result yet. Jobs that timed out or were canceled have a partial result.
         error: why it did not complete; None otherwise.
@@ -207,6 +208,7 @@ class Job:
     started_at: datetime | None = d.field(d.timestamp, default=None)
     finished_at: datetime | None = d.field(d.timestamp, default=None)
     timings: Timings = d.field(d.object_of(Timings), default=Timings())
+    request: Any = field(default=None, repr=False)
     result: Any = field(default=None, repr=False)
     error: JobProblem | None = d.field(d.object_of(JobProblem), default=None)
 
