@@ -23,6 +23,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
 export SANDFARM_TEST_SDK ?= $(shell deploy/setup.sh sdk-dir 2>/dev/null)
+export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
@@ -37,7 +38,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-gpu
+	compose compose-init compose-down compose-stage test-compose test-faults test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +124,11 @@ test-faults: setup-test build ## take parts of a farm of processes away (kill -9
 	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
+test-recipes: setup-run build ## the recipes of docs/recipes, with the real packages and a scripted model
+	@deploy/setup.sh recipes
+	bin/sandfarm image build python
+	@go test -json -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
+
 test-gpu: build ## on a host with NVIDIA GPUs: nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh
 
@@ -130,7 +136,7 @@ test-race: ## the tests that need no server, under the race detector (needs a C 
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## go vet and golangci-lint (its pinned version is built once); ruff and mypy for the Python SDK
-	go vet -tags integration,compose,faults ./...
+	go vet -tags integration,compose,faults,recipes ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

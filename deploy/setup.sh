@@ -10,6 +10,8 @@
 #   deploy/setup.sh lint   the linter, at its pinned version
 #   deploy/setup.sh dist   what writes the bill of materials of `make dist`, at its pinned version
 #   deploy/setup.sh sdk    what builds, checks and tests the Python SDK
+#   deploy/setup.sh recipes
+#                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program, and the sandbox image beside it where neither is here yet
@@ -23,6 +25,7 @@
 #   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
 #   SANDFARM_TEST_MCP       a folder of your own with what the MCP tests run (node, node_modules, venv)
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
+#   SANDFARM_TEST_RECIPES   a virtual environment of your own with examples/python/recipes/requirements.txt
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
@@ -328,6 +331,7 @@ missing_packages() {
     have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
     if [ "$mode" = test ]; then
         have python3 || printf 'python3 '
+        have jq || printf 'jq '
         have curl || [ -d "$(mcp_dir)" ] || printf 'curl ca-certificates '
         venv_works || printf 'python3-venv '
         have prometheus && have promtool || printf 'prometheus '
@@ -484,16 +488,21 @@ mcp_works() {
 # sdk_dir prints where its tools are: one virtual environment for each set of versions.
 sdk_dir() { printf '%s/sdk-%s' "$cache" "$(sha256sum <"$here/sdk/python/requirements-dev.txt" | cut -c 1-12)"; }
 
-setup_sdk() {
-    if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
-        [ -x "$SANDFARM_TEST_SDK/bin/python" ] || die "SANDFARM_TEST_SDK=$SANDFARM_TEST_SDK has no bin/python"
-        return 0
-    fi
+# need_python makes sure that python3 can run the SDK in a virtual environment.
+need_python() {
     if ! venv_works; then
         may_install || die "Python 3.10 or newer with venv is missing: install it with this machine's package manager, and start again"
         apt_install python3 python3-venv
     fi
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
+}
+
+setup_sdk() {
+    if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
+        [ -x "$SANDFARM_TEST_SDK/bin/python" ] || die "SANDFARM_TEST_SDK=$SANDFARM_TEST_SDK has no bin/python"
+        return 0
+    fi
+    need_python
     dir=$(sdk_dir)
     if sdk_works "$dir"; then return 0; fi
     say "fetching the tools of the Python SDK (once; about a minute)"
@@ -507,6 +516,31 @@ setup_sdk() {
 
 # sdk_works tells whether the environment is there and starts: it does not when its Python was replaced since.
 sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
+
+# --- the recipes ----------------------------------------------------------------------------------------------------
+
+# recipes_dir prints where the packages of the recipes are: one virtual environment for each set of versions.
+recipes_dir() { printf '%s/recipes-%s' "$cache" "$(sha256sum <"$here/examples/python/recipes/requirements.txt" | cut -c 1-12)"; }
+
+setup_recipes() {
+    if [ -n "${SANDFARM_TEST_RECIPES:-}" ] && [ "$SANDFARM_TEST_RECIPES" != "$(recipes_dir)" ]; then
+        [ -x "$SANDFARM_TEST_RECIPES/bin/python" ] || die "SANDFARM_TEST_RECIPES=$SANDFARM_TEST_RECIPES has no bin/python"
+        return 0
+    fi
+    need_python
+    dir=$(recipes_dir)
+    if recipes_work "$dir"; then return 0; fi
+    say "fetching the packages of the recipes (once; about a minute)"
+    new_folder "$dir"
+    if ! make_venv "$work" python3 "$here/examples/python/recipes/requirements.txt" recipes; then
+        tail_of "$log/recipes.log"
+        die "the packages of examples/python/recipes/requirements.txt could not be installed: see above"
+    fi
+    if recipes_work "$dir"; then discard; else publish "$dir"; fi
+}
+
+# recipes_work tells whether the environment is complete. A Python that was replaced since leaves one that does not start.
+recipes_work() { "$1/bin/python" -c 'import pytest, openai' 2>/dev/null; }
 
 # --- the agent's tests ----------------------------------------------------------------------------------------------
 
@@ -645,6 +679,8 @@ compose | test-compose)
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
+recipes) setup_recipes ;;
+recipes-dir) recipes_dir ;;
 kernel) setup_kernel ;;
 kernel-dir) kernel_dir ;;
 uv-path) uv_path ;;
@@ -657,7 +693,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|sdk|kernel|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|sdk|recipes|kernel|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac
