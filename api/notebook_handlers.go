@@ -15,16 +15,16 @@ import (
 
 func (s *Server) notebookCreate(c *gin.Context) error {
 	made, err := s.notebook(c).Create(c.Request.Context())
-	return told(c, made, err)
+	return replyOrError(c, made, err)
 }
 
 func (s *Server) notebookInstall(c *gin.Context) error {
 	name, err := s.field(c, "package_name")
 	if err != nil {
-		return told(c, nil, err)
+		return replyOrError(c, nil, err)
 	}
 	done, err := s.notebook(c).Install(c.Request.Context(), c.Param("id"), name)
-	return told(c, done, err)
+	return replyOrError(c, done, err)
 }
 
 // notebookExecute takes code as it is, or in JSON, which decides the shape of the answer, too.
@@ -33,17 +33,17 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 	if kind, _, _ := rest.MediaType(c); kind == "application/json" {
 		code, err := s.field(c, "code")
 		if err != nil {
-			return told(c, nil, err)
+			return replyOrError(c, nil, err)
 		}
 		done, err := s.notebook(c).Execute(ctx, id, code)
-		return told(c, done, err)
+		return replyOrError(c, done, err)
 	}
 	code, err := s.text(c, "code", s.cfg.Limits.MaxCodeBytes)
 	if err != nil {
-		return told(c, nil, err)
+		return replyOrError(c, nil, err)
 	}
 	done, err := s.notebook(c).Execute(ctx, id, string(code))
-	return told(c, done.Print(), err)
+	return replyOrError(c, done.Print(), err)
 }
 
 // text reads a body that is UTF-8. Editors of one system begin theirs with a mark, which is no part of it.
@@ -80,19 +80,19 @@ func (s *Server) notebookUpload(c *gin.Context) error {
 	kind, params, err := rest.MediaType(c)
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that the caller, who is still sending, sees the answer
-		return told(c, nil, notebook.Missing("file"))
+		return replyOrError(c, nil, notebook.Missing("file"))
 	}
 	body := rest.Body(c)
 	put, err := s.notebook(c).Upload(c.Request.Context(), c.Param("id"), c.Query("file_path"), multipart.NewReader(body, params["boundary"]))
 	if err != nil {
 		rest.Discard(body)
 	}
-	return told(c, put, err)
+	return replyOrError(c, put, err)
 }
 
 func (s *Server) notebookFiles(c *gin.Context) error {
 	files, err := s.notebook(c).Files(c.Request.Context(), c.Param("id"))
-	return told(c, files, err)
+	return replyOrError(c, files, err)
 }
 
 // notebookDownload is /v1's read of a file, with the original's words where it fails.
@@ -103,24 +103,24 @@ func (s *Server) notebookDownload(c *gin.Context) error {
 		return err
 	}
 	if err := n.Readable(ctx, id, path); err != nil {
-		return told(c, nil, err)
+		return replyOrError(c, nil, err)
 	}
 	err = s.sendFile(c, id, path, "attachment")
 	if status := rest.StatusOf(err); err != nil && (status == http.StatusNotFound || status == http.StatusUnprocessableEntity || status == http.StatusConflict) {
 		err = n.Unreadable(ctx, id, err)
 	}
 	if err != nil {
-		return told(c, nil, err)
+		return replyOrError(c, nil, err)
 	}
 	return nil
 }
 
 func (s *Server) notebookClose(c *gin.Context) error {
 	done, err := s.notebook(c).Close(c.Request.Context(), c.Param("id"))
-	return told(c, done, err)
+	return replyOrError(c, done, err)
 }
 
 func (s *Server) notebookList(c *gin.Context) error {
 	list, err := s.notebook(c).List(c.Request.Context())
-	return told(c, list, err)
+	return replyOrError(c, list, err)
 }

@@ -48,8 +48,8 @@ func (s *Server) notebook(c *gin.Context) *notebook.Service {
 	return notebook.NewService(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
 }
 
-// told answers with what a call gave. A refusal in the original's own words is answered here, all else where errors are.
-func told(c *gin.Context, v any, err error) error {
+// replyOrError answers with the value of a call. It answers a refusal in the original's words itself and returns any other error.
+func replyOrError(c *gin.Context, v any, err error) error {
 	if refusal, ok := errors.AsType[*notebook.Error](err); ok {
 		return rest.Reply(c, refusal.Status, gin.H{"detail": refusal.Detail})
 	}

@@ -38,7 +38,7 @@ func (s *Server) uploadFile() *tool {
 }
 
 func (c *call) uploadFile() (*answer, error) {
-	content, size, err := Given(c.arguments, c.Local, "local_file_path")
+	content, size, err := OpenUpload(c.arguments, c.Local, "local_file_path", "sandfarm mcp")
 	if err != nil {
 		return nil, err
 	}
@@ -68,53 +68,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Given is the content of an upload, and its size, -1 when that is not known: the text in the argument content, the bytes in
-// content_base64, or the file on the caller's own machine that another argument names, where its files can be read (local is
-// not nil). Errors say what to give instead. The caller closes it.
-func Given(a Arguments, local LocalFiles, param string) (io.ReadCloser, int64, error) {
-	hasText, hasBytes, hasLocal := a.has("content"), a.has("content_base64"), a.has(param)
-	switch {
-	case hasText && hasBytes:
-		return nil, 0, farm.Invalidf("Give content or content_base64, not both.")
-	case hasText:
-		s := a.text("content")
-		return io.NopCloser(strings.NewReader(s)), int64(len(s)), nil
-	case hasBytes:
-		content, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(a.text("content_base64")), ""))
-		if err != nil {
-			return nil, 0, farm.Invalidf("content_base64 is not base64.")
-		}
-		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
-	case hasLocal && local == nil:
-		return nil, 0, farm.Invalidf("%s %q is on your machine, which this server cannot read: give the file's text as content, or its bytes as content_base64. Files of any size go by the stdio bridge, sandfarm mcp.", param, short(a.text(param)))
-	case hasLocal:
-		content, size, err := local.Open(a.text(param))
-		if err != nil {
-			return nil, 0, localError(param, a.text(param), err)
-		}
-		return content, size, nil
-	default:
-		return nil, 0, farm.Invalidf("content is missing: give the file's text as content, or its bytes as content_base64.")
-	}
-}
-
-// localError tells of a file on the caller's own machine, who may know why it cannot be had.
-func localError(param, name string, err error) error {
-	return farm.Invalidf("%s %q cannot be used: %v.", param, short(name), err)
-}
-
 // oldResults is the workspace under the name that it had in an older system, which every image still knows.
 const oldResults = "/app/results"
-
-// LocalName is the last element of a path on the caller's machine, of whichever system; empty where there is none.
-func LocalName(path string) string {
-	path = strings.TrimRight(strings.ReplaceAll(path, "\\", "/"), "/")
-	name := path[strings.LastIndexByte(path, '/')+1:]
-	if name == "." || name == ".." {
-		return ""
-	}
-	return name
-}
 
 // destination is where an upload goes.
 func (c *call) destination() (string, error) {
@@ -132,7 +87,7 @@ func (c *call) destination() (string, error) {
 	case dest == "":
 		return "", farm.Invalidf("dest_path is missing: give the file's path in the workspace, such as data/in.csv.")
 	default:
-		return "", farm.Invalidf("dest_path %q names a directory: add the name of the file.", short(dest))
+		return "", farm.Invalidf("dest_path %q names a directory: add the name of the file.", farm.Shorten(dest))
 	}
 }
 
@@ -245,14 +200,14 @@ func (c *call) save(dest string, f File) (_ string, err error) {
 	}
 	w, err := c.Local.Create(dest)
 	if err != nil {
-		return "", localError("local_dest_path", dest, err)
+		return "", LocalError("local_dest_path", dest, err)
 	}
 	if _, err = w.Write(f.Content); err != nil {
 		_ = w.Close() // the first error counts
-		return "", localError("local_dest_path", dest, err)
+		return "", LocalError("local_dest_path", dest, err)
 	}
 	if err := w.Close(); err != nil {
-		return "", localError("local_dest_path", dest, err)
+		return "", LocalError("local_dest_path", dest, err)
 	}
 	return dest, nil
 }

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -27,12 +26,6 @@ type Options struct {
 	TaskTTL time.Duration
 	// Server are further options of mcp-go's server, such as an extension that it is to advertise.
 	Server []server.ServerOption
-}
-
-// LocalFiles are the files on the machine where the caller runs.
-type LocalFiles interface {
-	Open(path string) (io.ReadCloser, int64, error) // with its size, -1 when that is not known
-	Create(path string) (io.WriteCloser, error)
 }
 
 // Limits bound what one answer holds. A field of zero means its default.

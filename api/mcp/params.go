@@ -90,7 +90,7 @@ func check(params []param, given any) (arguments, error) {
 	}
 	for name := range values {
 		if !slices.ContainsFunc(params, func(p param) bool { return p.name == name }) {
-			return nil, farm.Invalidf("There is no parameter %q here. The parameters are %s.", short(name), namesOf(params))
+			return nil, farm.Invalidf("There is no parameter %q here. The parameters are %s.", farm.Shorten(name), namesOf(params))
 		}
 	}
 	args := make(arguments, len(values))
@@ -134,7 +134,7 @@ func (p param) take(value any) (any, error) {
 		case !ok:
 			return nil, farm.Invalidf("%s must be a text, not %s.", p.name, describe(value))
 		case p.enum != nil && !slices.Contains(p.enum, s):
-			return nil, farm.Invalidf("%s is %q; it must be one of %s.", p.name, short(s), strings.Join(p.enum, ", "))
+			return nil, farm.Invalidf("%s is %q; it must be one of %s.", p.name, farm.Shorten(s), strings.Join(p.enum, ", "))
 		}
 		return s, nil
 	case flag:
@@ -193,7 +193,7 @@ func describe(value any) string {
 	case nil:
 		return "null"
 	case string:
-		return fmt.Sprintf("the text %q", short(v))
+		return fmt.Sprintf("the text %q", farm.Shorten(v))
 	case float64:
 		return fmt.Sprintf("the number %g", v)
 	case bool:
@@ -203,15 +203,6 @@ func describe(value any) string {
 	default:
 		return "an object"
 	}
-}
-
-// short keeps a caller's text from filling an answer.
-func short(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func (a arguments) has(name string) bool { _, ok := a[name]; return ok }

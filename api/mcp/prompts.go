@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // prompt is a ready-made request to a model. Its arguments are texts, as the protocol has it.
@@ -61,7 +63,7 @@ func (p prompt) check(args map[string]string) error {
 	}
 	for name := range args {
 		if !known[name] {
-			return fmt.Errorf("the prompt %s has no argument %q", p.name, short(name))
+			return fmt.Errorf("the prompt %s has no argument %q", p.name, farm.Shorten(name))
 		}
 	}
 	return nil

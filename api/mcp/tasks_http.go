@@ -14,6 +14,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // The methods of the extension.
@@ -145,7 +147,7 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	}
 	switch {
 	case errors.Is(err, ErrNoTask):
-		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as an answer told it; tasks are forgotten some time after they ended.", short(id))})
+		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as an answer told it; tasks are forgotten some time after they ended.", farm.Shorten(id))})
 	case err != nil:
 		x.logger.ErrorContext(r.Context(), "mcp task method failed", slog.String("method", m.Method), slog.Any("error", err))
 		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: "The farm could not be asked about the task. Try again in a few seconds."})
@@ -183,7 +185,7 @@ func check2026(r *http.Request, m *taskMessage) *mcp.JSONRPCErrorDetails {
 	// A router between caller and server may have chosen by this header.
 	name, ok := mcp.DecodeHeaderValue(r.Header.Get(mcp.HeaderName))
 	if !ok || name != *m.params.TaskID {
-		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: fmt.Sprintf("the %s header %q does not match params.taskId %q", mcp.HeaderName, short(name), short(*m.params.TaskID))}
+		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: fmt.Sprintf("the %s header %q does not match params.taskId %q", mcp.HeaderName, farm.Shorten(name), farm.Shorten(*m.params.TaskID))}
 	}
 	return nil
 }

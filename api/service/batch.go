@@ -118,7 +118,7 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 			return s.CloseSandbox(ctx, c, head.SandboxID)
 		})
 	default:
-		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of create, execute, command, run, install, interrupt, restart, close", short(head.Kind))
+		return Outcome{}, farm.Invalidf("kind %q cannot be in a batch; it is one of create, execute, command, run, install, interrupt, restart, close", farm.Shorten(head.Kind))
 	}
 }
 

@@ -49,9 +49,9 @@ func (s *Service) checkEnv(p *problems, env map[string]string) {
 		size += len(name) + len(value)
 		switch {
 		case !envName.MatchString(name):
-			p.addf(strict.Pointer("/env", short(name)), "env holds the name %q: a name is letters, digits and underscores and does not begin with a digit", short(name))
+			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env holds the name %q: a name is letters, digits and underscores and does not begin with a digit", farm.Shorten(name))
 		case strings.ContainsRune(value, 0):
-			p.addf(strict.Pointer("/env", short(name)), "env.%s holds a NUL byte", short(name))
+			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env.%s holds a NUL byte", farm.Shorten(name))
 		}
 	}
 	if size > s.limits.MaxEnvBytes {
@@ -65,17 +65,17 @@ func (s *Service) checkLabels(p *problems, labels map[string]string) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		value, pointer := labels[key], strict.Pointer("/labels", short(key))
+		value, pointer := labels[key], strict.Pointer("/labels", farm.Shorten(key))
 		switch {
 		case key == "":
 			p.addf(pointer, "labels holds an empty key")
 		case strings.Contains(key, "="):
-			p.addf(pointer, "the label key %q holds \"=\"", short(key))
+			p.addf(pointer, "the label key %q holds \"=\"", farm.Shorten(key))
 		case len(key) > s.limits.MaxLabelBytes || len(value) > s.limits.MaxLabelBytes:
-			p.addf(pointer, "the label %q is too long: at most %d bytes are allowed for its key and its value", short(key), s.limits.MaxLabelBytes)
+			p.addf(pointer, "the label %q is too long: at most %d bytes are allowed for its key and its value", farm.Shorten(key), s.limits.MaxLabelBytes)
 		default:
 			p.check(pointer, checkText("labels", key))
-			p.check(pointer, checkText("labels."+short(key), value))
+			p.check(pointer, checkText("labels."+farm.Shorten(key), value))
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (s *Service) network(p *problems, given *string, hosts []string) farm.Netwo
 	}
 	switch {
 	case !slices.Contains(farm.Networks(), mode):
-		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist, full", short(string(mode)))
+		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist, full", farm.Shorten(string(mode)))
 	case !slices.Contains(s.options.Networks, mode):
 		p.addf("/network", "network %q is not enabled on this farm", mode)
 	case len(hosts) > 0 && mode != farm.NetworkAllowlist:
@@ -159,7 +159,7 @@ func (s *Service) checkCode(code string) error {
 
 func checkContext(name string) error {
 	if !contextName.MatchString(name) {
-		return farm.Invalidf("context %q is not a name: use letters, digits, dots, dashes and underscores, at most 64", short(name))
+		return farm.Invalidf("context %q is not a name: use letters, digits, dots, dashes and underscores, at most 64", farm.Shorten(name))
 	}
 	return nil
 }
@@ -169,13 +169,4 @@ func orElse(given *string, standard string) string {
 		return standard
 	}
 	return *given
-}
-
-// short keeps a caller's text from filling an answer.
-func short(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -93,7 +93,7 @@ func (s *Service) Ready(ctx context.Context) wire.Ready {
 	var group sync.WaitGroup
 	group.Go(func() { redis = part(s.Store.Ping(ctx)) })
 	group.Go(func() { storage = part(s.Blobs.Ping(ctx)) })
-	group.Go(func() { workers = part(s.manned(ctx)) })
+	group.Go(func() { workers = part(s.workersReady(ctx)) })
 	group.Wait()
 	out := wire.Ready{Status: "ready", Parts: map[string]wire.PartState{"redis": redis, "storage": storage, "workers": workers}}
 	if !redis.OK || !storage.OK || !workers.OK {
@@ -132,8 +132,8 @@ func (s *Service) down(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "No worker takes jobs: %s", problem)
 }
 
-// manned is nil when a worker takes jobs.
-func (s *Service) manned(ctx context.Context) error {
+// workersReady gives an error unless at least one worker takes jobs.
+func (s *Service) workersReady(ctx context.Context) error {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return err

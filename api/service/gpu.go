@@ -31,7 +31,7 @@ func gpu(p *problems, r *wire.GPURequest) *farm.GPU {
 	} else if err := checkText("gpu.model", r.Model); err != nil {
 		p.check("/gpu/model", err)
 	} else if r.Model != "" && out.Model == "" {
-		p.addf("/gpu/model", "gpu.model %q is not a model: give a name such as a100", short(r.Model))
+		p.addf("/gpu/model", "gpu.model %q is not a model: give a name such as a100", farm.Shorten(r.Model))
 	}
 	if out.Count == 0 {
 		return nil
@@ -46,7 +46,7 @@ func checkGPUEnv(p *problems, g *farm.GPU, env map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_") {
-			p.addf(strict.Pointer("/env", short(name)), "env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", short(name))
+			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", farm.Shorten(name))
 		}
 	}
 }

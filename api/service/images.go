@@ -38,7 +38,7 @@ func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error)
 // the answer is false with no error. Workers that are up and have no engine are unavailable.
 func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, error) {
 	if !imageName.MatchString(name) {
-		return farm.Image{}, false, farm.Invalidf("image %q is not the name of an image (GET /v1/images lists them)", short(name))
+		return farm.Image{}, false, farm.Invalidf("image %q is not the name of an image (GET /v1/images lists them)", farm.Shorten(name))
 	}
 	for _, fresh := range []bool{false, true} {
 		images, err := s.offered(ctx, fresh)
@@ -57,13 +57,13 @@ func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, err
 	for i, image := range images {
 		names[i] = image.Name
 	}
-	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s", short(name), strings.Join(names, ", "))
+	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s", farm.Shorten(name), strings.Join(names, ", "))
 }
 
 // checkLanguage refuses a language that the image does not have, as far as that is known.
 func (s *Service) checkLanguage(ctx context.Context, lang, imageName string) error {
 	if !language.MatchString(lang) {
-		return farm.Invalidf("language %q is no name of a language", short(lang))
+		return farm.Invalidf("language %q is no name of a language", farm.Shorten(lang))
 	}
 	image, known, err := s.image(ctx, imageName)
 	if err != nil || !known || len(image.Languages) == 0 || slices.Contains(image.Languages, lang) {

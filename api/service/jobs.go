@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func noJob(id string) error { return farm.NotFoundf("There is no job %q.", short(id)) }
+func noJob(id string) error { return farm.NotFoundf("There is no job %q.", farm.Shorten(id)) }
 
 // Job reads a job; with a wait it is held until the job ends or the time is up.
 func (s *Service) Job(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {
@@ -65,10 +65,10 @@ type JobQuery struct {
 func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
 	list := wire.List[wire.Job]{Items: []wire.Job{}}
 	if q.State != "" && !farm.JobState(q.State).Valid() {
-		return list, farm.Invalidf("state %q is not known; states are %v", short(q.State), farm.JobStates())
+		return list, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(q.State), farm.JobStates())
 	}
 	if q.Kind != "" && !knownKind(farm.JobKind(q.Kind)) {
-		return list, farm.Invalidf("kind %q is not known", short(q.Kind))
+		return list, farm.Invalidf("kind %q is not known", farm.Shorten(q.Kind))
 	}
 	f := store.JobFilter{JobID: q.JobID, SandboxID: q.SandboxID}
 	if q.State != "" {

@@ -49,7 +49,7 @@ func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.
 func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
 	switch {
 	case r.Manager != farm.ManagerPip && r.Manager != farm.ManagerNpm:
-		p.addf("/manager", "manager %q is not known: it is pip or npm", short(r.Manager))
+		p.addf("/manager", "manager %q is not known: it is pip or npm", farm.Shorten(r.Manager))
 		return nil
 	case len(r.Packages) > s.limits.MaxPackages:
 		p.addf("/packages", "there are %d packages; at most %d are allowed in one request", len(r.Packages), s.limits.MaxPackages)
@@ -64,7 +64,7 @@ func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
 		}
 		name, ok := farm.RequirementName(r.Manager, requirement)
 		if !ok {
-			p.addf(pointer, "packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, short(requirement))
+			p.addf(pointer, "packages[%d] is %q: give a name, with a version if wanted, such as numpy or pandas>=2; options, paths and addresses are not taken", i, farm.Shorten(requirement))
 			continue
 		}
 		names = append(names, packageKey(r.Manager, name))
@@ -145,14 +145,14 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 		}
 	}
 	if manager != farm.ManagerPip && manager != farm.ManagerNpm {
-		return "", "", farm.Invalidf("manager %q is not known: it is pip or npm", short(manager))
+		return "", "", farm.Invalidf("manager %q is not known: it is pip or npm", farm.Shorten(manager))
 	}
 	if len(name) > s.limits.MaxPackageBytes {
 		return "", "", farm.Invalidf("the name of the package has %d bytes; at most %d are allowed", len(name), s.limits.MaxPackageBytes)
 	}
 	normal, ok := farm.RequirementName(manager, name)
 	if !ok || normal != farm.NormalPackage(manager, name) {
-		return "", "", farm.Invalidf("%q is no name of a package: give the name alone, such as numpy", short(name))
+		return "", "", farm.Invalidf("%q is no name of a package: give the name alone, such as numpy", farm.Shorten(name))
 	}
 	return manager, normal, nil
 }

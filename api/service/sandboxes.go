@@ -68,7 +68,7 @@ func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox
 	return s.Store.Sandbox(ctx, farm.Ref{Tenant: tenant, ID: id})
 }
 
-func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %q.", short(id)) }
+func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %q.", farm.Shorten(id)) }
 
 // Sandbox reads a sandbox. Reading is not use.
 func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox, error) {
@@ -91,7 +91,7 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	f := store.SandboxFilter{Labels: q.Labels}
 	for _, state := range q.States {
 		if !slices.Contains(farm.SandboxStates(), farm.SandboxState(state)) {
-			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; states are %v", short(state), farm.SandboxStates())
+			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(state), farm.SandboxStates())
 		}
 		f.States = append(f.States, farm.SandboxState(state))
 	}

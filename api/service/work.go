@@ -172,7 +172,7 @@ func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 		case err != nil:
 			p.addf(pointer+"/path", "files[%d]: %s", i, farm.MessageOf(err))
 		case seen[path]:
-			p.addf(pointer+"/path", "files[%d]: the path %q is given twice", i, short(path))
+			p.addf(pointer+"/path", "files[%d]: the path %q is given twice", i, farm.Shorten(path))
 		}
 		seen[path] = true
 		var content []byte

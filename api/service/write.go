@@ -157,7 +157,7 @@ func (s *Service) parts(ctx context.Context, staged *stage, under string, next f
 			clean = under + "/" + clean
 		}
 		if seen[clean] {
-			return nil, nil, farm.Invalidf("the file %q is there twice", short(clean))
+			return nil, nil, farm.Invalidf("the file %q is there twice", farm.Shorten(clean))
 		}
 		seen[clean] = true
 		file, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(part.Content)}, -1)

@@ -57,7 +57,7 @@ func syntax(err error) *Error {
 type place struct{ name, pointer string }
 
 func (p place) field(key string) place {
-	key = short(key)
+	key = farm.Shorten(key)
 	name := key
 	if p.name != "" {
 		name = p.name + "." + key
@@ -181,7 +181,7 @@ func (d *decoder) whole(at place, v reflect.Value, n json.Number) error {
 	case errors.Is(err, strconv.ErrRange) || err == nil && v.OverflowInt(i):
 		return d.refuse(at, "%s is out of range", at)
 	case err != nil:
-		return d.refuse(at, "%s must be a whole number, not %s", at, short(n.String()))
+		return d.refuse(at, "%s must be a whole number, not %s", at, farm.Shorten(n.String()))
 	}
 	v.SetInt(i)
 	return nil
@@ -372,13 +372,4 @@ func given(t json.Token) string {
 		}
 		return "an array"
 	}
-}
-
-// short keeps a caller's text from filling the answer.
-func short(s string) string {
-	const limit = 60
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

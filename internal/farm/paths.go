@@ -32,11 +32,11 @@ func CleanPath(p string) (string, error) {
 		p = strings.TrimLeft(rest, "/")
 	}
 	if strings.HasPrefix(p, "/") {
-		return "", Invalidf("path %q is absolute and not in %s", short(p), Workspace)
+		return "", Invalidf("path %q is absolute and not in %s", Shorten(p), Workspace)
 	}
 	for element := range strings.SplitSeq(p, "/") {
 		if element == ".." {
-			return "", Invalidf("path %q holds \"..\"", short(p))
+			return "", Invalidf("path %q holds \"..\"", Shorten(p))
 		}
 		if len(element) > MaxNameBytes {
 			return "", Invalidf("a name in the path has %d bytes; at most %d are allowed", len(element), MaxNameBytes)
@@ -52,11 +52,4 @@ func CleanFilePath(p string) (string, error) {
 		return "", Invalidf("path is empty: name a file in the workspace")
 	}
 	return clean, err
-}
-
-func short(s string) string {
-	if len(s) <= 80 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:80], "") + "…"
 }

@@ -1,15 +1,13 @@
 package dockersandbox
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
-	"errors"
 	"io"
 	"path"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
+	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -56,66 +54,16 @@ func copyFile(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, size, err := given(c)
+	content, size, err := mcp.OpenUpload(c.Arguments, c.Local, "local_src_file", toolset.Program(Name))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = content.Close() }() // it is read to its end, or its error is told
 	name := c.Text("dest_path")
 	if name == "" || strings.HasSuffix(name, "/") {
-		name += strings.Trim(base(c.Text("local_src_file")), "/")
+		name += mcp.LocalName(c.Text("local_src_file"))
 	}
 	return put(ctx, c, p, "dest_path", name, content, size)
-}
-
-// base is the name of a file or directory on the caller's machine, whatever system that has.
-func base(local string) string { return path.Base("/" + strings.ReplaceAll(local, "\\", "/")) }
-
-// given is the content of a copy, and its size.
-func given(c *toolset.Call) (io.ReadCloser, int64, error) {
-	switch text, raw, err := contentOf(c); {
-	case err != nil:
-		return nil, 0, err
-	case c.Has("content"):
-		return io.NopCloser(strings.NewReader(text)), int64(len(text)), nil
-	case raw != nil:
-		return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), nil
-	case c.Local == nil:
-		return nil, 0, unreadable("local_src_file", "give its text as content, or its bytes as content_base64")
-	}
-	file, size, err := c.Local.Open(c.Text("local_src_file"))
-	if err != nil {
-		return nil, 0, unusable("local_src_file", c.Text("local_src_file"), err)
-	}
-	return file, size, nil
-}
-
-// contentOf gives the text, or the bytes, that came with a call; neither where there are none.
-func contentOf(c *toolset.Call) (text string, raw []byte, err error) {
-	if c.Has("content") && c.Has("content_base64") {
-		return "", nil, farm.Invalidf("Give content or content_base64, not both.")
-	}
-	if !c.Has("content_base64") {
-		return c.Text("content"), nil, nil
-	}
-	raw, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(c.Text("content_base64")), ""))
-	if err != nil {
-		return "", nil, farm.Invalidf("content_base64 is not base64.")
-	}
-	if raw == nil {
-		raw = []byte{}
-	}
-	return "", raw, nil
-}
-
-// unreadable refuses a path of the caller's machine, in the same words whether anything is there or not.
-func unreadable(param, instead string) error {
-	return farm.Invalidf("%s is on your machine, which this server cannot read: %s. The stdio server, sandfarm mcp --toolset %s, reads it.", param, instead, Name)
-}
-
-// unusable tells of a file on the caller's own machine, who may know why it cannot be had.
-func unusable(param, name string, err error) error {
-	return farm.Invalidf("%s %q cannot be used: %v.", param, name, err)
 }
 
 // copied is the answer of copy_file_from_sandbox.
@@ -133,7 +81,7 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	local := c.Text("local_dest_path")
 	if local != "" && c.Local == nil {
-		return nil, farm.Invalidf("local_dest_path is on your machine, where this server cannot write: leave local_dest_path out, and the answer has a url to download the file from. The stdio server, sandfarm mcp --toolset %s, writes it.", Name)
+		return nil, mcp.LocalUnwritable("local_dest_path", "leave it out, and the answer has a url to download the file from", toolset.Program(Name)) //nolint:wrapcheck // a sentence for the caller
 	}
 	wanted := c.Text("container_src_path")
 	file, err := p.source(wanted)
@@ -173,24 +121,6 @@ func take(ctx context.Context, c *toolset.Call, p place, file, local string) (co
 	if local == "" {
 		local = path.Base(file)
 	}
-	size, err := save(ctx, c, p.id, file, local)
+	size, err := c.SaveLocal(ctx, p.id, file, "local_dest_path", local)
 	return copied{Success: true, LocalPath: local, FileSize: size}, err
-}
-
-// save puts a file on the caller's machine.
-func save(ctx context.Context, c *toolset.Call, id, file, local string) (int64, error) {
-	content, _, err := c.Farm.OpenFile(ctx, id, file)
-	if err != nil {
-		return 0, err //nolint:wrapcheck // an error of the farm
-	}
-	defer func() { _ = content.Close() }() // its errors came with the bytes
-	into, err := c.Local.Create(local)
-	if err != nil {
-		return 0, unusable("local_dest_path", local, err)
-	}
-	size, err := io.Copy(into, content)
-	if err = errors.Join(err, into.Close()); err != nil {
-		return 0, unusable("local_dest_path", local, err)
-	}
-	return size, nil
 }

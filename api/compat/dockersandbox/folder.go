@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
 // folder packs a directory of this machine. A link to a file of the directory becomes a file of its own; others are not
@@ -16,7 +18,7 @@ func (w *packer) folder(files fs.FS) error {
 		from := name
 		switch {
 		case err != nil:
-			return unusable("local_src_dir", name, err)
+			return mcp.LocalError("local_src_dir", name, err)
 		case name == ".":
 			return nil
 		case hidden(name):
@@ -38,7 +40,7 @@ func (w *packer) folder(files fs.FS) error {
 		}
 		info, err := fs.Lstat(files, from)
 		if err != nil {
-			return unusable("local_src_dir", name, err)
+			return mcp.LocalError("local_src_dir", name, err)
 		}
 		if info.IsDir() {
 			if _, err := fs.Stat(files, path.Join(name, "pyvenv.cfg")); err == nil {
@@ -48,7 +50,7 @@ func (w *packer) folder(files fs.FS) error {
 		}
 		file, err := files.Open(from)
 		if err != nil {
-			return unusable("local_src_dir", name, err)
+			return mcp.LocalError("local_src_dir", name, err)
 		}
 		defer func() { _ = file.Close() }() // it was only read
 		// A file that grows meanwhile is taken as it was.

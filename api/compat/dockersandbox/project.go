@@ -72,22 +72,23 @@ func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
 func project(c *toolset.Call) (name string, walk func(*packer) error, done func(), err error) {
 	nothing := func() {}
 	local := strings.TrimRight(c.Text("local_src_dir"), "/\\")
-	_, raw, err := contentOf(c)
+	name = path.Base("/" + strings.ReplaceAll(local, "\\", "/"))
 	switch {
-	case err != nil:
-		return "", nil, nothing, err
+	case c.Has("content") && c.Has("content_base64"):
+		return "", nil, nothing, mcp.BothContents() //nolint:wrapcheck // a sentence for the caller
 	case c.Has("content"):
-		return base(local), func(w *packer) error { return w.texts(c.Object("content")) }, nothing, nil
-	case raw != nil:
-		return base(local), func(w *packer) error { return w.archive(raw) }, nothing, nil
+		return name, func(w *packer) error { return w.texts(c.Object("content")) }, nothing, nil
+	case c.Has("content_base64"):
+		raw, err := mcp.DecodeBase64(c.Arguments, "content_base64")
+		return name, func(w *packer) error { return w.archive(raw) }, nothing, err //nolint:wrapcheck // a sentence for the caller
 	}
 	folders, ok := c.Local.(mcp.LocalFolders)
 	if !ok {
-		return "", nil, nothing, unreadable("local_src_dir", "give its files as content, or the whole as a tar in content_base64")
+		return "", nil, nothing, mcp.LocalUnreadable("local_src_dir", "give its files as content, or the whole as a tar in content_base64", toolset.Program(Name)) //nolint:wrapcheck // a sentence for the caller
 	}
 	folder, err := folders.Folder(c.Text("local_src_dir"))
 	if err != nil {
-		return "", nil, nothing, unusable("local_src_dir", c.Text("local_src_dir"), err)
+		return "", nil, nothing, mcp.LocalError("local_src_dir", c.Text("local_src_dir"), err)
 	}
 	return folder.Name, func(w *packer) error { return w.folder(folder.Files) }, func() { _ = folder.Close() }, nil
 }

@@ -89,7 +89,7 @@ func named(message string, names []string) string {
 		return message
 	}
 	if i, err := strconv.Atoi(at[1]); err == nil && i < len(names) {
-		return strings.Replace(message, at[0], fmt.Sprintf("%q is no package", toolset.Short(names[i])), 1)
+		return strings.Replace(message, at[0], fmt.Sprintf("%q is no package", farm.Shorten(names[i])), 1)
 	}
 	return message
 }
@@ -132,11 +132,11 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 			one.Version = p.Version
 			there++
 		case p.Status == string(farm.PackageInstalled):
-			more += fmt.Sprintf(" %s %s is installed, not %s.", p.Name, p.Version, toolset.Short(wanted))
+			more += fmt.Sprintf(" %s %s is installed, not %s.", p.Name, p.Version, farm.Shorten(wanted))
 		case p.Status == string(farm.PackageInstalling):
-			more += fmt.Sprintf(" %s is being installed: ask again.", toolset.Short(wanted))
+			more += fmt.Sprintf(" %s is being installed: ask again.", farm.Shorten(wanted))
 		case p.Status == string(farm.PackageFailed):
-			more += fmt.Sprintf(" %s could not be installed: %s", toolset.Short(wanted), p.Message)
+			more += fmt.Sprintf(" %s could not be installed: %s", farm.Shorten(wanted), p.Message)
 		}
 		out.Packages[name] = one
 	}

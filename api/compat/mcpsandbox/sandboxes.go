@@ -126,7 +126,7 @@ func before(a, b *wire.Sandbox) bool {
 }
 
 func taken(name string) error {
-	return farm.Conflictf("There is a sandbox with the name %q already: list_sandboxes tells its id. Use it, or give another name.", toolset.Short(name))
+	return farm.Conflictf("There is a sandbox with the name %q already: list_sandboxes tells its id. Use it, or give another name.", farm.Shorten(name))
 }
 
 // Find gives the open sandbox of a name.
@@ -143,7 +143,7 @@ func Find(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, error
 			return there[i], nil
 		}
 	}
-	return wire.Sandbox{}, farm.NotFoundf("There is no open sandbox with the name %q.", toolset.Short(name))
+	return wire.Sandbox{}, farm.NotFoundf("There is no open sandbox with the name %q.", farm.Shorten(name))
 }
 
 // listed is one entry of list_sandboxes.

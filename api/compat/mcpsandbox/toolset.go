@@ -169,7 +169,7 @@ func upload(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a sentence for the caller
 	}
-	content, size, err := mcp.Given(c.Arguments, c.Local, "local_file_path")
+	content, size, err := mcp.OpenUpload(c.Arguments, c.Local, "local_file_path", toolset.Program(Name))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a sentence for the caller
 	}

@@ -41,7 +41,7 @@ func New() *toolset.Toolset {
 				About:  "Run Python code in a sandbox's kernel. Variables stay for the next call. Gives stdout and stderr as lists, error with name, value and traceback or null, and displayed values by their type.",
 				Params: []mcp.Param{id, mcp.Text("code", "The Python code.").Needed()},
 			}, {
-				Name: "upload_file", Title: "Upload a file", Hints: mcp.Hints{Destructive: true, Idempotent: true}, Run: upload4,
+				Name: "upload_file", Title: "Upload a file", Hints: mcp.Hints{Destructive: true, Idempotent: true}, Run: uploadTool,
 				About: "Put a file into a sandbox: its text as content, or its bytes as content_base64.",
 				Params: []mcp.Param{
 					id, mcp.Text("file_path", "Path in the sandbox, such as data/in.csv. By default the name of the local file."),
@@ -52,7 +52,7 @@ func New() *toolset.Toolset {
 				Name: "list_files", Title: "List files", Hints: reads, Run: tool((*Service).list), Params: []mcp.Param{id},
 				About: "List every file of a sandbox with its path and size.",
 			}, {
-				Name: "download_file", Title: "Download a file", Hints: reads, Run: download4,
+				Name: "download_file", Title: "Download a file", Hints: reads, Run: downloadTool,
 				About: "Get a file of a sandbox: its text as content, or its bytes as content_base64, where it is small, and a link to it.",
 				Params: []mcp.Param{
 					id, mcp.Text("file_path", "Path in the sandbox, as list_files tells it.").Needed(),

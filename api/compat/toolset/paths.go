@@ -17,7 +17,7 @@ func InResults(name string) (string, error) {
 	if ok && (rest == "" || rest[0] == '/') {
 		name = strings.TrimLeft(rest, "/")
 	} else if strings.HasPrefix(name, "/") && name != farm.Workspace && !strings.HasPrefix(name, farm.Workspace+"/") {
-		return "", farm.Invalidf("The path %q is not in %s: files lie there.", Short(name), Results)
+		return "", farm.Invalidf("The path %q is not in %s: files lie there.", farm.Shorten(name), Results)
 	}
 	clean, err := farm.CleanPath(name)
 	if err != nil {
@@ -40,13 +40,4 @@ func Lexical(p string) string {
 		return clean + "/"
 	}
 	return clean
-}
-
-// Short keeps a caller's text from filling an answer.
-func Short(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

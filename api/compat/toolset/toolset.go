@@ -76,7 +76,7 @@ func (c *Call) Open(ctx context.Context, id string) error {
 		return err //nolint:wrapcheck // an error of the farm
 	}
 	if state := farm.SandboxState(box.State); !state.Accepts() {
-		return farm.Conflictf("The sandbox %s is %s. Create a new one.", Short(id), state)
+		return farm.Conflictf("The sandbox %s is %s. Create a new one.", farm.Shorten(id), state)
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ func (r *remote) explain(err error) error {
 		return err
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return r.told(e, err)
+		return farmError(e, err)
 	}
 	if down(err) {
 		return farm.Wrap(err, farm.CodeUnavailable, "No farm answers at %s. Ask the user to start it with `make run` or `sandfarm up`, or to set SANDFARM_URL to where it runs; then try again.", r.c.URL())
@@ -205,8 +205,8 @@ func (r *remote) explain(err error) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "The connection to the farm at %s broke (%s). Try again; a job that was accepted goes on.", r.c.URL(), err)
 }
 
-// told is the farm's own answer.
-func (r *remote) told(e *client.Error, err error) error {
+// farmError converts an error that the farm answered with.
+func farmError(e *client.Error, err error) error {
 	message := e.Detail
 	if message == "" {
 		message = e.Title + "."
