@@ -96,8 +96,7 @@ type Scheduler struct {
 	until time.Time     // end of the lease, by this machine's clock; zero: another one leads
 	gain  chan struct{} // closed, and made anew, when the lead is gained
 
-	noRules bool                 // of the loop rules: it was said that the object store takes none
-	unused  map[string]time.Time // of the loop trim: queues that nobody serves, and since when
+	noRules bool // of the loop rules: it was said that the object store takes none
 }
 
 // New makes a scheduler; nothing is started.
@@ -109,7 +108,7 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	if deps.Random == nil {
 		deps.Random = rand.Float64
 	}
-	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), unused: map[string]time.Time{}, pool: pool{gone: map[string]time.Time{}}}
+	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), pool: pool{gone: map[string]time.Time{}}}
 	var err error
 	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool); err != nil {
 		return nil, err

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// unusedAge is for how long nobody serves a node's queue until it is forgotten: its engine does not come back.
-const unusedAge = time.Hour
-
-// Kinds of what is trimmed, as the metrics have them.
+// Kinds of trimmed records in the metrics.
 const (
 	trimmedEntries = "entry"
 	trimmedJobs    = "job"
@@ -22,8 +18,8 @@ const (
 	trimmedQueues  = "queue"
 )
 
-// trim forgets what is over its bounds: index entries whose records have expired, finished jobs over limits.max_finished,
-// and of the queues what was given up longer ago than finished jobs are kept, and those of nodes that are gone.
+// trim removes what is beyond its bounds: index entries whose records have expired, finished jobs beyond limits.max_finished, archived tasks
+// that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
 func (s *Scheduler) trim(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Ledger.Trim(ctx, tenant)
@@ -45,25 +41,23 @@ func (s *Scheduler) trimQueues(ctx context.Context) error {
 	served := map[string]bool{}
 	for _, w := range workers {
 		served[farm.NodeQueue(w.Node)] = true
-		delete(s.unused, farm.NodeQueue(w.Node))
+		for _, queue := range w.Queues {
+			served[queue] = true
+		}
 	}
-	now := time.Now()
-	n, err := s.deps.Tasks.Trim(ctx, now.Add(-time.Duration(s.cfg.Limits.RetentionSeconds)*time.Second), func(queue string) bool {
-		if served[queue] || !strings.HasPrefix(queue, farm.NodeQueue("")) {
-			return false
-		}
-		since, known := s.unused[queue]
-		if !known {
-			s.unused[queue] = now
-			return false
-		}
-		return now.Sub(since) >= unusedAge
+	n, err := s.deps.Tasks.Trim(ctx, time.Now().Add(-time.Duration(s.cfg.Limits.RetentionSeconds)*time.Second), func(queue string) bool {
+		return !served[queue] && comesAndGoes(queue)
 	})
-	maps.DeleteFunc(s.unused, func(_ string, since time.Time) bool { return now.Sub(since) > 2*unusedAge }) // it was removed
 	s.seen.trimmed.WithLabelValues(trimmedTasks).Add(float64(n.Tasks))
 	s.seen.trimmed.WithLabelValues(trimmedQueues).Add(float64(n.Queues))
 	if err != nil {
 		return fmt.Errorf("trim queues: %w", err)
 	}
 	return nil
+}
+
+// comesAndGoes reports whether a queue belongs to a node or a GPU model, and not to the farm.
+func comesAndGoes(queue string) bool {
+	model, gpu := farm.GPUQueue(queue)
+	return gpu && model != "" || strings.HasPrefix(queue, farm.NodeQueue(""))
 }

@@ -34,13 +34,13 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 	})
 }
 
-// A node's queue is forgotten when no worker has served it for an hour; other queues never are.
-func TestQueuesOfNodesThatAreGoneAreForgotten(t *testing.T) {
+// Queues of nodes and of GPU models are removed once no worker serves them; queues of the farm never are.
+func TestQueuesWithoutWorkersAreRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{kept: keptFake{
-			queues:  []string{"cpu", "node-gone", "node-here", "node-back", "callbacks"},
-			workers: []farm.Worker{{ID: "w1", Node: "here"}},
+			queues:  []string{"cpu", "control", "gpu", "gpu-a100", "gpu-h200", "node-gone", "node-here", "callbacks"},
+			workers: []farm.Worker{{ID: "w1", Node: "here", Queues: []string{"cpu", "gpu", "gpu-h200", "node-here"}}},
 		}}
 		s, registry := begin(t, f, scheduler.Config{}, nil)
 		defer s.Stop()
@@ -52,17 +52,12 @@ func TestQueuesOfNodesThatAreGoneAreForgotten(t *testing.T) {
 				t.Errorf("queues (-want +got):\n%s", diff)
 			}
 		}
-		time.Sleep(30 * time.Minute)
-		f.set(func() { f.kept.workers = append(f.kept.workers, farm.Worker{ID: "w2", Node: "back"}) })
 		time.Sleep(2 * time.Minute)
-		f.set(func() { f.kept.workers = f.kept.workers[:1] })
-		time.Sleep(26 * time.Minute)
-		left("cpu", "node-gone", "node-here", "node-back", "callbacks")
-		time.Sleep(10 * time.Minute)
-		left("cpu", "node-here", "node-back", "callbacks")
-		time.Sleep(30 * time.Minute)
-		left("cpu", "node-here", "callbacks")
-		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "queue"); n != 2 {
+		left("cpu", "control", "gpu", "gpu-h200", "node-here", "callbacks")
+		f.set(func() { f.kept.workers = nil })
+		time.Sleep(2 * time.Minute)
+		left("cpu", "control", "gpu", "callbacks")
+		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "queue"); n != 4 {
 			t.Errorf("%v queues counted", n)
 		}
 	})

@@ -77,7 +77,10 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return unavailable("enqueue task", err)
 	}
-	if err := c.rdb.Publish(ctx, wakeChannel(queue), "1").Err(); err != nil {
+	pipe := c.rdb.Pipeline()
+	pipe.SAdd(ctx, queuesKey, queue) // asynq registers a queue once in the life of a client, and Trim may have removed it since
+	pipe.Publish(ctx, wakeChannel(queue), "1")
+	if _, err := pipe.Exec(ctx); err != nil {
 		c.log.DebugContext(ctx, "wake-up not published; the servers look within a second", "queue", queue, "error", err)
 	}
 	return nil

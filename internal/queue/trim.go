@@ -13,14 +13,14 @@ import (
 // trimBatch is how many tasks are looked up at once.
 const trimBatch = 200
 
-// Trimmed says what Trim has removed.
+// Trimmed counts what Trim has removed.
 type Trimmed struct {
-	Tasks  int // that were given up
-	Queues int // that nobody serves
+	Tasks  int // archived ones
+	Queues int // empty ones that nobody serves
 }
 
-// Trim removes what asynq would keep for months: tasks that were given up before a moment, empty queues for which unused
-// says true, and what is left of servers that were killed. A queue that gets a task again is there again.
+// Trim removes what asynq would keep for months: archived tasks older than before, empty queues for which unused says true with all their
+// archived tasks, and what is left of servers that were killed. A removed queue comes back with its next task.
 func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue string) bool) (Trimmed, error) {
 	var out Trimmed
 	names, err := c.rdb.SMembers(ctx, queuesKey).Result()
@@ -28,38 +28,67 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 		return out, unavailable("list queues", err)
 	}
 	for _, name := range names {
-		n, err := c.trimArchive(ctx, name, before)
+		remove, until := unused(name), before
+		if remove {
+			until = time.Now() // nobody will look at them
+		}
+		n, err := c.trimArchive(ctx, name, until)
 		if out.Tasks += n; err != nil {
 			return out, err
 		}
-		if !unused(name) {
+		if !remove {
 			continue
 		}
-		switch err := c.admin.DeleteQueue(name, false); {
-		case err == nil:
+		removed, err := c.removeQueue(ctx, name)
+		if err != nil {
+			return out, err
+		}
+		if removed {
 			out.Queues++
-		case !errors.Is(err, asynq.ErrQueueNotEmpty) && !errors.Is(err, asynq.ErrQueueNotFound):
-			return out, unavailable("remove queue", err)
 		}
 	}
-	if _, err := c.admin.Servers(); err != nil { // whoever asks forgets the dead ones
+	if _, err := c.admin.Servers(); err != nil { // this call removes the dead ones
 		return out, unavailable("list servers of queues", err)
 	}
 	return out, nil
 }
 
-// trimArchive removes the tasks of a queue that were given up before a moment.
-func (c *Client) trimArchive(ctx context.Context, queue string, before time.Time) (removed int, err error) {
+// removeQueue removes an empty queue and its registration, and reports whether it did. asynq removes the registration in a step of its own:
+// a task that is enqueued between the two steps would be in a queue that is not listed. So the queue is registered again if it has a task
+// after that; Enqueue registers it too, behind the task, so one of the two sees the other.
+func (c *Client) removeQueue(ctx context.Context, name string) (bool, error) {
+	err := c.admin.DeleteQueue(name, false)
+	if errors.Is(err, asynq.ErrQueueNotEmpty) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, unavailable("remove queue", err)
+	}
+	n, err := c.rdb.Exists(ctx, listKey(name, "pending"), listKey(name, "active"), listKey(name, "retry"), listKey(name, "scheduled")).Result()
+	if err != nil {
+		return true, unavailable("look for tasks of a removed queue", err)
+	}
+	if n == 0 {
+		return true, nil
+	}
+	if err := c.rdb.SAdd(ctx, queuesKey, name).Err(); err != nil {
+		return true, unavailable("register queue", err)
+	}
+	return false, nil
+}
+
+// trimArchive removes the archived tasks of a queue up to a moment.
+func (c *Client) trimArchive(ctx context.Context, queue string, until time.Time) (removed int, err error) {
 	for {
 		ids, err := c.rdb.ZRangeByScore(ctx, listKey(queue, "archived"), &redis.ZRangeBy{
-			Min: "-inf", Max: strconv.FormatInt(before.Unix(), 10), Count: trimBatch,
+			Min: "-inf", Max: strconv.FormatInt(until.Unix(), 10), Count: trimBatch,
 		}).Result()
 		if err != nil {
-			return removed, unavailable("list tasks that were given up", err)
+			return removed, unavailable("list archived tasks", err)
 		}
 		for _, id := range ids {
 			if err := c.admin.DeleteTask(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound) {
-				return removed, unavailable("remove task that was given up", err)
+				return removed, unavailable("remove archived task", err)
 			}
 			removed++
 		}

@@ -44,6 +44,7 @@ func Run(t *testing.T, factory Factory) {
 		"GateKeepsAQueueBack":    gateKeepsAQueueBack,
 		"TrimGivenUp":            trimRemovesWhatWasGivenUp,
 		"TrimQueues":             trimRemovesUnusedQueues,
+		"TrimRacesWithEnqueue":   trimRacesWithEnqueue,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

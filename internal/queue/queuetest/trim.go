@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +43,17 @@ func trimRemovesWhatWasGivenUp(t *testing.T, factory Factory) {
 			t.Errorf("%s: Trim = %+v, %v; want %+v", c.name, got, err, c.want)
 		}
 	}
+	// A queue that is unused keeps no archived task back.
+	if err := b.Enqueue(t.Context(), "node-gone", job("job_gone"), queue.EnqueueOptions{ID: "job_gone", MaxRetry: -1}); err != nil {
+		t.Fatal(err)
+	}
+	server = b.serve(t, func(context.Context, queue.Task) error { return errors.New("no") }, func(c *queue.ServerConfig) { c.Queues = map[string]int{"node-gone": 1} })
+	eventually(t, "the task is given up", func() bool { return b.rdb.ZCard(t.Context(), "asynq:{node-gone}:archived").Val() == 1 })
+	server.Stop()
+	got, err := b.Trim(t.Context(), time.Now().Add(-time.Hour), func(name string) bool { return name == "node-gone" })
+	if want := (queue.Trimmed{Tasks: 1, Queues: 1}); err != nil || got != want {
+		t.Errorf("Trim of a queue with an archived task = %+v, %v; want %+v", got, err, want)
+	}
 	if keys := b.rdb.Keys(t.Context(), "asynq:{cpu}:t:*").Val(); len(keys) != 1 {
 		t.Errorf("tasks are %v, want the one that waits", keys)
 	}
@@ -78,7 +90,39 @@ func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
 			t.Errorf("%s has %d entries", key, n)
 		}
 	}
-	b.enqueue(t, "empty", job("job_late"))
+	b.enqueue(t, "empty", job("job_late")) // by a client that has used the queue before
+	if !b.rdb.SIsMember(t.Context(), "asynq:queues", "empty").Val() {
+		t.Error("a queue that was removed and has a task again is not listed")
+	}
 	b.serve(t, nil, func(c *queue.ServerConfig) { c.Queues = map[string]int{"empty": 1} })
 	b.expect(t, job("job_late"))
+}
+
+// trimRacesWithEnqueue removes a queue while another client enqueues to it: a queue that holds a task is always listed.
+func trimRacesWithEnqueue(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	other := queue.NewClient(b.rdb, nil)
+	b.enqueue(t, "node-a", job("job_first"))
+	for round := range 100 {
+		var group sync.WaitGroup
+		id := fmt.Sprintf("job_%d", round)
+		group.Go(func() {
+			if err := other.Enqueue(t.Context(), "node-a", job(id), queue.EnqueueOptions{ID: id}); err != nil {
+				t.Errorf("Enqueue = %v", err)
+			}
+		})
+		group.Go(func() {
+			if _, err := b.Trim(t.Context(), time.Now(), func(string) bool { return true }); err != nil {
+				t.Errorf("Trim = %v", err)
+			}
+		})
+		group.Wait()
+		pending, listed := b.rdb.LLen(t.Context(), "asynq:{node-a}:pending").Val(), b.rdb.SIsMember(t.Context(), "asynq:queues", "node-a").Val()
+		if pending == 0 || !listed {
+			t.Fatalf("round %d: %d tasks wait in a queue that is listed: %v", round, pending, listed)
+		}
+		for _, key := range b.rdb.Keys(t.Context(), "asynq:{node-a}:*").Val() { // empty again
+			b.rdb.Del(t.Context(), key)
+		}
+	}
 }
