@@ -20,15 +20,15 @@ type ArtifactFilter struct {
 	JobID     string
 }
 
-// Content is a download. Whoever asked for it closes it.
+// Content is a download. The caller closes it.
 type Content struct {
 	io.ReadCloser
-	Name       string    // under which the farm offers it; a hint from outside: not checked for what a file may be called here
-	Size       int64     // bytes to come; negative: not known
-	ModifiedAt time.Time // of a file of a workspace; zero: not known
+	Name       string    // file name that the farm suggests; untrusted: it may not be a valid or safe name here
+	Size       int64     // bytes to come; negative: unknown
+	ModifiedAt time.Time // for a file of a workspace; zero: unknown
 }
 
-// Artifacts walks the artifacts of the key's tenant, newest first.
+// Artifacts lists the artifacts of the tenant of the key, newest first, and fetches pages as needed.
 func (c *Client) Artifacts(ctx context.Context, filter ArtifactFilter) iter.Seq2[wire.Artifact, error] {
 	query := url.Values{}
 	if filter.SandboxID != "" {
@@ -52,7 +52,7 @@ func (c *Client) DeleteArtifact(ctx context.Context, id string) error {
 	return c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "artifacts", id}}, nil)
 }
 
-// Link makes a fresh link to an artifact. Anybody may download with it until it expires.
+// Link makes a new link to an artifact. Anyone with the link can download until it expires.
 func (c *Client) Link(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxAttempts*answerTimeout, errSlow)
 	defer cancel()
@@ -68,13 +68,13 @@ func (c *Client) Link(ctx context.Context, id string) (string, error) {
 	return to.String(), nil
 }
 
-// Download streams an artifact. An old link is renewed by the artifact's id. No credentials are sent with it. The caller
-// closes the stream, which is bounded by ctx alone.
+// Download streams an artifact. An expired link is renewed by the id of the artifact. No credentials are sent. The caller
+// closes the stream, which only ctx limits.
 func (c *Client) Download(ctx context.Context, artifact wire.Artifact) (*Content, error) {
 	return c.DownloadFrom(ctx, artifact, 0)
 }
 
-// DownloadFrom is Download from a byte offset on.
+// DownloadFrom is Download from a byte offset.
 func (c *Client) DownloadFrom(ctx context.Context, artifact wire.Artifact, offset int64) (*Content, error) {
 	if artifact.URL != "" {
 		content, err := c.Fetch(ctx, artifact.URL, offset)
@@ -89,8 +89,8 @@ func (c *Client) DownloadFrom(ctx context.Context, artifact wire.Artifact, offse
 	return c.Fetch(ctx, link, offset)
 }
 
-// Fetch streams what a link of the farm leads to, such as the url of a rich result, from a byte offset on. No
-// credentials are sent with it. Links are secrets: they appear in no error.
+// Fetch streams the content behind a link of the farm, such as the url of a rich result, from a byte offset. No credentials
+// are sent. Links are secrets, so errors do not contain them.
 func (c *Client) Fetch(ctx context.Context, link string, offset int64) (*Content, error) {
 	for attempt := 1; ; attempt++ {
 		content, err := c.fetch(ctx, link, offset)
@@ -109,7 +109,7 @@ func (c *Client) Fetch(ctx context.Context, link string, offset int64) (*Content
 func (c *Client) fetch(ctx context.Context, link string, offset int64) (*Content, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
 	if err != nil {
-		return nil, errors.New("the link is not an address")
+		return nil, errors.New("the link is not a valid URL")
 	}
 	r.Header.Set("User-Agent", c.userAgent)
 	r.Header.Set("Accept-Encoding", "identity") // byte for byte
@@ -129,7 +129,7 @@ func (c *Client) fetch(ctx context.Context, link string, offset int64) (*Content
 		return nil, errorOf(answer)
 	case offset > 0 && answer.StatusCode != http.StatusPartialContent:
 		answer.Body.Close()
-		return nil, fmt.Errorf("the store sent the whole object instead of what begins at byte %d", offset)
+		return nil, fmt.Errorf("the store sent the whole object instead of the part from byte %d", offset)
 	}
 	content := &Content{ReadCloser: answer.Body, Size: answer.ContentLength}
 	if _, params, err := mime.ParseMediaType(answer.Header.Get("Content-Disposition")); err == nil {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// DefaultURL is where a farm that was started with its defaults answers.
+// DefaultURL is the address of a farm with default settings.
 const DefaultURL = "http://127.0.0.1:8000"
 
-// Client speaks to one farm. Use New.
+// Client is a client of one farm. Make it with New.
 type Client struct {
 	base      *url.URL
 	key       string
@@ -25,15 +25,14 @@ type Client struct {
 // Option changes how a Client works.
 type Option func(*Client)
 
-// WithKey sets the API key. An empty key sends none,
-// and the space around it, such as the end of the line in a file, is left out.
+// WithKey sets the API key. Surrounding white space, such as the line end of a file, is removed. Without a key none is sent.
 func WithKey(key string) Option { return func(c *Client) { c.key = strings.TrimSpace(key) } }
 
 // WithUserAgent sets the User-Agent header.
 func WithUserAgent(agent string) Option { return func(c *Client) { c.userAgent = agent } }
 
-// WithHTTPClient uses the transport, cookies and timeout of h, which is copied: redirects stay this package's own, so
-// that a key is never sent to where a link leads. A Timeout in h also cuts streams (Events, downloads).
+// WithHTTPClient uses a copy of h, with its transport, cookies and timeout. Redirects are not followed, so that a key is never
+// sent to the target of a link. A Timeout in h also ends streams (Events, downloads).
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		if h != nil {
@@ -44,8 +43,8 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// New makes a client of the farm at baseURL, such as "http://127.0.0.1:8000", with "/v1" in the end or without; empty means
-// DefaultURL. Nothing is sent yet.
+// New makes a client of the farm at baseURL, such as "http://127.0.0.1:8000", with or without "/v1" at the end; empty means
+// DefaultURL. It sends nothing.
 func New(baseURL string, opts ...Option) (*Client, error) {
 	if baseURL == "" {
 		baseURL = DefaultURL
@@ -53,11 +52,11 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(strings.TrimSuffix(strings.TrimRight(strings.TrimSpace(baseURL), "/"), "/v1"), "/"))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read the farm's address: %w", err)
+		return nil, fmt.Errorf("parse the address of the farm: %w", err)
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
-		return nil, fmt.Errorf("read the farm's address: %q is not like http://host:port", baseURL)
+		return nil, fmt.Errorf("parse the address of the farm: %q does not have the form http://host:port", baseURL)
 	case base.RawQuery != "" || base.Fragment != "" || base.User != nil:
-		return nil, errors.New("read the farm's address: it must hold no query, fragment or user")
+		return nil, errors.New("parse the address of the farm: it must not contain a query, a fragment or a user")
 	}
 	transport := newTransport()
 	c := &Client{
@@ -72,10 +71,10 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// URL is the farm's address, without a slash at its end.
+// URL is the address of the farm, without a trailing slash.
 func (c *Client) URL() string { return c.base.String() }
 
-// newTransport bounds the steps of a connection; whole requests have bounds of their own.
+// newTransport bounds the steps of a connection. Requests have their own time limits.
 func newTransport() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

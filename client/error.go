@@ -14,19 +14,19 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Error is what a farm answered instead of what was asked for. Compare Code, not the texts.
+// Error is an error response of a farm. Compare Code, not the texts.
 type Error struct {
-	Status     int           // of HTTP; 0 for the failure of a job (see Failure)
-	Code       string        // of the contract: invalid, unauthorized, not_found, conflict, too_large, exhausted, unavailable, internal
+	Status     int           // HTTP status; 0 for the failure of a job (see Failure)
+	Code       string        // one of invalid, unauthorized, not_found, conflict, too_large, exhausted, unavailable, internal
 	Title      string        // what kind of error, in a few words
 	Detail     string        // what is wrong, in a sentence
-	RequestID  string        // under which the farm's log says more
-	RetryAfter time.Duration // how long to wait before trying again; 0 when the farm did not say
+	RequestID  string        // to find the request in the log of the farm
+	RetryAfter time.Duration // pause before a retry; 0 if the farm did not say
 
 	Fields []wire.FieldError // the fields of the request's body that are wrong; nil where the error is not about the body
 }
 
-// Error gives the detail, or what else is known.
+// Error gives the detail, or the next best text.
 func (e *Error) Error() string {
 	text := cmp.Or(e.Detail, e.Title, http.StatusText(e.Status), "no reason given")
 	text = strings.TrimSuffix(text, ".") + " (" + cmp.Or(e.Code, "no code")
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 	return text + ")"
 }
 
-// CodeOf gives the contract's code of an error, "" where it is not the farm's.
+// CodeOf gives the code of an error of the farm, and "" for other errors.
 func CodeOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -44,10 +44,10 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// maxProblemBytes bounds what is read of an error's body: a proxy's page may be anything.
+// maxProblemBytes limits how much of an error body is read: it may be any page of a proxy.
 const maxProblemBytes = 64 << 10
 
-// errorOf reads the problem of a response. The body is left to the caller to close.
+// errorOf reads the problem of a response. The caller closes the body.
 func errorOf(r *http.Response) *Error {
 	e := &Error{Status: r.StatusCode, RequestID: r.Header.Get("X-Request-Id"), RetryAfter: retryAfter(r.Header.Get("Retry-After"))}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxProblemBytes))
@@ -71,7 +71,7 @@ func errorOf(r *http.Response) *Error {
 	return e
 }
 
-// codeOfStatus is the code where an answer has none, such as one of a proxy.
+// codeOfStatus is the code of a response without one, such as that of a proxy.
 func codeOfStatus(status int) string {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -93,7 +93,7 @@ func codeOfStatus(status int) string {
 	return "internal"
 }
 
-// retryAfter reads both forms of the header; 0 for none.
+// retryAfter parses both forms of the header; 0 if there is none.
 func retryAfter(value string) time.Duration {
 	if seconds, err := strconv.Atoi(value); err == nil && seconds > 0 {
 		return time.Duration(min(seconds, 24*3600)) * time.Second

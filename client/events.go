@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	maxReconnects = 8                // in a row, without an event between them
-	silence       = 60 * time.Second // the farm sends a heartbeat every 15 seconds; after this much nothing is there
+	maxReconnects  = 8                // in a row, without an event between them
+	silenceTimeout = 60 * time.Second // a stream without a byte for this long is broken: the farm sends a heartbeat every 15 seconds
 )
 
-var errSilent = errors.New("the stream of events has fallen silent")
+var errSilent = errors.New("the event stream is silent")
 
-// Events gives the events of a job as they happen, from the first one or from the one behind after, until its final
-// state. Where the connection breaks it goes on behind the last event that came. An error ends it.
+// Events streams the events of a job as they happen, from the first one or from the one after the id in after, until its
+// final state. If the connection breaks, it reconnects and continues after the last event. An error ends it.
 func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		for attempt := 1; ; attempt++ {
@@ -45,11 +45,11 @@ func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire
 	}
 }
 
-// follow reads one stream. done means that nothing more is to be given: the job is final, or the reader has enough.
+// follow reads one stream. done means that the job is final or that the reader has stopped.
 func (c *Client) follow(ctx context.Context, jobID string, after *string, yield func(wire.Event, error) bool) (done bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	quiet := time.AfterFunc(silenceTimeout, func() { cancel(errSilent) })
 	defer quiet.Stop()
 
 	header := http.Header{"Accept": {"text/event-stream"}}
@@ -61,10 +61,10 @@ func (c *Client) follow(ctx context.Context, jobID string, after *string, yield 
 		return false, err
 	}
 	defer r.Body.Close()
-	frames := newFrames(&alive{r: r.Body, quiet: quiet})
+	frames := newFrames(&activityReader{r: r.Body, quiet: quiet})
 	frames.last = *after
 	for {
-		quiet.Reset(silence)
+		quiet.Reset(silenceTimeout)
 		got, err := frames.next()
 		if err != nil {
 			if errors.Is(context.Cause(ctx), errSilent) {
@@ -72,7 +72,7 @@ func (c *Client) follow(ctx context.Context, jobID string, after *string, yield 
 			}
 			return false, err
 		}
-		quiet.Stop() // the caller's own time is not silence
+		quiet.Stop() // the time that the caller takes does not count
 		event := wire.Event{ID: got.id, Name: got.name, Data: json.RawMessage(got.data)}
 		*after = got.id
 		if !yield(event, nil) {
@@ -84,16 +84,16 @@ func (c *Client) follow(ctx context.Context, jobID string, after *string, yield 
 	}
 }
 
-// alive puts off the end that silence brings with every byte that arrives.
-type alive struct {
+// activityReader restarts a timer with every byte that arrives.
+type activityReader struct {
 	r     io.Reader
 	quiet *time.Timer
 }
 
-func (a *alive) Read(p []byte) (int, error) {
+func (a *activityReader) Read(p []byte) (int, error) {
 	n, err := a.r.Read(p)
 	if n > 0 {
-		a.quiet.Reset(silence)
+		a.quiet.Reset(silenceTimeout)
 	}
 	return n, err
 }

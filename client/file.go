@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Open streams a file from its beginning and says how large it is. The caller closes it. It is bounded by ctx alone.
+// Open streams a file and reports its size. The caller closes it. Only ctx limits it.
 func (f *Files) Open(ctx context.Context, path string) (*Content, error) {
 	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: http.Header{"Accept": {"*/*"}}}) //nolint:bodyclose // the caller closes it as the content
 	if err != nil {
@@ -23,7 +23,7 @@ func (f *Files) Open(ctx context.Context, path string) (*Content, error) {
 	return content, nil
 }
 
-// Link makes a link to a file of the workspace, as it is now. Anybody may download with it until it expires.
+// Link makes a link to the current content of a file. Anyone with the link can download until it expires.
 func (f *Files) Link(ctx context.Context, path string) (string, error) {
 	in := call{method: http.MethodGet, path: f.at(path), query: url.Values{"link": {"1"}}, wait: -1}
 	ctx, cancel := context.WithTimeoutCause(ctx, bound(in), errSlow)
@@ -40,7 +40,7 @@ func (f *Files) Link(ctx context.Context, path string) (string, error) {
 	return to.String(), nil
 }
 
-// Put is Write that also gives the file's entry.
+// Put is Write, and returns the entry of the file.
 func (f *Files) Put(ctx context.Context, path string, content io.Reader) (wire.FileEntry, error) {
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
 	in := call{method: http.MethodPut, path: f.at(path), header: header, stream: body(content)}

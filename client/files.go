@@ -14,16 +14,16 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Files is the workspace of one sandbox. Paths are relative to it.
+// Files is the workspace of a sandbox. Paths are relative to it.
 type Files struct {
 	c  *Client
 	id string
 }
 
-// Files gives the workspace of a sandbox. Nothing is sent yet.
+// Files returns the workspace of a sandbox. It sends nothing.
 func (c *Client) Files(sandboxID string) *Files { return &Files{c: c, id: sandboxID} }
 
-// List gives the entries of a directory ("" is the workspace), or of the whole tree under it.
+// List lists a directory ("" is the workspace), or the whole tree below it.
 func (f *Files) List(ctx context.Context, path string, recursive bool) ([]wire.FileEntry, error) {
 	var got wire.Items[wire.FileEntry]
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
@@ -31,13 +31,13 @@ func (f *Files) List(ctx context.Context, path string, recursive bool) ([]wire.F
 	return got.Items, err
 }
 
-// Info is what Stat says about a file.
+// Info is the result of Stat.
 type Info struct {
 	Size       int64
 	ModifiedAt time.Time
 }
 
-// Stat says how large a file is. A missing one is an *Error with the code not_found.
+// Stat reads size and time of a file. For a missing file the error is an *Error with the code not_found.
 func (f *Files) Stat(ctx context.Context, path string) (Info, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxAttempts*answerTimeout, errSlow)
 	defer cancel()
@@ -53,7 +53,7 @@ func (f *Files) Stat(ctx context.Context, path string) (Info, error) {
 	return info, nil
 }
 
-// Read streams a file from a byte offset on; a negative offset counts from its end. The caller closes it. It is bounded by ctx alone.
+// Read streams a file from a byte offset; a negative offset counts from the end. The caller closes it. Only ctx limits it.
 func (f *Files) Read(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
 	header := http.Header{"Accept": {"*/*"}}
 	switch {
@@ -64,7 +64,7 @@ func (f *Files) Read(ctx context.Context, path string, offset int64) (io.ReadClo
 	}
 	r, err := f.c.send(ctx, call{method: http.MethodGet, path: f.at(path), header: header})
 	if e, ok := errors.AsType[*Error](err); ok && offset != 0 && e.Status == http.StatusRequestedRangeNotSatisfiable {
-		return http.NoBody, nil // nothing is behind the end
+		return http.NoBody, nil // the offset is beyond the end
 	}
 	if err != nil {
 		return nil, err
@@ -76,20 +76,20 @@ func (f *Files) Read(ctx context.Context, path string, offset int64) (io.ReadClo
 	return r.Body, nil
 }
 
-// Write streams content into a file, which is replaced if it is there; missing directories are made. It is bounded by
-// ctx alone and never repeated: after an error the file is as it was, or whole.
+// Write streams content into a file and replaces an existing one; missing directories are created. Only ctx limits it, and it
+// is never retried. After an error the file is either unchanged or complete.
 func (f *Files) Write(ctx context.Context, path string, content io.Reader) error {
 	header := http.Header{"Content-Type": {"application/octet-stream"}}
 	return f.change(ctx, call{method: http.MethodPut, path: f.at(path), header: header, stream: body(content)})
 }
 
-// Mkdir makes a directory and those above it.
+// Mkdir creates a directory and its parents.
 func (f *Files) Mkdir(ctx context.Context, path string) error {
 	return f.change(ctx, call{method: http.MethodPut, path: f.at(strings.TrimRight(path, "/") + "/")})
 }
 
-// PutTar unpacks an uncompressed tar into the workspace, under dir ("" is the workspace itself). A tar with a member
-// that would lie outside is refused as a whole.
+// PutTar unpacks an uncompressed tar into dir ("" is the workspace). A tar with a member outside the workspace is refused as a
+// whole.
 func (f *Files) PutTar(ctx context.Context, dir string, tar io.Reader) error {
 	query := url.Values{}
 	if dir != "" {
@@ -99,7 +99,7 @@ func (f *Files) PutTar(ctx context.Context, dir string, tar io.Reader) error {
 	return f.change(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "files"), query: query, header: header, stream: body(tar)})
 }
 
-// Delete removes a file, or a directory with all that is in it.
+// Delete removes a file, or a directory with its contents.
 func (f *Files) Delete(ctx context.Context, path string) error {
 	return f.change(ctx, call{method: http.MethodDelete, path: f.at(path)})
 }
@@ -110,7 +110,7 @@ func (f *Files) Move(ctx context.Context, from, to string) error {
 	return f.change(ctx, call{method: http.MethodPost, path: sandboxPath(f.id, "files", "move"), body: request})
 }
 
-// change makes a request that changes files. Where it takes longer than the farm holds the answer, its job is waited for.
+// change makes a request that changes files. If the farm answers with a job, it waits for the job.
 func (f *Files) change(ctx context.Context, in call) error {
 	if in.stream == nil {
 		in.wait = -1
@@ -126,15 +126,15 @@ func (f *Files) change(ctx context.Context, in call) error {
 	return Failure(done)
 }
 
-// at is the path of a file's own route.
+// at is the path of the route of a file.
 func (f *Files) at(path string) []string {
 	return append(sandboxPath(f.id, "files"), strings.Split(path, "/")...)
 }
 
-// body keeps net/http from closing what is not ours to close.
+// body hides Close from net/http: the caller closes its own reader.
 func body(r io.Reader) io.Reader { return struct{ io.Reader }{r} }
 
-// accepted makes a request that is answered with what was done, or with 202 and a job, which is given.
+// accepted makes a request. If the answer is 202 with a job, it returns the job, else an empty one.
 func (c *Client) accepted(ctx context.Context, in call) (wire.Job, error) {
 	if in.stream == nil {
 		var cancel context.CancelFunc

@@ -16,12 +16,12 @@ type JobFilter struct {
 	State     string
 }
 
-// Job reads a job. With WithWait the farm holds the answer until the job is final.
+// Job reads a job. With WithWait the farm delays the answer until the job is final.
 func (c *Client) Job(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodGet, path: []string{"v1", "jobs", id}}, opts)
 }
 
-// Jobs walks the jobs of the key's tenant, newest first.
+// Jobs lists the jobs of the tenant of the key, newest first, and fetches pages as needed.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job, error] {
 	query := url.Values{}
 	if filter.SandboxID != "" {
@@ -40,14 +40,14 @@ func (c *Client) JobRequest(ctx context.Context, id string) (wire.JobSpec, error
 	return got, err
 }
 
-// Cancel ends a job, queued or running. A final job stays as it is.
+// Cancel cancels a job, queued or running. A final job does not change.
 func (c *Client) Cancel(ctx context.Context, id string) (wire.Job, error) {
 	var job wire.Job
 	err := c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "jobs", id}}, &job)
 	return job, err
 }
 
-// Wait gives the job once it is final, however it ended. It is bounded by ctx alone.
+// Wait waits until a job is final, whatever its outcome, and returns it. Only ctx limits it.
 func (c *Client) Wait(ctx context.Context, id string) (wire.Job, error) {
 	for attempt := 1; ; attempt++ {
 		asked := time.Now()
@@ -59,14 +59,14 @@ func (c *Client) Wait(ctx context.Context, id string) (wire.Job, error) {
 			attempt = 0
 			continue
 		}
-		if err := sleep(ctx, c.pause(attempt)); err != nil { // the farm did not hold the answer
+		if err := sleep(ctx, c.pause(attempt)); err != nil { // the farm did not wait
 			return job, err
 		}
 	}
 }
 
-// Failure gives what went wrong with the farm in a final job: nil for a completed one, whatever its code did, and an
-// *Error otherwise.
+// Failure is the error of a final job that the farm could not complete, as an *Error. It is nil for a completed job, whatever
+// its code did.
 func Failure(job wire.Job) error {
 	if job.State == "completed" {
 		return nil

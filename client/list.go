@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// pageSize is the largest page of the contract.
+// pageSize is the largest page that the farm allows.
 const pageSize = 200
 
-// pages walks a list, page by page, newest first. An error ends it.
+// pages lists all items, page by page. An error ends it.
 func pages[T any](ctx context.Context, c *Client, path []string, query url.Values) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -41,7 +41,7 @@ func pages[T any](ctx context.Context, c *Client, path []string, query url.Value
 	}
 }
 
-// all reads a list that has one page.
+// all reads a list without pages.
 func all[T any](ctx context.Context, c *Client, path ...string) ([]T, error) {
 	var got wire.Items[T]
 	err := c.json(ctx, call{method: http.MethodGet, path: path}, &got)

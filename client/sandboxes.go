@@ -19,22 +19,22 @@ type SandboxFilter struct {
 // openStates are the states of sandboxes that have not ended.
 const openStates = "queued,starting,ready,busy,hibernated,closing"
 
-// CreateSandbox asks for a sandbox and gives it together with the job that creates it. Work may be sent to the sandbox at
-// once: it waits in line until the sandbox is ready.
+// CreateSandbox creates a sandbox and returns it with the job that does so. Work can be submitted to the sandbox at once: it is
+// queued until the sandbox is ready.
 func (c *Client) CreateSandbox(ctx context.Context, request wire.CreateRequest, opts ...CallOption) (wire.Created, error) {
 	var got wire.Created
 	err := c.json(ctx, call{method: http.MethodPost, path: []string{"v1", "sandboxes"}, body: request}.with(opts), &got)
 	return got, err
 }
 
-// Sandbox reads a sandbox. A closed one stays readable for a day.
+// Sandbox reads a sandbox. A closed one can be read for a day.
 func (c *Client) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
 	var got wire.Sandbox
 	err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id)}, &got)
 	return got, err
 }
 
-// Sandboxes walks the sandboxes of the key's tenant, newest first.
+// Sandboxes lists the sandboxes of the tenant of the key, newest first, and fetches pages as needed.
 func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[wire.Sandbox, error] {
 	query := url.Values{}
 	if filter.State != "" {
@@ -48,24 +48,24 @@ func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[
 	return pages[wire.Sandbox](ctx, c, []string{"v1", "sandboxes"}, query)
 }
 
-// Update changes the name, the labels or the life of a sandbox. A time to live counts from now, so this keeps it alive.
+// Update changes the name, the labels or the time to live of a sandbox. The time to live starts again from now.
 func (c *Client) Update(ctx context.Context, id string, request wire.UpdateRequest) (wire.Sandbox, error) {
 	var got wire.Sandbox
 	err := c.json(ctx, call{method: http.MethodPatch, path: sandboxPath(id), body: request}, &got)
 	return got, err
 }
 
-// Close cancels what runs and waits in a sandbox and removes it. It gives the job that does so.
+// Close cancels the jobs of a sandbox and removes it. It returns the job that does so.
 func (c *Client) Close(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodDelete, path: sandboxPath(id)}, opts)
 }
 
-// Interrupt interrupts what runs in the sandbox's kernels, as Ctrl-C would.
+// Interrupt interrupts the code in the kernels of a sandbox, as Ctrl-C would.
 func (c *Client) Interrupt(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "interrupt")}, opts)
 }
 
-// Restart gives a sandbox new kernels: its variables are gone, its files stay.
+// Restart restarts the kernels of a sandbox: variables are lost, files stay.
 func (c *Client) Restart(ctx context.Context, id string, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "restart")}, opts)
 }
@@ -80,12 +80,12 @@ func (c *Client) Command(ctx context.Context, id string, request wire.CommandReq
 	return c.start(ctx, call{method: http.MethodPost, path: sandboxPath(id, "commands"), body: request}, opts)
 }
 
-// Run runs code in a fresh sandbox that is closed afterwards.
+// Run runs code in a new sandbox that is closed afterwards.
 func (c *Client) Run(ctx context.Context, request wire.RunRequest, opts ...CallOption) (wire.Job, error) {
 	return c.start(ctx, call{method: http.MethodPost, path: []string{"v1", "run"}, body: request}, opts)
 }
 
-// start makes a request that is answered with a job.
+// start makes a request whose answer is a job.
 func (c *Client) start(ctx context.Context, in call, opts []CallOption) (wire.Job, error) {
 	var job wire.Job
 	err := c.json(ctx, in.with(opts), &job)

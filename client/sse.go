@@ -12,7 +12,7 @@ const maxEventBytes = 32 << 20
 
 var errEventTooLong = errors.New("an event is longer than 32 MiB")
 
-// frame is one server-sent event as it came.
+// frame is a server-sent event.
 type frame struct {
 	id   string
 	name string
@@ -27,7 +27,7 @@ type frames struct {
 
 func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// next gives the next event that carries data, or io.EOF. An event that the end cuts off is dropped, as the format asks.
+// next returns the next event with data, or io.EOF. An incomplete event at the end is dropped, as the format requires.
 func (f *frames) next() (frame, error) {
 	var out frame
 	has := false
@@ -63,7 +63,7 @@ func (f *frames) next() (frame, error) {
 	}
 }
 
-// line gives the next line without its end.
+// line returns the next line without its line end.
 func (f *frames) line(most int) ([]byte, error) {
 	var whole []byte
 	for {

@@ -16,29 +16,29 @@ import (
 	"time"
 )
 
-// Bounds on one request.
+// Limits of a request.
 const (
 	maxAttempts     = 4                // a request and its retries
 	maxRetryAfter   = 10 * time.Second // a farm that asks for a longer pause is not retried
-	answerTimeout   = 30 * time.Second // for one JSON answer, over the time that it was asked to be held
-	maxAnswerBytes  = 256 << 20        // a finished job with all its inline results is far below
-	maxWaitSeconds  = 60               // of the contract
-	longPollSeconds = 30               // below the idle limits of common proxies
+	answerTimeout   = 30 * time.Second // for one JSON answer, beyond the wait that was requested
+	maxAnswerBytes  = 256 << 20        // a job with all inline results is far smaller
+	maxWaitSeconds  = 60               // the most that the farm allows
+	longPollSeconds = 30               // below the idle timeouts of common proxies
 )
 
-// call is one request to the farm.
+// call is a request to the farm.
 type call struct {
 	method string
 	path   []string // elements of the path, not escaped
 	query  url.Values
 	header http.Header
 	body   any       // sent as JSON
-	stream io.Reader // sent as it is; such a request is never repeated
-	wait   int       // seconds the farm may hold the answer; negative: its default for the route
-	key    string    // Idempotency-Key of a POST; empty: one is made
+	stream io.Reader // sent as it is; such a request is never retried
+	wait   int       // seconds that the farm may delay the answer; negative: its default for the route
+	key    string    // Idempotency-Key of a POST; empty: a random one
 }
 
-// send makes the request and gives a response below 400. The caller closes its body.
+// send makes the request, with retries, and returns a response below 400. The caller closes its body.
 func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 	payload, err := encode(in.body)
 	if err != nil {
@@ -48,13 +48,13 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 	if in.method == http.MethodPost && key == "" {
 		key = newKey()
 	}
-	repeatable := in.stream == nil && (in.method == http.MethodGet || in.method == http.MethodHead || key != "")
+	retryable := in.stream == nil && (in.method == http.MethodGet || in.method == http.MethodHead || key != "")
 	for attempt := 1; ; attempt++ {
 		r, err := c.once(ctx, in, payload, key)
 		if err == nil {
 			return r, nil
 		}
-		if !(repeatable || in.stream == nil && tooMany(err)) || attempt == maxAttempts || ctx.Err() != nil || !temporary(err) {
+		if !(retryable || in.stream == nil && tooMany(err)) || attempt == maxAttempts || ctx.Err() != nil || !temporary(err) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, c.at(in).Path, err)
 		}
 		if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
@@ -97,7 +97,7 @@ func (c *Client) once(ctx context.Context, in call, payload []byte, key string) 
 	return answer, nil
 }
 
-// at is the whole address of a call.
+// at is the URL of a call.
 func (c *Client) at(in call) *url.URL {
 	to := *c.base
 	raw, plain := to.EscapedPath(), to.Path
@@ -117,8 +117,8 @@ func (c *Client) at(in call) *url.URL {
 	return &to
 }
 
-// json makes the request and reads its JSON answer into out; a nil out drops it. It is bounded in time unless the call
-// streams a body up.
+// json makes the request and decodes its JSON answer into out; a nil out drops it. It has a time limit unless the call uploads
+// a stream.
 func (c *Client) json(ctx context.Context, in call, out any) error {
 	if in.stream == nil {
 		var cancel context.CancelFunc
@@ -133,7 +133,7 @@ func (c *Client) json(ctx context.Context, in call, out any) error {
 	return decode(in, r, out)
 }
 
-// bound is how long a call may take with all its repetitions.
+// bound is the time limit of a call with all its retries.
 func bound(in call) time.Duration {
 	held := time.Duration(in.wait) * time.Second
 	if in.wait < 0 {
@@ -153,7 +153,7 @@ func decode(in call, r *http.Response, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(content, out); err != nil {
-		return fmt.Errorf("read the answer of %s: %w (is this a Sandfarm?)", in.method, err)
+		return fmt.Errorf("read the answer of %s: %w (check the address: is this a Sandfarm?)", in.method, err)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func encode(body any) ([]byte, error) {
 	return payload, nil
 }
 
-// unwrapURL drops the address that net/http puts before its errors: send names it, and a link may hold a signature.
+// unwrapURL removes the URL that net/http adds to errors: send adds its own, and a link may contain a signature.
 func unwrapURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
@@ -200,7 +200,7 @@ func retryAfterOf(err error) time.Duration {
 	return 0
 }
 
-// backoff grows from a tenth of a second to two seconds, with chance in it so that many clients do not come back at once.
+// backoff grows from a tenth of a second to two seconds, with jitter so that many clients do not retry at once.
 func backoff(attempt int) time.Duration {
 	full := min(100*time.Millisecond<<min(attempt-1, 10), 2*time.Second)
 	n, err := rand.Int(rand.Reader, big.NewInt(int64(full/2)))
@@ -223,6 +223,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func newKey() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: the runtime ends the process when the system has no randomness
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }

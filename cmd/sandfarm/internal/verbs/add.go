@@ -13,16 +13,16 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Streams is what the commands read and write. Every field but IsTTY must be set.
+// Streams are the input, the outputs and the environment of the commands. Every field but IsTTY must be set.
 type Streams struct {
 	In     io.Reader
 	Out    io.Writer // results only, so that it can be piped on
 	Err    io.Writer // everything else
-	IsTTY  bool      // a person types at In
+	IsTTY  bool      // In is a terminal
 	Getenv func(string) string
 }
 
-// app is what every verb shares.
+// app holds what the verbs share: streams and global flags.
 type app struct {
 	Streams
 	url, key string
@@ -35,8 +35,8 @@ const (
 	groupLook = "look"
 )
 
-// Add puts the verbs and the flags that they share on the root command. It gives what makes the client that flags and
-// environment ask for, once the flags are read: for commands of others.
+// Add adds the verbs and their global flags to the root command. The function that it returns makes the client that flags and
+// environment name; other commands call it once the flags are parsed.
 func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	a := &app{Streams: streams}
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -46,8 +46,8 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, err) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
-	flags.StringVar(&a.key, "key", "", "API key ($SANDFARM_API_KEY, which other users of this machine cannot see)")
-	flags.BoolVar(&a.json, "json", false, "print the farm's own JSON instead of text")
+	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
+	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"})
 	asGroup(root)
 	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.files(), a.packages()} {
@@ -61,7 +61,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	return a.client
 }
 
-// client makes the client that the flags and the environment ask for.
+// client makes the client that flags and environment name.
 func (a *app) client() (*client.Client, error) {
 	at := cmp.Or(a.url, a.Getenv("SANDFARM_URL"), client.DefaultURL)
 	key := cmp.Or(a.key, a.Getenv("SANDFARM_API_KEY"))
@@ -72,10 +72,10 @@ func (a *app) client() (*client.Client, error) {
 	return c, nil
 }
 
-// action is what a verb does once its farm is known.
+// action is the work of a verb, with the client of its farm.
 type action func(ctx context.Context, c *client.Client, args []string) error
 
-// verb makes a command from an action.
+// verb makes a command of an action.
 func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobra.Command {
 	c.Args = func(cmd *cobra.Command, got []string) error {
 		if err := args(cmd, got); err != nil {
@@ -97,7 +97,7 @@ func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobr
 	return c
 }
 
-// asGroup makes a command that only holds others: alone it prints its help, and an unknown name is a usage error.
+// asGroup makes a command that only contains others. Alone it prints its help; an unknown name is a usage error.
 func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -107,7 +107,7 @@ func asGroup(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 		err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 		cmd.SuggestionsMinimumDistance = 2
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			err = fmt.Errorf("%w; there is %q", err, near[0])
+			err = fmt.Errorf("%w; did you mean %q?", err, near[0])
 		}
 		return usage(cmd, err)
 	}
@@ -119,7 +119,7 @@ func usage(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err, Command: cmd.CommandPath()}
 }
 
-// StrictArgs makes a wrong number of arguments of a command and those below it a usage error, as it is for the verbs.
+// StrictArgs turns a wrong number of arguments, to a command and those below it, into a usage error as the verbs give it.
 func StrictArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
@@ -134,10 +134,10 @@ func StrictArgs(c *cobra.Command) {
 	}
 }
 
-// usagef is a usage error inside an action; verb adds the command's name.
+// usagef makes a usage error inside an action; verb adds the name of the command.
 func usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
-// argCount is how many arguments a verb takes, in words of its own.
+// argCount bounds the number of arguments; what names the required ones in the error. most < 0 means any number.
 func argCount(least, most int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {

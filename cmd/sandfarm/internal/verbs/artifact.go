@@ -18,8 +18,8 @@ import (
 func (a *app) artifact() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "artifact", Aliases: []string{"artifacts"},
-		Short: "List, download and delete what jobs have made",
-		Long:  `Every file that a job made or changed is kept as an artifact, for a week, also when its sandbox is closed.`,
+		Short: "List, download and delete the files that jobs made",
+		Long:  `Every file that a job created or changed is stored as an artifact for a week, even after its sandbox is closed.`,
 		Example: `  sandfarm artifact ls --job job_…
   sandfarm artifact get art_…`,
 	}, a.artifactLs(), a.artifactGet(), a.artifactRm())
@@ -71,8 +71,8 @@ func (a *app) artifactGet() *cobra.Command {
 	var link bool
 	c := a.verb(&cobra.Command{
 		Use: "get ID [DEST|-]", Short: "Download an artifact",
-		Long: `Download an artifact to DEST (a file, or a directory that is there), to stdout (-), or into the current directory. A file
-that is there and has other content stays: the new one is called name-1.`,
+		Long: `Download an artifact to DEST (a file or an existing directory), to stdout (-), or into the current directory. An existing
+file with other content is not overwritten: the new one is called name-1.`,
 		Example: `  sandfarm artifact get art_…
   sandfarm artifact get art_… - | head
   sandfarm artifact get art_… --link`,
@@ -99,7 +99,7 @@ that is there and has other content stays: the new one is called name-1.`,
 		if name == "." || name == "/" {
 			name = args[0]
 		}
-		return a.keep(c, dest, cmp.Or(name, args[0]), "", func() (io.ReadCloser, error) { return content, nil })
+		return a.copyOut(c, dest, cmp.Or(name, args[0]), "", func() (io.ReadCloser, error) { return content, nil })
 	})
 	c.Flags().BoolVar(&link, "link", false, "print a link that works without a key until it expires")
 	return c

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	completionTimeout = 2 * time.Second // a shell is waiting for the next key
+	completionTimeout = 2 * time.Second // the user waits for the shell
 	completions       = 50
 )
 
-// ids gives what a farm has to offer for an argument, the newest first.
+// ids lists the candidates for an argument, newest first.
 type ids func(ctx context.Context, c *client.Client) []cobra.Completion
 
 func (a *app) sandboxIDs(ctx context.Context, c *client.Client) []cobra.Completion {
@@ -50,7 +50,7 @@ func (a *app) artifactIDs(ctx context.Context, c *client.Client) []cobra.Complet
 	return found
 }
 
-// first completes the first argument and leaves the others alone.
+// first completes the first argument only.
 func (a *app) first(from ids) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -60,7 +60,7 @@ func (a *app) first(from ids) cobra.CompletionFunc {
 	}
 }
 
-// every completes all arguments.
+// every completes every argument.
 func (a *app) every(from ids) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.ask(cmd, from), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
@@ -70,7 +70,7 @@ func (a *app) every(from ids) cobra.CompletionFunc {
 // complete completes the value of a flag.
 func (a *app) complete(c *cobra.Command, flag string, from ids) {
 	err := c.RegisterFlagCompletionFunc(flag, a.every(from))
-	if err != nil { // only for a flag that is not there
+	if err != nil { // the flag does not exist: a bug
 		panic(err)
 	}
 }

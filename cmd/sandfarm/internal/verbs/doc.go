@@ -1,7 +1,6 @@
-// Package verbs holds the commands of the program that speak to a farm: run, sandbox, files, packages, job, artifact, images,
-// workers and queues. They use the public client and nothing else of the farm, so whatever they can do, a program of
-// yours can do as well.
+// Package verbs has the commands of the program that talk to a farm: run, sandbox, files, packages, job, artifact, image,
+// workers, queues and top. They use only the public client, so your own program can do whatever they do.
 //
-// Add puts them on a root command, Exit turns the error of a command into one sentence and an exit code. The package
-// reads no environment and no terminal of its own: both come with Streams.
+// Add puts them on a root command. Exit turns the error of a command into one sentence and an exit code. The package reads
+// neither the environment nor the terminal itself: both come with Streams.
 package verbs

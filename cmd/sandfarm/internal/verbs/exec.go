@@ -19,10 +19,9 @@ func (a *app) sandboxExec() *cobra.Command {
 	var dash int
 	c := a.verb(&cobra.Command{
 		Use: "exec ID COMMAND | exec ID -- ARG…", Short: "Run a shell command in a sandbox",
-		Long: `Run a shell command in a sandbox. Output appears as it comes, and the exit code is the command's.
+		Long: `Run a shell command in a sandbox. Output appears as it is written. The exit code is that of the command.
 
-Given as one argument it is a line for the shell, with pipes and quotes. Behind -- each argument stays one word, whatever
-it holds.`,
+One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.`,
 		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
   sandfarm sandbox exec sbx_… -- grep -r 'a b' .
   sandfarm sandbox exec sbx_… --auto-install 'python report.py'
@@ -48,20 +47,20 @@ it holds.`,
 		return check(cmd, args)
 	}
 	c.Flags().StringVarP(&cwd, "cwd", "w", "", "working directory, relative to the workspace")
-	c.Flags().StringVar(&timeout, "timeout", "", "how long it may run, such as 90s or 10m (default: the farm's)")
+	c.Flags().StringVar(&timeout, "timeout", "", "maximum run time, such as 90s or 10m (default: the farm's)")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
-	c.Flags().BoolVar(&autoInstall, "auto-install", false, "install what the Python programs that it starts import and the sandbox does not have")
-	c.Flags().BoolVar(&background, "background", false, "leave it running and print the job's id")
+	c.Flags().BoolVar(&autoInstall, "auto-install", false, "install packages that the Python programs it starts import and the sandbox lacks")
+	c.Flags().BoolVar(&background, "background", false, "leave it running and print the id of the job")
 	return c
 }
 
-// commandLine is what the shell is given. dash is how many arguments stand before --, negative without one.
+// commandLine builds the line for the shell. dash is the number of arguments before --; negative if there is none.
 func commandLine(args []string, dash int) (string, error) {
 	switch {
 	case dash == 1:
 		return quote(args[1:]), nil
 	case dash > 1:
-		return "", usagef("give the command either before or behind --")
+		return "", usagef("give the command either before or after --")
 	case len(args) > 2:
 		return "", usagef("the command is more than one argument: quote it as one, or put -- before it")
 	case strings.TrimSpace(args[1]) == "":
@@ -70,8 +69,8 @@ func commandLine(args []string, dash int) (string, error) {
 	return args[1], nil
 }
 
-// accepted prints a job that is not waited for.
-func (a *app) accepted(job wire.Job, err error) error {
+// printAccepted prints a job without waiting for it.
+func (a *app) printAccepted(job wire.Job, err error) error {
 	if err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (a *app) accepted(job wire.Job, err error) error {
 
 func (a *app) exec(ctx context.Context, c *client.Client, id string, request wire.CommandRequest) error {
 	if request.Background {
-		return a.accepted(c.Command(ctx, id, request))
+		return a.printAccepted(c.Command(ctx, id, request))
 	}
 	follower := a.follower(c, false)
 	job, err := follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Command(ctx, id, request) })
@@ -92,7 +91,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, id string, request wir
 		return err
 	}
 	if r := job.Result; r != nil && r.Command != nil {
-		a.remark(r.Command.Installed, r.Command.Notes)
+		a.printNotes(r.Command.Installed, r.Command.Notes)
 		for _, one := range r.Command.Results {
 			if one.Truncated.Stdout {
 				err = errors.Join(err, follower.rest(ctx, r.Command.Artifacts, "stdout"))

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// The exit codes of the program, apart from the code's own.
+// Exit codes of the program, beside those of the code that it runs.
 const (
 	ExitOK          = 0
 	ExitError       = 1
@@ -22,19 +22,19 @@ const (
 	ExitInterrupted = 130
 )
 
-// CodeError ends the program with the exit code of the code that it ran. Nothing is printed for it.
+// CodeError ends the program with the exit code of the code that it ran. Nothing is printed.
 type CodeError struct{ Code int }
 
-// Error names the code.
+// Error gives the exit code.
 func (e *CodeError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
 // UsageError is a mistake on the command line.
 type UsageError struct {
 	Err     error
-	Command string // whose help says more
+	Command string // the command whose help to read
 }
 
-// Error gives the mistake and where to read on.
+// Error gives the mistake and the help to read.
 func (e *UsageError) Error() string {
 	return fmt.Sprintf("%s. See %q", strings.TrimSuffix(e.Err.Error(), "."), e.Command+" --help")
 }
@@ -42,7 +42,7 @@ func (e *UsageError) Error() string {
 // Unwrap gives the mistake.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// hint is an error with what to do about it.
+// hint is an error with a sentence that says what to do.
 type hint struct {
 	err  error
 	text string
@@ -51,7 +51,7 @@ type hint struct {
 func (h *hint) Error() string { return h.text }
 func (h *hint) Unwrap() error { return h.err }
 
-// Exit prints the error of a command, if there is something to say, and gives the program's exit code.
+// Exit prints the error of a command, if any, and returns the exit code of the program.
 func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	if err == nil {
 		return ExitOK
@@ -75,7 +75,7 @@ func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	return ExitError
 }
 
-// subject is an error with what it is about, which sentence keeps.
+// subject is an error with a prefix that sentence keeps.
 type subject struct {
 	what string
 	err  error
@@ -131,23 +131,23 @@ func sentence(err error) string {
 		if e.RetryAfter > 0 {
 			return fmt.Sprintf("%s. Try again in %s.", text, e.RetryAfter)
 		}
-		return text + ". Try again in a while."
+		return text + ". Try again later."
 	case "internal":
 		if e.RequestID != "" {
-			return fmt.Sprintf("%s. The farm's log says more under the request id %s.", text, e.RequestID)
+			return fmt.Sprintf("%s. Look for the request id %s in the log of the farm.", text, e.RequestID)
 		}
 	}
 	return text + "."
 }
 
-// unreachable explains an error of the connection to the farm at url; other errors stay as they are.
+// unreachable explains a failed connection to the farm at url; other errors stay as they are.
 func unreachable(err error, url string) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
 	if e, answered := errors.AsType[*client.Error](err); answered {
-		if e.Status != 0 && e.Detail == "" && e.RequestID == "" { // a farm gives both
-			return &hint{err: err, text: fmt.Sprintf("%s answers HTTP %d (%s) and not as a farm does: is the address right? Set --url or SANDFARM_URL.", url, e.Status, e.Title)}
+		if e.Status != 0 && e.Detail == "" && e.RequestID == "" { // a farm sends both
+			return &hint{err: err, text: fmt.Sprintf("%s answers HTTP %d (%s), unlike a Sandfarm. Check the address: --url or SANDFARM_URL.", url, e.Status, e.Title)}
 		}
 		return err
 	}

@@ -31,7 +31,7 @@ func (a *app) files() *cobra.Command {
 	}, a.filesLs("ls ID [PATH]"), a.filesGet(), a.filesPut(), a.filesRm(), a.filesMv())
 }
 
-// sandboxFiles is files ls under another name, where one looks for it.
+// sandboxFiles is "files ls" as a subcommand of sandbox.
 func (a *app) sandboxFiles() *cobra.Command {
 	c := a.filesLs("files ID [PATH]")
 	c.Aliases = nil
@@ -69,15 +69,15 @@ func (a *app) filesLs(use string) *cobra.Command {
 		}
 		return table(a.Out, []string{"MODE", "SIZE", "MODIFIED", "PATH"}, rows)
 	})
-	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "the whole tree")
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "list the whole tree")
 	return c
 }
 
 func (a *app) filesGet() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "get ID PATH [DEST|-]", Short: "Copy a file out of a sandbox",
-		Long: `Copy a file out of a sandbox, to DEST (a file, or a directory that is there), to stdout (-), or into the current
-directory. A file that is there and has other content stays: the new one is called name-1.`,
+		Long: `Copy a file out of a sandbox, to DEST (a file or an existing directory), to stdout (-), or into the current directory. An
+existing file with other content is not overwritten: the new one is called name-1.`,
 		Example: `  sandfarm files get sbx_… results/plot.png
   sandfarm files get sbx_… log.txt - | tail`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
@@ -87,12 +87,12 @@ directory. A file that is there and has other content stays: the new one is call
 		if len(args) == 3 {
 			dest = args[2]
 		}
-		return a.keep(c, dest, path.Base(args[1]), "", open)
+		return a.copyOut(c, dest, path.Base(args[1]), "", open)
 	})
 }
 
-// keep copies content to stdout (-), into a directory under the name that it has, or to a file.
-func (a *app) keep(c *client.Client, dest, name, sum string, open func() (io.ReadCloser, error)) error {
+// copyOut copies content to stdout (-), into a directory under its own name, or to a file.
+func (a *app) copyOut(c *client.Client, dest, name, sum string, open func() (io.ReadCloser, error)) error {
 	if dest == "-" {
 		content, err := open()
 		if err != nil {
@@ -126,8 +126,8 @@ func (a *app) keep(c *client.Client, dest, name, sum string, open func() (io.Rea
 func (a *app) filesPut() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "put ID SRC|- [PATH]", Short: "Copy a file or a directory into a sandbox",
-		Long: `Copy a file, stdin (-), or a directory with all that is in it into a sandbox, to PATH or under the name that it has here.
-PATH names a directory when it ends in a slash. Links in a directory are not followed and not copied.`,
+		Long: `Copy a file, stdin (-), or a directory with its contents into a sandbox, to PATH or under its own name. A PATH that ends
+in a slash is a directory. Links in a directory are neither followed nor copied.`,
 		Example: `  sandfarm files put sbx_… data.csv
   sandfarm files put sbx_… data.csv in/
   sandfarm files put sbx_… ./project
@@ -150,7 +150,7 @@ PATH names a directory when it ends in a slash. Links in a directory are not fol
 func (a *app) put(ctx context.Context, files *client.Files, from, to string) error {
 	if from == "-" {
 		if to == "" || strings.HasSuffix(to, "/") {
-			return usagef("say under which PATH stdin is to be stored")
+			return usagef("stdin has no name: give the PATH to store it under")
 		}
 		return files.Write(ctx, to, a.In)
 	}

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	submitTimeout = 90 * time.Second // to learn the job's id, also when Ctrl-C came meanwhile: else it could not be canceled
-	cancelTimeout = 15 * time.Second // for a canceled job to end; the farm needs a few seconds for code that does not listen
+	submitTimeout = 90 * time.Second // to get the id of the job even after Ctrl-C: without it the job cannot be canceled
+	cancelTimeout = 15 * time.Second // for a canceled job to end; code that ignores the interrupt takes a few seconds
 )
 
-// follower prints what a job does while it does it, and remembers how much of each stream it has printed.
+// follower prints the output of a running job and counts how much of each stream it has printed.
 type follower struct {
 	*app
 	c        *client.Client
-	results  bool   // print the text of results too
+	results  bool   // also print the text of results
 	quiet    bool   // print nothing
-	aside    bool   // print output on stderr: it is not what was asked for
-	progress bool   // print on stderr how far it is
-	said     string // the last progress
+	toStderr bool   // print the output on stderr, since stdout is for something else
+	progress bool   // print progress on stderr
+	reported string // the last progress
 	printed  map[string]int64
 }
 
@@ -34,11 +34,11 @@ func (a *app) follower(c *client.Client, results bool) *follower {
 	return &follower{app: a, c: c, results: results, quiet: a.json, printed: map[string]int64{}}
 }
 
-// do submits a job, prints what it does and gives it once it is final. When ctx ends the job is canceled; what it says
-// until then is still printed, and the error is that of ctx.
+// do submits a job, prints its output and returns it once it is final. When ctx ends the job is canceled: its output until
+// then is still printed, and the error is that of ctx.
 func (f *follower) do(ctx context.Context, submit func(context.Context) (wire.Job, error)) (wire.Job, error) {
-	held, release := context.WithTimeout(context.WithoutCancel(ctx), submitTimeout)
-	job, err := submit(held)
+	submitting, release := context.WithTimeout(context.WithoutCancel(ctx), submitTimeout)
+	job, err := submit(submitting)
 	release()
 	if err != nil {
 		return job, err
@@ -69,7 +69,7 @@ func (f *follower) cancel(ctx context.Context, id string) error {
 	ctx, done := context.WithTimeout(ctx, cancelTimeout)
 	defer done()
 	_, err := f.c.Cancel(ctx, id)
-	if client.CodeOf(err) == "conflict" { // it has just ended
+	if client.CodeOf(err) == "conflict" { // it has ended meanwhile
 		return nil
 	}
 	return err
@@ -112,32 +112,32 @@ func (f *follower) show(ctx context.Context, event wire.Event) error {
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			return fmt.Errorf("read an event: %w", err)
 		}
-		f.far(data)
+		f.printProgress(data)
 	}
 	return nil
 }
 
-// far tells how far the job is, each thing once.
-func (f *follower) far(data wire.ProgressData) {
+// printProgress prints the progress of the job, each message once.
+func (f *follower) printProgress(data wire.ProgressData) {
 	text := strings.TrimSpace(printable(data.Message))
-	if !f.progress || text == "" || text == f.said {
+	if !f.progress || text == "" || text == f.reported {
 		return
 	}
-	f.said = text
+	f.reported = text
 	fmt.Fprintln(f.Err, "sandfarm: "+text)
 }
 
 func (f *follower) writer(name string) io.Writer {
-	if name == "stderr" || f.aside {
+	if name == "stderr" || f.toStderr {
 		return f.Err
 	}
 	return f.Out
 }
 
-// figure is the text that matplotlib gives beside its images: it says nothing to a reader.
-var figure = regexp.MustCompile(`^<Figure size [\d.]+x[\d.]+ with \d+ Axes>$`)
+// figureText is the text that matplotlib adds to its images. It tells a reader nothing.
+var figureText = regexp.MustCompile(`^<Figure size [\d.]+x[\d.]+ with \d+ Axes>$`)
 
-// display prints the text of a result. Other types of it are files' matter, see saver.
+// display prints the text of a result. Its other formats are saved as files, see saver.
 func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
 	if !f.results || data.Mime != "text/plain" {
 		return nil
@@ -152,17 +152,17 @@ func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
 		_, err = io.Copy(f.Out, content)
 		return err
 	}
-	if figure.MatchString(text) {
+	if figureText.MatchString(text) {
 		return nil
 	}
 	_, err := io.WriteString(f.Out, strings.TrimSuffix(text, "\n")+"\n")
 	return err
 }
 
-// outputDir is where the farm keeps what is no file of the workspace: outputs that are longer than it keeps in events.
+// outputDir is where the farm stores outputs that are too long for events. It is not part of the workspace.
 const outputDir = ".output/"
 
-// rest prints what a stream had beyond what the farm sends as events.
+// rest prints the part of a stream that was too long for events.
 func (f *follower) rest(ctx context.Context, artifacts []wire.Artifact, stream string) error {
 	if f.quiet {
 		return nil

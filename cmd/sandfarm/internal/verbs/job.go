@@ -18,7 +18,7 @@ func (a *app) job() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "job", Aliases: []string{"jobs"},
 		Short: "List, follow and cancel jobs",
-		Long:  `Whatever a farm does is a job: it waits in a queue, runs, and keeps its result for a week.`,
+		Long:  `All work of a farm is a job. It waits in a queue, runs, and keeps its result for a week.`,
 		Example: `  sandfarm job ls --state running
   sandfarm job events job_…
   sandfarm job cancel job_…`,
@@ -52,7 +52,7 @@ func (a *app) jobLs() *cobra.Command {
 	return c
 }
 
-// took is how long a job has been running or ran.
+// took is the run time of a job, so far or in all.
 func took(j wire.Job, now time.Time) string {
 	if j.StartedAt == nil {
 		return ""
@@ -91,7 +91,7 @@ func (a *app) showJob(j wire.Job) error {
 		rows = append(rows, [2]string{"position", fmt.Sprint(j.Position)})
 	}
 	if j.EstimateSeconds != nil {
-		rows = append(rows, [2]string{"begins in", fmt.Sprintf("about %g s", *j.EstimateSeconds)})
+		rows = append(rows, [2]string{"starts in", fmt.Sprintf("about %g s", *j.EstimateSeconds)})
 	}
 	rows = append(rows, [2]string{"created", since(j.CreatedAt, now)}, [2]string{"took", took(j, now)})
 	if j.Error != nil {
@@ -104,7 +104,7 @@ func (a *app) showJob(j wire.Job) error {
 			rows = append(rows, [2]string{"exit code", fmt.Sprint(r.Execute.ExitCode)}, [2]string{"artifacts", artifactNames(r.Execute.Artifacts)})
 			outputs = [][2]string{{"stdout", r.Execute.Stdout}, {"stderr", r.Execute.Stderr}}
 			if e := r.Execute.Error; e != nil {
-				outputs = append(outputs, [2]string{"error of the code", strings.Join(e.Traceback, "\n")})
+				outputs = append(outputs, [2]string{"exception", strings.Join(e.Traceback, "\n")})
 			}
 		case r.Command != nil:
 			rows = append(rows, [2]string{"artifacts", artifactNames(r.Command.Artifacts)})
@@ -138,8 +138,8 @@ func artifactNames(artifacts []wire.Artifact) string {
 func (a *app) jobEvents() *cobra.Command {
 	var after string
 	c := a.verb(&cobra.Command{
-		Use: "events ID", Short: "Print what a job did and does, until its end",
-		Long: `Print the output of a job from its beginning and go on until it ends, whether it has ended or not. With --json every
+		Use: "events ID", Short: "Print the output of a job until it ends",
+		Long: `Print the output of a job from its start until it ends. This works for running and for finished jobs. With --json each
 event is one line of JSON.`,
 		Example: `  sandfarm job events job_…
   sandfarm job events job_… --json | jq -r 'select(.event == "stdout").data.text'`,
@@ -158,7 +158,7 @@ event is one line of JSON.`,
 		fmt.Fprintf(a.Err, "sandfarm: %s\n", job.State)
 		return nil
 	})
-	c.Flags().StringVar(&after, "after", "", "begin behind the event with this id")
+	c.Flags().StringVar(&after, "after", "", "start after the event with this id")
 	return c
 }
 
@@ -187,7 +187,7 @@ func (a *app) jobWait() *cobra.Command {
 	var timeout string
 	c := a.verb(&cobra.Command{
 		Use: "wait ID", Short: "Wait until a job has ended and show it",
-		Long: `Wait until a job has ended and show it. The exit code is that of its code or command, and 1 where the farm failed.`,
+		Long: `Wait until a job has ended and show it. The exit code is that of its code or command, and 1 if the farm failed.`,
 		Example: `  sandfarm job wait job_…
   sandfarm job wait job_… --timeout 5m --json`,
 		ValidArgsFunction: a.first(a.jobIDs),
@@ -204,7 +204,7 @@ func (a *app) jobWait() *cobra.Command {
 		}
 		job, err := c.Wait(waiting, args[0])
 		if ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded) {
-			return fmt.Errorf("job %s has not ended after %s; it goes on", args[0], timeout)
+			return fmt.Errorf("job %s has not ended after %s; it continues", args[0], timeout)
 		}
 		if err != nil {
 			return err
@@ -214,7 +214,7 @@ func (a *app) jobWait() *cobra.Command {
 		}
 		return outcome(job)
 	})
-	c.Flags().StringVar(&timeout, "timeout", "", "how long to wait, such as 90s or 10m (default: until it ends)")
+	c.Flags().StringVar(&timeout, "timeout", "", "how long to wait, such as 90s or 10m (default: until the job ends)")
 	return c
 }
 

@@ -14,9 +14,9 @@ import (
 func (a *app) packages() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use: "packages", Aliases: []string{"package", "pkg"},
-		Short: "Install packages in a sandbox and look them up",
-		Long: `A sandbox has no network. Its packages come through the farm, from the indexes that the farm's operator chose, and
-can be imported at once by code that runs already. They last as long as the sandbox.`,
+		Short: "Install packages in a sandbox and list them",
+		Long: `A sandbox has no network. The farm fetches packages from the indexes that its operator chose. Running kernels can import
+them at once. They last as long as the sandbox.`,
 		Example: `  sandfarm packages install sbx_… numpy 'pandas>=2'
   sandfarm packages status sbx_… numpy
   sandfarm packages ls sbx_…`,
@@ -28,11 +28,11 @@ func (a *app) packagesInstall() *cobra.Command {
 	var noWait bool
 	c := a.verb(&cobra.Command{
 		Use: "install SANDBOX NAME…", Aliases: []string{"add"}, Short: "Install packages in a sandbox",
-		Long: `Install packages in a sandbox: names, with a version where one is wanted. Quote what a shell would read, such as
-'pandas>=2'. What the installer says appears on stderr as it comes, then a line for each package on stdout. A package
-that fails does not keep the others from being installed; the exit code is 1 then.
+		Long: `Install packages in a sandbox, by name and optionally with a version. Quote characters of the shell, such as in
+'pandas>=2'. The output of the installer goes to stderr as it is written; then stdout gets one line for each package. If
+a package fails, the others are still installed, and the exit code is 1.
 
-With --no-wait the job's id is printed at once; "packages status" and "job events" tell how it goes.`,
+--no-wait prints the id of the job at once; "packages status" and "job events" show its progress.`,
 		Example: `  sandfarm packages install sbx_… numpy 'pandas>=2' requests==2.32.3
   sandfarm packages install sbx_… --manager npm left-pad @types/node
   sandfarm packages install sbx_… torch --no-wait`,
@@ -40,7 +40,7 @@ With --no-wait the job's id is printed at once; "packages status" and "job event
 	}, argCount(2, -1, "the sandbox's ID or the name of a package"), func(ctx context.Context, c *client.Client, args []string) error {
 		request := wire.PackagesRequest{Packages: args[1:], Manager: optional(manager)}
 		if noWait {
-			return a.accepted(c.Install(ctx, args[0], request))
+			return a.printAccepted(c.Install(ctx, args[0], request))
 		}
 		job, err := a.install(ctx, c, args[0], request)
 		if err != nil {
@@ -58,10 +58,10 @@ func managers(context.Context, *client.Client) []cobra.Completion {
 	return []cobra.Completion{"pip", "npm"}
 }
 
-// install installs packages and tells on stderr what the installer says meanwhile. The job is final.
+// install installs packages and prints the output of the installer on stderr. The job is final.
 func (a *app) install(ctx context.Context, c *client.Client, sandbox string, request wire.PackagesRequest) (wire.Job, error) {
 	follower := a.follower(c, false)
-	follower.aside, follower.progress = true, true
+	follower.toStderr, follower.progress = true, true
 	return follower.do(ctx, func(ctx context.Context) (wire.Job, error) { return c.Install(ctx, sandbox, request) })
 }
 
@@ -84,7 +84,7 @@ func installRows(packages []wire.InstalledOne) [][]string {
 	return rows
 }
 
-// nameOf is the name of a package, or what was asked for where no name could be read from it.
+// nameOf is the name of a package, or the requirement as it was given if no name could be read from it.
 func nameOf(one wire.InstalledOne) string {
 	if one.Name == "" {
 		return one.Requested
@@ -92,7 +92,7 @@ func nameOf(one wire.InstalledOne) string {
 	return one.Name
 }
 
-// failures is how many packages could not be installed.
+// failures counts the packages that could not be installed.
 func failures(packages []wire.InstalledOne) int {
 	n := 0
 	for _, one := range packages {
@@ -106,7 +106,7 @@ func failures(packages []wire.InstalledOne) int {
 func (a *app) packagesLs() *cobra.Command {
 	return a.verb(&cobra.Command{
 		Use: "ls SANDBOX", Aliases: []string{"list"}, Short: "List the packages of a sandbox",
-		Long: `List the packages of a sandbox: those of its image, those that were installed, and those that are on their way.`,
+		Long: `List the packages of a sandbox: those of its image, those installed later, and those being installed.`,
 		Example: `  sandfarm packages ls sbx_…
   sandfarm packages ls sbx_… --json | jq -r '.items[] | .name + "==" + .version'`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
@@ -137,8 +137,8 @@ func (a *app) packagesStatus() *cobra.Command {
 	var wait bool
 	var manager string
 	c := a.verb(&cobra.Command{
-		Use: "status SANDBOX NAME", Short: "Tell whether a package is installed",
-		Long: `Tell how it stands with a package: installed, installing, failed or not_found. The exit code is 1 for the last two.`,
+		Use: "status SANDBOX NAME", Short: "Show whether a package is installed",
+		Long: `Show the status of a package: installed, installing, failed or not_found. The exit code is 1 for the last two.`,
 		Example: `  sandfarm packages status sbx_… numpy
   sandfarm packages status sbx_… torch --wait && sandfarm run train.py --sandbox sbx_…`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
@@ -150,7 +150,7 @@ func (a *app) packagesStatus() *cobra.Command {
 		found, err := c.Package(ctx, args[0], args[1], opts...)
 		for err == nil && wait && found.Status == "installing" {
 			if found.JobID == "" {
-				return fmt.Errorf("%s is being installed, and the farm does not say by which job: try again in a while", found.Name)
+				return fmt.Errorf("%s is being installed by an unknown job; try again later", found.Name)
 			}
 			if _, err = c.Wait(ctx, found.JobID); err == nil {
 				found, err = c.Package(ctx, args[0], args[1], opts...)
@@ -169,14 +169,14 @@ func (a *app) packagesStatus() *cobra.Command {
 		}
 		return err
 	})
-	c.Flags().StringVar(&manager, "manager", "", "whose package it is: pip or npm (default: npm for @…, else pip)")
-	c.Flags().BoolVar(&wait, "wait", false, "wait while it is being installed")
+	c.Flags().StringVar(&manager, "manager", "", "which installer: pip or npm (default: npm for @…, else pip)")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the installation ends")
 	a.complete(c, "manager", managers)
 	return c
 }
 
-// remark prints what was installed that nobody had named, and the farm's notes.
-func (a *app) remark(installed []wire.InstalledOne, notes []string) {
+// printNotes prints the packages that were installed automatically, and the notes of the farm.
+func (a *app) printNotes(installed []wire.InstalledOne, notes []string) {
 	for _, one := range installed {
 		fmt.Fprintln(a.Err, "note: "+printable(installedText(one)))
 	}
@@ -185,7 +185,7 @@ func (a *app) remark(installed []wire.InstalledOne, notes []string) {
 	}
 }
 
-// installedText says in a line what became of a package.
+// installedText describes the outcome for one package in a line.
 func installedText(one wire.InstalledOne) string {
 	text := nameOf(one)
 	if one.Version != "" {
@@ -201,8 +201,8 @@ func installedText(one wire.InstalledOne) string {
 	return text
 }
 
-// need installs packages before code runs in a sandbox. Those that fail end the run: the code was said to need them.
-func (a *app) need(ctx context.Context, c *client.Client, sandbox string, packages []string) error {
+// installFirst installs packages before code runs in a sandbox. A package that fails ends the run, since the code needs it.
+func (a *app) installFirst(ctx context.Context, c *client.Client, sandbox string, packages []string) error {
 	if len(packages) == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pairs reads NAME=VALUE arguments. A name alone takes its value from lookup, where there is one.
+// pairs parses NAME=VALUE arguments. A name alone gets its value from lookup, if that is not nil.
 func pairs(what string, args []string, lookup func(string) string) (map[string]string, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -17,7 +17,7 @@ func pairs(what string, args []string, lookup func(string) string) (map[string]s
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if name == "" || (!ok && lookup == nil) {
-			return nil, usagef("%s %q is not like NAME=VALUE", what, arg)
+			return nil, usagef("%s %q does not have the form NAME=VALUE", what, arg)
 		}
 		if !ok {
 			value = lookup(name)
@@ -27,7 +27,7 @@ func pairs(what string, args []string, lookup func(string) string) (map[string]s
 	return out, nil
 }
 
-// seconds reads a duration: "90", "90s", "5m", "2h", "1d".
+// seconds parses a duration: "90", "90s", "5m", "2h", "1d".
 func seconds(flag, text string) (*int, error) {
 	if text == "" {
 		return nil, nil
@@ -50,7 +50,7 @@ func seconds(flag, text string) (*int, error) {
 	return new(int(math.Ceil(n))), nil
 }
 
-// megabytes reads an amount in MiB: "512", "512m", "2g".
+// megabytes parses an amount in MiB: "512", "512m", "2g".
 func megabytes(flag, text string) (*int, error) {
 	if text == "" {
 		return nil, nil
@@ -72,7 +72,7 @@ func megabytes(flag, text string) (*int, error) {
 	return new(int(math.Ceil(n * unit))), nil
 }
 
-// quote makes one shell word of each argument and joins them.
+// quote quotes each argument as one shell word and joins them.
 func quote(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
@@ -91,7 +91,7 @@ func quoteOne(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// optional is a pointer to s, nil for the empty string: what was not said is not sent.
+// optional is a pointer to s, nil for the empty string: a value that was not given is not sent.
 func optional(s string) *string {
 	if s == "" {
 		return nil
@@ -99,7 +99,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// plural counts things in words.
+// plural is a number with its noun.
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one

@@ -31,13 +31,13 @@ func (a *app) run() *cobra.Command {
 	var f runFlags
 	c := a.verb(&cobra.Command{
 		Use:   "run FILE|-",
-		Short: "Run a file in a sandbox and save what it makes",
-		Long: `Run a file (or stdin, for -) in a fresh sandbox that is closed afterwards, or in one that you have (--sandbox).
+		Short: "Run a file in a sandbox and save the files that it creates",
+		Long: `Run a file (or stdin, for -) in a new sandbox that is closed afterwards, or in an existing one (--sandbox).
 
-Output appears as the code writes it, and the text of its last expression as well. The exit code is that of the code: 1
+Output appears as the code writes it, and so does the text of its last expression. The exit code is that of the code: 1
 for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
-current directory for stdin, in --out where it is given), images that the code only showed as FILE-1.png and so on; no
-file of yours is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
+current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
+file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
 on your PATH) are not saved: the output names them and the command that gets each. --package installs packages before the
 code runs, --auto-install those that it imports. Ctrl-C cancels the job; a second Ctrl-C leaves at once.`,
 		Example: `  sandfarm run plot.py
@@ -50,15 +50,15 @@ code runs, --auto-install those that it imports. Ctrl-C cancels the job; a secon
 		return a.runFile(ctx, c, args[0], &f)
 	})
 	flags := c.Flags()
-	flags.StringVarP(&f.sandbox, "sandbox", "s", "", "run in this sandbox, which keeps its variables (id)")
+	flags.StringVarP(&f.sandbox, "sandbox", "s", "", "ID of an existing sandbox to run in; it keeps its variables")
 	flags.StringVar(&f.context, "context", "", "kernel of the sandbox; each keeps its own variables (with --sandbox)")
-	flags.StringVar(&f.lang, "lang", "", "language of the code (default: by the ending of FILE, else python)")
-	flags.StringVar(&f.timeout, "timeout", "", "how long the code may run, such as 90s or 10m (default: the farm's)")
+	flags.StringVar(&f.lang, "lang", "", "language of the code (default: by the extension of FILE, else python)")
+	flags.StringVar(&f.timeout, "timeout", "", "maximum run time, such as 90s or 10m (default: the farm's)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "file to send along, PATH[:DEST] (repeatable)")
 	flags.StringArrayVarP(&f.packages, "package", "p", nil, "package to install first, such as 'pandas>=2' (repeatable)")
-	flags.BoolVar(&f.autoInstall, "auto-install", false, "install what the code imports and the sandbox does not have")
-	flags.StringVarP(&f.out, "out", "o", "", "directory for what the code makes")
+	flags.BoolVar(&f.autoInstall, "auto-install", false, "install packages that the code imports and the sandbox lacks")
+	flags.StringVarP(&f.out, "out", "o", "", "directory for the files that the code creates")
 	flags.BoolVar(&f.noSave, "no-save", false, "save nothing")
 	flags.BoolVar(&f.showResult, "show-result", true, "print the text of displayed values and of the last expression")
 	f.spec.add(flags)
@@ -68,7 +68,7 @@ code runs, --auto-install those that it imports. Ctrl-C cancels the job; a secon
 
 func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *runFlags) error {
 	if f.sandbox != "" && f.spec.used() {
-		return usagef("with --sandbox, which is there already, there can be no %s", f.spec.names())
+		return usagef("--sandbox names an existing sandbox, so there can be no %s", f.spec.names())
 	}
 	if f.sandbox == "" && f.context != "" {
 		return usagef("--context needs --sandbox")
@@ -97,7 +97,7 @@ func (a *app) runFile(ctx context.Context, c *client.Client, name string, f *run
 	return outcome(job)
 }
 
-// submission makes the request of a run: a one-shot, or an execution in the sandbox that was named.
+// submission prepares a run: in a new sandbox, or in the one that --sandbox names.
 func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, name, code string, inputs []input) (func(context.Context) (wire.Job, error), error) {
 	timeout, err := seconds("timeout", f.timeout)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		if err := putAll(ctx, c.Files(f.sandbox), inputs); err != nil {
 			return nil, err
 		}
-		if err := a.need(ctx, c, f.sandbox, f.packages); err != nil {
+		if err := a.installFirst(ctx, c, f.sandbox, f.packages); err != nil {
 			return nil, err
 		}
 		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall}
@@ -137,7 +137,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil
 }
 
-// finish prints what is left to print once the job is final, and saves what it made.
+// finish prints the rest of the output of a final job and saves its files.
 func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, job wire.Job, name string, f *runFlags) error {
 	var result wire.ExecuteResult
 	if job.Result != nil && job.Result.Execute != nil {
@@ -155,12 +155,12 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 			return err
 		}
 	} else {
-		a.explain(result)
+		a.printError(result)
 	}
 	if f.noSave {
 		return nil
 	}
-	dir, stem := place(name, f.out)
+	dir, stem := saveTarget(name, f.out)
 	if len(result.Artifacts) == 0 && len(result.Results) == 0 {
 		return nil
 	}
@@ -172,8 +172,8 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 	return errors.Join(s.artifacts(ctx, result.Artifacts), s.images(ctx, stem, result.Results))
 }
 
-// explain prints what the streams did not say: the traceback, and what the farm remarks.
-func (a *app) explain(result wire.ExecuteResult) {
+// printError prints what the streams do not contain: the traceback and the notes of the farm.
+func (a *app) printError(result wire.ExecuteResult) {
 	if e := result.Error; e != nil && e.Name != "SystemExit" {
 		if len(e.Traceback) > 0 {
 			fmt.Fprintln(a.Err, strings.TrimRight(strings.Join(e.Traceback, "\n"), "\n"))
@@ -181,13 +181,13 @@ func (a *app) explain(result wire.ExecuteResult) {
 			fmt.Fprintf(a.Err, "%s: %s\n", e.Name, e.Value)
 		}
 	}
-	a.remark(result.Installed, result.Notes)
+	a.printNotes(result.Installed, result.Notes)
 	if result.ArtifactsSkipped > 0 {
-		fmt.Fprintf(a.Err, "note: %s over the farm's caps stayed in the sandbox.\n", plural(result.ArtifactsSkipped, "file"))
+		fmt.Fprintf(a.Err, "note: %s exceeded the limits of the farm and stayed in the sandbox.\n", plural(result.ArtifactsSkipped, "file"))
 	}
 }
 
-// outcome is the exit code of a final job: that of the code or the command, or an error where the farm failed.
+// outcome is the exit code of a final job as an error: that of its code or command, or the failure of the farm.
 func outcome(job wire.Job) error {
 	if err := client.Failure(job); err != nil {
 		return fmt.Errorf("job %s: %w", job.ID, err)
@@ -214,14 +214,14 @@ func outcome(job wire.Job) error {
 	if code == 0 {
 		return nil
 	}
-	if code &= 0xff; code == 0 { // what a shell could not tell from success
+	if code &= 0xff; code == 0 { // a shell would take it for success
 		code = ExitError
 	}
 	return &CodeError{Code: code}
 }
 
-// place is where the files of a run go, and what images of it are called.
-func place(name, out string) (dir, stem string) {
+// saveTarget is the directory for the files of a run, and the first part of the names of its images.
+func saveTarget(name, out string) (dir, stem string) {
 	dir, stem = ".", "stdin"
 	if name != "-" {
 		dir = filepath.Dir(name)
@@ -258,7 +258,7 @@ func (a *app) read(name string) ([]byte, error) {
 	return code, nil
 }
 
-// languageOf is the language that the ending of a name stands for; empty where the farm's default will do.
+// languageOf is the language of an extension; empty for the farm's default.
 func languageOf(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".js", ".mjs":
@@ -276,15 +276,15 @@ func languageOf(name string) string {
 	}
 }
 
-// input is a file that is sent along.
+// input is a file to send along.
 type input struct{ from, to string }
 
-// inputsOf reads PATH[:DEST] arguments.
+// inputsOf parses PATH[:DEST] arguments.
 func inputsOf(args []string) ([]input, error) {
 	inputs := make([]input, 0, len(args))
 	for _, arg := range args {
 		in := input{from: arg}
-		if _, err := os.Stat(arg); err != nil { // a name may hold a colon
+		if _, err := os.Stat(arg); err != nil { // a name may contain a colon
 			drive := len(filepath.VolumeName(arg)) // that of C:\data.csv is no separator
 			if at := strings.LastIndex(arg[drive:], ":"); at > 0 {
 				in.from, in.to = arg[:drive+at], arg[drive+at+1:]
@@ -295,7 +295,7 @@ func inputsOf(args []string) ([]input, error) {
 		case err != nil:
 			return nil, fmt.Errorf("--file: %w", err)
 		case info.IsDir():
-			return nil, usagef("--file %s is a directory: send its files one by one, or put it into a sandbox with `sandfarm files put`", in.from)
+			return nil, usagef("--file %s is a directory: send its files one by one, or copy it into a sandbox with `sandfarm files put`", in.from)
 		}
 		if in.to == "" || strings.HasSuffix(in.to, "/") {
 			in.to = path.Join(in.to, filepath.Base(in.from))

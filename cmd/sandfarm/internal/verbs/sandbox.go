@@ -13,15 +13,15 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// createWait is how long a new sandbox is waited for in one request; then it is polled.
+// createWait is how long one request waits for a new sandbox; after that it is polled.
 const createWait = 60 * time.Second
 
 func (a *app) sandbox() *cobra.Command {
 	c := asGroup(&cobra.Command{
 		Use: "sandbox", Aliases: []string{"sandboxes", "sb"},
 		Short: "Create, use and close sandboxes",
-		Long: `A sandbox is a container with a workspace for files and kernels that keep their variables from run to run. It lives
-until it is closed or its time is up.`,
+		Long: `A sandbox is a container with a workspace for files and kernels that keep their variables between runs. It lives until
+it is closed or its time to live ends.`,
 		Example: `  ID=$(sandfarm sandbox create --ttl 30m)
   sandfarm run analysis.py --sandbox "$ID"
   sandfarm sandbox exec "$ID" 'ls -la | head'
@@ -56,14 +56,14 @@ func (a *app) sandboxCreate() *cobra.Command {
 		return a.create(ctx, c, request, noWait)
 	})
 	flags := c.Flags()
-	flags.StringVar(&name, "name", "", "name, for people")
-	flags.StringVar(&ttl, "ttl", "", "life from now, such as 30m or 2h (default: the farm's)")
-	flags.StringVar(&idle, "idle", "", "life after its last use, such as 10m; 0 for no such limit")
+	flags.StringVar(&name, "name", "", "name of the sandbox, for people")
+	flags.StringVar(&ttl, "ttl", "", "time to live from now, such as 30m or 2h (default: the farm's)")
+	flags.StringVar(&idle, "idle", "", "time to live after its last use, such as 10m; 0 for no limit")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
-	flags.StringArrayVar(&hosts, "allow-host", nil, "host that --network allowlist lets through (repeatable)")
-	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install in it, such as 'pandas>=2' (repeatable)")
-	flags.BoolVar(&noWait, "no-wait", false, "do not wait until it is ready")
+	flags.StringArrayVar(&hosts, "allow-host", nil, "host that --network allowlist allows (repeatable)")
+	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install, such as 'pandas>=2' (repeatable)")
+	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the sandbox is ready")
 	spec.add(flags)
 	return c
 }
@@ -131,7 +131,7 @@ func (a *app) sandboxLs() *cobra.Command {
 		}
 		return table(a.Out, []string{"ID", "NAME", "STATE", "IMAGE", "CREATED", "ENDS"}, rows)
 	})
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include sandboxes that have ended")
 	c.Flags().StringVar(&filter.State, "state", "", "only sandboxes in this state, such as ready or closed")
 	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "only sandboxes with this label KEY=VALUE (repeatable)")
 	return c
@@ -195,8 +195,8 @@ func (a *app) sandboxKeep() *cobra.Command {
 	var ttl, idle, name string
 	var labels []string
 	c := a.verb(&cobra.Command{
-		Use: "keep ID", Short: "Keep a sandbox alive, or change its name and labels",
-		Long: `Give a sandbox a new life that counts from now: the one it had, or --ttl. Labels replace the ones it had.`,
+		Use: "keep ID", Short: "Extend the life of a sandbox, or change its name and labels",
+		Long: `Restart the time to live of a sandbox: the one it has, or --ttl. New labels replace the old ones.`,
 		Example: `  sandfarm sandbox keep sbx_…
   sandfarm sandbox keep sbx_… --ttl 12h --name demo`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
@@ -226,8 +226,8 @@ func (a *app) sandboxKeep() *cobra.Command {
 		}
 		return a.showSandbox(s)
 	})
-	c.Flags().StringVar(&ttl, "ttl", "", "life from now, such as 30m or 12h")
-	c.Flags().StringVar(&idle, "idle", "", "life after its last use, such as 10m; 0 for no such limit")
+	c.Flags().StringVar(&ttl, "ttl", "", "time to live from now, such as 30m or 12h")
+	c.Flags().StringVar(&idle, "idle", "", "time to live after its last use, such as 10m; 0 for no limit")
 	c.Flags().StringVar(&name, "name", "", "new name")
 	c.Flags().StringArrayVarP(&labels, "label", "l", nil, "new labels KEY=VALUE (repeatable)")
 	return c
@@ -235,9 +235,9 @@ func (a *app) sandboxKeep() *cobra.Command {
 
 // sandboxControl is interrupt or restart.
 func (a *app) sandboxControl(what string) *cobra.Command {
-	short, do := "Interrupt what runs in a sandbox, as Ctrl-C would", (*client.Client).Interrupt
+	short, do := "Interrupt running code in a sandbox, as Ctrl-C would", (*client.Client).Interrupt
 	if what == "restart" {
-		short, do = "Restart the kernels of a sandbox: variables go, files stay", (*client.Client).Restart
+		short, do = "Restart the kernels of a sandbox: variables are lost, files stay", (*client.Client).Restart
 	}
 	return a.verb(&cobra.Command{
 		Use: what + " ID", Short: short, Example: "  sandfarm sandbox " + what + " sbx_…",
@@ -247,13 +247,13 @@ func (a *app) sandboxControl(what string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.awaited(ctx, c, job, what+"ed "+args[0])
+		return a.waitFor(ctx, c, job, what+"ed "+args[0])
 	})
 }
 
 func (a *app) sandboxClose() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "close ID…", Aliases: []string{"rm"}, Short: "Close sandboxes: what runs in them is canceled, their files go",
+		Use: "close ID…", Aliases: []string{"rm"}, Short: "Close sandboxes: their jobs are canceled and their files removed",
 		Example: `  sandfarm sandbox close sbx_…
   sandfarm sandbox ls --label team=blue --json | jq -r '.items[].id' | xargs sandfarm sandbox close`,
 		ValidArgsFunction: a.every(a.sandboxIDs),
@@ -262,7 +262,7 @@ func (a *app) sandboxClose() *cobra.Command {
 		for _, id := range args {
 			job, err := c.Close(ctx, id, client.WithWait(createWait))
 			if err == nil {
-				err = a.awaited(ctx, c, job, "closed "+id)
+				err = a.waitFor(ctx, c, job, "closed "+id)
 			}
 			errs = append(errs, about("close "+id, err))
 		}
@@ -270,8 +270,8 @@ func (a *app) sandboxClose() *cobra.Command {
 	})
 }
 
-// awaited waits for a job and says on stderr what is done then.
-func (a *app) awaited(ctx context.Context, c *client.Client, job wire.Job, done string) error {
+// waitFor waits for a job and then prints on stderr what it did.
+func (a *app) waitFor(ctx context.Context, c *client.Client, job wire.Job, done string) error {
 	var err error
 	if !job.Final() {
 		if job, err = c.Wait(ctx, job.ID); err != nil {

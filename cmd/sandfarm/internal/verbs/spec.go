@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// specFlags say what a new sandbox is like.
+// specFlags describe a new sandbox.
 type specFlags struct {
 	image, network string
 	memory, disk   string
@@ -25,11 +25,11 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.image, "image", "", "image of the sandbox (\"sandfarm image ls\" lists them)")
 	flags.StringVar(&f.memory, "memory", "", "memory, such as 512m or 2g")
 	flags.Float64Var(&f.cpus, "cpus", 0, "cores, such as 0.5 or 2")
-	flags.IntVar(&f.pids, "pids", 0, "processes and threads")
+	flags.IntVar(&f.pids, "pids", 0, "maximum number of processes and threads")
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
-	flags.StringVar(&f.network, "network", "", "what the sandbox can reach: none, packages, allowlist or full")
-	flags.IntVar(&f.gpu, "gpu", 0, "how many GPUs")
-	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; without --gpu: one")
+	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages, allowlist or full")
+	flags.IntVar(&f.gpu, "gpu", 0, "number of GPUs")
+	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; one GPU without --gpu")
 	f.set = flags
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !before[flag.Name] {
@@ -38,7 +38,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	})
 }
 
-// used reports whether one of the flags was given.
+// used reports whether any of the flags was given.
 func (f *specFlags) used() bool { return len(f.given()) > 0 }
 
 // names lists the flags that were given.

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// printable makes text from a farm harmless to a terminal: names of files and sandboxes are chosen by whoever runs code.
+// printable makes text safe for a terminal: code in a sandbox chooses the names of files.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
@@ -19,7 +19,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// cell is printable text for one cell of a table.
+// cell is printable text for a cell of a table.
 func cell(s string) string {
 	s = strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(s))
 	if s == "" {
@@ -28,7 +28,7 @@ func cell(s string) string {
 	return s
 }
 
-// table prints rows under a head, in columns.
+// table prints rows below a header, in columns.
 func table(w io.Writer, head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(head, "\t"))
@@ -41,7 +41,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// size gives bytes as people read them.
+// size is a number of bytes for people, such as 22.8 KB.
 func size(n int64) string {
 	const kilo = 1000
 	if n < kilo {
@@ -55,7 +55,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, []string{"KB", "MB", "GB", "TB"}[unit])
 }
 
-// since gives how long ago a time was, roughly.
+// since is the rounded time since t, such as 3h ago; empty for the zero time.
 func since(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -63,7 +63,7 @@ func since(t, now time.Time) string {
 	return span(now.Sub(t)) + " ago"
 }
 
-// until gives how far away a time is, roughly.
+// until is the rounded time until t, such as in 3h; empty for the zero time.
 func until(t, now time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -14,27 +14,27 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// standing is what top shows: who serves the farm, and what waits.
-type standing struct {
+// snapshot is what top shows: workers and queues at one time.
+type snapshot struct {
 	Workers []wire.Worker `json:"workers"`
 	Queues  []wire.Queue  `json:"queues"`
 }
 
-// topTimeout bounds a look at the farm: a page that is older says so.
+// topTimeout bounds one request of a snapshot.
 const topTimeout = 10 * time.Second
 
 func (a *app) top() *cobra.Command {
 	var every time.Duration
 	var once bool
 	c := a.verb(&cobra.Command{
-		Use: "top", Short: "Watch who serves the farm, what waits, and how far behind it is",
-		Long: `Shows the farm's queues and workers in the terminal and looks again every two seconds, until q or Ctrl-C is pressed.
-Where the output is no terminal, and with --once, it prints one page as plain text.`,
+		Use: "top", Short: "Watch the workers and queues of the farm",
+		Long: `Shows the queues and workers of the farm and refreshes every two seconds, until you press q or Ctrl-C. If the output is
+not a terminal, or with --once, it prints one page as plain text.`,
 		Example:           "  sandfarm top\n  sandfarm top --once",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		if every < 100*time.Millisecond {
-			return usagef("--every is %s; at least 100ms is needed", every)
+			return usagef("--every is %s; it must be at least 100ms", every)
 		}
 		if a.json {
 			found, err := look(ctx, c)
@@ -56,31 +56,31 @@ Where the output is no terminal, and with --once, it prints one page as plain te
 		screen.watch(ctx, c, every)
 		return nil
 	})
-	c.Flags().DurationVar(&every, "every", 2*time.Second, "how often the farm is asked")
-	c.Flags().BoolVar(&once, "once", false, "print one page and end")
+	c.Flags().DurationVar(&every, "every", 2*time.Second, "time between refreshes")
+	c.Flags().BoolVar(&once, "once", false, "print one page and exit")
 	return c
 }
 
-// look asks the farm for what top shows.
-func look(ctx context.Context, c *client.Client) (standing, error) {
+// look fetches a snapshot.
+func look(ctx context.Context, c *client.Client) (snapshot, error) {
 	ctx, done := context.WithTimeout(ctx, topTimeout)
 	defer done()
 	queues, err := c.Queues(ctx)
 	if err != nil {
-		return standing{}, err
+		return snapshot{}, err
 	}
 	workers, err := c.Workers(ctx)
 	if err != nil {
-		return standing{}, err
+		return snapshot{}, err
 	}
-	return standing{Workers: workers, Queues: queues}, nil
+	return snapshot{Workers: workers, Queues: queues}, nil
 }
 
-// screen is a terminal that shows one page after the other. The sequences that it takes are those that every terminal of
-// today knows; a page of text that is written anew needs no library beside golang.org/x/term.
+// screen is a terminal that shows one page after another. It uses control sequences that every current terminal knows, so it
+// needs no library beside golang.org/x/term.
 type screen struct {
 	out  io.Writer
-	keys <-chan byte // what is pressed; nil: nobody can press anything
+	keys <-chan byte // pressed keys; nil: no keyboard
 	size func() (width, height int)
 }
 
@@ -97,7 +97,7 @@ const (
 	ctrlC       = 3
 )
 
-// screen gives the terminal that the output is; nil when it is none. What it gives second puts the terminal back.
+// screen is the terminal of the output, and a function that restores it; nil if the output is not a terminal.
 func (a *app) screen() (*screen, func()) {
 	out, ok := a.Out.(*os.File)
 	if !ok || !term.IsTerminal(int(out.Fd())) || a.Getenv("TERM") == "dumb" {
@@ -124,7 +124,7 @@ func (a *app) screen() (*screen, func()) {
 	return s, restore
 }
 
-// pressed gives what is read, byte by byte. Its goroutine ends with the process: a read of a terminal cannot be ended.
+// pressed reads keys byte by byte. Its goroutine ends with the process, since a read from a terminal cannot be interrupted.
 func pressed(in io.Reader) <-chan byte {
 	keys := make(chan byte)
 	go func() {
@@ -140,13 +140,13 @@ func pressed(in io.Reader) <-chan byte {
 	return keys
 }
 
-// watch shows page after page until a key or ctx ends it. A farm that does not answer leaves the last page, with the error.
+// watch shows pages until a key or ctx ends it. While the farm does not answer, the last page stays, with the error above.
 func (s *screen) watch(ctx context.Context, c *client.Client, every time.Duration) {
 	_, _ = io.WriteString(s.out, enterScreen)
 	defer func() { _, _ = io.WriteString(s.out, leaveScreen) }()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var last standing
+	var last snapshot
 	for {
 		found, err := look(ctx, c)
 		if ctx.Err() != nil {
@@ -157,7 +157,7 @@ func (s *screen) watch(ctx context.Context, c *client.Client, every time.Duratio
 		}
 		lines := page(c.URL(), last, time.Now())
 		if err != nil {
-			lines = append([]line{{text: cell("The farm does not answer; it is asked again. " + err.Error()), style: red}, {}}, lines...)
+			lines = append([]line{{text: cell("The farm does not answer; retrying. " + err.Error()), style: red}, {}}, lines...)
 		}
 		s.show(lines)
 		if !s.wait(ctx, tick.C) {
@@ -166,7 +166,7 @@ func (s *screen) watch(ctx context.Context, c *client.Client, every time.Duratio
 	}
 }
 
-// wait waits for the next page. It reports whether one is wanted.
+// wait waits until the next page is due. It reports false if the user or ctx ends the display.
 func (s *screen) wait(ctx context.Context, next <-chan time.Time) bool {
 	for {
 		select {
@@ -187,7 +187,7 @@ func (s *screen) wait(ctx context.Context, next <-chan time.Time) bool {
 	}
 }
 
-// show writes a page over the one before, cut to the terminal.
+// show writes a page over the previous one, cut to the size of the terminal.
 func (s *screen) show(lines []line) {
 	width, height := s.size()
 	text := home
@@ -204,7 +204,7 @@ func (s *screen) show(lines []line) {
 	_, _ = io.WriteString(s.out, text+clearBelow)
 }
 
-// cut is the beginning of a line that has a place in width columns.
+// cut shortens a line to width columns.
 func cut(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width {

@@ -19,8 +19,8 @@ import (
 
 var topNow = time.Date(2026, 5, 1, 14, 3, 7, 0, time.UTC)
 
-func topFarm() standing {
-	return standing{
+func topFarm() snapshot {
+	return snapshot{
 		Queues: []wire.Queue{
 			{Name: "cpu", Depth: 3, Running: 2, OldestSeconds: 4.4}, {Name: "gpu", Depth: 12, OldestSeconds: 130}, {Name: "node-ab12", Running: 3},
 		},
@@ -67,8 +67,8 @@ host-b  0/64  0          -            -        -             -     1m  0s ago  w
 
 func TestTopPageOfAFarmWithoutWorkers(t *testing.T) {
 	t.Parallel()
-	text := plain(page("http://x", standing{Queues: []wire.Queue{{Name: "cpu"}}}, topNow))
-	if !strings.Contains(text, "0 workers, 0 of 0 slots in use, 0 jobs waiting\n") || !strings.Contains(text, "No worker is alive") {
+	text := plain(page("http://x", snapshot{Queues: []wire.Queue{{Name: "cpu"}}}, topNow))
+	if !strings.Contains(text, "0 workers, 0 of 0 slots in use, 0 jobs waiting\n") || !strings.Contains(text, "No live worker") {
 		t.Errorf("page:\n%s", text)
 	}
 }

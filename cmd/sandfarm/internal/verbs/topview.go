@@ -10,14 +10,14 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// line is one line of top's page.
+// line is a line of the page of top.
 type line struct{ text, style string }
 
-// seenLate is the age of a heartbeat that is worth a look: workers send one every few seconds.
+// seenLate is the age at which a heartbeat is late: workers send one every few seconds.
 const seenLate = 10 * time.Second
 
-// page is what top shows.
-func page(url string, s standing, now time.Time) []line {
+// page renders a snapshot.
+func page(url string, s snapshot, now time.Time) []line {
 	lines := []line{{text: summary(url, s, now), style: bold}, {}}
 	rows := make([][]string, len(s.Queues))
 	bad := make([]bool, len(s.Queues))
@@ -41,13 +41,13 @@ func page(url string, s standing, now time.Time) []line {
 		}
 	}
 	if len(rows) == 0 {
-		return append(lines, line{text: "No worker is alive: jobs wait until one comes.", style: red})
+		return append(lines, line{text: "No live worker: jobs wait until one starts.", style: red})
 	}
 	return append(lines, columns([]string{"HOST", "JOBS", "SANDBOXES", "MEMORY", "CORES", "GPUS", "POOL", "UP", "SEEN", "WORKER", "STATE"}, rows, bad)...)
 }
 
-// summary is the first line: all in one.
-func summary(url string, s standing, now time.Time) string {
+// summary is the first line, with totals.
+func summary(url string, s snapshot, now time.Time) string {
 	running, slots, waiting, oldest := 0, 0, 0, 0.0
 	for _, w := range s.Workers {
 		running, slots = running+w.Running, slots+w.Slots
@@ -70,10 +70,10 @@ func many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// nobody is who serves a queue that no live worker names.
+// nobody stands for the hosts of a queue that no live worker serves.
 const nobody = "nobody"
 
-// serving names the hosts whose workers take jobs off a queue.
+// serving names the hosts whose workers serve a queue.
 func serving(workers []wire.Worker, queue string) string {
 	var hosts []string
 	for _, w := range workers {
@@ -92,7 +92,7 @@ func serving(workers []wire.Worker, queue string) string {
 	}
 }
 
-// age gives seconds as people read them; nothing where nobody waits.
+// age is a rounded number of seconds for people; empty if nothing waits.
 func age(seconds float64) string {
 	if seconds <= 0 {
 		return ""
@@ -114,7 +114,7 @@ func cores(used, all float64) string {
 	return fmt.Sprintf("%.1f/%.1f", used, all)
 }
 
-// pool is how many sandboxes of a node are ready ahead of need, of how many there are to be.
+// pool is the number of ready pool members of a node and its target.
 func pool(stock []wire.PoolStock) string {
 	ready, target := 0, 0
 	for _, p := range stock {
@@ -126,7 +126,7 @@ func pool(stock []wire.PoolStock) string {
 	return fmt.Sprintf("%d/%d", ready, target)
 }
 
-// devices says how many GPUs are leased of those that there are, by model.
+// devices is the number of leased GPUs and of all, with their models.
 func devices(used int, all []wire.GPUDevice) string {
 	if len(all) == 0 {
 		return ""
@@ -141,10 +141,10 @@ func devices(used int, all []wire.GPUDevice) string {
 	return fmt.Sprintf("%d/%d %s", used, len(all), strings.Join(models, ", "))
 }
 
-// columns lays rows out under a head; bad ones are red.
+// columns lays out rows below a header; bad rows are red.
 func columns(head []string, rows [][]string, bad []bool) []line {
 	var text bytes.Buffer
-	_ = table(&text, head, rows) // a buffer takes everything
+	_ = table(&text, head, rows) // a buffer does not fail
 	var lines []line
 	for i, row := range strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n") {
 		l := line{text: strings.TrimRight(row, " ")}
@@ -158,7 +158,7 @@ func columns(head []string, rows [][]string, bad []bool) []line {
 	return lines
 }
 
-// plain is a page without colours.
+// plain is a page without colors.
 func plain(lines []line) string {
 	var text strings.Builder
 	for _, l := range lines {

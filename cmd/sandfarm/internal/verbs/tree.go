@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// putTree sends a directory as one tar, made while it is sent.
+// putTree sends a directory as one tar stream.
 func putTree(ctx context.Context, files *client.Files, from, to string) error {
 	root, err := os.OpenRoot(from)
 	if err != nil {
@@ -24,7 +24,7 @@ func putTree(ctx context.Context, files *client.Files, from, to string) error {
 	packed := make(chan error, 1)
 	go func() {
 		err := pack(w, root, to)
-		_ = w.CloseWithError(err) // an error breaks the upload off, so that half a tree is not taken for a whole
+		_ = w.CloseWithError(err) // an error aborts the upload, so that half a tree is not taken for the whole
 		packed <- err
 	}()
 	err = files.PutTar(ctx, "", r)
@@ -35,7 +35,7 @@ func putTree(ctx context.Context, files *client.Files, from, to string) error {
 	return err
 }
 
-// pack writes directories and regular files under the name to; links, sockets and the like are left out.
+// pack writes directories and regular files below the name to. Links, sockets and other special files are left out.
 func pack(w io.Writer, root *os.Root, to string) error {
 	t := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -65,7 +65,7 @@ func pack(w io.Writer, root *os.Root, to string) error {
 	return errors.Join(err, t.Close())
 }
 
-// copyFile sends exactly as many bytes as the header said, also of a file that grows meanwhile.
+// copyFile copies exactly as many bytes as the header announces, even if the file grows meanwhile.
 func copyFile(w io.Writer, root *os.Root, name string, length int64) error {
 	file, err := root.Open(name)
 	if err != nil {

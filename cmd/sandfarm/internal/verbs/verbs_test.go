@@ -79,7 +79,7 @@ func TestANameThatIsNearlyRightIsOffered(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"run": {"runn"}, "create": {"sandbox", "craete"}} {
 		got := newFarm(t).sandfarm(t.Context(), "", args...)
-		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `there is "`+name+`"`) {
+		if got.code != verbs.ExitUsage || !strings.Contains(got.stderr, `did you mean "`+name+`"?`) {
 			t.Errorf("%q: %+v, want %q offered", args, got, name)
 		}
 	}
@@ -109,7 +109,7 @@ func TestWhatAnswersIsNoFarm(t *testing.T) {
 	t.Cleanup(store.Close)
 	var out, stderr testlog.Log
 	code := program(t.Context(), strings.NewReader(""), &out, &stderr, map[string]string{"SANDFARM_URL": store.URL}, "images")
-	want := "sandfarm: " + store.URL + " answers HTTP 400 (Bad Request) and not as a farm does: is the address right? Set --url or SANDFARM_URL.\n"
+	want := "sandfarm: " + store.URL + " answers HTTP 400 (Bad Request), unlike a Sandfarm. Check the address: --url or SANDFARM_URL.\n"
 	if code != verbs.ExitError || stderr.String() != want {
 		t.Errorf("%d %q, want %q", code, stderr.String(), want)
 	}
@@ -193,7 +193,7 @@ func TestCreateThatFailsIsAnError(t *testing.T) {
 	f := newFarm(t)
 	made := wire.Created{Sandbox: wire.Sandbox{ID: "sbx_9"}, Job: wire.Job{ID: "job_1", State: "failed", Error: &wire.JobError{Code: "unavailable", Message: "Docker is down"}}}
 	f.Routes["POST /v1/sandboxes"] = f.gives(http.StatusCreated, made)
-	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker is down. Try again in a while.\n"}) {
+	if got := f.sandfarm(t.Context(), "", "sandbox", "create"); got != (outputs{1, "", "sandfarm: Docker is down. Try again later.\n"}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// collect gathers a list; what came before an error is dropped.
+// collect reads a whole list. On an error it returns no items.
 func collect[T any](items iter.Seq2[T, error]) ([]T, error) {
 	all := []T{}
 	for item, err := range items {
@@ -24,7 +24,7 @@ func collect[T any](items iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// atMost cuts a list short, so that one page of a long list is all that is read.
+// atMost limits a list, so that no more pages are read than needed.
 func atMost[T any](items iter.Seq2[T, error], most int) iter.Seq2[T, error] {
 	if most <= 0 {
 		return items
@@ -40,7 +40,7 @@ func atMost[T any](items iter.Seq2[T, error], most int) iter.Seq2[T, error] {
 	}
 }
 
-// list prints a whole list as the farm would.
+// list prints a whole list in the JSON form of the farm.
 func (a *app) list(items any, err error) error {
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ type wholeList struct {
 	NextCursor wire.Cursor `json:"next_cursor"`
 }
 
-// facts prints names and values, one a line; empty values are left out.
+// facts prints names and values, one pair on each line, without empty values.
 func facts(w io.Writer, pairs [][2]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, pair := range pairs {

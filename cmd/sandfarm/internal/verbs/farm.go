@@ -13,12 +13,12 @@ import (
 
 func (a *app) image() *cobra.Command {
 	return asGroup(&cobra.Command{
-		Use: "image", Short: "List the images that sandboxes can have, and build them",
+		Use: "image", Short: "List and build the images of sandboxes",
 		Example: "  sandfarm image ls",
 	}, a.imageLs("ls"))
 }
 
-// images is image ls under its old name.
+// images is the old name of "image ls".
 func (a *app) images() *cobra.Command {
 	c := a.imageLs("images")
 	c.Aliases, c.Hidden = nil, true
@@ -27,7 +27,7 @@ func (a *app) images() *cobra.Command {
 
 func (a *app) imageLs(use string) *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: use, Aliases: []string{"list"}, Short: "List the images that sandboxes can have", Example: "  sandfarm image ls",
+		Use: use, Aliases: []string{"list"}, Short: "List the images of sandboxes", Example: "  sandfarm image ls",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		found, err := c.Images(ctx)
@@ -44,7 +44,7 @@ func (a *app) imageLs(use string) *cobra.Command {
 
 func (a *app) workers() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "workers", Short: "List who serves the farm now", Example: "  sandfarm workers",
+		Use: "workers", Short: "List the live workers", Example: "  sandfarm workers",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		found, err := c.Workers(ctx)
@@ -69,7 +69,7 @@ func (a *app) workers() *cobra.Command {
 
 func (a *app) queues() *cobra.Command {
 	return a.verb(&cobra.Command{
-		Use: "queues", Short: "Show how deep the queues are", Example: "  sandfarm queues",
+		Use: "queues", Short: "List the queues and their backlogs", Example: "  sandfarm queues",
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
 		found, err := c.Queues(ctx)
