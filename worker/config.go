@@ -17,28 +17,28 @@ type Config struct {
 	Images         []string      `toml:"images" default:"python" doc:"Sandbox images that are built at start when the engine has none."`
 	CreateTimeout  time.Duration `toml:"create_timeout" default:"60s" min:"1s" doc:"How long a sandbox may take to start, kernel included."`
 	Grace          time.Duration `toml:"grace" default:"2s" min:"10ms" doc:"Between the interrupt and the kill of code that runs out of time or is cancelled."`
-	StopGrace      time.Duration `toml:"stop_grace" default:"10s" min:"10ms" doc:"How long a stopping worker waits for its jobs. They go on in their sandboxes and are taken over."`
+	StopGrace      time.Duration `toml:"stop_grace" default:"10s" min:"10ms" doc:"How long a stopping worker waits for its jobs. After that they keep running in their sandboxes, and another worker takes them over."`
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
-	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long artifacts are tried again when the object store does not answer."`
-	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job uploaded side by side."`
-	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may be silent before the sandboxes on it count as lost."`
+	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long uploads and commits are retried while the object store or Redis does not answer."`
+	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job that are uploaded in parallel."`
+	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
 
-	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that are not for sandboxes."`
-	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory is promised to sandboxes for each MiB that the host has for them. An idle sandbox uses some 40 MiB of what it may; 1 promises nothing that is not there."`
-	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"128" min:"0.01" max:"1000" doc:"How many cores are promised to sandboxes for each core of the host. Cores are shared by the moment, so most sandboxes may be idle."`
+	MemoryReserveMB  int     `toml:"memory_reserve_mb" default:"512" min:"0" doc:"MiB of the engine's host that sandboxes do not get."`
+	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory sandboxes can reserve for each MiB that the host has for them. An idle sandbox uses some 40 MiB of its limit. With 1, all reservations fit at once."`
+	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"128" min:"0.01" max:"1000" doc:"How many cores sandboxes can reserve for each core of the host. Only running code uses cores, and most sandboxes are idle."`
 
-	GPUs        []string `toml:"gpus" doc:"GPUs that are offered to sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also: id=, the driver's own or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
-	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs that need none. It does so only while no job waits for a GPU."`
+	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
+	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
-	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a booted kernel, as python=2. auto: python=2 under sandfarm up on an engine with 8 GiB or more, none elsewhere. none: no pool."`
+	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2. auto: python=2 under sandfarm up on an engine with 8 GiB or more, none elsewhere. none: no pool."`
 	PoolAge  time.Duration `toml:"pool_age" default:"1h" min:"1s" doc:"How old a sandbox of the warm pool may become before it is replaced."`
-	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started side by side. None while creates wait."`
+	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started at a time. None are started while creates wait."`
 
-	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"How long packages may take that come with a create, with a run or by auto_install. An install job has a timeout of its own."`
-	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may bring. None: every one."`
-	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never brings."`
+	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"Timeout of installing the packages of a create or a run, or of auto_install. An install job has its own timeout."`
+	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
+	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	Adopt   bool        `toml:"-"` // Redis keeps nothing: sandboxes without a record are taken back from the engine at the start
+	Adopt   bool        `toml:"-"` // Redis keeps no data over a restart: Start restores sandboxes from their containers
 	Alone   bool        `toml:"-"` // the whole farm is this process, see pool
 	Limits  farm.Limits `toml:"-"`
 	Version string      `toml:"-"`
@@ -99,7 +99,7 @@ func (c Config) validate() error {
 	}
 	for _, name := range slices.Concat(c.AutoInstallAllow, c.AutoInstallDeny) {
 		if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok {
-			errs = append(errs, fmt.Errorf("worker.auto_install_allow and auto_install_deny hold names of packages; %q is none", name))
+			errs = append(errs, fmt.Errorf("worker.auto_install_allow and auto_install_deny take names of packages; %q is not one", name))
 		}
 	}
 	return errors.Join(errs...)
@@ -123,7 +123,7 @@ func (c Config) execution() execution.Config {
 	}
 }
 
-// normal gives names as they are compared.
+// normal gives the normal form of package names, in which they are compared.
 func normal(names []string) []string {
 	out := make([]string, len(names))
 	for i, name := range names {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// create makes a sandbox ready, with the packages that it is to have.
+// create is the handler of create jobs: it starts a sandbox and installs its packages.
 func (w *Worker) create(ctx context.Context, j *activeJob) (execution.Outcome, error) {
 	_, installed, err := w.ready(ctx, j)
 	if err != nil {
@@ -27,13 +27,13 @@ func (w *Worker) create(ctx context.Context, j *activeJob) (execution.Outcome, e
 	return v, nil
 }
 
-// ready brings the job's sandbox from queued to ready. Every step may be done again by a worker that takes over.
+// ready brings the job's sandbox from queued to ready. A worker that takes over can repeat every step.
 func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execution.Installed, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer j.task().OnCancel(ctx, func() { stop(execution.ErrCanceled) })()
 	sandbox := j.Sandbox
-	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // the worker before came this far
+	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // an earlier attempt came this far
 	if !done {
 		j.start.Store(&stop)
 		defer j.start.Store(nil)
@@ -86,8 +86,8 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	return moved, nil
 }
 
-// startContainerWithRetry starts the container. An engine that does not answer, as while it is being restarted, is tried again
-// until the create's time is up: callers should not lose a job to it. The error then says what was waited for.
+// startContainerWithRetry starts the container. While the engine does not answer, for example during its restart, the start is retried
+// until the create times out, so that callers do not lose the job. The error then names the engine as the reason.
 func (w *Worker) startContainerWithRetry(ctx context.Context, j *activeJob, s *farm.Sandbox) (string, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		id, err := w.startContainer(ctx, j, s)
@@ -95,7 +95,7 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, j *activeJob, s *f
 			return id, err
 		}
 		if stop := retry.Sleep(ctx, pause); stop != nil {
-			if farm.CodeOf(stop) == farm.CodeUnavailable { // the time is up
+			if farm.CodeOf(stop) == farm.CodeUnavailable { // the create timed out
 				return "", farm.Wrap(err, farm.CodeUnavailable, "The container engine does not answer. Try again in a moment.")
 			}
 			return "", stop
@@ -103,7 +103,7 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, j *activeJob, s *f
 	}
 }
 
-// startContainer makes and starts the container; one that is there already is taken, unless it is void.
+// startContainer creates and starts the container. A container of an earlier attempt is used, unless it is void.
 func (w *Worker) startContainer(ctx context.Context, j *activeJob, s *farm.Sandbox) (string, error) {
 	if err := w.removeVoid(ctx, s); err != nil {
 		return "", err
@@ -130,8 +130,8 @@ func (w *Worker) startContainer(ctx context.Context, j *activeJob, s *farm.Sandb
 	return id, nil
 }
 
-// abandon cleans up after a sandbox that did not become ready, and says why. errEngineSilent says that its creation is to go on
-// elsewhere.
+// abandon cleans up after a sandbox that did not become ready, and returns the reason for the job. errEngineSilent means that the create
+// moves to another node.
 func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
 		return err
@@ -157,22 +157,22 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if !closed {
 		_, merr = w.store.MoveSandbox(ctx, store.Move{Ref: j.Sandbox.Ref(), To: farm.SandboxFailed, Reason: reason, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	}
-	if errors.Is(merr, store.ErrFenced) { // what is there is another attempt's
+	if errors.Is(merr, store.ErrFenced) { // another attempt has the sandbox
 		w.cleanUpFenced(ctx, j)
 		return merr
 	}
 	w.node.Disconnect(j.Sandbox.ID)
 	if rerr := w.engine.Remove(ctx, w.node.Container(j.Sandbox)); rerr != nil {
-		w.log.WarnContext(ctx, "container of an abandoned sandbox is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", rerr)
+		w.log.WarnContext(ctx, "container of a failed sandbox is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", rerr)
 	} else {
 		w.placement.ReleaseGPUs(ctx, j.Sandbox)
 	}
 	w.placement.Release(ctx, j.Sandbox)
-	if closed { // meanwhile; the close job does the rest
+	if closed { // the close job does the rest
 		return execution.ErrCanceled
 	}
 	if merr != nil {
-		w.log.WarnContext(ctx, "failed sandbox was not recorded", "sandbox_id", j.Sandbox.ID, "error", merr)
+		w.log.WarnContext(ctx, "sandbox was not marked as failed", "sandbox_id", j.Sandbox.ID, "error", merr)
 		return err
 	}
 	w.lifecycle.endJobs(ctx, j.Sandbox, j.Job.ID, farm.JobCanceled, "The sandbox did not become ready: "+reason)

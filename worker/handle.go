@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// handle takes a task from the queue. An error means that it is to be delivered again: the record decides then.
+// handle handles a task from the queue. After an error the task is delivered again, and the record decides what happens.
 func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	if t.Type == queue.TypeCallback {
 		if w.deps.Callback == nil {
@@ -27,7 +27,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		return w.deps.Callback(ctx, t.Ref)
 	}
 	if !w.jobs.reserve(t.Ref.ID) {
-		return nil // the handler that has it ends it
+		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
 	claim, err := w.store.Claim(ctx, t.Ref, w.id)
@@ -42,10 +42,10 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	ctx, end := w.trace(ctx, claim.Job)
 	defer func() { end(err) }()
 	w.dispatch.EnqueueNext(ctx, claim.Unparked)
-	// Work ends with the worker, not with the queue's own deadline: a job that goes on in its sandbox is taken over.
+	// The work ends with the worker, not with the queue's own deadline: then another worker takes the job over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)
-	defer context.AfterFunc(w.base, func() { done(node.ErrStopping) })() //nolint:contextcheck // the worker's end is what ends the work
+	defer context.AfterFunc(w.base, func() { done(node.ErrStopping) })() //nolint:contextcheck // the worker's stop ends the work
 
 	placed, err := w.placement.Reserve(work, j.Claim)
 	if err == nil && !placed {
@@ -75,7 +75,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	return err
 }
 
-// perform does the job. A fault of ours that panics is the job's end like any other: nobody would end it otherwise.
+// perform does the job. A panic becomes an error, so that the job ends.
 func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -105,7 +105,7 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	}
 }
 
-// failure turns an error of ours into the job's end.
+// failure turns an error into the outcome of the job.
 func (w *Worker) failure(ctx context.Context, j *activeJob, err error) execution.Outcome {
 	if errors.Is(err, execution.ErrCanceled) {
 		return w.executions.Canceled(ctx, j.Sandbox)
@@ -126,7 +126,7 @@ func (w *Worker) failure(ctx context.Context, j *activeJob, err error) execution
 	return execution.Outcome{State: farm.JobFailed, Err: &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}}
 }
 
-// finish commits the job's end, once: a worker whose fence is old commits nothing.
+// finish commits the outcome of a job, once: a worker whose attempt is fenced commits nothing.
 func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) (committed bool, err error) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), retry.CommitTimeout+w.cfg.UploadRetry)
 	defer done()
@@ -136,7 +136,7 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 	}
 	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
 	if errors.Is(err, store.ErrFenced) {
-		w.log.InfoContext(ctx, "another worker has the job; its end here is dropped", "job_id", j.Job.ID, "attempt", j.Job.Attempt)
+		w.log.InfoContext(ctx, "another worker has the job; the outcome here is dropped", "job_id", j.Job.ID, "attempt", j.Job.Attempt)
 		return false, nil
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// oneShot runs code in a fresh sandbox and closes it afterwards, behind the answer.
+// oneShot is the handler of run jobs: it runs code in a new sandbox, and closes the sandbox after the job has ended.
 func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, error) {
 	sandbox := j.Sandbox
 	var requested *execution.Installed
@@ -25,16 +25,16 @@ func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, 
 	v, err := w.oneShotIn(ctx, j, sandbox, requested)
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) || errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
-			return v, err // another worker goes on in the sandbox
+			return v, err // another worker continues in the sandbox
 		}
 		v = w.failure(ctx, j, err)
 	}
 	w.markClosing(ctx, sandbox)
-	tidy := v.Cleanup
+	cleanup := v.Cleanup
 	v.Cleanup = func(ctx context.Context) {
 		w.closeBehind(ctx, sandbox)
-		if tidy != nil {
-			tidy(ctx)
+		if cleanup != nil {
+			cleanup(ctx)
 		}
 	}
 	return v, nil
@@ -53,7 +53,7 @@ func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sand
 	return w.executions.Run(ctx, j.task(), sandbox, requested)
 }
 
-// markClosing writes down that a one-shot sandbox is at its end, so that the reconciler closes it if this worker does not.
+// markClosing marks a one-shot sandbox as closing, so that the reconciler closes it if this worker does not.
 func (w *Worker) markClosing(ctx context.Context, sandbox *farm.Sandbox) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
@@ -63,7 +63,7 @@ func (w *Worker) markClosing(ctx context.Context, sandbox *farm.Sandbox) {
 	}
 }
 
-// closeBehind closes a one-shot sandbox whose job's end is committed.
+// closeBehind closes a one-shot sandbox after its job's outcome is committed.
 func (w *Worker) closeBehind(ctx context.Context, sandbox *farm.Sandbox) {
 	ctx, done := context.WithTimeout(ctx, time.Minute)
 	defer done()

@@ -119,7 +119,7 @@ func TestReconcileKnowsMembers(t *testing.T) {
 	if s := b.Sandbox(openBox); s.State != farm.SandboxReady {
 		t.Errorf("the open sandbox is %s", s.State)
 	}
-	w.now = workertest.In(2 * reconcile.ClaimPatience)
+	w.now = workertest.In(2 * reconcile.ClaimGrace)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(refused.ID) || !b.Fake.Has(idle.ID) || !b.Fake.Has(open.ID) {
 		t.Error("later: the claim that came to nothing stays, or another one went")

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
-// trace begins the span of a job that was claimed, below that of whoever asked for it, and tells what it waited before.
+// trace starts the span of a claimed job, as a child of the caller's span, and records the time that the job waited.
 func (w *Worker) trace(ctx context.Context, job *farm.Job) (context.Context, func(error)) {
 	if w.deps.Tracer == nil {
 		return ctx, func(error) {}
@@ -26,7 +26,7 @@ func (w *Worker) trace(ctx context.Context, job *farm.Job) (context.Context, fun
 		attribute.String("sandfarm.worker_id", w.id), attribute.Int("sandfarm.attempt", job.Attempt))
 }
 
-// maxTime is the later one: clocks of two machines differ.
+// maxTime is the later time: clocks of two machines differ.
 func maxTime(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

@@ -27,33 +27,33 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// Server is the queue's side that calls a handler for each task.
+// Server takes tasks from queues and calls a handler for each.
 type Server interface {
 	Start() error
 	Stop()
-	Wake() // look at the queues now: the gate may answer otherwise
+	Wake() // asks the gate again now, and takes what it lets through
 }
 
-// Deps are what a worker works with. All fields but Callbacks are needed.
+// Deps are what a worker works with. All fields are needed unless they say what nil means.
 type Deps struct {
 	Store    *store.Store
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
 	Engine   *engine.Engine
 	Log      *slog.Logger
-	// Listen makes the server for these queues, slots, handler and gate.
+	// Listen makes a server that is not started.
 	Listen func(queue.ServerConfig) (Server, error)
-	// Agent is the agent's binary for the engine, and its version.
+	// Agent gives the agent's binary for an architecture, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
-	// UV is the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
+	// UV gives the installer for an architecture, of the version uv.Version; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
 	// Index answers installers in sandboxes whose network is "packages"; nil: they cannot install.
 	Index http.Handler
-	// BuildImage makes a sandbox image by its name.
+	// BuildImage builds a sandbox image by its name, unless the engine has it; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
-	// Callback delivers the finished job to its callback URL; nil: none are delivered here.
+	// Callback delivers a finished job to its callback URL; nil: this worker delivers none.
 	Callback func(ctx context.Context, ref farm.Ref) error
-	// Metrics is where the worker's figures are shown; nil: nowhere.
+	// Metrics registers the worker's metrics; nil: they are not registered.
 	Metrics prometheus.Registerer
 	// Tracer makes the spans of jobs; nil: none are made.
 	Tracer trace.TracerProvider
@@ -80,7 +80,7 @@ type Worker struct {
 	jobs   activeJobs
 	outage outage
 	server Server
-	wake   atomic.Pointer[Server] // the server, once there is one
+	wake   atomic.Pointer[Server] // set by Start
 
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
 	stop       context.CancelCauseFunc
@@ -99,7 +99,7 @@ func New(cfg Config, deps Deps) (*Worker, error) {
 	if cfg.Host == "" {
 		cfg.Host, _ = os.Hostname()
 	}
-	base, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // the worker's life is Stop's to end
+	base, stop := context.WithCancelCause(context.Background()) //nolint:forbidigo // Stop ends it
 	w := &Worker{
 		cfg: cfg, id: farm.NewID(farm.WorkerPrefix), deps: deps,
 		store: deps.Store, dispatch: deps.Dispatch, engine: deps.Engine, log: deps.Log, now: time.Now,
@@ -148,7 +148,7 @@ func (w *Worker) ID() string { return w.id }
 // Node is the identity of the worker's engine, after Start.
 func (w *Worker) Node() string { return w.node.ID() }
 
-// Start readies the engine (identity, agent, images), brings records and containers together, and takes jobs.
+// Start prepares the engine, reconciles records and containers, and takes jobs.
 func (w *Worker) Start(ctx context.Context) error {
 	w.started = w.now()
 	if err := w.prepare(ctx); err != nil {
@@ -166,7 +166,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("register worker: %w", err)
 	}
 	w.registered = true
-	cancels, err := w.store.Cancels(w.base) //nolint:contextcheck // it outlives the start
+	cancels, err := w.store.Cancels(w.base) //nolint:contextcheck // it outlives Start
 	if err != nil {
 		return fmt.Errorf("listen for cancels: %w", err)
 	}
@@ -187,12 +187,11 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop takes no more jobs, lets the running ones end for a while, and leaves the rest to whoever comes next: they go on
-// in their sandboxes. It waits, may be called again, and before Start.
+// Stop takes no more jobs, waits for running ones for cfg.StopGrace, and leaves the others to the next worker: they keep running in their
+// sandboxes. It may be called more than once, and without Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
-		// The grace passes with the handlers alive; then their contexts end with node.ErrStopping, they leave their jobs
-		// running in the records, and the next worker attaches to them.
+		// Handlers run during the grace. Then their contexts end with node.ErrStopping, and they offer their jobs for takeover.
 		if w.server != nil {
 			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
 			w.server.Stop()
@@ -206,16 +205,16 @@ func (w *Worker) Stop() {
 		ctx, done := context.WithTimeout(context.Background(), retry.CommitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
 		if w.registered {
-			_ = w.placement.UnlockPool(ctx) // it lapses by itself as well
+			_ = w.placement.UnlockPool(ctx) // it expires by itself, too
 			if err := w.store.RemoveWorker(ctx, w.id); err != nil {
-				w.log.WarnContext(ctx, "worker did not sign off", "worker_id", w.id, "error", err)
+				w.log.WarnContext(ctx, "worker was not removed from the records; its heartbeat expires", "worker_id", w.id, "error", err)
 			}
 			w.log.InfoContext(ctx, "worker stopped", "worker_id", w.id)
 		}
 	})
 }
 
-// wakeQueues has the queues looked at now.
+// wakeQueues has the server ask the gate again.
 func (w *Worker) wakeQueues() {
 	if server := w.wake.Load(); server != nil {
 		(*server).Wake()
@@ -255,12 +254,12 @@ func (w *Worker) retry(ctx context.Context, write func(context.Context) error) e
 	return retry.Do(ctx, w.cfg.UploadRetry, write)
 }
 
-// loop calls f again and again until the worker stops.
+// loop calls f periodically until the worker stops.
 func (w *Worker) loop(every time.Duration, f func(context.Context) error) {
 	w.background.Go(func() {
 		for retry.Sleep(w.base, every) == nil {
 			if err := f(w.base); err != nil && w.base.Err() == nil {
-				w.log.WarnContext(w.base, "a periodic step did not succeed; it is tried again", "worker_id", w.id, "error", err)
+				w.log.WarnContext(w.base, "a periodic step failed; it is tried again", "worker_id", w.id, "error", err)
 			}
 		}
 	})

@@ -21,16 +21,17 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-// smallFile is read into memory before it is sent, so that a file that changes meanwhile is sent as it was.
+// smallFile is how much of a file is read into memory before its upload starts: a file up to this size is uploaded as it was at
+// one moment.
 const smallFile = 256 << 10
 
-// upload sends everything that an ended execution left: changed files, large displays, whole outputs. It gives their
-// records, files first, by path; files that vanished meanwhile are left out and noted.
+// upload uploads what an ended execution left: changed files, large displays, whole outputs. It gives their records, files first, by
+// path. Files that changed or vanished meanwhile are left out, with a note.
 func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, error) {
 	var (
 		mu    sync.Mutex
 		files = make([]*farm.Artifact, len(e.collect.outcome.Files))
-		late  []farm.Artifact
+		other []farm.Artifact
 	)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(x.cfg.UploadParallel)
@@ -46,7 +47,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 			mu.Lock()
 			defer mu.Unlock()
 			if a == nil {
-				e.collect.note("%s changed or vanished while it was read, and is no artifact.", clip(changed.Path, 256))
+				e.collect.note("%s changed or vanished while it was read, so it is not an artifact.", clip(changed.Path, 256))
 			}
 			files[i] = a
 			return nil
@@ -60,7 +61,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			late = append(late, *a)
+			other = append(other, *a)
 			e.collect.rich[d.index].Artifact = a
 			return nil
 		})
@@ -77,7 +78,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				late = append(late, *a)
+				other = append(other, *a)
 				return nil
 			})
 		}
@@ -85,17 +86,18 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("upload artifacts: %w", err)
 	}
-	slices.SortFunc(late, func(a, b farm.Artifact) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(other, func(a, b farm.Artifact) int { return strings.Compare(a.Path, b.Path) })
 	var all []farm.Artifact
 	for _, a := range files {
 		if a != nil {
 			all = append(all, *a)
 		}
 	}
-	return append(all, late...), nil
+	return append(all, other...), nil
 }
 
-// artifact makes a record. Its id follows from the job's (which is random) and the path, so that a takeover makes the same.
+// artifact makes the record of an artifact. Its id is derived from the job's id, which is random, and the path: a worker that takes
+// over makes the same id and key.
 func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
 	id := farm.DerivedID(farm.ArtifactPrefix, e.job.ID, p)
 	now := x.deps.Now()
@@ -107,7 +109,7 @@ func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
 	}
 }
 
-// safeName is a name that any object store takes; the true one is in the record and in the link's disposition.
+// safeName makes a name that every object store accepts. The true name is in the record and in the Content-Disposition of links.
 func safeName(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f || strings.ContainsRune(`/\:*?"<>|%#`, r) {
@@ -124,10 +126,10 @@ func safeName(name string) string {
 	return safe
 }
 
-// errChanged says that a file was not what it had been when its upload began.
+// errChanged says that a file changed while it was uploaded.
 var errChanged = errors.New("the file changed while it was read")
 
-// uploadFile sends one file of the workspace; nil when it is no regular file of a fitting size any more.
+// uploadFile uploads one file of the workspace; nil if it is not a regular file within the limits any more.
 func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.ChangedFile) (*farm.Artifact, error) {
 	p, err := farm.CleanFilePath(changed.Path)
 	if err != nil || p != changed.Path {
@@ -193,12 +195,11 @@ type exactReader struct {
 	broken bool
 }
 
-// explain says why there were too few bytes: the stream to the sandbox broke, and it is worth trying again, or the file
-// was shorter than it had been.
+// explain says why there were too few bytes: the connection to the sandbox broke, which is retried, or the file became shorter.
 func (x *exactReader) explain(c *client.Client) error {
 	select {
 	case <-c.Done():
-		return farm.Errorf(farm.CodeUnavailable, "the stream to the sandbox broke while a file was read")
+		return farm.Errorf(farm.CodeUnavailable, "the connection to the sandbox broke while a file was read")
 	default:
 		return errChanged
 	}
@@ -218,7 +219,7 @@ func putOptions(a *farm.Artifact) blob.PutOptions {
 	return blob.PutOptions{ContentType: a.ContentType, Filename: a.Name}
 }
 
-// uploadBytes sends what is in memory.
+// uploadBytes uploads data as an artifact.
 func (x *Runner) uploadBytes(ctx context.Context, e *execution, p, contentType string, data []byte) (*farm.Artifact, error) {
 	a := x.artifact(e, p, contentType)
 	err := x.retry(ctx, func(ctx context.Context) error {
@@ -230,7 +231,7 @@ func (x *Runner) uploadBytes(ctx context.Context, e *execution, p, contentType s
 	return a, nil
 }
 
-// uploadOutput sends the whole of an output that the record holds only in part.
+// uploadOutput uploads the whole of an output that the record cuts.
 func (x *Runner) uploadOutput(ctx context.Context, e *execution, index int, stream agent.FrameType, s *sink) (*farm.Artifact, error) {
 	a := x.artifact(e, s.path, "text/plain; charset=utf-8")
 	err := x.retry(ctx, func(ctx context.Context) error {

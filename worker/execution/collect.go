@@ -12,20 +12,20 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Bounds on what an execution may put into its record: the agent speaks from hostile ground.
+// Bounds on what an execution may put into its record. The agent is not trusted.
 const (
 	maxErrorName    = 256
 	maxErrorText    = 64 << 10
 	maxTraceLines   = 200
 	maxRichResults  = 500      // MIME entries of one execution
 	maxRichInline   = 8 << 20  // bytes of all inline entries together
-	maxRichPending  = 64 << 20 // bytes of all entries for the object store together: they wait in memory
+	maxRichPending  = 64 << 20 // bytes of all entries for the object store together, which wait in memory
 	maxTraceText    = 256 << 10
 	eventChunkBytes = 64 << 10
 )
 
-// collector turns the frames of one execution into its result and its events. It is fed every frame from the first, in
-// order, whoever ran the job before; frames up to published have had their events sent already.
+// collector turns the frames of one execution into its result and its events. It gets every frame from the first, in order, also in
+// a takeover; an earlier attempt has sent the events of frames up to published.
 type collector struct {
 	job       *farm.Job
 	limits    farm.Limits
@@ -33,15 +33,15 @@ type collector struct {
 	published uint64
 
 	seq      uint64
-	outputs  []*output // one for an execute, one for each command that began
+	outputs  []*output // one for an execute, one for each started command
 	rich     []farm.RichResult
 	shown    int              // number of the last displayed value, from 1
 	large    int              // large values so far, replaced ones included: the number in their names
-	displays []pendingDisplay // too large for the record: to be uploaded
+	displays []pendingDisplay // too large for the record, to be uploaded
 	inline   int              // bytes of rich
 	pending  int              // bytes of displays
 	outcome  *agent.Outcome
-	marks    []agent.CommandMark // ends, by position
+	marks    []agent.CommandMark // ends of commands, by position
 	notes    []string
 
 	events []farm.Event // to be sent
@@ -50,7 +50,7 @@ type collector struct {
 
 // output is the pair of streams of an execute or of one command.
 type output struct {
-	prefix         string // of the names of its whole-output artifacts
+	prefix         string // of the names of its artifacts
 	stdout, stderr *sink
 }
 
@@ -58,7 +58,7 @@ type output struct {
 type sink struct {
 	*stream
 	name    farm.EventName
-	path    string // of the whole, when it is longer than the record takes
+	path    string // of the artifact
 	sent    int    // bytes sent as events
 	stopped bool
 }
@@ -82,8 +82,7 @@ func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, publ
 	return c
 }
 
-// outputDir holds what is not a file of the workspace: whole outputs and large displays. The name cannot clash with a
-// file that the code made unless it means to.
+// outputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
 const outputDir = ".output/"
 
 func (c *collector) newOutput(prefix string) *output {
@@ -94,7 +93,7 @@ func (c *collector) newOutput(prefix string) *output {
 	}
 }
 
-// sinkOf is where a frame's bytes belong; nil when the frame carries no output.
+// sinkOf gives the stream of a frame; nil when the frame carries no output.
 func (c *collector) sinkOf(f agent.Frame) *sink {
 	if len(c.outputs) == 0 {
 		return nil
@@ -127,7 +126,7 @@ func (c *collector) add(f agent.Frame) error {
 			return fmt.Errorf("read start of a command: %w", err)
 		}
 		if c.request.Command == nil || mark.Index != len(c.outputs) || mark.Index >= len(c.request.Command.Commands) {
-			return fmt.Errorf("the agent began command %d out of turn", mark.Index)
+			return fmt.Errorf("the agent began command %d out of order", mark.Index)
 		}
 		c.outputs = append(c.outputs, c.newOutput(fmt.Sprintf("%d-", mark.Index+1)))
 	case agent.FrameCommandEnd:
@@ -136,7 +135,7 @@ func (c *collector) add(f agent.Frame) error {
 			return fmt.Errorf("read end of a command: %w", err)
 		}
 		if mark.Index != len(c.marks) || mark.Index != len(c.outputs)-1 {
-			return fmt.Errorf("the agent ended command %d out of turn", mark.Index)
+			return fmt.Errorf("the agent ended command %d out of order", mark.Index)
 		}
 		c.flushCarry()
 		c.marks = append(c.marks, mark)
@@ -161,7 +160,7 @@ func (c *collector) flushCarry() {
 	c.emitText(last.stderr, last.stderr.rest())
 }
 
-// emitText sends text as an event, up to the stream's cap; then one note says where the rest is.
+// emitText queues text as an event, up to limits.MaxStreamEvents; then one progress event names the artifact with the whole.
 func (c *collector) emitText(s *sink, text string) {
 	if text == "" || s.stopped {
 		return
@@ -185,7 +184,7 @@ func (c *collector) emitText(s *sink, text string) {
 	c.emit(farm.Event{Name: s.name, Text: text})
 }
 
-// emit queues an event under the frame's number, unless a worker before has sent it.
+// emit queues an event under the frame's number, unless an earlier attempt has sent it.
 func (c *collector) emit(e farm.Event) {
 	if c.seq <= c.published {
 		return
@@ -199,15 +198,15 @@ func (c *collector) emit(e farm.Event) {
 	c.bytes += size(e)
 }
 
-// giveBack takes events back that could not be sent.
-func (c *collector) giveBack(events []farm.Event) {
+// unsend puts events back that could not be sent.
+func (c *collector) unsend(events []farm.Event) {
 	c.events = append(events, c.events...)
 	for _, e := range events {
 		c.bytes += size(e)
 	}
 }
 
-// size is what an event weighs.
+// size is how many bytes of text and data an event has.
 func size(e farm.Event) int {
 	n := len(e.Text)
 	if e.Display != nil {
@@ -216,7 +215,7 @@ func size(e farm.Event) int {
 	return n
 }
 
-// take gives the events to send and forgets them.
+// take gives the queued events and empties the queue.
 func (c *collector) take() []farm.Event {
 	events := c.events
 	c.events, c.bytes = nil, 0
@@ -296,8 +295,8 @@ func (c *collector) insertRich(at int, entry farm.RichResult) {
 	c.shiftDisplays(at, 1)
 }
 
-// plainTextLast orders MIME types by name, with text/plain behind all others: it tells readers of the event stream that a
-// value is complete.
+// plainTextLast orders MIME types by name, with text/plain after all others: readers of the event stream take it as the end of a
+// value.
 func plainTextLast(a, b string) int {
 	const plain = "text/plain"
 	switch {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// types adds what Go's own table leaves to the host's mime.types: an answer must not depend on the host.
+// types adds what Go's own table leaves to the host's mime.types, since results must not depend on the host.
 var types = map[string]string{
 	".csv": "text/csv; charset=utf-8", ".tsv": "text/tab-separated-values; charset=utf-8", ".txt": "text/plain; charset=utf-8",
 	".md": "text/markdown; charset=utf-8", ".py": "text/x-python; charset=utf-8", ".log": "text/plain; charset=utf-8",
@@ -21,7 +21,7 @@ var types = map[string]string{
 	".tif": "image/tiff", ".tiff": "image/tiff", ".bmp": "image/bmp",
 }
 
-// contentType names a file's type by its name, or else by its first bytes; nil: they are not known.
+// contentType gives the MIME type of a file by its name, or else by its first bytes; nil: they are unknown.
 func contentType(name string, first []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if t, ok := types[ext]; ok {
@@ -36,7 +36,7 @@ func contentType(name string, first []byte) string {
 	return http.DetectContentType(first)
 }
 
-// extensionOf gives a file name's end for the MIME types that kernels display.
+// extensionOf gives the file name extension of a MIME type that kernels display.
 func extensionOf(mimeType string) string {
 	switch mimeType {
 	case "image/png":

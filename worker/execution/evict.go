@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// evictAfter is how long a job runs before its sandbox is searched for code that holds it up. Most jobs are over by then.
+// evictAfter is how long a job runs before its sandbox is searched for code that blocks it. Most jobs end earlier.
 const evictAfter = 2 * time.Second
 
-// evictLater has the code of ended jobs looked for in the sandbox, unless it is stopped before.
+// evictLater calls evict after evictAfter, unless stop is called first.
 func (x *Runner) evictLater(ctx context.Context, sandbox *farm.Sandbox, job string) (stop func()) {
 	ctx, done := context.WithCancel(ctx)
 	x.background.Go(func() {
@@ -21,15 +21,15 @@ func (x *Runner) evictLater(ctx context.Context, sandbox *farm.Sandbox, job stri
 			return
 		}
 		if err := x.evict(ctx, sandbox, job); err != nil && ctx.Err() == nil {
-			x.log.WarnContext(ctx, "code of ended jobs may hold up a sandbox", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
+			x.log.WarnContext(ctx, "code of ended jobs may block a sandbox", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
 		}
 	})
 	return done
 }
 
-// evict ends code in a sandbox whose job has ended: a job that was given up because its workers died has nobody who could
-// end its code, and what is behind it in the sandbox's line would wait for that.
-func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, but string) error {
+// evict stops code in a sandbox whose job has ended. The code of a job that is lost because its workers died has no worker that could
+// stop it, and would block the next job of the sandbox.
+func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, exceptJob string) error {
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()
 	c, err := x.node.Connect(ctx, sandbox)
@@ -43,7 +43,7 @@ func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, but string) e
 	var errs []error
 	for _, e := range list {
 		id := jobOf(e.ID)
-		if e.Done || id == but || !farm.ValidID(farm.JobPrefix, id) {
+		if e.Done || id == exceptJob || !farm.ValidID(farm.JobPrefix, id) {
 			continue
 		}
 		job, err := x.store.Job(ctx, farm.Ref{Tenant: sandbox.Tenant, ID: id})
@@ -55,9 +55,9 @@ func (x *Runner) evict(ctx context.Context, sandbox *farm.Sandbox, but string) e
 		case !job.State.Final():
 			continue
 		}
-		x.log.InfoContext(ctx, "code of an ended job is ended", "job_id", e.ID, "sandbox_id", sandbox.ID)
+		x.log.InfoContext(ctx, "code of an ended job is stopped", "job_id", e.ID, "sandbox_id", sandbox.ID)
 		if err := c.Forget(ctx, e.ID); err != nil {
-			errs = append(errs, fmt.Errorf("end execution: %w", err))
+			errs = append(errs, fmt.Errorf("stop execution: %w", err))
 		}
 	}
 	return errors.Join(errs...)

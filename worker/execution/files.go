@@ -18,7 +18,7 @@ const (
 	maxEntries = 50_000
 )
 
-// File does an operation on the workspace.
+// File does a file operation in the workspace.
 func (x *Runner) File(ctx context.Context, t Task) (Outcome, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -82,8 +82,8 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 	f := t.Request.File
 	result := &farm.FileResult{}
 	if f.Op == farm.FileTar {
-		err := x.staged(ctx, f.Staged, func(body io.Reader) error { return c.PutTar(ctx, f.Path, body) })
-		x.unstage(ctx, err, f.Staged)
+		err := x.withUpload(ctx, f.Staged, func(body io.Reader) error { return c.PutTar(ctx, f.Path, body) })
+		x.removeUpload(ctx, err, f.Staged)
 		return result, err
 	}
 	parts := f.Parts
@@ -101,13 +101,13 @@ func (x *Runner) writeFiles(ctx context.Context, c *client.Client, t Task) (*far
 		result.Entries = append(result.Entries, entry)
 	}
 	for _, part := range parts {
-		x.unstage(ctx, nil, part.Staged)
+		x.removeUpload(ctx, nil, part.Staged)
 	}
 	return result, nil
 }
 
-// staged opens an upload.
-func (x *Runner) staged(ctx context.Context, key string, use func(io.Reader) error) error {
+// withUpload calls use with a staged upload.
+func (x *Runner) withUpload(ctx context.Context, key string, use func(io.Reader) error) error {
 	r, _, err := x.blobs.Get(ctx, key, 0, 0)
 	if err != nil {
 		return fmt.Errorf("read upload: %w", err)
@@ -115,13 +115,13 @@ func (x *Runner) staged(ctx context.Context, key string, use func(io.Reader) err
 	return errors.Join(use(r), r.Close())
 }
 
-// unstage removes an upload that is not needed again: it was written, or it never can be.
-func (x *Runner) unstage(ctx context.Context, err error, key string) {
+// removeUpload removes a staged upload that is not needed again: it was written, or err says that it never can be.
+func (x *Runner) removeUpload(ctx context.Context, err error, key string) {
 	if key == "" || farm.CodeOf(err) == farm.CodeUnavailable {
 		return
 	}
 	if err := x.blobs.Delete(ctx, key); err != nil {
-		x.log.WarnContext(ctx, "upload is left to the sweeper", "error", err)
+		x.log.WarnContext(ctx, "staged upload is left to the sweep", "error", err)
 	}
 }
 
@@ -154,7 +154,7 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 	return result, err
 }
 
-// part resolves what was asked for against the file's size.
+// part gives the range of a file of this size that a request asks for; a negative offset counts from the end.
 func part(size, offset, length int64) (from, n int64) {
 	if offset < 0 {
 		offset = max(size+offset, 0)

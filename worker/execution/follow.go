@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// eventDelay lets output that comes together be sent together. It is far below what a reader notices.
+	// eventDelay gathers output into one event. It is far below what a reader notices.
 	eventDelay = 8 * time.Millisecond
-	// attachFor is how long a broken stream to a sandbox is dialled again before the job fails.
+	// attachFor is how long a broken connection to a sandbox is dialled again before the job fails.
 	attachFor = 60 * time.Second
-	// overrun is how long after its timeout an execution may take to end: interrupt, kill, a new kernel, the list of files.
+	// overrun is how long an execution may take to end after its timeout: interrupt, kill, a new kernel, the list of files.
 	overrun = 2 * time.Minute
-	// steady is how long a stream must have held for its break to count as the first one.
+	// steady is how long a connection must have worked for its break to count as the first.
 	steady = 5 * time.Second
 )
 
-// execution is a job's code or commands in a sandbox, from the first frame to the outcome.
+// execution is the code or the commands of a job in a sandbox, from the first frame to the outcome.
 type execution struct {
 	job     *farm.Job
 	request *farm.Request
@@ -42,8 +42,8 @@ type execution struct {
 	installs []*Installed // what was installed before
 }
 
-// execute starts the job's execution in the sandbox, or attaches to it when a worker before has started it, and
-// follows it to its end. Its error is ours: the code's own end is in the collector.
+// execute starts the job's execution in the sandbox, or attaches to it if an earlier attempt started it, and follows it to its end.
+// An error means that it could not be followed; how the code ended is in the collector.
 func (x *Runner) execute(ctx context.Context, e *execution) error {
 	published, err := x.publishedUpTo(ctx, e.job)
 	if err != nil {
@@ -56,7 +56,7 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	if err := e.staged.replay(ctx, e.collect.add); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	if e.collect.outcome != nil { // the worker before had the whole log in the store
+	if e.collect.outcome != nil { // the whole log is staged
 		return x.publish(ctx, e)
 	}
 	if e.job.TimeoutSeconds > 0 && !background(e.request) {
@@ -72,10 +72,10 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	})
 }
 
-// reattach calls attach again while the stream to a sandbox breaks, until it has brought nothing new for attachFor. moved
-// says that it worked for a while: then a break is a new one.
+// reattach calls attach again when the connection to a sandbox breaks, until nothing new has come for attachFor. moved says that
+// attach worked for a while: then the time starts again.
 func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string, attach func() (moved bool, err error)) error {
-	var trouble time.Time
+	var broken time.Time
 	for {
 		moved, err := attach()
 		switch {
@@ -89,20 +89,20 @@ func (x *Runner) reattach(ctx context.Context, sandbox *farm.Sandbox, job string
 		if gone, ok := x.node.Gone(ctx, sandbox); ok {
 			return gone
 		}
-		if trouble.IsZero() || moved {
-			trouble = time.Now()
+		if broken.IsZero() || moved {
+			broken = time.Now()
 		}
-		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(trouble) > attachFor {
+		if farm.CodeOf(err) != farm.CodeUnavailable && farm.CodeOf(err) != farm.CodeInternal || time.Since(broken) > attachFor {
 			return err
 		}
-		x.log.WarnContext(ctx, "stream to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
+		x.log.WarnContext(ctx, "connection to a sandbox broke; dialling again", "job_id", job, "sandbox_id", sandbox.ID, "error", err)
 		if err := retry.Sleep(ctx, 300*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
-// publishedUpTo is the last frame whose events a worker before has sent.
+// publishedUpTo is the last frame whose events an earlier attempt has sent.
 func (x *Runner) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, error) {
 	if job.Attempt < 2 {
 		return 0, nil
@@ -119,7 +119,7 @@ func (x *Runner) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, erro
 	return n, nil
 }
 
-// attach speaks to the agent until the final frame, or until the stream breaks.
+// attach reads frames until the final one, or until the connection breaks.
 func (x *Runner) attach(ctx context.Context, e *execution) error {
 	c, err := x.node.Connect(ctx, e.sandbox)
 	if err != nil {
@@ -181,10 +181,10 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 	}
 }
 
-// ErrProtocol marks frames that no agent of ours sends.
+// ErrProtocol says that the agent sent what no agent of this farm sends.
 var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
-// take handles one frame. It reports whether it was the last.
+// take handles one frame. It reports whether the frame was the last.
 func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
 	if f.Seq != e.staged.last+1 {
 		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.staged.last)
@@ -215,7 +215,7 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 	}
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), events) })
 	if err != nil {
-		e.collect.giveBack(events)
+		e.collect.unsend(events)
 		return fmt.Errorf("send events: %w", err)
 	}
 	return nil
@@ -223,7 +223,7 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 
 func background(r *farm.Request) bool { return r.Command != nil && r.Command.Background }
 
-// spec is what the agent is told.
+// spec describes the execution for the agent.
 func (x *Runner) spec(e *execution) agent.Spec {
 	s := agent.Spec{
 		Kind: farm.KindExecute, Grace: x.cfg.Grace,
@@ -245,10 +245,10 @@ func (x *Runner) spec(e *execution) agent.Spec {
 	return s
 }
 
-// readAhead is how many bytes of frames may wait to be handled. A larger frame waits alone.
+// readAhead is how many bytes of frames may wait in memory. A larger frame waits alone.
 const readAhead = 8 << 20
 
-// frameReader reads ahead a little, so that output and events overlap.
+// frameReader reads frames ahead while earlier ones are handled.
 type frameReader struct {
 	frames chan frameItem
 	cancel context.CancelFunc
@@ -297,7 +297,7 @@ func (r *frameReader) run(ctx context.Context) {
 	}
 }
 
-// taken says that a frame waits no longer.
+// taken releases the memory of a frame that is being handled.
 func (r *frameReader) taken(item frameItem) { r.room.Release(weight(item.frame)) }
 
 func weight(f agent.Frame) int64 { return min(int64(len(f.Payload)), readAhead) }

@@ -24,7 +24,7 @@ const (
 	createArtifactsEvent = 1 << 20
 )
 
-// Executions that come before the job's own in its sandbox: their ids are the job's and one of these.
+// Suffixes of executions that install packages before the job's own work. Their ids are the job's and one of these.
 const (
 	requestedSuffix = "-packages"
 	importsSuffix   = "-imports"
@@ -35,7 +35,7 @@ func jobOf(execution string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(execution, requestedSuffix), importsSuffix)
 }
 
-// Installed is what came of the packages that a job needs before its own work.
+// Installed is the outcome of packages that were installed before a job's own work.
 type Installed struct {
 	packages       []farm.PackageOutcome
 	notes          []string
@@ -66,8 +66,8 @@ func (i *Installed) text(s *sink) string {
 	return s.stream.text("the whole output could not be stored")
 }
 
-// addTo puts it into the result of code or commands, before what the result has already. The output of the installer is not in
-// such a result: where it is long, a note names the artifact.
+// addTo adds the packages and notes to the result of code or commands, before those it has. Such a result has no output of the
+// installer; if the output was long, a note names the artifact.
 func (i *Installed) addTo(r *farm.Result) {
 	switch {
 	case i == nil || r == nil:
@@ -86,26 +86,26 @@ func (i *Installed) addTo(r *farm.Result) {
 	r.Notes = append(notes, r.Notes...)
 }
 
-// InstallRequested installs the packages that came with a create or a run; nil when there are none. A worker that takes over
-// finds what the one before has begun.
+// InstallRequested installs the packages of a create or a run; nil when there are none. In a takeover it continues the install of the
+// earlier attempt.
 func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.Sandbox) (*Installed, error) {
 	asked := t.Request.Install
 	if asked == nil || len(asked.Packages) == 0 {
-		return nil, nil //nolint:nilnil // nothing was asked for
+		return nil, nil //nolint:nilnil // nothing to install
 	}
 	x.Progress(ctx, t.Job.Ref(), "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
 	f := x.installer(t, sandbox, requestedSuffix, agent.Install{Manager: asked.Manager, Packages: asked.Packages})
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	installed, err := f.installed(ctx, reportAsked(asked, f.outcome, x.cfg.InstallTimeout))
+	installed, err := f.installed(ctx, reportRequested(asked, f.outcome, x.cfg.InstallTimeout))
 	if err == nil && t.Job.Kind == farm.KindCreate { // the artifacts of a run are recorded with those of its code
 		err = x.record(ctx, t.Job, installed.artifacts, createArtifactsEvent)
 	}
 	return installed, err
 }
 
-// installImports installs what a job's code or commands import; nil when that is not wanted.
+// installImports installs what a job's code or commands import (auto_install); nil when the job does not ask for it.
 func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandbox) (*Installed, error) {
 	install := agent.Install{Manager: farm.ManagerPip, Auto: true, Only: x.cfg.AutoInstallAllow, Deny: x.cfg.AutoInstallDeny}
 	switch e, c := t.Request.Execute, t.Request.Command; {
@@ -114,27 +114,27 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 	case c != nil && c.AutoInstall && slices.ContainsFunc(c.Commands, mayBePython):
 		install.Commands, install.Cwd = c.Commands, c.Cwd
 	default:
-		return nil, nil //nolint:nilnil // nothing was asked for
+		return nil, nil //nolint:nilnil // nothing to install
 	}
 	f := x.installer(t, sandbox, importsSuffix, install)
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	return f.installed(ctx, reportNeeded(f.outcome))
+	return f.installed(ctx, reportImports(f.outcome))
 }
 
 // mayBePython reports whether a command can start a Python program: its name or that of its file says so.
 func mayBePython(command string) bool { return strings.Contains(command, "py") }
 
-// Progress tells those who follow a job. It is a courtesy: what cannot be told does not stop the job.
+// Progress sends a progress event to those who follow a job. A failure is logged and does not stop the job.
 func (x *Runner) Progress(ctx context.Context, job farm.Ref, message string) {
 	event := farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: message}}
 	if err := x.store.AppendEvents(ctx, job, []farm.Event{event}); err != nil {
-		x.log.DebugContext(ctx, "progress was not told", "job_id", job.ID, "error", err)
+		x.log.DebugContext(ctx, "progress event was not sent", "job_id", job.ID, "error", err)
 	}
 }
 
-// installer follows one install that comes before a job's own work.
+// installer runs one install before a job's own work.
 type installer struct {
 	x       *Runner
 	task    Task
@@ -160,7 +160,7 @@ func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install
 	}
 }
 
-// installed makes the result of an install that has ended, and uploads the whole of output that the result leaves out.
+// installed gives the outcome of an install that has ended, after it has uploaded the whole of each cut stream.
 func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
 	notes := clipNotes(f.outcome.Notes)
 	nameSandbox(f.sandbox.ID, packages, notes)
@@ -174,13 +174,13 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 			continue
 		}
 		a, err := f.x.uploadOutput(ctx, e, 0, out.frames, out.sink)
-		if err == nil { // at once, so that the object is known even if the job does not come to its end
+		if err == nil { // at once, so that the artifact is recorded even if the job fails later
 			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*a}) })
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case err != nil: // what is installed counts; its output is not worth a failure
+		case err != nil: // the packages are installed: the job does not fail for their output
 			f.x.log.ErrorContext(ctx, "output of an install was not stored", "job_id", f.task.Job.ID, "error", err)
 			i.stored = false
 		default:
@@ -190,7 +190,7 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 	return i, nil
 }
 
-// follow starts the install, or attaches to it, and follows it to its end over streams that break.
+// follow starts the install, or attaches to it, and follows it to its end.
 func (f *installer) follow(ctx context.Context) error {
 	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
 	defer done()
@@ -214,7 +214,7 @@ func (f *installer) follow(ctx context.Context) error {
 	return err
 }
 
-// attach speaks to the agent until the install's end, or until the stream breaks.
+// attach reads frames until the final one, or until the connection breaks.
 func (f *installer) attach(ctx context.Context) error {
 	c, err := f.x.node.Connect(ctx, f.sandbox)
 	if err != nil {
@@ -267,7 +267,7 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 	return nil
 }
 
-// add puts a frame into what is known of the install.
+// add takes the content of a frame.
 func (f *installer) add(frame agent.Frame) error {
 	switch frame.Type {
 	case agent.FrameStdout:
@@ -292,14 +292,14 @@ func (i *Installed) Forget(ctx context.Context) {
 	defer done()
 	i.from.log.drop(ctx)
 	if c, err := i.from.x.node.Connect(ctx, i.from.sandbox); err == nil {
-		_ = c.Forget(ctx, i.from.id) // the agent drops old ones by itself as well
+		_ = c.Forget(ctx, i.from.id) // the agent drops old ones by itself, too
 	}
 }
 
-// lastLineBytes is how much of an output is looked at for its last line.
+// lastLineBytes is how much of an output is searched for its last line.
 const lastLineBytes = 4 << 10
 
-// lastLine is the last line of an installer's output that says something, without its drawing.
+// lastLine is the last line of an installer's output that is not empty, without control characters.
 func lastLine(p []byte) string {
 	p = p[max(0, len(p)-lastLineBytes):]
 	lines := strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\r' })

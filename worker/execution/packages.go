@@ -14,9 +14,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Bounds on what an install may report: the agent speaks from hostile ground.
+// Bounds on what an install may report. The agent is not trusted.
 const (
-	maxReported     = 500 // packages that code may turn out to need
+	maxReported     = 500 // packages that imports may need
 	maxPackageText  = 256
 	maxPackageNote  = 4 << 10
 	maxInstallNotes = 100
@@ -35,8 +35,8 @@ func readOutcome(payload []byte) (*agent.Outcome, error) {
 	return &outcome, nil
 }
 
-// reportAsked gives each package that was asked for its outcome, in that order, whatever the agent left out or made up.
-func reportAsked(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {
+// reportRequested gives the outcome of each requested package, in the order of the request, whatever the agent left out or made up.
+func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {
 	list := make([]farm.PackageOutcome, 0, len(asked.Packages))
 	for _, requested := range asked.Packages {
 		name, _ := farm.RequirementName(asked.Manager, requested)
@@ -51,7 +51,7 @@ func reportAsked(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Dura
 	return list
 }
 
-// unreported says why nothing is known of a package.
+// unreported says why the agent reported nothing on a package.
 func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 	switch {
 	case o.TimedOut:
@@ -65,8 +65,8 @@ func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 	}
 }
 
-// reportNeeded gives what was installed for code.
-func reportNeeded(o *agent.Outcome) []farm.PackageOutcome {
+// reportImports gives the outcomes of packages that were installed for imports.
+func reportImports(o *agent.Outcome) []farm.PackageOutcome {
 	list := make([]farm.PackageOutcome, 0, min(len(o.Install), maxReported))
 	for _, outcome := range o.Install[:min(len(o.Install), maxReported)] {
 		outcome = checked(outcome)
@@ -78,23 +78,23 @@ func reportNeeded(o *agent.Outcome) []farm.PackageOutcome {
 	return list
 }
 
-// checked bounds what the agent says of a package.
+// checked bounds what the agent reports on a package.
 func checked(p farm.PackageOutcome) farm.PackageOutcome {
 	if p.Status != farm.PackageInstalled {
 		p.Status = farm.PackageFailed
 	}
 	p.Name, p.Requested, p.Version = plain(p.Name, maxPackageText), plain(p.Requested, maxPackageText), plain(p.Version, maxPackageText)
 	p.Message, p.Why = plain(p.Message, maxPackageNote), plain(p.Why, maxPackageText)
-	if !versionForm.MatchString(p.Version) {
+	if !versionPattern.MatchString(p.Version) {
 		p.Version = ""
 	}
 	return p
 }
 
-// versionForm is what versions look like, of whichever manager. It is compiled once and never changes.
-var versionForm = regexp.MustCompile(`^[A-Za-z0-9.+!_~-]{0,256}$`)
+// versionPattern matches versions of all package managers.
+var versionPattern = regexp.MustCompile(`^[A-Za-z0-9.+!_~-]{0,256}$`)
 
-// plain is clip without what a terminal would act on: line ends and tabs are the only control characters that it leaves.
+// plain is clip that also removes control characters, but for line ends and tabs, so that a terminal only shows the text.
 func plain(s string, limit int) string {
 	return clip(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
@@ -104,18 +104,18 @@ func plain(s string, limit int) string {
 	}, s), limit)
 }
 
-// named puts a sandbox's id where the agent, which does not know it, has left a place for it.
-func named(text, sandbox string) string {
+// withSandboxID fills in the id of a sandbox, which the agent does not know, in the paths of a text.
+func withSandboxID(text, sandbox string) string {
 	return strings.ReplaceAll(text, "/v1/sandboxes/{id}/", "/v1/sandboxes/"+sandbox+"/")
 }
 
-// nameSandbox does so in everything that an install says.
+// nameSandbox fills in the id of a sandbox in all texts of an install.
 func nameSandbox(sandbox string, packages []farm.PackageOutcome, notes []string) {
 	for i := range packages {
-		packages[i].Message = named(packages[i].Message, sandbox)
+		packages[i].Message = withSandboxID(packages[i].Message, sandbox)
 	}
 	for i := range notes {
-		notes[i] = named(notes[i], sandbox)
+		notes[i] = withSandboxID(notes[i], sandbox)
 	}
 }
 
@@ -133,20 +133,20 @@ func (x *Runner) Packages(ctx context.Context, t Task) (Outcome, error) {
 	if err == nil {
 		var found []farm.Package
 		if found, err = c.Packages(ctx); err == nil {
-			return Outcome{State: farm.JobCompleted, Result: &farm.Result{Packages: known(found)}}, nil
+			return Outcome{State: farm.JobCompleted, Result: &farm.Result{Packages: valid(found)}}, nil
 		}
 	}
 	if gone, ok := x.node.Gone(ctx, t.Sandbox); ok {
 		return Outcome{}, gone
 	}
-	return Outcome{}, fmt.Errorf("look packages up: %w", err)
+	return Outcome{}, fmt.Errorf("list packages: %w", err)
 }
 
-// known keeps the packages whose names and versions can be true.
-func known(found []farm.Package) []farm.Package {
+// valid keeps the packages whose names and versions are well-formed.
+func valid(found []farm.Package) []farm.Package {
 	found = found[:min(len(found), maxPackages)]
 	return slices.DeleteFunc(found, func(p farm.Package) bool {
 		name, ok := farm.RequirementName(p.Manager, p.Name)
-		return !ok || name != p.Name || len(p.Name) > maxPackageText || p.Version == "" || !versionForm.MatchString(p.Version)
+		return !ok || name != p.Name || len(p.Name) > maxPackageText || p.Version == "" || !versionPattern.MatchString(p.Version)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// result makes the record of what ran, as far as it ran.
+// result gives the result of the frames so far.
 func (c *collector) result() *farm.Result {
 	r := &farm.Result{}
 	if c.outcome != nil {
@@ -50,7 +50,7 @@ func (c *collector) installResult() *farm.InstallResult {
 		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
 	}
 	if c.outcome != nil {
-		r.Packages = reportAsked(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
+		r.Packages = reportRequested(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
 		notes := clipNotes(c.outcome.Notes)
 		nameSandbox(c.job.SandboxID, r.Packages, notes)
 		c.notes = append(c.notes, notes...)

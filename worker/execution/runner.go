@@ -22,11 +22,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if background(t.Request) {
 		e.started = func(ctx context.Context) { x.leave(ctx, t) }
 	}
-	needed, err := x.installImports(ctx, t, sandbox)
+	imports, err := x.installImports(ctx, t, sandbox)
 	if err != nil {
 		return Outcome{}, explain(ctx, err)
 	}
-	for _, i := range []*Installed{requested, needed} {
+	for _, i := range []*Installed{requested, imports} {
 		if i != nil {
 			e.installs = append(e.installs, i)
 		}
@@ -57,25 +57,25 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		if errors.Is(err, ErrProtocol) {
 			return Outcome{}, err
 		}
-		v.State, v.Err = farm.JobFailed, x.unstored(ctx, t, sandbox, err)
+		v.State, v.Err = farm.JobFailed, x.uploadError(ctx, t, sandbox, err)
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
 	}
 	v.Upload = time.Since(began)
 	v.Result = e.collect.result()
 	v.Result.Artifacts = artifacts
-	needed.addTo(v.Result)
+	imports.addTo(v.Result)
 	requested.addTo(v.Result)
 	v.Cleanup = func(ctx context.Context) {
 		x.forget(ctx, e)
 		if !sandbox.OneShot {
-			needed.Forget(ctx)
+			imports.Forget(ctx)
 		}
 	}
 	return v, nil
 }
 
-// unstored says why what the code left could not be kept. Its output is kept all the same.
-func (x *Runner) unstored(ctx context.Context, t Task, sandbox *farm.Sandbox, err error) *farm.JobError {
+// uploadError is the error of a job whose files could not be stored. Its output is in the result all the same.
+func (x *Runner) uploadError(ctx context.Context, t Task, sandbox *farm.Sandbox, err error) *farm.JobError {
 	if errors.Is(err, node.ErrGone) {
 		if x.sandboxes.Closing(ctx, sandbox) {
 			return &farm.JobError{Code: farm.CodeConflict, Message: "The code ran, but the sandbox was closed before its files were stored."}
@@ -85,13 +85,13 @@ func (x *Runner) unstored(ctx context.Context, t Task, sandbox *farm.Sandbox, er
 	}
 	reason := "the object store does not answer"
 	if farm.CodeOf(err) != farm.CodeUnavailable {
-		reason = "the log of the worker says why"
+		reason = "see the log of the worker"
 	}
 	return &farm.JobError{Code: farm.CodeOf(err), Message: "The code ran, but its files could not be stored: " + reason + ". They are still in the workspace."}
 }
 
-// halt ends the code of a job that fails although the code may run: what comes next in its context must not wait for it.
-// A job that another worker has, or will have, is left alone, and so is a sandbox that is gone.
+// halt stops the code of a job that fails while the code may still run, so that it does not block the next job. It does nothing if
+// another worker has the job, or will take it over, and if the sandbox is gone.
 func (x *Runner) halt(ctx context.Context, e *execution, err error) {
 	if errors.Is(err, node.ErrGone) || errors.Is(err, ErrProtocol) || errors.Is(err, store.ErrFenced) ||
 		errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
@@ -108,7 +108,7 @@ func (x *Runner) halt(ctx context.Context, e *execution, err error) {
 	}
 }
 
-// explain turns the reason for which an execution could not be followed into the job's.
+// explain turns an overrun of the timeout into node.ErrGone.
 func explain(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return fmt.Errorf("%w: it did not end the code within %s after its timeout", node.ErrGone, overrun)
@@ -116,7 +116,7 @@ func explain(ctx context.Context, err error) error {
 	return err
 }
 
-// keep stores the artifacts of an execution: bytes, then records, then their events.
+// keep stores the artifacts of an execution: objects, then records, then events.
 func (x *Runner) keep(ctx context.Context, e *execution) ([]farm.Artifact, error) {
 	artifacts, err := x.upload(ctx, e)
 	if err != nil {
@@ -148,21 +148,21 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 	return nil
 }
 
-// leave lets the jobs behind a background command run while it goes on.
+// leave lets the next jobs of the sandbox run while a background command runs.
 func (x *Runner) leave(ctx context.Context, t Task) {
 	err := x.retry(ctx, func(ctx context.Context) error { return x.queue.LeaveFIFO(ctx, t.Job.Ref(), t.Job.Attempt) })
 	if err != nil {
-		x.log.WarnContext(ctx, "background command still holds its sandbox's line", "job_id", t.Job.ID, "error", err)
+		x.log.WarnContext(ctx, "background command still blocks the FIFO of its sandbox", "job_id", t.Job.ID, "error", err)
 	}
 }
 
-// forget lets the agent and the store drop what only a takeover would have needed.
+// forget lets the agent and the store drop what only a takeover would have imports.
 func (x *Runner) forget(ctx context.Context, e *execution) {
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()
-	if !e.sandbox.OneShot { // that goes as a whole
+	if !e.sandbox.OneShot { // a one-shot sandbox is removed as a whole
 		if c, err := x.node.Connect(ctx, e.sandbox); err == nil {
-			_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself as well
+			_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself, too
 		}
 	}
 	e.staged.drop(ctx)

@@ -14,12 +14,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// stageBytes is how much of an execution's log is kept unacknowledged in the agent before it is put into the object
-// store: large enough that short executions never touch the store, small enough for the memory of both ends.
+// stageBytes is how much of an execution's log the agent keeps before it is staged in the object store: enough that short executions
+// are never staged, little enough for the memory of worker and agent.
 const stageBytes = 4 << 20
 
-// stageLog keeps the log of a long execution durable: what the agent may forget is in the object store first. A worker
-// that takes over reads the staged part again and the rest from the agent, so that no output is lost.
+// stageLog makes the log of a long execution durable: frames are in the object store before the agent may forget them. A worker that
+// takes over reads the staged part again and the rest from the agent, so no output is lost.
 type stageLog struct {
 	x      *Runner
 	job    *farm.Job
@@ -71,7 +71,7 @@ func (l *stageLog) key(chunk int) string {
 	return fmt.Sprintf("%slog%s-%06d", l.prefix(), l.suffix, chunk)
 }
 
-// add takes a frame. Now and then it moves what it has to the store; then the agent may forget frames up to acked.
+// add takes a frame. When stageBytes have gathered it stages them; then the agent may forget frames up to acked. Otherwise acked is 0.
 func (l *stageLog) add(ctx context.Context, f agent.Frame) (acked uint64, err error) {
 	l.buffer.Write(agent.AppendFrameHeader(l.buffer.AvailableBuffer(), f))
 	l.buffer.Write(f.Payload)
@@ -114,7 +114,7 @@ func (l *stageLog) save(ctx context.Context, now staged) error {
 	return nil
 }
 
-// replay gives every frame of the log again, from the first.
+// replay calls each with every frame of the log, from the first.
 func (l *stageLog) replay(ctx context.Context, each func(agent.Frame) error) error {
 	for chunk := range l.state.Chunks {
 		r, _, err := l.x.blobs.Get(ctx, l.key(chunk), 0, 0)
@@ -144,7 +144,7 @@ func eachFrame(r *bufio.Reader, each func(agent.Frame) error) error {
 	}
 }
 
-// whole streams one output of the execution from its beginning: stream of the output with this index.
+// whole writes one stream of the output with this index, from its beginning.
 func (l *stageLog) whole(ctx context.Context, index int, stream agent.FrameType, to io.Writer) error {
 	command := 0
 	began := false
@@ -166,7 +166,7 @@ func (l *stageLog) whole(ctx context.Context, index int, stream agent.FrameType,
 	})
 }
 
-// drop removes what was staged of all of the job's logs.
+// drop removes all staged logs of the job.
 func (l *stageLog) drop(ctx context.Context) {
 	if l == nil || l.state.Chunks == 0 && l.saved.Chunks == 0 && len(l.saved.Installs) == 0 {
 		return

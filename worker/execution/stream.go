@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// stream gathers one output stream: whole while it is short, head and tail when it is long. What arrives is bytes; what
-// comes out is text, with U+FFFD for what is not UTF-8. The zero value is not usable; see newStream.
+// stream keeps one output stream for the record: the whole while it is short, head and tail when it is longer than limit. Bytes go
+// in; text comes out, with U+FFFD for what is not UTF-8. Use newStream to make one.
 type stream struct {
 	limit int   // bytes kept inline
 	total int64 // bytes seen
@@ -16,13 +16,12 @@ type stream struct {
 	tail  []byte // ring of the last limit/2 bytes once the head is full
 	at    int    // next write position in the ring
 	full  bool   // the ring has wrapped
-	carry []byte // the beginning of a rune whose rest has not arrived, for events
+	carry []byte // the first bytes of a rune whose rest has not arrived, for events
 }
 
 func newStream(limit int) *stream { return &stream{limit: limit} }
 
-// write adds bytes. It reports whether the stream outgrew its limit with these bytes: then everything seen before them is
-// given back once, so that the whole can be sent elsewhere from its beginning.
+// write adds bytes. It reports whether the stream outgrew its limit with these bytes, and then gives all bytes before them.
 func (s *stream) write(p []byte) (before []byte, outgrew bool) {
 	was := s.total
 	s.total += int64(len(p))
@@ -88,7 +87,7 @@ func (s *stream) text(where string) string {
 		strings.ToValidUTF8(string(tail), "\uFFFD")
 }
 
-// live turns the next bytes into text for an event. A rune that is cut in two waits for its rest.
+// live turns the next bytes into text for an event. An incomplete rune at the end waits for its rest.
 func (s *stream) live(p []byte) string {
 	if len(s.carry) > 0 {
 		p = append(s.carry, p...)
@@ -101,14 +100,14 @@ func (s *stream) live(p []byte) string {
 	return strings.ToValidUTF8(string(p), "\uFFFD")
 }
 
-// rest gives what live held back, at the end.
+// rest gives what live kept back, at the end of the stream.
 func (s *stream) rest() string {
 	text := strings.ToValidUTF8(string(s.carry), "\uFFFD")
 	s.carry = nil
 	return text
 }
 
-// trimBrokenEnd leaves out the beginning of a rune at the end of p.
+// trimBrokenEnd removes an incomplete rune at the end of p.
 func trimBrokenEnd(p []byte) []byte {
 	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
 		b := p[len(p)-back]
@@ -122,7 +121,7 @@ func trimBrokenEnd(p []byte) []byte {
 	return p
 }
 
-// trimBrokenStart leaves out the end of a rune at the start of p.
+// trimBrokenStart removes the rest of a rune at the start of p.
 func trimBrokenStart(p []byte) []byte {
 	for n := 0; n < utf8.UTFMax && n < len(p); n++ {
 		if utf8.RuneStart(p[n]) {

@@ -9,34 +9,34 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// takeGap is the time between two creates that are taken off a queue of GPUs while the first one has none yet: what this
-// worker knows of free devices is from before it.
+// takeGap is the time between two creates that are taken off a queue of GPUs while the first has no lease yet: until then
+// this worker counts its devices as free.
 const takeGap = 50 * time.Millisecond
 
-// gpus are the devices of this node, and what is known of their leases.
+// gpus are the devices of this node, and what this worker knows of their leases.
 type gpus struct {
 	now    func() time.Time
 	wake   func()
 	driver string            // of the engine
-	cdi    map[string]string // what CDI calls a device; empty: the driver is another one
+	cdi    map[string]string // names of devices in CDI; empty: another driver
 
 	mu      sync.Mutex
 	devices []farm.GPUDevice
 	leases  map[string]store.GPULease
 	mine    map[string]gpuLease  // of sandboxes that this worker starts
-	taken   map[string]time.Time // when a create was last looked for, by queue
+	taken   map[string]time.Time // when a create was last taken, by queue
 	pause   map[string]time.Duration
-	until   map[string]time.Time // no create is taken off a queue before
-	yields  bool                 // creates that need no GPU are left alone
+	until   map[string]time.Time // a queue is paused until then
+	yields  bool                 // creates without a GPU are left to other workers
 }
 
-// gpuLease is what a sandbox has under a fence.
+// gpuLease is the devices of a sandbox, under a fence.
 type gpuLease struct {
 	devices []string
 	fence   int64
 }
 
-// newGPUs is a node without devices.
+// newGPUs makes a node without devices.
 func newGPUs(now func() time.Time, wake func()) *gpus {
 	return &gpus{
 		now: now, wake: wake, mine: map[string]gpuLease{}, taken: map[string]time.Time{}, pause: map[string]time.Duration{},
@@ -44,7 +44,7 @@ func newGPUs(now func() time.Time, wake func()) *gpus {
 	}
 }
 
-// set makes the devices known; it is called once, before the queues are served.
+// set sets the devices. It is called once, before the queues are served.
 func (g *gpus) set(devices []farm.GPUDevice, support engine.GPUSupport, cdi map[string]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,21 +58,21 @@ func (g *gpus) any() bool {
 	return len(g.devices) > 0
 }
 
-// queues are those of the sandboxes that the devices fit.
+// queues are those that the devices can serve, with weights.
 func (g *gpus) queues() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	names := map[string]int{}
 	for _, d := range g.devices {
 		for _, name := range d.Queues() {
-			names[name] = 4 // before creates that need none
+			names[name] = 4 // before creates without a GPU
 		}
 	}
 	return names
 }
 
-// shown are the devices for the registration.
-func (g *gpus) shown() []farm.GPUDevice {
+// list gives the devices for the registration.
+func (g *gpus) list() []farm.GPUDevice {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list := make([]farm.GPUDevice, len(g.devices))
@@ -95,8 +95,8 @@ func (g *gpus) of(model string) (ids []string) {
 	return ids
 }
 
-// learn takes what the store says of leases. A device that became free brings the queues back at once.
-func (g *gpus) learn(now store.GPUs) {
+// update takes the leases of the node. It ends the pauses when a device became free.
+func (g *gpus) update(now store.GPUs) {
 	g.mu.Lock()
 	freed := false
 	for id := range g.leases {
@@ -115,31 +115,31 @@ func (g *gpus) learn(now store.GPUs) {
 	}
 }
 
-// keep notes what a sandbox has that this worker starts.
+// keep remembers the lease of a sandbox that this worker starts.
 func (g *gpus) keep(sandbox string, lease gpuLease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mine[sandbox] = lease
 }
 
-// forget is the end of keep.
+// forget forgets a lease that keep remembered.
 func (g *gpus) forget(sandbox string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.mine, sandbox)
 }
 
-// kept gives what keep noted.
+// kept gives the lease that keep remembered.
 func (g *gpus) kept(sandbox string) gpuLease {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mine[sandbox]
 }
 
-// missed notes that a create found too few devices: others of its queue are tried after a pause, which grows.
-func (g *gpus) missed(queue string) {
+// pauseQueue pauses a queue after a create that found too few devices. The pause doubles until one finds enough.
+func (g *gpus) pauseQueue(queue string) {
 	g.mu.Lock()
-	g.pause[queue] = min(max(2*g.pause[queue], firstPause), longPause)
+	g.pause[queue] = min(max(2*g.pause[queue], firstPause), maxPause)
 	pause := g.pause[queue]
 	g.until[queue] = g.now().Add(pause)
 	delete(g.taken, queue)
@@ -147,8 +147,8 @@ func (g *gpus) missed(queue string) {
 	time.AfterFunc(pause, g.wake)
 }
 
-// placed notes that a create of a queue has its devices.
-func (g *gpus) placed(queue string) {
+// resumeQueue ends the pause of a queue after a create that has its devices.
+func (g *gpus) resumeQueue(queue string) {
 	g.mu.Lock()
 	delete(g.pause, queue)
 	delete(g.until, queue)
@@ -157,7 +157,7 @@ func (g *gpus) placed(queue string) {
 	g.wake()
 }
 
-// open reports whether a create is to be taken now off a queue whose sandboxes need a model.
+// open reports whether a create may be taken now off a queue of a model.
 func (g *gpus) open(queue, model string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,7 +173,7 @@ func (g *gpus) open(queue, model string) bool {
 	return true
 }
 
-// free reports whether a device of a model is free. The lock is held.
+// free reports whether a device of a model is free. The caller holds the lock.
 func (g *gpus) free(model string) bool {
 	for _, d := range g.devices {
 		if _, leased := g.leases[d.ID]; !leased && d.Is(model) {
@@ -183,9 +183,9 @@ func (g *gpus) free(model string) bool {
 	return false
 }
 
-// yield says that jobs wait for a GPU, and whether another worker takes those that need none. Where there is none, they are
-// left alone only while a device is free: what waits for a device may wait for hours, and they must not.
-func (g *gpus) yield(waiting, others bool) {
+// setYields decides whether creates without a GPU are left to other workers: while jobs wait for a GPU and there are workers without
+// GPUs, or a device is free. Without such workers and devices they are taken, since jobs may wait for a device for hours.
+func (g *gpus) setYields(waiting, others bool) {
 	g.mu.Lock()
 	yields := waiting && (others || g.free(""))
 	back := g.yields && !yields
@@ -196,7 +196,7 @@ func (g *gpus) yield(waiting, others bool) {
 	}
 }
 
-// yielding reports whether creates that need no GPU are left alone.
+// yielding reports whether creates without a GPU are left to other workers.
 func (g *gpus) yielding() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

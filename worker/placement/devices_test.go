@@ -90,8 +90,8 @@ func TestGPUWorkerYields(t *testing.T) {
 		if c.leased {
 			leases["0"] = store.GPULease{Device: "0"}
 		}
-		p.gpus.learn(store.GPUs{Open: true, Leases: leases})
-		p.gpus.yield(c.waiting, c.others)
+		p.gpus.update(store.GPUs{Open: true, Leases: leases})
+		p.gpus.setYields(c.waiting, c.others)
 		if p.Accepts(farm.QueueCPU) == c.yields {
 			t.Errorf("%+v: takes creates without a GPU: %v", c, p.Accepts(farm.QueueCPU))
 		}

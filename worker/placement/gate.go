@@ -12,31 +12,31 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// Rules of placement.
+// Rules of the gate.
 const (
-	firstPause = 20 * time.Millisecond  // after a sandbox that found no room, before the next one is tried
-	longPause  = time.Second            // what the pauses grow to
-	fuller     = 0.2                    // a node that is so much fuller than another one leaves creates to that one
-	turnEvery  = 200 * time.Millisecond // and takes one so often all the same: the other one may be slow
-	// promisePatience is how long a promise may stand without a sandbox that is known.
-	promisePatience = 2 * time.Minute
+	firstPause = 20 * time.Millisecond  // after a create that did not fit, before the next one is tried
+	maxPause   = time.Second            // the pauses double up to this
+	fuller     = 0.2                    // a node that is fuller than another by this share leaves creates to the other
+	turnEvery  = 200 * time.Millisecond // but takes one each turnEvery, since the other node may be slow
+	// reservationGrace is how long a reservation may exist without a sandbox on this node.
+	reservationGrace = 2 * time.Minute
 )
 
 // gate decides whether creates are taken off their queue, from what this worker knows of the reservations of all nodes.
 type gate struct {
-	smallest farm.Capacity // that a sandbox may ask for
+	smallest farm.Capacity // of a sandbox
 	now      func() time.Time
-	wake     func() // makes the queue look again; set before the queue is served
+	wake     func() // has the queue ask the gate again
 
 	mu       sync.Mutex
 	down     bool // the engine does not answer
 	node     string
-	capacity farm.Capacity // zero: not known yet
+	capacity farm.Capacity // zero: not measured yet
 	nodes    map[string]store.NodeCapacity
 	pause    time.Duration
-	until    time.Time     // no create is taken before
-	pooled   farm.Capacity // of what is reserved: idle members of the pool reserve it, and give way to creates
-	turn     time.Time     // the next one that is taken although another node has more room
+	until    time.Time     // creates are paused until then
+	pooled   farm.Capacity // reserved by idle members of the pool, which give way to creates
+	turn     time.Time     // when a create may be taken although another node has more room
 }
 
 // size is the capacity of the node.
@@ -46,15 +46,15 @@ func (g *gate) size() farm.Capacity {
 	return g.capacity
 }
 
-// mine is the room of this worker's node.
+// mine is the capacity of this worker's node, and what is reserved of it.
 func (g *gate) mine() store.NodeCapacity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.nodes[g.node]
 }
 
-// learn takes what the store says of all nodes. More room on this one brings the queue back at once.
-func (g *gate) learn(nodes map[string]store.NodeCapacity) {
+// update takes the reservations of all nodes. It ends the pause when this node has more room than before.
+func (g *gate) update(nodes map[string]store.NodeCapacity) {
 	g.mu.Lock()
 	before, now := g.nodes[g.node].Reserved, nodes[g.node].Reserved
 	g.nodes = nodes
@@ -68,24 +68,24 @@ func (g *gate) learn(nodes map[string]store.NodeCapacity) {
 	}
 }
 
-// missed notes that a create found no room: others are tried after a pause, which grows while none finds any.
-func (g *gate) missed() {
+// pauseCreates pauses creates after one that did not fit. The pause doubles until one fits.
+func (g *gate) pauseCreates() {
 	g.mu.Lock()
-	g.pause = min(max(2*g.pause, firstPause), longPause)
+	g.pause = min(max(2*g.pause, firstPause), maxPause)
 	g.until = g.now().Add(g.pause)
 	pause := g.pause
 	g.mu.Unlock()
 	time.AfterFunc(pause, g.wake)
 }
 
-// placed notes that a create found room.
-func (g *gate) placed() {
+// resumeCreates ends the pause after a create that did fit.
+func (g *gate) resumeCreates() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pause, g.until = 0, time.Time{}
 }
 
-// fits reports whether the smallest sandbox would fit now.
+// fits reports whether the smallest sandbox would fit now and creates are not paused.
 func (g *gate) fits() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *gate) fits() bool {
 	return !g.down && (!known || own.Reserved.Plus(g.smallest).Within(own.Capacity)) && !g.now().Before(g.until)
 }
 
-// open reports whether creates are to be taken now.
+// open reports whether a create may be taken now.
 func (g *gate) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,7 +128,7 @@ func (g *gate) behind(own store.NodeCapacity) bool {
 	return false
 }
 
-// Measure asks the engine what the node has for sandboxes, and tells it to all.
+// Measure asks the engine for the capacity of the node, and reports to all workers what is for sandboxes.
 func (p *Placer) Measure(ctx context.Context) error {
 	host, err := p.engine.Capacity(ctx)
 	if err != nil {
@@ -148,34 +148,34 @@ func (p *Placer) Measure(ctx context.Context) error {
 	return p.RefreshCapacity(ctx)
 }
 
-// RefreshCapacity renews what is known of all nodes, and that this one has a worker.
+// RefreshCapacity reads the reservations of all nodes, and reports that this node has a worker.
 func (p *Placer) RefreshCapacity(ctx context.Context) error {
 	nodes, err := p.store.ReportCapacity(ctx, p.node.ID(), p.gate.size())
 	if err != nil {
 		return err
 	}
-	p.gate.learn(nodes)
+	p.gate.update(nodes)
 	return nil
 }
 
-// reserveCapacity gets a new sandbox room on this node. It reports whether there was any.
+// reserveCapacity reserves memory and cores for a new sandbox. It reports whether they were free.
 func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool, error) {
 	var ok bool
 	var nodes map[string]store.NodeCapacity
 	want := store.ReserveRequest{
 		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Want: claim.Sandbox.Spec.Resources.Capacity(),
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
-		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may be there; the node was never measured
+		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
 	}
 	if claim.Sandbox.Pooled {
-		want.Queue = "" // it did not wait for its turn
+		want.Queue = "" // it did not wait in that queue
 	}
 	err := p.retry(ctx, func(ctx context.Context) (err error) {
-		for yielded := true; yielded; { // idle members of the pool give way
+		for evicted := true; evicted; { // idle members of the pool give way
 			if ok, nodes, err = p.store.Reserve(ctx, want); err != nil || ok {
 				return err
 			}
-			if yielded, err = p.evictIdleMember(ctx); err != nil {
+			if evicted, err = p.evictIdleMember(ctx); err != nil {
 				return err
 			}
 		}
@@ -184,52 +184,52 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 	if err != nil {
 		return false, retry.Cause(ctx, err)
 	}
-	p.gate.learn(nodes)
+	p.gate.update(nodes)
 	if ok {
-		p.gate.placed()
+		p.gate.resumeCreates()
 	} else {
-		p.gate.missed()
+		p.gate.pauseCreates()
 	}
 	return ok, nil
 }
 
-// ReleaseCapacity gives back what a sandbox was promised here. What fails is left to the reconciler.
+// ReleaseCapacity ends the reservation of a sandbox. If that fails, the reconciler does it later.
 func (p *Placer) ReleaseCapacity(ctx context.Context, sandbox farm.Ref) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
 	nodes, err := p.store.Unreserve(ctx, p.node.ID(), p.gate.size(), sandbox)
 	if err != nil {
-		p.log.WarnContext(ctx, "room of a sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
+		p.log.WarnContext(ctx, "reservation of a sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
 		return
 	}
-	p.gate.learn(nodes)
+	p.gate.update(nodes)
 }
 
-// ReconcileReservations makes the promises of this node fit what is on it: open are its open sandboxes with a container, and
-// contained the sandboxes of all its containers.
+// ReconcileReservations corrects the reservations of this node. open are its open sandboxes with a container, contained the
+// sandboxes of all its containers.
 func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox, contained map[string]bool) error {
 	if err := p.Measure(ctx); err != nil {
 		return err
 	}
-	promises, err := p.store.Reservations(ctx, p.node.ID())
+	reservations, err := p.store.Reservations(ctx, p.node.ID())
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, s := range open {
-		if _, promised := promises[s.Ref()]; promised {
+		if _, reserved := reservations[s.Ref()]; reserved {
 			continue
 		}
 		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Want: s.Spec.Resources.Capacity(), Force: true})
 		errs = append(errs, err)
 	}
-	for sandbox, promise := range promises {
-		if contained[sandbox.ID] || p.deps.Now().Sub(promise.At) < promisePatience {
+	for sandbox, reservation := range reservations {
+		if contained[sandbox.ID] || p.deps.Now().Sub(reservation.At) < reservationGrace {
 			continue
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)
 		switch {
-		case err == nil && !s.State.Final() && (s.Node == p.node.ID() || s.Node == ""): // it is on its way
+		case err == nil && !s.State.Final() && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
 		case err == nil, farm.CodeOf(err) == farm.CodeNotFound:
 			p.ReleaseCapacity(ctx, sandbox)
 		default:
@@ -249,7 +249,7 @@ func (g *gate) otherHasRoom(nodes map[string]store.NodeCapacity) bool {
 	return false
 }
 
-// named is the room of this worker's node, and the node; "" before it was measured.
+// named is mine with the id of the node; "" before Measure.
 func (g *gate) named() (string, store.NodeCapacity) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,7 +61,7 @@ func TestGateOfCreates(t *testing.T) {
 
 	r = fresh(of(0, 0))
 	for _, pause := range []time.Duration{firstPause, 2 * firstPause, 4 * firstPause} {
-		r.missed()
+		r.pauseCreates()
 		now = now.Add(pause - time.Millisecond)
 		if r.open() {
 			t.Errorf("open within the pause of %v", pause)
@@ -72,17 +72,17 @@ func TestGateOfCreates(t *testing.T) {
 		<-wakes
 	}
 	for range 20 {
-		r.missed()
+		r.pauseCreates()
 	}
-	if now = now.Add(longPause); !r.open() {
+	if now = now.Add(maxPause); !r.open() {
 		t.Error("the pauses grow without end")
 	}
-	r.missed()
-	r.learn(of(100, 0))
+	r.pauseCreates()
+	r.update(of(100, 0))
 	if r.open() {
 		t.Error("less room ended the pause")
 	}
-	r.learn(of(50, 0))
+	r.update(of(50, 0))
 	if !r.open() {
 		t.Error("more room did not end the pause")
 	}

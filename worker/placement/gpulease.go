@@ -13,11 +13,11 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// errDevicesGone ends a start whose devices are another sandbox's. It never happens unless Redis lost what it had.
+// errDevicesGone ends a start whose devices another sandbox has. It happens only if Redis lost its data.
 var errDevicesGone = farm.Errorf(farm.CodeConflict, "The GPUs of the sandbox were given away while it started. Create it again.")
 
-// FindGPUs finds out which devices this node offers: those of the setting, or else those that the driver knows, if the
-// engine can give them to containers.
+// FindGPUs finds the devices of this node: those of the setting worker.gpus, or else those of the driver, if the engine can give
+// them to containers.
 func (p *Placer) FindGPUs(ctx context.Context) error {
 	devices, listed, err := listedGPUs(p.cfg.GPUs)
 	if err != nil {
@@ -26,7 +26,7 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	index := map[string]string{}
 	if !listed {
 		found, err := nvidia.Devices(ctx)
-		if err != nil { // a broken driver is no reason not to serve what needs none
+		if err != nil { // jobs without a GPU are served all the same
 			p.log.WarnContext(ctx, "no GPU is offered: the driver does not answer (see sandfarm doctor)", "error", err)
 			return nil
 		}
@@ -61,7 +61,7 @@ func (p *Placer) FindGPUs(ctx context.Context) error {
 	return nil
 }
 
-// leaseGPUs gets a new sandbox the devices that it has asked for. It reports whether it has them; none asked for is all.
+// leaseGPUs leases the devices that a new sandbox needs. It reports whether the sandbox has them all.
 func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error) {
 	want := claim.Sandbox.Spec.GPU
 	if !want.Wanted() {
@@ -78,19 +78,19 @@ func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error
 	if err != nil {
 		return false, retry.Cause(ctx, err)
 	}
-	p.gpus.learn(now)
+	p.gpus.update(now)
 	if !ok {
-		p.gpus.missed(claim.Job.Queue)
-		// One that has begun here has nowhere else to go: without its devices it fails where it would be equipped.
+		p.gpus.pauseQueue(claim.Job.Queue)
+		// A sandbox that was started on this node cannot move: it fails in AddDevices.
 		return claim.Sandbox.Node == p.node.ID(), nil
 	}
 	devices, fence := now.Of(claim.Sandbox.ID)
 	p.gpus.keep(claim.Sandbox.ID, gpuLease{devices: devices, fence: fence})
-	p.gpus.placed(claim.Job.Queue)
+	p.gpus.resumeQueue(claim.Job.Queue)
 	return true, nil
 }
 
-// ReleaseGPUs gives back what a sandbox has whose container is gone, or was never made. What fails is left to the reconciler.
+// ReleaseGPUs ends the leases of a sandbox whose container is gone, or was never made. If that fails, the reconciler does it later.
 func (p *Placer) ReleaseGPUs(ctx context.Context, s *farm.Sandbox) {
 	if !s.Spec.GPU.Wanted() {
 		return
@@ -99,7 +99,7 @@ func (p *Placer) ReleaseGPUs(ctx context.Context, s *farm.Sandbox) {
 	p.returnGPUs(ctx, s.Ref(), 0)
 }
 
-// returnGPUs gives back what a sandbox has under a fence; 0: under any.
+// returnGPUs ends the leases of a sandbox under a fence; 0: under any.
 func (p *Placer) returnGPUs(ctx context.Context, sandbox farm.Ref, fence int64) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
@@ -109,7 +109,7 @@ func (p *Placer) returnGPUs(ctx context.Context, sandbox farm.Ref, fence int64) 
 	case err != nil:
 		p.log.WarnContext(ctx, "GPUs of a sandbox are left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
 	default:
-		p.gpus.learn(now)
+		p.gpus.update(now)
 	}
 }
 
@@ -129,9 +129,8 @@ func (p *Placer) AddDevices(s *farm.Sandbox, spec *engine.Spec) error {
 	return nil
 }
 
-// CheckDevices decides whether a container that was made may start with its devices. It is made already: whoever looks at the
-// engine from now on sees it, so of two containers that have the same device at least one start sees the other. And the
-// lease must still be under the fence of this start.
+// CheckDevices decides whether a created container may start with its devices. It runs after the create, so of two containers with
+// the same device at least one start sees the other. The lease must still be under the fence of this start.
 func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
 	if !s.Spec.GPU.Wanted() {
 		return nil
@@ -144,7 +143,7 @@ func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
 	for _, c := range containers {
 		if c.SandboxID == s.ID {
 			if !slices.Equal(c.GPUs(), lease.devices) {
-				err = errDevicesGone // it was made for a lease that is over
+				err = errDevicesGone // it was made for a lease that has ended
 			}
 			continue
 		}

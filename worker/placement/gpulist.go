@@ -9,11 +9,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// mostMemoryMB is more than any device has: a slip of the pen, such as bytes, is noticed.
-const mostMemoryMB = 100 << 20
+// maxGPUMemoryMB is more than any device has, to catch mistakes such as bytes in place of MiB.
+const maxGPUMemoryMB = 100 << 20
 
-// listedGPUs reads worker.gpus. In the environment a list is one text with commas, so an item may hold any part of a
-// device's description; "model=" begins each. listed is false when the devices are to be looked for.
+// listedGPUs reads worker.gpus. A list in the environment is one text with commas, so an item may be any part of a device's
+// description; "model=" begins a description. listed is false when the setting is empty and the driver is to be asked.
 func listedGPUs(items []string) (devices []farm.GPUDevice, listed bool, err error) {
 	if len(items) == 0 {
 		return nil, false, nil
@@ -54,13 +54,13 @@ func listedGPUs(items []string) (devices []farm.GPUDevice, listed bool, err erro
 	return devices, true, nil
 }
 
-// gpuGroup is one description of devices that are alike.
+// gpuGroup describes one or more devices of one kind.
 type gpuGroup struct {
 	device farm.GPUDevice
 	count  int
 }
 
-// gpuID is what an engine takes for a device: an index, a UUID of a device or of a MIG instance.
+// gpuID matches what an engine accepts as a device: an index, or the UUID of a device or of a MIG instance.
 var gpuID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:/._-]{0,127}$`)
 
 func (g *gpuGroup) set(name, value string) (err error) {
@@ -74,15 +74,15 @@ func (g *gpuGroup) set(name, value string) (err error) {
 	switch name {
 	case "model":
 		if g.device.Model = farm.NormalGPUModel(value); g.device.Model == "" || len(g.device.Model) > farm.MaxGPUModelBytes {
-			return fmt.Errorf("worker.gpus: %q is no model", value)
+			return fmt.Errorf("worker.gpus: %q is not a model; write it as in model=A100", value)
 		}
 	case "memory_mb":
-		g.device.MemoryMB = number(mostMemoryMB)
+		g.device.MemoryMB = number(maxGPUMemoryMB)
 	case "count":
 		g.count = number(farm.MaxGPUs)
 	case "id":
 		if g.device.ID = value; !gpuID.MatchString(value) {
-			return fmt.Errorf("worker.gpus: %q is no id of a device", value)
+			return fmt.Errorf("worker.gpus: %q is not an id of a device; use the number or the UUID that nvidia-smi shows", value)
 		}
 	default:
 		return fmt.Errorf("worker.gpus holds %q; allowed: none, or model=, memory_mb=, count= and id= of each device", name)

@@ -11,13 +11,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// ReconcileGPUs makes the leases of this node fit its containers: what a container has is leased to its sandbox, and what
-// a sandbox has that has ended, and has no container, is free. Then devices may be leased.
+// ReconcileGPUs brings the leases of this node and its containers together: the devices of a container are leased to its sandbox,
+// and those of an ended sandbox without a container are free. No device is leased before the first call.
 func (p *Placer) ReconcileGPUs(ctx context.Context) error {
 	if !p.gpus.any() {
 		return nil
 	}
-	now, err := p.store.GPUs(ctx, p.node.ID()) // before the list: a container that is bound to a lease of now is in it
+	now, err := p.store.GPUs(ctx, p.node.ID()) // before the list, which then has every container that is bound to one of these leases
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (p *Placer) ReconcileGPUs(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
-	// What runs has its devices. One that never started may have been made for the same ones, under a lease that was over.
+	// A running container has its devices. One that never started may have been made for the same devices, under a lease that has ended.
 	slices.SortStableFunc(containers, runningFirst)
 	var errs []error
 	contained := map[string]bool{}
@@ -49,13 +49,13 @@ func (p *Placer) ReconcileGPUs(ctx context.Context) error {
 	}
 	now, err = p.store.OpenGPUs(ctx, p.node.ID())
 	if err == nil {
-		p.gpus.learn(now)
+		p.gpus.update(now)
 		p.deps.Wake()
 	}
 	return errors.Join(append(errs, err)...)
 }
 
-// runningFirst orders containers.
+// runningFirst orders containers: running ones first.
 func runningFirst(a, b engine.Container) int {
 	switch {
 	case a.Running == b.Running:
@@ -67,7 +67,7 @@ func runningFirst(a, b engine.Container) int {
 	}
 }
 
-// restoreGPUs writes down the devices of a container whose leases were lost.
+// restoreGPUs records the leases of a container whose leases were lost.
 func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Container) error {
 	sandbox := farm.Ref{Tenant: c.Tenant, ID: c.SandboxID}
 	missing := false
@@ -79,13 +79,13 @@ func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Conta
 	}
 	s, err := p.store.Sandbox(ctx, sandbox)
 	if farm.CodeOf(err) == farm.CodeNotFound || err == nil && (s.State == farm.SandboxClosing || s.State.Final()) {
-		return nil // it is going; who starts a container looks at it as long as it is there
+		return nil // it is being removed; until then CheckDevices sees its devices
 	}
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
 	_, err = p.store.RestoreGPUs(ctx, p.node.ID(), sandbox, c.GPUs())
-	if farm.CodeOf(err) == farm.CodeConflict && !c.Running { // made for a lease that was over: guard will not let it start
+	if farm.CodeOf(err) == farm.CodeConflict && !c.Running { // made for a lease that has ended: CheckDevices does not let it start
 		if err := p.engine.Remove(ctx, c.ID); err != nil {
 			return fmt.Errorf("remove container: %w", err)
 		}
@@ -95,7 +95,7 @@ func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Conta
 	return err
 }
 
-// leaseIsOver reports whether a lease without a container is nobody's any more.
+// leaseIsOver reports whether a lease without a container can end.
 func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error) {
 	s, err := p.store.Sandbox(ctx, l.Sandbox)
 	switch {
@@ -106,18 +106,18 @@ func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 	case s.State.Final():
 		return true, nil
 	case s.Node == p.node.ID():
-		return false, nil // its job goes on here
+		return false, nil // its job starts it here
 	case s.Node != "":
-		return true, nil // its job left this node
-	case p.deps.Now().Sub(l.At) > promisePatience:
+		return true, nil // its job moved to another node
+	case p.deps.Now().Sub(l.At) > reservationGrace:
 		return true, nil
 	}
-	alive, err := p.store.Alive(ctx, l.Worker) // else its job may go on at another node
+	alive, err := p.store.Alive(ctx, l.Worker) // the job of a dead worker may be taken over on another node
 	return err == nil && !alive, err
 }
 
-// RefreshGPUs renews what is known of the leases, frees what dead workers had for sandboxes that they did not begin, and
-// sees whether jobs wait for a GPU.
+// RefreshGPUs reads the leases, ends those of dead workers for sandboxes that they did not start, and checks whether jobs wait for a
+// GPU.
 func (p *Placer) RefreshGPUs(ctx context.Context) error {
 	if !p.gpus.any() {
 		return nil
@@ -126,7 +126,7 @@ func (p *Placer) RefreshGPUs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.gpus.learn(now)
+	p.gpus.update(now)
 	for sandbox, l := range sandboxesOf(now) {
 		if l.Bound || l.Worker == p.deps.WorkerID {
 			continue
@@ -143,7 +143,7 @@ func (p *Placer) RefreshGPUs(ctx context.Context) error {
 	return p.refreshWaiting(ctx)
 }
 
-// refreshWaiting sees whether creates that need no GPU are to be left to others.
+// refreshWaiting decides whether creates without a GPU are left to other workers.
 func (p *Placer) refreshWaiting(ctx context.Context) error {
 	var queues []string
 	for name := range p.gpus.queues() {
@@ -151,7 +151,7 @@ func (p *Placer) refreshWaiting(ctx context.Context) error {
 	}
 	waiting, err := p.deps.Backlog.Waiting(ctx, queues...)
 	if err != nil || waiting == 0 {
-		p.gpus.yield(false, false)
+		p.gpus.setYields(false, false)
 		return err
 	}
 	workers, err := p.store.Workers(ctx)
@@ -162,7 +162,7 @@ func (p *Placer) refreshWaiting(ctx context.Context) error {
 	for _, other := range workers {
 		others = others || other.Problem == "" && len(other.GPUs) == 0
 	}
-	p.gpus.yield(true, others)
+	p.gpus.setYields(true, others)
 	return nil
 }
 

@@ -205,7 +205,7 @@ type Status struct {
 
 // Status gives what was known at the last refresh.
 func (p *Placer) Status() Status {
-	return Status{Room: p.gate.mine(), GPUs: p.gpus.shown(), Pool: p.pool.stock()}
+	return Status{Room: p.gate.mine(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
 }
 
 // UnlockPool lets another worker of the node maintain the pool.

@@ -12,58 +12,58 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Times of the pool.
+// Times of the warm pool.
 const (
-	poolEvery = time.Second            // looks at the pool; a claim brings the next one forward
-	poolLease = 10 * time.Second       // one worker of a node tends the pool; another one after this
-	fillQuiet = 750 * time.Millisecond // after a claim nothing is started while there are members: the next create may be on its way
-	fillPause = time.Second            // after a fill that failed, doubled with each one
-	fillRest  = time.Minute            // what these pauses grow to
+	poolEvery = time.Second            // between two rounds of maintenance; a claim starts one earlier
+	poolLease = 10 * time.Second       // one worker of a node holds the lock and maintains the pool; another one takes over after this
+	fillQuiet = 750 * time.Millisecond // after a claim no member is started while some are idle: the next create may follow at once
+	fillPause = time.Second            // after a fill that failed; doubles with each failure
+	fillMax   = time.Minute            // the pauses double up to this
 )
 
-// Reasons for which members leave the pool without a claim, as metrics have them.
+// Reasons why members leave the pool without a claim, as metrics have them.
 const (
 	LeftDied    = "died"    // its container or its kernel
 	LeftChanged = "changed" // the image, the agent or the settings that it was made from
 	LeftOld     = "old"     // over worker.pool_age
 	LeftSurplus = "surplus" // more than worker.pool asks for
-	LeftRoom    = "room"    // a create needed its room
-	LeftStale   = "stale"   // its worker ended while it started
+	LeftRoom    = "room"    // a create needed its memory and cores
+	LeftStale   = "stale"   // its worker died while it started
 )
 
 // pool is what this worker knows of the warm pool of its node.
 type pool struct {
-	wake chan struct{} // brings the next look forward
+	wake chan struct{} // starts the next round now
 
 	mu      sync.Mutex
-	targets map[string]int  // members wanted of each image; set once the node is known
-	filling map[string]bool // that this worker starts now
-	cold    int             // sandboxes that this worker starts for jobs now: they go first
-	idle    map[string]int  // ready ones of the node, by image
-	claimed time.Time       // when one was last claimed, as the records have it
-	room    farm.Capacity   // that the idle ones hold
-	oldest  time.Time       // when the oldest of them became ready; zero: there is none
+	targets map[string]int  // wanted members of each image; set by Measure
+	filling map[string]bool // members that this worker starts now
+	cold    int             // sandboxes that this worker starts for jobs now, which go first
+	idle    map[string]int  // idle members of the node, by image
+	claimed time.Time       // when a member was last claimed, by the records
+	held    farm.Capacity   // reserved by the idle members
+	oldest  time.Time       // when the oldest idle member became ready; zero: there is none
 	pause   time.Duration   // after fills that failed
-	until   time.Time       // nothing is filled before
+	until   time.Time       // nothing is started until then
 }
 
 func newPool() pool {
 	return pool{wake: make(chan struct{}, 1), targets: map[string]int{}, filling: map[string]bool{}, idle: map[string]int{}}
 }
 
-// refresh brings the next look at the pool forward.
-func (p *pool) refresh() {
+// wakeUp starts the next round of maintenance now.
+func (p *pool) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// note takes what the records say of the node's members.
-func (p *pool) note(members []store.Member) {
+// update takes the node's members from the records.
+func (p *pool) update(members []store.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle, p.room, p.oldest = map[string]int{}, farm.Capacity{}, time.Time{}
+	p.idle, p.held, p.oldest = map[string]int{}, farm.Capacity{}, time.Time{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
 			p.claimed = m.At
@@ -72,7 +72,7 @@ func (p *pool) note(members []store.Member) {
 			continue
 		}
 		p.idle[m.Image]++
-		p.room = p.room.Plus(m.Resources.Capacity())
+		p.held = p.held.Plus(m.Resources.Capacity())
 		if p.oldest.IsZero() || m.At.Before(p.oldest) {
 			p.oldest = m.At
 		}
@@ -83,10 +83,10 @@ func (p *pool) note(members []store.Member) {
 func (p *pool) reserved() farm.Capacity {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.room
+	return p.held
 }
 
-// stock tells what there is of each image, for the registration.
+// stock lists wanted and idle members of each image, for the registration.
 func (p *pool) stock() []farm.PoolStock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *pool) stock() []farm.PoolStock {
 	return out
 }
 
-// age is for how long the oldest ready member has waited.
+// age is for how long the oldest idle member has waited.
 func (p *pool) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *pool) wants() bool {
 	return false
 }
 
-// coldStart counts a sandbox that is started for a job, until the function that it gives is called.
+// coldStart counts a sandbox that is started for a job, until ended is called.
 func (p *pool) coldStart() (ended func()) {
 	p.mu.Lock()
 	p.cold++
@@ -132,17 +132,17 @@ func (p *pool) coldStart() (ended func()) {
 		p.mu.Lock()
 		p.cold--
 		p.mu.Unlock()
-		p.refresh()
+		p.wakeUp()
 	}
 }
 
-// RefreshPool renews what is known of the node's members.
+// RefreshPool reads the node's members from the records.
 func (p *Placer) RefreshPool(ctx context.Context) ([]store.Member, error) {
 	members, err := p.store.Members(ctx, p.node.ID())
 	if err != nil {
 		return nil, err
 	}
-	p.pool.note(members)
+	p.pool.update(members)
 	p.gate.mu.Lock()
 	p.gate.pooled = p.pool.reserved()
 	p.gate.mu.Unlock()
@@ -168,13 +168,13 @@ func (p *Placer) RunPool(ctx context.Context) {
 	}
 }
 
-// poolLock is the lock of the one worker of a node that tends its pool.
+// poolLock is held by the one worker of a node that maintains its pool.
 func (p *Placer) poolLock() string { return "pool:" + p.node.ID() }
 
-// maintain takes members out that should not be there, and starts those that are missing. One worker of a node does.
+// maintain retires members that should not be there, and starts missing ones. Only the worker of the node that holds the lock does.
 func (p *Placer) maintain(ctx context.Context) error {
 	if !p.pool.wants() {
-		return nil // members of earlier settings are the reconciler's
+		return nil // the reconciler retires members of earlier settings
 	}
 	held, err := p.store.Lock(ctx, p.poolLock(), p.deps.WorkerID, poolLease)
 	if err != nil || !held {
@@ -202,7 +202,7 @@ func (p *Placer) maintain(ctx context.Context) error {
 	return p.fill(ctx, have)
 }
 
-// retireReason says why a member should leave the pool, "" when it should not. Have is how many of its image stay before it.
+// retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its image that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
 	target, ours := p.pool.targets[m.Image], p.pool.filling[m.ID]
@@ -236,13 +236,13 @@ func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (st
 	}
 }
 
-// memberDead reports whether a member's container has ended. The stream to its agent stays open, so that this shows at once.
+// memberDead reports whether a member's container has ended. The connection to its agent stays open, so an end is noticed at once.
 func (p *Placer) memberDead(ctx context.Context, m store.Member) bool {
 	if p.node.Connected(m.ID) {
 		return false
 	}
 	box := p.MemberSandbox(m)
-	dctx, done := context.WithTimeout(ctx, memberPatience)
+	dctx, done := context.WithTimeout(ctx, memberTimeout)
 	defer done()
 	if _, err := p.node.Connect(dctx, box); err == nil {
 		return false
@@ -251,7 +251,7 @@ func (p *Placer) memberDead(ctx context.Context, m store.Member) bool {
 	return gone
 }
 
-// MemberVersion names what a member of an image is made from now. Any difference makes the old ones useless.
+// MemberVersion names what members of an image are made from now. Members of another version are retired.
 func (p *Placer) MemberVersion(ctx context.Context, name string) (string, error) {
 	image, err := p.node.Image(ctx, name)
 	if err != nil {
@@ -260,7 +260,7 @@ func (p *Placer) MemberVersion(ctx context.Context, name string) (string, error)
 	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(), p.engine.Runtime(), p.cfg.Version, p.cfg.Limits.Disk.Default), nil
 }
 
-// Retire takes a member that nobody claimed out of the pool and removes it. What another one has taken stays.
+// Retire removes a member that nobody has claimed. A member that was claimed meanwhile stays.
 func (p *Placer) Retire(ctx context.Context, m store.Member, reason string) error {
 	taken, err := p.DropMember(ctx, m.ID, m.State)
 	if err != nil || !taken {

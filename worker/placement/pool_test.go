@@ -198,7 +198,7 @@ func TestFillsWaitForAQuietMoment(t *testing.T) {
 		"ClocksDiffer":     {[]store.Member{claimed, idle}, -time.Second, 2},
 	} {
 		p.pool.claimed = time.Time{}
-		p.pool.note(c.members)
+		p.pool.update(c.members)
 		if got := p.pool.missing(p.pool.idle, now.Add(c.after)); len(got) != c.want {
 			t.Errorf("%s: %d are started, want %d", name, len(got), c.want)
 		}

@@ -12,18 +12,18 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// memberPatience is how long a member may take to answer. It idles, so it answers at once on a machine that is not drowned.
-const memberPatience = 5 * time.Second
+// memberTimeout is how long a member may take to answer. It is idle, so it answers at once unless the machine is overloaded.
+const memberTimeout = 5 * time.Second
 
-// errUnfit says that a member cannot serve the sandbox that has claimed it.
+// errUnfit says that a member cannot become the sandbox that has claimed it.
 var errUnfit = errors.New("the member was made from something else")
 
-// AssignMember makes the member that a sandbox has claimed the sandbox's own: it gets the limits that were asked for, and the engine's
-// note says whose it is. False when there is none that will do: then nothing of it is left, and the sandbox starts cold.
+// AssignMember makes the member that a sandbox has claimed the sandbox's own: the member gets the requested limits, and the engine's
+// note names its owner. It reports false when there is no usable member: then what was there is removed, and the sandbox starts cold.
 func (p *Placer) AssignMember(ctx context.Context, s *farm.Sandbox) (container string, ok bool, err error) {
 	m, err := p.store.Member(ctx, s.ID)
 	switch {
-	case errors.Is(err, store.ErrNoMember): // an earlier attempt went cold
+	case errors.Is(err, store.ErrNoMember): // an earlier attempt started cold
 	case err != nil:
 		return "", false, err
 	case m.Node == p.node.ID() && m.State == store.MemberClaimed && m.Tenant == s.Tenant:
@@ -40,12 +40,12 @@ func (p *Placer) AssignMember(ctx context.Context, s *farm.Sandbox) (container s
 		}
 	}
 	p.node.Disconnect(s.ID)
-	return "", false, p.engine.Remove(ctx, p.engine.Name(s.ID)) // what has the sandbox's name must not be taken for it
+	return "", false, p.engine.Remove(ctx, p.engine.Name(s.ID)) // a container of this name must not be taken for the sandbox's
 }
 
-// assign checks a member, and sets its limits and its note. Each step may be done again.
+// assign checks a member, and sets its limits and its note. Each step can be repeated.
 func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) error {
-	ctx, done := context.WithTimeout(ctx, memberPatience)
+	ctx, done := context.WithTimeout(ctx, memberTimeout)
 	defer done()
 	version, err := p.MemberVersion(ctx, m.Image)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 		if err != nil {
 			return err
 		}
-		err = c.StartKernel(ctx, "default", "python") // it is up, or comes up again
+		err = c.StartKernel(ctx, "default", "python") // it runs, or is started again
 		if code := farm.CodeOf(err); code == farm.CodeInvalid || code == farm.CodeNotFound {
 			return nil
 		}
@@ -71,7 +71,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 	group.Go(func() error { return p.node.SendDeadline(ctx, &box) }) // until now it had none
 	group.Go(func() error {
 		if s.Spec.Resources == m.Resources {
-			return nil // a change takes the engine longer than all the rest
+			return nil // an update takes the engine longer than all the rest
 		}
 		return p.engine.Update(ctx, m.Container, s.Spec.Resources)
 	})
@@ -79,7 +79,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 	return group.Wait()
 }
 
-// ForgetMember takes what the pool knows of a sandbox that has ended away. What fails is left to the reconciler.
+// ForgetMember removes the member record and the note of a sandbox that has ended. If that fails, the reconciler does it later.
 func (p *Placer) ForgetMember(ctx context.Context, s *farm.Sandbox) {
 	if !s.Pooled {
 		return
@@ -92,8 +92,8 @@ func (p *Placer) ForgetMember(ctx context.Context, s *farm.Sandbox) {
 	}
 }
 
-// requeueWithoutMember sends a create whose member has not enough room to grow to where any node may take it, and removes the member. The job
-// is still this worker's.
+// requeueWithoutMember moves a create whose member cannot grow on this node to the queue of all nodes, and removes the member. This
+// worker still has the job.
 func (p *Placer) requeueWithoutMember(ctx context.Context, claim *store.Claim) error {
 	if !claim.Sandbox.Pooled || claim.Job.Queue != farm.NodeQueue(p.node.ID()) {
 		return nil
@@ -110,7 +110,7 @@ func (p *Placer) requeueWithoutMember(ctx context.Context, claim *store.Claim) e
 	return nil
 }
 
-// evictIdleMember makes room for a create: an idle member goes. It reports whether there was one.
+// evictIdleMember removes an idle member to make room for a create. It reports whether there was one.
 func (p *Placer) evictIdleMember(ctx context.Context) (bool, error) {
 	members, err := p.RefreshPool(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *Placer) evictIdleMember(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if taken { // else it was claimed just now
+		if taken { // otherwise it was claimed just now
 			p.metrics.left.WithLabelValues(LeftRoom).Inc()
 			p.removeMember(ctx, m)
 			return true, nil

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Words of worker.pool that stand for no image.
+// Words of worker.pool that are not images.
 const (
 	poolAuto = "auto"
 	poolNone = "none"
 )
 
-// What poolAuto means on a farm in one process: enough for one person's next two sandboxes. A member holds some 150 MiB, so
-// a small host keeps its memory.
+// What poolAuto means on a farm in one process: the next two sandboxes of one person. A member uses some 150 MiB, so a small host gets
+// none.
 const (
 	autoImage  = "python"
 	autoCount  = 2
@@ -29,7 +29,7 @@ const maxPool = 1000
 // poolImage is the name of an image in worker.pool.
 var poolImage = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// poolTargets reads worker.pool: how many members each image is to have. HostMB is the memory of the engine's host.
+// poolTargets reads worker.pool: how many members each image should have. hostMB is the memory of the engine's host in MiB.
 func (c Config) poolTargets(hostMB int) (map[string]int, error) {
 	targets := map[string]int{}
 	var errs []error

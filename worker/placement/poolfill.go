@@ -12,13 +12,13 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// errPoolFull says that a member found no room on the node: it waits, and is no error of anybody.
+// errPoolFull says that the node has no room for another member. That is no failure: the pool waits.
 var errPoolFull = errors.New("the node has no room for another member of the pool")
 
 // warmModules is what kernels of members have imported, where their image has it.
 func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
 
-// fill starts what is missing, a few side by side, and nothing while creates wait or are started: they need the engine more.
+// fill starts missing members, a few at a time. It starts none while creates wait or are started, which need the engine more.
 func (p *Placer) fill(ctx context.Context, have map[string]int) error {
 	missing := p.pool.missing(have, p.deps.Now())
 	if len(missing) == 0 {
@@ -33,12 +33,12 @@ func (p *Placer) fill(ctx context.Context, have map[string]int) error {
 		if !p.pool.fillBegins(id, p.cfg.PoolFill) {
 			return nil
 		}
-		p.background.Go(func() { //nolint:contextcheck // it outlives the look
+		p.background.Go(func() { //nolint:contextcheck // it outlives this round
 			err := p.addMember(p.deps.Base, id, image)
 			p.pool.fillEnded(id, err, p.deps.Now())
 			switch {
 			case err == nil:
-				p.pool.refresh()
+				p.pool.wakeUp()
 			case errors.Is(err, errPoolFull), p.deps.Base.Err() != nil:
 			default:
 				p.metrics.fillErrors.Inc()
@@ -49,15 +49,15 @@ func (p *Placer) fill(ctx context.Context, have map[string]int) error {
 	return nil
 }
 
-// missing lists the images of members that are to be started, none while fills pause or creates are started. Right after a claim
-// only images without any member are filled: a start takes the cores that the next claim needs.
+// missing lists the images of members to start: none while fills pause or creates are started. Right after a claim only images
+// without an idle member are filled, since a start takes the cores that the next claim needs.
 func (p *pool) missing(have map[string]int, now time.Time) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cold > 0 || now.Before(p.until) {
 		return nil
 	}
-	since := now.Sub(p.claimed) // negative when clocks differ
+	since := now.Sub(p.claimed) // negative if clocks differ
 	quiet := since < 0 || since >= fillQuiet
 	var out []string
 	for image, target := range p.targets {
@@ -71,7 +71,7 @@ func (p *pool) missing(have map[string]int, now time.Time) []string {
 	return out
 }
 
-// fillBegins notes a fill, unless there are as many as may be.
+// fillBegins counts a fill. It reports false when most fills run already.
 func (p *pool) fillBegins(id string, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *pool) fillBegins(id string, most int) bool {
 	return true
 }
 
-// fillEnded notes the end of a fill. After one that failed there is a pause.
+// fillEnded counts the end of a fill. After a failure the pool pauses.
 func (p *pool) fillEnded(id string, err error, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *pool) fillEnded(id string, err error, now time.Time) {
 		p.pause, p.until = 0, time.Time{}
 		return
 	}
-	p.pause = min(max(2*p.pause, fillPause), fillRest)
+	p.pause = min(max(2*p.pause, fillPause), fillMax)
 	p.until = now.Add(p.pause)
 }
 
@@ -112,7 +112,7 @@ func (p *Placer) addMember(ctx context.Context, id, image string) error {
 	if err != nil {
 		return err
 	}
-	p.gate.learn(nodes)
+	p.gate.update(nodes)
 	if !ok {
 		return errPoolFull
 	}
@@ -133,7 +133,7 @@ func (p *Placer) addMember(ctx context.Context, id, image string) error {
 	return nil
 }
 
-// memberNetwork is the network of members: that of creates which name none.
+// memberNetwork is the network of members: the default of creates.
 func (p *Placer) memberNetwork() farm.Network {
 	if !p.node.HasIndex() {
 		return farm.NetworkNone
@@ -141,7 +141,7 @@ func (p *Placer) memberNetwork() farm.Network {
 	return farm.NetworkPackages
 }
 
-// MemberSandbox is a member as the sandbox that it may become.
+// MemberSandbox gives a member as the sandbox that it may become.
 func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 	return &farm.Sandbox{
 		ID: m.ID, Tenant: m.Tenant, Node: m.Node, Container: m.Container,
@@ -149,7 +149,7 @@ func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 	}
 }
 
-// startMember brings a member's container and its kernel up, as those of a sandbox that nobody asked anything special of.
+// startMember starts a member's container and its kernel, as those of a create with default settings.
 func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
 	image, err := p.node.Image(ctx, m.Image)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
 	}
 	switch err := c.StartKernel(ctx, "default", "python"); farm.CodeOf(err) {
 	case "":
-	case farm.CodeInvalid, farm.CodeNotFound: // the image has none: the container alone saves some time
+	case farm.CodeInvalid, farm.CodeNotFound: // the image has no kernel; the container alone saves some time
 		return nil
 	default:
 		return retry.Cause(ctx, fmt.Errorf("start kernel: %w", err))
@@ -182,7 +182,8 @@ func (p *Placer) startMember(ctx context.Context, m *store.Member) error {
 	return nil
 }
 
-// DropMember forgets a member that is in a state, and reports whether it was. Whoever forgot it removes it.
+// DropMember deletes the record of a member that is in one of these states, and reports whether it did. The caller who did removes
+// the container.
 func (p *Placer) DropMember(ctx context.Context, id string, states ...store.MemberState) (bool, error) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
@@ -193,7 +194,7 @@ func (p *Placer) DropMember(ctx context.Context, id string, states ...store.Memb
 	return err == nil, err
 }
 
-// removeMember removes a member that is forgotten. What fails is left to the reconciler.
+// removeMember removes the container and the reservation of a member without a record. If that fails, the reconciler does it later.
 func (p *Placer) removeMember(ctx context.Context, m store.Member) {
 	ctx, done := retry.Detached(ctx)
 	defer done()

@@ -12,18 +12,18 @@ import (
 	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
-// ClaimPatience is how long a claim may stand without a sandbox: the API writes it right after.
-const ClaimPatience = time.Minute
+// ClaimGrace is how long a claim may exist without a sandbox: the API records the sandbox right after the claim.
+const ClaimGrace = time.Minute
 
-// poolView is what the reconciler knows of the pool of this node.
+// poolView is the pool of this node in one run of the reconciler.
 type poolView struct {
 	members map[string]store.Member
 	notes   []string // sandboxes with a note, listed before the containers were
-	idle    int      // containers of members that are nobody's
+	idle    int      // containers of members without an owner
 }
 
-// listNotes lists the notes. It is called before the containers are listed: the container of a note is older than it, so
-// one that is not there then is gone.
+// listNotes lists the notes. It runs before the containers are listed: a container is older than its note, so a note without a container
+// in that list is left over.
 func (r *Reconciler) listNotes(ctx context.Context) (*poolView, error) {
 	notes, err := r.engine.Notes(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *Reconciler) listNotes(ctx context.Context) (*poolView, error) {
 	return &poolView{notes: notes}, nil
 }
 
-// readMembers reads the records, after the containers were listed: a member is written down before its container is made.
+// readMembers reads the records, after the containers were listed: a member is recorded before its container is created.
 func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
 	list, err := p.RefreshPool(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func (v *poolView) readMembers(ctx context.Context, p *placement.Placer) error {
 	return nil
 }
 
-// keepsMember reports whether the container of a member stays: one that nobody has claimed, and one whose sandbox is open, as the
-// records or else the engine's note tell.
+// keepsMember reports whether the container of a member stays: it has not been claimed, or its sandbox is open. The records say so, or
+// else the engine's note.
 func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Container) (bool, error) {
 	m, known := v.members[c.SandboxID]
 	if known && m.State == store.MemberClaimed {
@@ -54,11 +54,11 @@ func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Cont
 	}
 	if known {
 		v.idle++
-		return true, nil // what is wrong with it is found when the pool is tended
+		return true, nil // the maintenance of the pool checks it
 	}
 	c, err := r.withNote(ctx, c)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return false, nil // it was never handed over: nobody has used it
+		return false, nil // it was never handed to an owner
 	}
 	if err != nil {
 		return false, err
@@ -66,8 +66,8 @@ func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Cont
 	return r.keepsSandbox(ctx, c)
 }
 
-// withNote gives the container of a member as that of the sandbox which it became, as the engine's note tells; CodeNotFound when
-// it became none.
+// withNote gives the container of a member with the labels of the sandbox that it became, from the engine's note; CodeNotFound if it
+// has no note.
 func (r *Reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
 	labels, err := r.engine.Noted(ctx, c.SandboxID)
 	if err != nil {
@@ -82,15 +82,15 @@ func (r *Reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, err
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: m.Tenant, ID: m.ID})
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
-		return r.deps.Now().Sub(m.At) < ClaimPatience, nil
+		return r.deps.Now().Sub(m.At) < ClaimGrace, nil
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
 	}
 	return !s.State.Final() && (s.Node == r.node.ID() || s.Node == ""), nil
 }
 
-// reconcilePool corrects the records of the pool: members without a container leave it, claims that came to nothing are
-// forgotten, and so are notes without a container.
+// reconcilePool corrects the records of the pool: it removes members without a container, abandoned claims and notes without a
+// container.
 func (r *Reconciler) reconcilePool(ctx context.Context, v *poolView, contained map[string]bool) error {
 	var errs []error
 	orphaned, err := r.poolOrphaned(ctx)
@@ -116,7 +116,7 @@ func (r *Reconciler) reconcilePool(ctx context.Context, v *poolView, contained m
 	return errors.Join(errs...)
 }
 
-// reconcileClaim forgets a claim whose container is gone once its sandbox has ended, is elsewhere or never was.
+// reconcileClaim removes a claim whose container is gone once its sandbox has ended, is on another node or was never recorded.
 func (r *Reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
 	if stands, err := r.claimIsLive(ctx, m); err != nil || stands {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-// startingPatience is how long a record may say starting without a job that starts it.
-const startingPatience = 2 * time.Minute
+// startingGrace is how long a sandbox may be starting without a job that starts it.
+const startingGrace = 2 * time.Minute
 
 // Run brings the engine's containers and the records together: orphaned containers are removed, open sandboxes whose container
 // is gone are marked as lost, and closing sandboxes that no job closes are closed. It changes nothing while Redis or the engine
@@ -73,7 +73,7 @@ func (r *Reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool
 	return r.restoreLost(ctx, c)
 }
 
-// isOpen reports whether a container's sandbox is open, and the container still its own.
+// isOpen reports whether a container's sandbox is open and the container is not void.
 func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 	switch {
@@ -85,7 +85,7 @@ func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, erro
 	return !s.State.Final() && !node.Void(c, s), nil
 }
 
-// reconcileRecords looks at every open sandbox, and gives those whose container runs here.
+// reconcileRecords checks every open sandbox, and gives those whose container runs on this node.
 func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
 	err = r.eachOpen(ctx, func(s *farm.Sandbox) error {
 		if s.Node == r.node.ID() && running[s.ID] {
@@ -99,7 +99,7 @@ func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bo
 	return here, err
 }
 
-// eachOpen calls f for every open sandbox of every tenant, and joins what goes wrong.
+// eachOpen calls f for every open sandbox of every tenant, and joins the errors.
 func (r *Reconciler) eachOpen(ctx context.Context, f func(*farm.Sandbox) error) error {
 	tenants, err := r.store.Tenants(ctx)
 	if err != nil {
@@ -119,12 +119,12 @@ func (r *Reconciler) eachOpen(ctx context.Context, f func(*farm.Sandbox) error) 
 	return errors.Join(errs...)
 }
 
-// reconcileRecord looks at one open sandbox. Its record was read after the containers were listed, so a container that
-// was not in the list is looked for again.
+// reconcileRecord checks one open sandbox. Its record was read after the containers were listed, so the engine is asked again for a
+// container that was not in the list.
 func (r *Reconciler) reconcileRecord(ctx context.Context, s *farm.Sandbox, running bool) error {
 	mine := s.Node == r.node.ID()
 	switch {
-	case s.State == farm.SandboxClosing && (mine || s.Node == ""): // without a node there never was a container
+	case s.State == farm.SandboxClosing && (mine || s.Node == ""): // without a node there is no container
 		return r.finishClosing(ctx, s)
 	case !mine || running:
 		return nil
@@ -132,7 +132,7 @@ func (r *Reconciler) reconcileRecord(ctx context.Context, s *farm.Sandbox, runni
 		if reason, ok := r.node.Gone(ctx, s); ok {
 			r.sandboxes.Lose(ctx, s, "", reason.Error())
 		}
-	case s.State == farm.SandboxStarting && time.Since(s.CreatedAt) > startingPatience:
+	case s.State == farm.SandboxStarting && time.Since(s.CreatedAt) > startingGrace:
 		pending, err := r.hasLifecycleJob(ctx, s)
 		if err == nil && !pending {
 			r.sandboxes.Lose(ctx, s, "", "its creation ended before it was ready")
