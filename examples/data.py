@@ -1,4 +1,4 @@
-"""Reads a file that was sent along, and shows a table as the last expression.
+"""Reads an input file and shows a table as the last expression.
 
 sandfarm run examples/data.py --file examples/sales.csv
 """

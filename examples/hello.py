@@ -1,4 +1,4 @@
-"""The smallest run: output as it appears, and the value of the last expression."""
+"""The smallest example: streaming output, and the value of the last expression."""
 
 import platform
 import sys

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install, then poll: a sandbox without a network gets a package, and the kernel that runs already imports it. Needs curl and jq.
+# Installs packages into a sandbox without network and polls their status; the running kernel can import them. Needs curl and jq.
 set -eu
 farm="${SANDFARM_URL:-http://127.0.0.1:8000}"
 
@@ -7,7 +7,7 @@ ask() { # method path [json]
 	curl -fsS -X "$1" "$farm$2" -H 'Content-Type: application/json' \
 		${SANDFARM_API_KEY:+-H "Authorization: Bearer $SANDFARM_API_KEY"} ${3:+--data "$3"}
 }
-run() { # code: prints what it printed, or the exception
+run() { # code: prints its output, or the exception
 	ask POST "/v1/sandboxes/$sandbox/execute?wait=60" "$(jq -n --arg code "$1" '{code: $code}')" |
 		jq -r '.result | if .error then "\(.error.name): \(.error.value)" else .stdout end'
 }

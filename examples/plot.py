@@ -1,4 +1,4 @@
-"""A plot with Chinese labels and the figures behind it: both files are saved beside this script."""
+"""A plot with Chinese labels and its data. Both files are saved next to this script."""
 
 import csv
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole way by hand: create a sandbox, run code in it twice, download what it made, close it. Needs curl and jq.
+# Creates a sandbox, runs code in it twice, downloads the file that the code created, and closes it. Needs curl and jq.
 set -eu
 farm="${SANDFARM_URL:-http://127.0.0.1:8000}"
 

@@ -1,8 +1,8 @@
-"""The loop of a coding agent: run what a model writes, and hand back what it needs to mend it."""
+"""The loop of a coding agent: run the code of a model, and return the error so that the model can correct it."""
 
 from sandfarm import Sandbox
 
-# What a model might answer, one after the other; the second has read the first one's error.
+# The answers of a model: the second one corrects the error of the first.
 ANSWERS = [
     "import statistcs\nprint(statistcs.median([3, 1, 2]))",
     "import statistics\nprint(statistics.median([3, 1, 2]))",

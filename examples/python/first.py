@@ -1,4 +1,4 @@
-"""A sandbox with a package: variables are kept, and every file that code makes can be had."""
+"""A sandbox with a package. Variables are kept between runs, and every file that the code creates can be downloaded."""
 
 from sandfarm import Sandbox
 

@@ -1,4 +1,4 @@
-"""Four sandboxes side by side, with asyncio."""
+"""Four sandboxes in parallel, with asyncio."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Output while it appears, and what is left after a timeout."""
+"""Streaming output, and the partial result after a timeout."""
 
 import sys
 
