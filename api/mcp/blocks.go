@@ -78,7 +78,7 @@ func (c *call) pictures(out *runOutcome) pictures {
 	return p
 }
 
-// picture gives the bytes of a displayed picture; nil when there are none to be had within the limit.
+// picture reads the bytes of a displayed picture. It returns nil if they cannot be read or are over the limit.
 func (c *call) picture(r wire.Rich) []byte {
 	if r.ArtifactID != "" {
 		return c.stored(r.ArtifactID)
@@ -90,7 +90,7 @@ func (c *call) picture(r wire.Rich) []byte {
 	return content
 }
 
-// stored reads a picture that is an artifact. One that cannot be read is left to its link.
+// stored reads a picture that is an artifact. It returns nil if that fails: the caller still has the link.
 func (c *call) stored(id string) []byte {
 	a, err := c.farm.Artifact(c.ctx, id, c.Limits.ImageBytes)
 	if err != nil {
@@ -100,9 +100,8 @@ func (c *call) stored(id string) []byte {
 	return a.Content
 }
 
-// links makes a resource link for each artifact. Its address is one that resources/read takes: unlike the presigned link,
-// which stands in the text and in the structured content, it needs no way to the object store and does not expire
-// before the artifact does.
+// links makes a resource link for each artifact, with an address for resources/read. Unlike the presigned link in the text and in
+// the structured content, that address works without access to the object store and does not expire before the artifact does.
 func (c *call) links(list []wire.Artifact) []mcp.Content {
 	blocks := make([]mcp.Content, 0, min(len(list), c.Limits.Links))
 	for _, a := range list[:min(len(list), c.Limits.Links)] {

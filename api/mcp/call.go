@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// tool is one tool: what a model is told of it, and what it does.
+// tool is one tool: its description for models and its function.
 type tool struct {
 	name, title, about string
 	params             []param
@@ -37,7 +37,7 @@ type call struct {
 	progress *progress
 }
 
-// answer is what a tool gives: the text that tells everything, further blocks, and the structured content.
+// answer is the result of a tool: a text that says everything, further content blocks, and the structured content.
 type answer struct {
 	text       string
 	blocks     []mcp.Content
@@ -60,14 +60,14 @@ func (s *Server) add(t *tool) error {
 	return nil
 }
 
-// handle makes the handler of a tool. It never gives an error of Go's: what a model can put right is a result.
+// handle makes the handler of a tool. It never returns a Go error: errors are results, which a model can read and correct.
 func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		args, err := check(t.params, r.Params.Arguments)
 		if err != nil {
 			return s.failed(ctx, t, err), nil
 		}
-		ctx, end := adopt(ctx, r.Params.Meta, t.name)
+		ctx, end := startSpan(ctx, r.Params.Meta, t.name)
 		defer end(nil)
 		c := &call{Server: s, arguments: args, ctx: ctx, farm: s.Farm(ctx), tool: t}
 		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
@@ -77,7 +77,7 @@ func (s *Server) handle(t *tool) server.ToolHandlerFunc {
 	}
 }
 
-// result runs the tool and gives what the caller gets to see.
+// result runs the tool and converts its answer or error. A panic is logged and becomes an internal error.
 func (c *call) result() (result *mcp.CallToolResult) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -93,11 +93,11 @@ func (c *call) result() (result *mcp.CallToolResult) {
 	return &mcp.CallToolResult{Content: content, StructuredContent: out.structured}
 }
 
-// waitParam is the parameter of calls that may wait.
+// waitParam is the parameter of tools that may wait; standard is its default.
 func waitParam(standard time.Duration, what string) param {
 	return param{
 		name: "wait_seconds", kind: number, low: 0, top: waitMax.Seconds(), standard: standard.Seconds(),
-		doc: fmt.Sprintf("Seconds to wait %s before answering with what there is, 0 to %g.", what, waitMax.Seconds()),
+		doc: fmt.Sprintf("Seconds to wait %s, 0 to %g. After that the answer has the state so far.", what, waitMax.Seconds()),
 	}
 }
 
@@ -105,16 +105,16 @@ func (c *call) wait(standard time.Duration) time.Duration {
 	return time.Duration(c.number("wait_seconds", standard.Seconds()) * float64(time.Second))
 }
 
-// Common parameters.
+// Parameters of several tools.
 func sandboxParam() param {
-	return param{name: "sandbox_id", kind: text, required: true, doc: "Id of the sandbox, sbx_…, as create_sandbox or list_sandboxes gave it."}
+	return param{name: "sandbox_id", kind: text, required: true, doc: "Id of the sandbox, sbx_…, from create_sandbox or list_sandboxes."}
 }
 
 func timeoutParam() param {
-	return param{name: "timeout_seconds", kind: whole, doc: "Seconds that the work may run before it is stopped; the farm's default is 300. It may be longer than a call waits."}
+	return param{name: "timeout_seconds", kind: whole, doc: "Seconds that the work may run before it is stopped; the farm's default is 300. It may be longer than one call waits."}
 }
 
-// logged gives an error an id under which the log tells more.
+// logged logs an error under a new request id and returns the id.
 func (s *Server) logged(ctx context.Context, what string, err error) string {
 	id := farm.NewID(farm.RequestPrefix)
 	s.Logger.ErrorContext(ctx, "mcp call failed", slog.String("request_id", id), slog.String("tool", what), slog.Any("error", err))

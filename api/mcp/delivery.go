@@ -12,17 +12,17 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// delivery counts the notifications of a request: those that were sent and those that are written. mcp-go hands them to
-// a goroutine that drops what it holds when the handler returns, so the handler waits until all of them are out.
+// delivery counts the notifications of a request: those sent and those written. mcp-go passes them to a goroutine that drops
+// pending ones when the handler returns, so the handler waits until all of them are written.
 type delivery struct {
-	sending sync.Mutex // keeps the order of counting that of sending
+	sending sync.Mutex // so that notifications are counted in the order in which they are sent
 
 	mu      sync.Mutex
 	sent    int
 	written int
-	rose    chan struct{} // closed and replaced whenever written rises
+	rose    chan struct{} // closed and replaced whenever written increases
 
-	one     bool                     // it belongs to one request, not to a whole connection
+	one     bool                     // the delivery belongs to one request, not to a connection
 	refusal *mcp.JSONRPCErrorDetails // replaces the response, see refuse
 }
 
@@ -47,7 +47,7 @@ func (d *delivery) wrote() {
 	d.rose = make(chan struct{})
 }
 
-// flush waits until everything that was sent so far is written, or the caller has gone.
+// flush waits until everything sent so far is written, or the caller disconnects.
 func (d *delivery) flush(ctx context.Context) {
 	d.mu.Lock()
 	want := d.sent
@@ -64,8 +64,8 @@ func (d *delivery) flush(ctx context.Context) {
 	d.mu.Unlock()
 }
 
-// refuse makes an error of the protocol the response: handlers of mcp-go cannot choose its code. Where the delivery is
-// that of a connection, the handler's own error is what the caller gets.
+// refuse replaces the response by an error of the protocol, because handlers of mcp-go cannot choose its code. It does nothing if
+// the delivery belongs to a connection: then the caller gets the handler's own error.
 func (d *delivery) refuse(e mcp.JSONRPCErrorDetails) {
 	if !d.one {
 		return
@@ -81,8 +81,8 @@ func (d *delivery) refused() *mcp.JSONRPCErrorDetails {
 	return d.refusal
 }
 
-// Notify sends a notification to the caller of a request, and to nobody else. Unlike mcp-go's own way it never drops
-// one: it waits for room. It fails when the caller has gone. Where there is no way to notify, it does nothing.
+// Notify sends a notification to the caller of a request only. Unlike mcp-go's own function it never drops one: it waits until
+// there is room. It returns an error if the caller has disconnected, and does nothing if the transport has no notifications.
 func Notify(ctx context.Context, method string, params map[string]any) error {
 	session, d := server.ClientSessionFromContext(ctx), deliveryOf(ctx)
 	if session == nil || d == nil {
@@ -105,7 +105,7 @@ func Notify(ctx context.Context, method string, params map[string]any) error {
 	}
 }
 
-// delivered is the tool middleware that makes a call return only when its notifications are out.
+// delivered is tool middleware: a call returns only after its notifications are written.
 func delivered(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		d := deliveryOf(ctx)
@@ -124,8 +124,8 @@ func delivered(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
-// acknowledged keeps the acknowledgement of a subscription from being lost: mcp-go sends it just before it answers, since
-// there is nothing of this server to subscribe to.
+// acknowledged keeps the acknowledgement of a subscription from being lost. This server has nothing to subscribe to, so mcp-go
+// answers right after it sends the acknowledgement.
 func acknowledged() *server.Hooks {
 	hooks := &server.Hooks{}
 	hooks.AddOnSuccess(func(ctx context.Context, _ any, method mcp.MCPMethod, _, _ any) {
@@ -136,7 +136,7 @@ func acknowledged() *server.Hooks {
 	return hooks
 }
 
-// countedLines counts the notifications among the lines that go to a client over stdio.
+// countedLines counts the notifications among the lines written to a client over stdio.
 type countedLines struct {
 	w        io.Writer
 	delivery *delivery

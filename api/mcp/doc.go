@@ -1,4 +1,4 @@
-// Package mcp is the farm's second door: its verbs as tools of the Model Context Protocol, by mcp-go. The tools are thin
-// adapters over a Farm; nothing of the farm's rules is implemented here. The package serves them over streamable HTTP, for
-// clients of every protocol revision since 2024-11-05, and over stdio.
+// Package mcp serves the farm's verbs as tools of the Model Context Protocol, with mcp-go. The tools are thin adapters over a Farm
+// and implement none of the farm's rules. They are served over streamable HTTP, to clients of every protocol revision since
+// 2024-11-05, and over stdio. Sets of tools with other shapes (api/compat) use the same transports, and SSE.
 package mcp

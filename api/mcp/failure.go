@@ -10,16 +10,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// failed is the answer to a call that went wrong: what was wrong, and what to do next. It has no structured content,
-// which would have to look like a success.
+// failed is the result of a call that failed: what was wrong and what to do next. It has no structured content, because that
+// would have to fit the schema of a success.
 func (s *Server) failed(ctx context.Context, t *tool, err error) *mcp.CallToolResult {
 	return mcp.NewToolResultError(s.explain(ctx, t, err))
 }
 
-// explain tells an error to a model. Errors that are ours are logged under an id and not told.
+// explain turns an error into a sentence for a model. Internal errors are logged under an id, and only the id is shown.
 func (s *Server) explain(ctx context.Context, t *tool, err error) string {
 	if ctx.Err() != nil {
-		return "The call ended before its work. What was started goes on: get_job_result tells how it stands."
+		return "The call ended before its job. The job continues: get_job_result has its state and result."
 	}
 	code, message := farm.CodeOf(err), farm.MessageOf(err)
 	if message == "" {
@@ -37,17 +37,17 @@ func (s *Server) explain(ctx context.Context, t *tool, err error) string {
 	case farm.CodeExhausted:
 		return message + "\nWait a few seconds and call " + t.name + " again; close_sandbox frees what is no longer needed."
 	case farm.CodeUnauthorized:
-		return message + "\nOnly the person who set this server up can put that right."
+		return message + "\nOnly the operator of this server can change that."
 	case farm.CodeUnavailable:
 		s.Logger.WarnContext(ctx, "mcp call failed", slog.String("tool", t.name), slog.Any("error", err))
 		return message + "\nTry again in a few seconds."
 	default:
-		return "Something went wrong on the server's side; its log tells more under " + s.logged(ctx, t.name, err) +
-			".\nTry again once; if it happens again, tell the user."
+		return "Internal error of the server. Its log has the details under " + s.logged(ctx, t.name, err) +
+			".\nTry again once; if it fails again, tell the user."
 	}
 }
 
-// named puts the tool's own name of a parameter into a sentence of the farm, which has another one for it.
+// named replaces the farm's name of a field by the tool's name of the parameter, such as packages by package_names.
 func named(t *tool, message string) string {
 	switch {
 	case t.pathParam != "" && strings.HasPrefix(message, "path "):
@@ -67,13 +67,13 @@ func whereToLook(message string) string {
 	case strings.Contains(message, "sandbox"):
 		return "Call list_sandboxes to see the open sandboxes, or create_sandbox for a new one."
 	case strings.Contains(message, "job"):
-		return "Give job_id exactly as an earlier answer told it; jobs are forgotten some days after they ended."
+		return "Give job_id exactly as in an earlier answer. Jobs are deleted some days after their end."
 	default:
 		return "Call list_files to see what is there."
 	}
 }
 
-// jobFailed tells that a job ended for a reason that is not the caller's code.
+// jobFailed is the error for a job that ended for a reason other than the caller's code.
 func jobFailed(jobID, state, code, message string) error {
 	if message == "" {
 		message = "The work was " + state + "."

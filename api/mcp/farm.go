@@ -9,12 +9,12 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Farm is what the tools work with: the verbs of /v1 for one caller. The server's own implementation calls api/service, the
-// stdio bridge's the REST API. Errors carry the farm's codes and the sentence that /v1 would answer with. A wait of zero is
-// none; a call that waits gives what is there when the time is up.
+// Farm has the verbs of /v1 for one caller. In the server it is implemented by api/service, in the stdio bridge by the REST client.
+// Errors carry the farm's codes and the sentence that /v1 answers with. A wait of zero does not wait; a call that waits returns
+// the state at the end of the wait.
 type Farm interface {
 	CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error)
-	Sandboxes(ctx context.Context) ([]wire.Sandbox, error) // those that are not over, newest first
+	Sandboxes(ctx context.Context) ([]wire.Sandbox, error) // open ones, newest first
 	CloseSandbox(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 
 	Execute(ctx context.Context, sandboxID string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error)
@@ -34,7 +34,7 @@ type Farm interface {
 	Artifact(ctx context.Context, id string, limit int64) (Artifact, error)
 }
 
-// ReadUpTo reads all of a content, as File and Artifact want it: nil when it is longer than the limit.
+// ReadUpTo reads content for File and Artifact. It returns nil if the content is longer than the limit.
 func ReadUpTo(content io.Reader, limit int64) ([]byte, error) {
 	got, err := io.ReadAll(io.LimitReader(content, limit+1))
 	switch {
@@ -48,13 +48,13 @@ func ReadUpTo(content io.Reader, limit int64) ([]byte, error) {
 	return got, nil
 }
 
-// File is a file of a workspace. Content is nil when it is longer than the reader's limit.
+// File is a file of a workspace. Content is nil if it is longer than the reader's limit.
 type File struct {
 	Entry   wire.FileEntry
 	Content []byte
 }
 
-// Artifact is an artifact with a fresh link. Content is nil when it is longer than the reader's limit.
+// Artifact is an artifact with a fresh link. Content is nil if it is longer than the reader's limit.
 type Artifact struct {
 	wire.Artifact
 	Content []byte

@@ -18,7 +18,7 @@ import (
 )
 
 func (s *Server) uploadFile() *tool {
-	local := "A file on the machine of the caller. It can be read only when this server runs there (sandfarm mcp); here, give content or content_base64 instead."
+	local := "A file on the caller's machine. Only a server that runs there (sandfarm mcp) can read it; here, give content or content_base64 instead."
 	if s.Local != nil {
 		local = "Path of a file on this machine to upload, instead of content; any size."
 	}
@@ -42,7 +42,7 @@ func (c *call) uploadFile() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = content.Close() }() // it is read to its end, or its error is told
+	defer func() { _ = content.Close() }() // read errors come with the bytes
 	dest, err := c.destination()
 	if err != nil {
 		return nil, err
@@ -68,13 +68,13 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// oldResults is the workspace under the name that it had in an older system, which every image still knows.
+// oldResults is the workspace's name in an older system. Every image has a link of this name.
 const oldResults = "/app/results"
 
-// destination is where an upload goes.
+// destination is the path of an upload in the workspace.
 func (c *call) destination() (string, error) {
 	dest, name := c.text("dest_path"), LocalName(c.text("local_file_path"))
-	if rest, ok := strings.CutPrefix(dest, oldResults); ok && (rest == "" || rest[0] == '/') { // where an older system had it
+	if rest, ok := strings.CutPrefix(dest, oldResults); ok && (rest == "" || rest[0] == '/') { // the older system's name of the workspace
 		if dest = strings.TrimLeft(rest, "/"); dest == "" && name != "" {
 			return name, nil
 		}
@@ -177,13 +177,13 @@ func (c *call) downloadFile() (*answer, error) {
 	size := int64(len(f.Content))
 	switch {
 	case f.Content == nil:
-		b.WriteString("It is too large to stand here: use the link.\n")
+		b.WriteString("It is too large for this answer: use the link.\n")
 	case isPicture(kind) && size <= c.Limits.ImageBytes:
 		out.blocks = append(out.blocks, mcp.NewImageContent(base64.StdEncoding.EncodeToString(f.Content), kind))
 	case plain(f.Content) && size <= c.Limits.InlineText:
 		fmt.Fprintf(&b, "content:\n%s", f.Content)
 	default:
-		b.WriteString("Its content does not stand here: use the link, or read it with execute_python_code.\n")
+		b.WriteString("Its content is not in this answer: use the link, or read it with execute_python_code.\n")
 	}
 	out.text = b.String()
 	out.blocks = append(out.blocks, link(fileURI(id, f.Entry.Path), path.Base(f.Entry.Path), "File of sandbox "+id, kind, f.Entry.Size))
@@ -212,10 +212,10 @@ func (c *call) save(dest string, f File) (_ string, err error) {
 	return dest, nil
 }
 
-// plain reports whether bytes are text.
+// plain reports whether bytes are text: valid UTF-8 without NUL.
 func plain(b []byte) bool { return utf8.Valid(b) && !bytes.ContainsRune(b, 0) }
 
-// contentType names a file's media type by its name, and by its content where the name tells nothing.
+// contentType gives a file's media type by its name, or by its content if the name has no known ending.
 func contentType(name string, content []byte) string {
 	if kind, _, err := mime.ParseMediaType(mime.TypeByExtension(strings.ToLower(path.Ext(name)))); err == nil {
 		return kind

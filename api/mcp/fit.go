@@ -15,14 +15,14 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// eventBytes is the longest result that goes to a client as an event of a stream. Clients made with the official SDK for
-// Python end the whole session at an event of 1 MiB; what is left below that is for the envelope and the request's id.
+// eventBytes is the longest result that is sent as one event of a stream. Clients that use the official Python SDK end the session
+// at an event of 1 MiB; the rest up to that is for the envelope and the request's id.
 const eventBytes = 1_000_000
 
-// tooLong tells a model that it has not got everything.
+// tooLong tells a model that the answer is incomplete.
 const tooLong = "note: this answer was too long for one message, so it has been shortened: print less, or write to a file and download it."
 
-// fitted is the tool middleware that shortens results which a stream cannot carry.
+// fitted is tool middleware: it shortens results that are too long for one event of a stream.
 func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result, err := next(ctx, r)
@@ -33,8 +33,8 @@ func fitted(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
-// streamed reports whether a call's result is an event of a stream: over SSE it always is, over streamable HTTP where the
-// caller wants progress.
+// streamed reports whether a call's result is sent as an event of a stream: always over SSE, and over streamable HTTP if the caller
+// asked for progress.
 func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
 	if _, ok := server.ClientSessionFromContext(ctx).(*stream); ok {
 		return true
@@ -43,8 +43,8 @@ func streamed(ctx context.Context, r mcp.CallToolRequest) bool {
 	return d != nil && d.one && r.Params.Meta != nil && r.Params.Meta.ProgressToken != nil
 }
 
-// fit shortens a result until it takes at most so many bytes: it drops structured content that only repeats the text, then
-// pictures, then cuts long texts, then long lists. What fits stays as it is.
+// fit shortens a result to at most so many bytes. It drops structured content that repeats the text, then pictures, then cuts long
+// texts, then long lists. A result that fits is not changed.
 func fit(r *mcp.CallToolResult, most int) {
 	if encodedLen(r) <= most {
 		return
@@ -62,7 +62,7 @@ func fit(r *mcp.CallToolResult, most int) {
 	*r = full
 	for _, items := range []int{1 << 20, 1000, 250, 100, leastItems} {
 		if least := (shortener{text: leastText, items: items}).of(&full); encodedLen(least) > most && items > leastItems {
-			continue // it is the lists that are long
+			continue // the lists are too long
 		}
 		for text := 512 << 10; text >= leastText && encodedLen(r) > most; text /= 2 {
 			*r = *(shortener{text: text, items: items}).of(&full)
@@ -71,7 +71,7 @@ func fit(r *mcp.CallToolResult, most int) {
 	}
 }
 
-// isJSON reports whether a block is an answer in JSON, as those of sets are, and not one in words.
+// isJSON reports whether a block is a text in JSON, as the answers of sets are.
 func isJSON(block mcp.Content) bool {
 	text, ok := block.(mcp.TextContent)
 	return ok && json.Valid([]byte(text.Text))
@@ -94,28 +94,28 @@ func dropPicture(r *mcp.CallToolResult) bool {
 func encodedLen(value any) int {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return 0 // it is told as such where it is sent
+		return 0 // the send reports the error
 	}
 	return len(text)
 }
 
-// What is left of a text and of a list in any case: bytes and entries.
+// The least that is left of a text (bytes) and of a list (entries).
 const (
 	leastText  = 4 << 10
 	leastItems = 25
 )
 
-// shortener cuts texts and lists that are longer.
+// shortener cuts texts and lists that are longer than its limits.
 type shortener struct{ text, items int }
 
-// of gives a result with its texts and lists cut.
+// of returns a result with its texts and lists cut.
 func (s shortener) of(r *mcp.CallToolResult) *mcp.CallToolResult {
 	short := *r
 	short.Content, short.StructuredContent = s.content(r.Content), s.structured(r.StructuredContent)
 	return &short
 }
 
-// content cuts text blocks, those that are JSON within its texts and lists.
+// content cuts text blocks. In a block that is JSON it cuts the texts and lists inside.
 func (s shortener) content(blocks []mcp.Content) []mcp.Content {
 	out := slices.Clone(blocks)
 	for i, block := range out {
@@ -133,7 +133,7 @@ func (s shortener) content(blocks []mcp.Content) []mcp.Content {
 	return out
 }
 
-// structured cuts structured content, and marks streams that were cut where there are marks for them.
+// structured cuts structured content, and marks the cut streams if the content has marks for that.
 func (s shortener) structured(value any) any {
 	if value == nil {
 		return nil
@@ -152,7 +152,7 @@ func (s shortener) structured(value any) any {
 	return json.RawMessage(short)
 }
 
-// marked gives the members, encoded, with those of "truncated" true whose texts will be cut.
+// marked encodes the members with "truncated" true for each stream that will be cut.
 func (s shortener) marked(members map[string]any, text []byte) []byte {
 	marks, ok := members["truncated"].(map[string]any)
 	if !ok {
@@ -170,7 +170,7 @@ func (s shortener) marked(members map[string]any, text []byte) []byte {
 	return text
 }
 
-// json cuts the texts and lists in an object or a list. It keeps the order of members.
+// json cuts the texts and lists inside an object or a list and keeps the order of members.
 func (s shortener) json(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -203,7 +203,7 @@ func (s shortener) value(d *json.Decoder, out *bytes.Buffer, member string) erro
 	return err
 }
 
-// cut keeps the head and the tail of a long text. A displayed value in base64 is left out as a whole: half a picture is none.
+// cut keeps the head and the tail of a long text. A displayed value in base64 is dropped as a whole: half a picture is useless.
 func (s shortener) cut(member, text string) string {
 	if member == displayed && len(text) > s.text && isBase64(text) {
 		return fmt.Sprintf("[%d bytes left out; use the link, or write to a file and download it]", len(text))
@@ -211,15 +211,15 @@ func (s shortener) cut(member, text string) string {
 	return middleCut(text, s.text)
 }
 
-// displayed is the member that holds a displayed value, in answers of every shape.
+// displayed is the name of the member that holds a displayed value, in every shape of answer.
 const displayed = "data"
 
-// isBase64 reports whether a text is nothing but base64.
+// isBase64 reports whether a text has only characters of base64.
 func isBase64(text string) bool {
 	return strings.TrimLeft(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == ""
 }
 
-// members cuts what is in an object or a list that has just begun.
+// members cuts the content of an object or list whose opening token was just read.
 func (s shortener) members(d *json.Decoder, out *bytes.Buffer, begin json.Delim) error {
 	out.WriteRune(rune(begin))
 	for n := 0; d.More(); n++ {

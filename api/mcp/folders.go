@@ -2,7 +2,7 @@ package mcp
 
 import "io/fs"
 
-// LocalFolders are local files of which a directory can be had as a whole.
+// LocalFolders are local files that can also be read as whole directories.
 type LocalFolders interface {
 	LocalFiles
 	// Folder opens a directory. The caller closes it.
@@ -11,7 +11,7 @@ type LocalFolders interface {
 
 // LocalFolder is a directory on the machine where the caller runs. Nothing outside of it can be opened through Files.
 type LocalFolder struct {
-	Name  string // its last element, also where the path was "."
+	Name  string // its last element, also if the path was "."
 	Files fs.FS
 	Close func() error
 }

@@ -17,25 +17,25 @@ import (
 	"github.com/sandfarm/sandfarm/api/guard"
 )
 
-// Methods that the transport itself looks at.
+// Methods that the transport handles itself.
 const (
 	methodCancelled = "notifications/cancelled"
 	methodListen    = "subscriptions/listen"
 )
 
-// discardBytes is how much of a refused body is read, so that the caller, who is still sending, gets to see the answer.
+// discardBytes is how much of a refused body is read, so that a caller that is still sending receives the answer.
 const discardBytes = 64 << 20
 
-// transport is mcp-go's streamable HTTP with what it lacks around it.
+// transport wraps mcp-go's streamable HTTP and adds what it lacks: guards, limits, reliable notifications.
 type transport struct {
 	HTTP
 	next http.Handler
 }
 
-// NewHandler serves an MCP server over streamable HTTP, for clients of all revisions on one address, without sessions:
-// nothing that one caller does is seen by another. It refuses pages of foreign origins, bodies over the limit and
-// methods other than POST, drops cancellations by request id, which anyone could send for another's request, and loses
-// no notification that went through Notify. A nil logger logs nothing.
+// NewHandler serves an MCP server over streamable HTTP, to clients of all revisions on one address and without sessions, so that
+// callers cannot see each other. It refuses pages of foreign origins, bodies over the limit and methods other than POST. It ignores
+// cancellations by request id, which anyone could send for another caller's request, and loses no notification of Notify. A nil
+// logger logs nothing.
 func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -45,7 +45,7 @@ func NewHandler(m *server.MCPServer, o HTTP, logger *slog.Logger) http.Handler {
 	t := &transport{HTTP: o.withDefaults()}
 	t.next = t.counted(server.NewStreamableHTTPServer(m,
 		server.WithStateLess(true), server.WithDisableStreaming(true),
-		server.WithDisableLocalhostProtection(true), // the transport's own check knows the trusted names
+		server.WithDisableLocalhostProtection(true), // admit checks the host, with the trusted names
 		server.WithStreamableHTTPLogger(quietly(logger)),
 	))
 	for _, extension := range slices.Backward(t.Extensions) {
@@ -76,9 +76,9 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var message head
-	_ = json.Unmarshal(body, &message) // what cannot be read is answered by mcp-go
+	_ = json.Unmarshal(body, &message) // mcp-go answers what cannot be parsed
 	if message.Method == methodCancelled {
-		w.WriteHeader(http.StatusAccepted) // a caller that hangs up is enough
+		w.WriteHeader(http.StatusAccepted) // see NewHandler
 		return
 	}
 	ctx := r.Context()
@@ -103,7 +103,7 @@ func (t *transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.next.ServeHTTP(w, r)
 }
 
-// admit refuses callers who come under a foreign name or from a foreign page.
+// admit refuses requests with a foreign host name or from a page of a foreign origin.
 func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case !h.AnyHost && guard.OverLoopback(r) && !h.guard().Host(r.Host):
@@ -118,7 +118,7 @@ func (h HTTP) admit(w http.ResponseWriter, r *http.Request) bool {
 
 type headKey struct{}
 
-// counted is the innermost part, around mcp-go's handler alone.
+// counted is the innermost wrapper, directly around mcp-go's handler.
 func (t *transport) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		message, _ := r.Context().Value(headKey{}).(head)
@@ -134,7 +134,7 @@ func (t *transport) counted(next http.Handler) http.Handler {
 
 var errTooLarge = errors.New("the body is too large")
 
-// read takes in the body as a whole, at most the limit.
+// read reads the whole body, up to the limit.
 func (h HTTP) read(r *http.Request) ([]byte, error) {
 	if r.ContentLength <= h.MaxBodyBytes {
 		body, err := io.ReadAll(io.LimitReader(r.Body, h.MaxBodyBytes+1))
@@ -158,14 +158,14 @@ func refuseBody(w http.ResponseWriter, err error) {
 	refuse(w, status, code, err.Error())
 }
 
-// refuse answers with an error of JSON-RPC that belongs to no request.
+// refuse answers with a JSON-RPC error that belongs to no request.
 func refuse(w http.ResponseWriter, status, code int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(failure(nil, mcp.JSONRPCErrorDetails{Code: code, Message: text})) // who takes nothing has gone
+	_ = json.NewEncoder(w).Encode(failure(nil, mcp.JSONRPCErrorDetails{Code: code, Message: text})) // an error means that the caller disconnected
 }
 
-// failure is an error of JSON-RPC; without an id it belongs to no request.
+// failure is a JSON-RPC error; without an id it belongs to no request.
 func failure(id json.RawMessage, details mcp.JSONRPCErrorDetails) any {
 	if len(id) == 0 {
 		id = json.RawMessage("null")

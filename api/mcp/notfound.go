@@ -8,8 +8,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// nameMissing makes the error for a resource that is not there carry its URI, as revision 2026-07-28 wants it: mcp-go puts
-// it into the text alone. For clients of older revisions nothing changes.
+// nameMissing adds the URI to the error for a missing resource, as revision 2026-07-28 requires; mcp-go only has it in the text.
+// For clients of older revisions nothing changes.
 func nameMissing(m *server.MCPServer) {
 	hooks := m.GetHooks()
 	if hooks == nil {

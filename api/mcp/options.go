@@ -10,58 +10,58 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// Options are what a Server is made of. Farm is needed, all else has a default.
+// Options are the settings of a Server. Farm is required, everything else has a default.
 type Options struct {
-	// Farm gives the farm as the caller of a request sees it: who that is, the context tells.
+	// Farm returns the farm as the caller of a request sees it; the context says who that is.
 	Farm    func(ctx context.Context) Farm
 	Version string       // of the farm; default "dev"
 	Logger  *slog.Logger // default: nothing is logged
 	Limits  Limits
-	// Local reads and writes files on the caller's own machine. Nil, as over HTTP, where the server runs elsewhere:
-	// tools that name such a file say what to do instead.
+	// Local reads and writes files on the caller's own machine. It is nil if the server runs elsewhere, as over HTTP: then
+	// tools that are given such a file say what to do instead.
 	Local LocalFiles
 	HTTP  HTTP
-	// TaskTTL is how long a job can be looked at, counted from its creation. Callers over HTTP who declare the Tasks
-	// extension then get a task for work that may take long. Zero: there are no tasks.
+	// TaskTTL is how long a job can be read, counted from its creation. Callers over HTTP that declare the Tasks extension
+	// then get a task for work that may take long. Zero: no tasks.
 	TaskTTL time.Duration
-	// Server are further options of mcp-go's server, such as an extension that it is to advertise.
+	// Server are further options of mcp-go's server, such as an extension to advertise.
 	Server []server.ServerOption
 }
 
-// Limits bound what one answer holds. A field of zero means its default.
+// Limits are the limits of one answer. Zero fields have the default.
 type Limits struct {
 	TextBytes      int   // of an output stream in a text block; default 32 KiB, head and tail
-	InlineText     int64 // of a file whose text stands in the answer; default 64 KiB
+	InlineText     int64 // of a file whose text is part of the answer; default 64 KiB
 	ImageBytes     int64 // of one image block; default 1 MiB
 	Images         int   // image blocks of one answer; default 8
 	Links          int   // resource links of one answer; default 50
 	ListedFiles    int   // entries of list_files; default 1000
-	ResourceText   int64 // of a text that resources/read gives; default 1 MiB
-	ResourceBlob   int64 // of anything else that it gives; default 8 MiB
-	LocalFileBytes int64 // of a file that is written on the caller's machine; default 64 MiB
+	ResourceText   int64 // of a text that resources/read returns; default 1 MiB
+	ResourceBlob   int64 // of anything else that it returns; default 8 MiB
+	LocalFileBytes int64 // of a file written on the caller's machine; default 64 MiB
 }
 
-// HTTP are the settings of the transport. A field of zero means its default.
+// HTTP are the settings of the transport. Zero fields have the default.
 type HTTP struct {
 	MaxBodyBytes int64    // of one request; default 16 MiB
-	Origins      []string // of web pages that may call, such as https://chat.example.com; pages on loopback always may
-	Hosts        []string // names in the Host header, beside loopback ones, that a connection over loopback may carry
-	// AnyHost takes requests under any name: where callers prove who they are, a page that pointed its own name here
-	// gains nothing.
+	Origins      []string // of web pages that may call, such as https://chat.example.com; pages on loopback are always allowed
+	Hosts        []string // allowed in the Host header of a connection over loopback, beside loopback names
+	// AnyHost accepts requests with any host name. That is safe if callers authenticate: a page that points its own name here
+	// (DNS rebinding) has no key.
 	AnyHost bool
-	// WriteTimeout ends a connection that takes nothing of an answer for so long; default 30 s.
+	// WriteTimeout closes a connection that accepts no bytes of an answer for so long; default 30 s.
 	WriteTimeout time.Duration
-	// Closing ends subscriptions, which know no other end, so that a server that has any can stop.
+	// Closing ends subscriptions, which have no end of their own, so that the server can stop.
 	Closing <-chan struct{}
 	// Extensions wrap mcp-go's handler inside the guards; the first one is the outermost.
 	Extensions []Extension
 }
 
-// Extension puts a handler in front of mcp-go's: it answers what it knows and hands on the rest. Requests that reach it
-// have passed the guards, and their bodies are whole and in memory.
+// Extension wraps mcp-go's handler: it answers the methods that it knows and passes on the rest. Requests have passed the guards,
+// and their bodies are complete and in memory.
 type Extension func(m *server.MCPServer, next http.Handler) http.Handler
 
-// Time limits of calls. Clients give up after 60 s, and some proxies as well.
+// Time limits of calls. Clients and some proxies give up after 60 s.
 const (
 	waitDefault   = 45 * time.Second       // of the execute tools
 	waitMax       = 50 * time.Second       // of all tools

@@ -100,9 +100,9 @@ func ended(j *wire.Job) error {
 func unfinished(j *wire.Job) string {
 	where := ""
 	if j.Position > 0 {
-		where = fmt.Sprintf(" (place %d in the line of its sandbox)", j.Position)
+		where = fmt.Sprintf(" (position %d in the queue of its sandbox)", j.Position)
 	}
-	return fmt.Sprintf("Job %s in sandbox %s is %s%s and goes on.\nNext: call get_job_result with job_id %q and wait_seconds up to %g until its state is final. Do not start the work again.",
+	return fmt.Sprintf("Job %s in sandbox %s is %s%s and continues.\nNext: call get_job_result with job_id %q and wait_seconds up to %g until its state is final. Do not start the work again.",
 		j.ID, j.SandboxID, j.State, where, j.ID, waitMax.Seconds())
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// tailBytes is how much of the latest output one message of progress holds.
+// tailBytes is how much of the latest output one progress message has.
 const tailBytes = 4 << 10
 
-// progress tells the caller of a running call how it goes. Nil tells nobody.
+// progress sends progress messages to the caller of a running call. A nil progress sends none.
 type progress struct {
 	ctx   context.Context //nolint:containedctx // it lives as long as its call
 	token any
@@ -21,11 +21,11 @@ type progress struct {
 	last  float64
 }
 
-// tokenMax is the longest token that is repeated in each message; those of real clients are numbers and UUIDs.
+// tokenMax is the longest accepted token, which each message repeats; real clients use numbers and UUIDs.
 const tokenMax = 1 << 10
 
-// goodToken tells whether a caller can be told of progress under a token: without one, or under one that would make each
-// message a large one, the call just goes on.
+// goodToken reports whether progress can be sent under a token. A call without a token, or with one that would make each message
+// large, runs without progress.
 func goodToken(token any) bool {
 	switch token := token.(type) {
 	case string:
@@ -41,7 +41,7 @@ func newProgress(ctx context.Context, token any) *progress {
 	return &progress{ctx: ctx, token: token, begun: time.Now()}
 }
 
-// tell sends one message. Its value is the seconds since the call began, and always rises.
+// tell sends one message. Its value is the seconds since the call began and always increases.
 func (p *progress) tell(message string) {
 	if p == nil {
 		return
@@ -51,19 +51,19 @@ func (p *progress) tell(message string) {
 		value = p.last + 0.001
 	}
 	p.last = value
-	// A caller that cannot be told has gone, which the call notices by its context.
+	// An error means that the caller disconnected, which ends the context of the call.
 	_ = Notify(p.ctx, "notifications/progress", map[string]any{"progressToken": p.token, "progress": value, "message": message})
 }
 
-// work is a job that a call has started or waits for.
+// work starts a job, or reads one, and waits.
 type work func(wait time.Duration) (wire.Job, error)
 
-// await starts a job, or looks at one, and waits for its end. A caller who wants progress gets the job's output live.
+// await starts or reads a job and waits for its end. A caller that asked for progress gets the job's output live.
 func (c *call) await(wait time.Duration, begin work) (wire.Job, error) {
 	return await(c.ctx, c.farm, c.progress, wait, begin)
 }
 
-// jobs are what is needed of a farm to follow its jobs.
+// jobs is the part of a farm that follows jobs.
 type jobs interface {
 	Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 	Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error]
@@ -90,7 +90,7 @@ func await(ctx context.Context, farm jobs, p *progress, wait time.Duration, begi
 	}
 }
 
-// follow tells of a job's events until it ends, the time is up, or the events cannot be read.
+// follow reports a job's events until the job ends, the time is up, or the events cannot be read.
 func follow(ctx context.Context, farm jobs, p *progress, jobID string, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	events := make(chan wire.Event)
@@ -137,14 +137,14 @@ func follow(ctx context.Context, farm jobs, p *progress, jobID string, until tim
 	}
 }
 
-// live gathers what is new in a job between two messages.
+// live collects what is new in a job between two messages.
 type live struct {
 	progress *progress
 	pending  strings.Builder
 	cut      bool
 }
 
-// take adds an event, and reports whether it is the last one.
+// take adds an event and reports whether it is the last one.
 func (l *live) take(e wire.Event) bool {
 	switch e.Name {
 	case "stdout", "stderr":
@@ -176,7 +176,7 @@ func (l *live) take(e wire.Event) bool {
 	return false
 }
 
-// add keeps the latest of what is new.
+// add appends text and keeps only the latest part.
 func (l *live) add(s string) {
 	l.pending.WriteString(s)
 	if l.pending.Len() > 2*tailBytes {
@@ -187,7 +187,7 @@ func (l *live) add(s string) {
 	}
 }
 
-// flush tells what is new, and reports whether there was anything.
+// flush sends what is new and reports whether there was anything.
 func (l *live) flush() bool {
 	if l.pending.Len() == 0 {
 		return false
@@ -202,7 +202,7 @@ func (l *live) flush() bool {
 	return true
 }
 
-// tailOf is the end of a text, at most n bytes, beginning with a whole character.
+// tailOf is the end of a text, at most n bytes, starting with a whole character.
 func tailOf(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -5,8 +5,7 @@ import (
 	"log/slog"
 )
 
-// quiet hands everything on at the level debug: mcp-go calls it an error when a caller has gone, on which no operator
-// needs to act.
+// quiet logs everything at level debug. mcp-go logs an error when a caller disconnects, which needs no action of an operator.
 type quiet struct{ handler slog.Handler }
 
 func quietly(l *slog.Logger) *slog.Logger { return slog.New(quiet{l.Handler()}) }

@@ -35,12 +35,12 @@ func (s *Server) addResources() {
 		}))
 }
 
-// found is what a resource holds; content is nil where it is too large.
+// found is the content of a resource; content is nil if it is too large.
 type found struct {
 	content []byte
 	size    int64
 	mime    string
-	link    func() (string, error) // makes a link, for what is too large
+	link    func() (string, error) // makes a link to a resource that is too large
 }
 
 // reader makes the handler of a template.
@@ -66,7 +66,7 @@ func (s *Server) reader(param string, read func(context.Context, map[string]any)
 	}
 }
 
-// fits refuses what is too large to be read this way, and gives a link to it.
+// fits returns an error with a link for a resource that is too large to be read this way.
 func (s *Server) fits(f found) error {
 	limit := s.Limits.ResourceBlob
 	if f.content != nil && plain(f.content) {
@@ -82,8 +82,8 @@ func (s *Server) fits(f found) error {
 	return farm.Errorf(farm.CodeTooLarge, "The resource has %d bytes; at most %d are read this way. Download it instead: %s", f.size, limit, url)
 }
 
-// unreadable tells why a resource cannot be read, under a code that clients understand where the transport lets us
-// choose one.
+// unreadable is the error for a resource that cannot be read. It has a code that clients understand if the transport can choose
+// one.
 func (s *Server) unreadable(ctx context.Context, about *tool, err error) error {
 	details := mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: s.explain(ctx, about, err)}
 	switch farm.CodeOf(err) {
@@ -102,7 +102,7 @@ func (s *Server) unreadable(ctx context.Context, about *tool, err error) error {
 	return fmt.Errorf("%s", details.Message) //nolint:err113 // the text is all that leaves the protocol's library
 }
 
-// variable is the value that a template matched.
+// variable is the value of a variable in a template's match.
 func variable(args map[string]any, name string) string {
 	switch v := args[name].(type) {
 	case string:

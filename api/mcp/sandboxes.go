@@ -45,7 +45,7 @@ func (c *call) createSandbox() (*answer, error) {
 	box := made.Sandbox
 	switch {
 	case job.State == string(farm.JobCompleted):
-		box.State = string(farm.SandboxReady) // the record was read before the job's end where progress was told
+		box.State = string(farm.SandboxReady) // with progress the record was read before the job's end
 	case job.Final():
 		return nil, ended(&job)
 	}
@@ -62,13 +62,13 @@ func (c *call) createSandbox() (*answer, error) {
 	if job.Final() {
 		b.WriteString("Next: execute_python_code or execute_terminal_command with this sandbox_id; close_sandbox when done.")
 	} else {
-		fmt.Fprintf(&b, "It is still being made. Work that is sent to it now waits until it is ready; get_job_result with job_id %q tells when that is.", job.ID)
+		fmt.Fprintf(&b, "It is still being created. Work that you send now runs when it is ready; get_job_result with job_id %q has its state.", job.ID)
 	}
 	out.text = b.String()
 	return out, nil
 }
 
-// gpu is what the arguments say of devices; nil: nothing.
+// gpu reads the arguments about devices; nil: none were given. A model without a count is one device.
 func (c *call) gpu() *wire.GPURequest {
 	count, model := c.whole("gpu"), c.text("gpu_model")
 	if count == nil && model == "" {

@@ -1,7 +1,8 @@
 package mcp
 
-// Schemas of structured content. They are written by hand: an object each, every field described, and no list of types,
-// which some clients refuse. What a field's schema allows is what the tools give, which the tests hold.
+// Schemas of structured content. Each is an object with a description for every field and without lists of types, which some
+// clients refuse. The tests check every answer against its schema. They are not generated from Go types: mcp-go's generator makes
+// {"type":["null","array"]} of a slice and has no place for "anyOf" of error and null.
 
 const artifactSchema = `{"type":"object","description":"a file that the run made or changed","properties":{
 	"id":{"type":"string","description":"id of the artifact, art_…"},
@@ -19,15 +20,15 @@ const errorSchema = `{"description":"the exception that ended the code; null: no
 	"traceback":{"type":"array","items":{"type":"string"},"description":"lines of the traceback"}
 },"required":["name","value","traceback"]}]}`
 
-const outcomeSchema = `{"type":"object","description":"how it stands with one package","properties":{
+const outcomeSchema = `{"type":"object","description":"status of one package","properties":{
 	"name":{"type":"string","description":"normalised name"},
 	"requested":{"type":"string","description":"what was asked for"},
-	"status":{"type":"string","description":"how it stands","enum":["installing","installed","failed","not_found"]},
-	"version":{"type":"string","description":"the version that is there; empty: none, or not known yet"},
-	"message":{"type":"string","description":"why it failed, or what to know about it"}
+	"status":{"type":"string","description":"status","enum":["installing","installed","failed","not_found"]},
+	"version":{"type":"string","description":"the installed version; empty: none, or not known yet"},
+	"message":{"type":"string","description":"why it failed, or a note"}
 },"required":["name","requested","status","version","message"]}`
 
-// runFields are the fields of a run beside job_id, sandbox_id and state. They are there when the work has ended.
+// runFields are the fields of a run beside job_id, sandbox_id and state. They are set once the work has ended.
 const runFields = `
 	"stdout":{"type":"string","description":"what was printed; over 1 MiB head and tail"},
 	"stderr":{"type":"string","description":"what was written to standard error; over 1 MiB head and tail"},
@@ -37,11 +38,11 @@ const runFields = `
 	"truncated":{"type":"object","description":"which streams were cut; the whole is an artifact then","properties":{
 		"stdout":{"type":"boolean","description":"stdout was cut"},"stderr":{"type":"boolean","description":"stderr was cut"}},"required":["stdout","stderr"]},
 	"kernel_restarted":{"type":"boolean","description":"the kernel is a new one: variables are gone"},
-	"message":{"type":"string","description":"what to know about the outcome: why it did not complete, notes"},
+	"message":{"type":"string","description":"why it did not complete, and notes"},
 	"installed":{"type":"array","description":"packages that were installed for the code","items":` + outcomeSchema + `}`
 
 const resultsField = `
-	"results":{"type":"array","description":"displayed values other than the pictures that stand in the answer as images","items":{"type":"object","properties":{
+	"results":{"type":"array","description":"displayed values, without the pictures that are image blocks of the answer","items":{"type":"object","properties":{
 		"display":{"type":"integer","description":"number of the displayed value, from 0; entries of one value share it"},
 		"mime":{"type":"string","description":"MIME type"},
 		"data":{"type":"string","description":"the value: text as it is, anything else base64"},
@@ -50,7 +51,7 @@ const resultsField = `
 const jobFields = `
 	"job_id":{"type":"string","description":"id of the job, job_…, for get_job_result"},
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
-	"state":{"type":"string","description":"where the job stands; code that raised is completed","enum":["queued","running","completed","failed","timed_out","canceled","lost"]}`
+	"state":{"type":"string","description":"state of the job; code that raised is completed","enum":["queued","running","completed","failed","timed_out","canceled","lost"]}`
 
 const packagesField = `
 	"packages":{"type":"array","description":"one entry for each package that was asked for","items":` + outcomeSchema + `}`
@@ -60,7 +61,7 @@ const runSchema = `{"type":"object","properties":{` + jobFields + `,` + runField
 const commandSchema = `{"type":"object","properties":{` + jobFields + `,` + runFields + `},"required":["job_id","sandbox_id","state"]}`
 
 const installSchema = `{"type":"object","properties":{` + jobFields + `,` + packagesField + `,
-	"message":{"type":"string","description":"what to know about the outcome"}},"required":["job_id","sandbox_id","state","packages"]}`
+	"message":{"type":"string","description":"why it did not complete, or a note"}},"required":["job_id","sandbox_id","state","packages"]}`
 
 const jobSchema = `{"type":"object","properties":{` + jobFields + `,
 	"kind":{"type":"string","description":"what the job does: create, execute, command, install, file, run, close, interrupt or restart"},` +
@@ -69,7 +70,7 @@ const jobSchema = `{"type":"object","properties":{` + jobFields + `,
 const stoppedSchema = `{"type":"object","properties":{` + jobFields + `,
 	"kind":{"type":"string","description":"what the job does: execute, command, install, create, restart and so on"}},"required":["job_id","sandbox_id","kind","state"]}`
 
-const sandboxState = `{"type":"string","description":"where the sandbox stands; ready and busy take work at once, queued and starting soon","enum":["queued","starting","ready","busy","hibernated","closing","closed","expired","failed","lost"]}`
+const sandboxState = `{"type":"string","description":"state of the sandbox; ready and busy take work at once, queued and starting soon","enum":["queued","starting","ready","busy","hibernated","closing","closed","expired","failed","lost"]}`
 
 const createSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the new sandbox, sbx_…, for all other tools"},
@@ -77,7 +78,7 @@ const createSchema = `{"type":"object","properties":{
 	"state":` + sandboxState + `,
 	"image":{"type":"string","description":"name of its image"},
 	"expires_at":{"type":"string","description":"when it ends at the latest, RFC 3339"},
-	"job_id":{"type":"string","description":"id of the job that makes it"},` + packagesField + `
+	"job_id":{"type":"string","description":"id of the job that creates it"},` + packagesField + `
 },"required":["sandbox_id","name","state","image","expires_at","job_id"]}`
 
 const listSchema = `{"type":"object","properties":{"sandboxes":{"type":"array","description":"the open sandboxes, newest first","items":{"type":"object","properties":{
@@ -85,17 +86,17 @@ const listSchema = `{"type":"object","properties":{"sandboxes":{"type":"array","
 	"name":{"type":"string","description":"name that was given; empty: none"},
 	"state":` + sandboxState + `,
 	"image":{"type":"string","description":"name of its image"},
-	"created_at":{"type":"string","description":"when it was asked for, RFC 3339"},
+	"created_at":{"type":"string","description":"when it was requested, RFC 3339"},
 	"expires_at":{"type":"string","description":"when it ends at the latest, RFC 3339"}
 },"required":["sandbox_id","name","state","image","created_at","expires_at"]}}},"required":["sandboxes"]}`
 
 const statusFields = `
 	"name":{"type":"string","description":"normalised name of the package"},
-	"status":{"type":"string","description":"installing: a job is at it; installed: it can be imported; failed: message says why; not_found: it is not there and nobody asked for it","enum":["installing","installed","failed","not_found"]},
-	"version":{"type":"string","description":"the version that is there; empty: none"},
-	"manager":{"type":"string","description":"whose package it is","enum":["pip","npm"]},
-	"job_id":{"type":"string","description":"the job that installs it, or was the last to; empty: none"},
-	"message":{"type":"string","description":"why it failed, or what to know; empty: nothing"}`
+	"status":{"type":"string","description":"installing: a job installs it; installed: it can be imported; failed: message says why; not_found: it is neither installed nor requested","enum":["installing","installed","failed","not_found"]},
+	"version":{"type":"string","description":"the installed version; empty: none"},
+	"manager":{"type":"string","description":"package manager","enum":["pip","npm"]},
+	"job_id":{"type":"string","description":"the job that installs it, or did last; empty: none"},
+	"message":{"type":"string","description":"why it failed, or a note; empty: none"}`
 
 const statusSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},` + statusFields + `
@@ -103,7 +104,7 @@ const statusSchema = `{"type":"object","properties":{
 
 const statusesSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
-	"packages":{"type":"object","description":"how it stands with each package, under the name that was given","additionalProperties":{"type":"object","properties":{` + statusFields + `,
+	"packages":{"type":"object","description":"status of each package, by the name that was given","additionalProperties":{"type":"object","properties":{` + statusFields + `,
 	"installed":{"type":"boolean","description":"it can be imported"}},"required":["name","status","version","manager","job_id","message","installed"]}}
 },"required":["sandbox_id","packages"]}`
 
@@ -123,7 +124,7 @@ const filesSchema = `{"type":"object","properties":{
 		"modified_at":{"type":"string","description":"last change, RFC 3339"},
 		"type":{"type":"string","description":"what it is","enum":["file","dir","symlink","other"]}
 	},"required":["path","size","mode","modified_at","type"]}},
-	"truncated":{"type":"boolean","description":"there are more than the answer holds: list a subdirectory"}
+	"truncated":{"type":"boolean","description":"the list is incomplete: list a subdirectory"}
 },"required":["sandbox_id","files","truncated"]}`
 
 const downloadSchema = `{"type":"object","properties":{
@@ -132,10 +133,10 @@ const downloadSchema = `{"type":"object","properties":{
 	"size":{"type":"integer","description":"bytes"},
 	"content_type":{"type":"string","description":"media type"},
 	"url":{"type":"string","description":"link that downloads the file without credentials; it expires"},
-	"local_path":{"type":"string","description":"where the file was put on the caller's own machine, when that was asked for"}
+	"local_path":{"type":"string","description":"path on the caller's machine, if it was saved there"}
 },"required":["sandbox_id","path","size","content_type","url"]}`
 
 const closeSchema = `{"type":"object","properties":{
 	"sandbox_id":{"type":"string","description":"id of the sandbox"},
-	"state":{"type":"string","description":"closed, or closing when it is on its way","enum":["closing","closed"]}
+	"state":{"type":"string","description":"closed, or closing while that takes place","enum":["closing","closed"]}
 },"required":["sandbox_id","state"]}`

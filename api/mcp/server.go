@@ -15,14 +15,14 @@ import (
 // listCacheMS is how long clients may cache the lists of tools, prompts and resource templates, in milliseconds.
 const listCacheMS = 60_000
 
-// Server is the farm's tools. It keeps nothing between requests and is safe for concurrent use.
+// Server serves the farm's tools, resources and prompts. It keeps no state between requests and is safe for concurrent use.
 type Server struct {
 	Options
 	mcp     *server.MCPServer
 	handler http.Handler
 }
 
-// New makes a server. It talks to nobody.
+// New makes a server. It opens no connection.
 func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -57,14 +57,14 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler serves the tools over streamable HTTP: stateless, for clients of all revisions on one address. Who the caller
-// is must have been found out before.
+// Handler serves the tools over streamable HTTP: stateless, to clients of all revisions on one address. The caller must already be
+// authenticated.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // MCP is the server of mcp-go that holds the tools.
 func (s *Server) MCP() *server.MCPServer { return s.mcp }
 
-// ServeStdio serves one client over a pair of streams until in ends or ctx does. A process can do this once.
+// ServeStdio serves one client over a pair of streams until in or ctx ends. A process can do this once.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveStdio(ctx, s.mcp, s.Logger, in, out)
 }

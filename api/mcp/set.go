@@ -17,21 +17,20 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Set is a set of tools whose answers have shapes of their own, as those of older systems do. It is served over the same
-// transports as the farm's own tools, and over SSE.
+// Set is a set of tools with answers of another shape than the farm's own, as in older systems. It is served over the same
+// transports as the farm's tools, and over SSE.
 type Set struct {
 	Name         string // of the server
 	Title, About string // in a line
 	Instructions string // to the model
 	Version      string
-	Structured   bool // answers are there as structured content as well
+	Structured   bool // answers are also sent as structured content
 	Tools        []SetTool
 	Logger       *slog.Logger // default: nothing is logged
 	HTTP         HTTP
 }
 
-// SetTool is one tool of a Set. Run takes what the caller gave, decoded from JSON and not checked yet, and never fails:
-// what went wrong is an answer too.
+// SetTool is one tool of a Set. Run takes the arguments as decoded from JSON, unchecked. It never fails: an error is a Reply too.
 type SetTool struct {
 	Name, Title, About string
 	Params             []Param
@@ -42,20 +41,20 @@ type SetTool struct {
 // Hints are the annotations of a tool.
 type Hints struct{ ReadOnly, Destructive, Idempotent, OpenWorld bool }
 
-// Reply is the answer of a SetTool: a string is told as it is, anything else as JSON.
+// Reply is the answer of a SetTool: a string is sent as it is, anything else as JSON.
 type Reply struct {
 	Value   any
 	IsError bool
 }
 
-// Progress tells the caller of a running call how it goes. Nil tells nobody.
+// Progress sends progress messages to the caller of a running call. A nil Progress sends none.
 type Progress = progress
 
-// Jobs are what is needed of a farm to follow its jobs.
+// Jobs is the part of a farm that follows jobs.
 type Jobs = jobs
 
-// Await starts a job, or looks at one, and waits for its end, or until the time is up. A caller who wants progress gets
-// the job's output live.
+// Await starts or reads a job and waits for its end, or until the time is up. A caller that asked for progress gets the job's output
+// live.
 func Await(ctx context.Context, farm Jobs, p *Progress, wait time.Duration, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
 	return await(ctx, farm, p, wait, begin)
 }
@@ -67,7 +66,7 @@ type SetServer struct {
 	handler http.Handler
 }
 
-// NewSet makes the server of a set. It talks to nobody.
+// NewSet makes the server of a set. It opens no connection.
 func NewSet(set Set) (*SetServer, error) {
 	if set.Logger == nil {
 		set.Logger = slog.New(slog.DiscardHandler)
@@ -99,17 +98,17 @@ func NewSet(set Set) (*SetServer, error) {
 	return s, nil
 }
 
-// Handler serves the set over streamable HTTP. Who the caller is must have been found out before.
+// Handler serves the set over streamable HTTP. The caller must already be authenticated.
 func (s *SetServer) Handler() http.Handler { return s.handler }
 
-// ServeStdio serves one client over a pair of streams until in ends or ctx does. A process can do this once.
+// ServeStdio serves one client over a pair of streams until in or ctx ends. A process can do this once.
 func (s *SetServer) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	return serveStdio(ctx, s.mcp, s.set.Logger, in, out)
 }
 
 func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, end := adopt(ctx, r.Params.Meta, t.Name)
+		ctx, end := startSpan(ctx, r.Params.Meta, t.Name)
 		defer end(nil)
 		var p *Progress
 		if r.Params.Meta != nil && goodToken(r.Params.Meta.ProgressToken) {
@@ -119,7 +118,7 @@ func (s *SetServer) handle(t *SetTool) server.ToolHandlerFunc {
 	}
 }
 
-// result is an answer as the protocol has it: a text that is JSON where the answer is no text itself.
+// result converts an answer for the protocol: its text is JSON unless the answer is a string.
 func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 	if text, ok := reply.Value.(string); ok {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(text)}, IsError: reply.IsError}, nil
@@ -131,7 +130,7 @@ func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 	result := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(string(text))}, IsError: reply.IsError}
 	switch {
 	case !s.set.Structured || reply.IsError:
-	case reflect.ValueOf(reply.Value).Kind() == reflect.Slice: // structured content is an object
+	case reflect.ValueOf(reply.Value).Kind() == reflect.Slice: // structured content must be an object
 		result.StructuredContent = map[string]any{"result": reply.Value}
 	default:
 		result.StructuredContent = reply.Value
@@ -139,7 +138,7 @@ func (s *SetServer) result(reply Reply) (*mcp.CallToolResult, error) {
 	return result, nil
 }
 
-// EncodeReply writes an answer as JSON, as a person would: without escapes for HTML.
+// EncodeReply encodes an answer as JSON without escapes for HTML.
 func EncodeReply(value any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)

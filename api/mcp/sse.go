@@ -18,18 +18,18 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// SSEOptions are the settings of a set's SSE transport. A field of zero means its default.
+// SSEOptions are the settings of a set's SSE transport. Zero fields have the default.
 type SSEOptions struct {
-	Messages  string                           // path that clients are told to post to; needed
-	Owner     func(ctx context.Context) string // who a caller is; a stream is its owner's alone. Default: everybody is the same
-	Heartbeat time.Duration                    // between signs of life on a quiet stream; default 15 s
-	Streams   int                              // open at once, of one owner; default 256
-	Calls     int                              // under way at once, on one stream; default 64
+	Messages  string                           // path that clients post to; required
+	Owner     func(ctx context.Context) string // who a caller is; only its owner can use a stream. Default: all callers are the same
+	Heartbeat time.Duration                    // between comments on a quiet stream; default 15 s
+	Streams   int                              // open at once for one owner; default 256
+	Calls     int                              // running at once on one stream; default 64
 	Closing   <-chan struct{}                  // ends all streams, so that a server can stop
 }
 
-// SSE is the older HTTP transport of the protocol: a stream to GET, and messages that are posted beside it. mcp-go's own
-// has no owners, no bounds and no end of calls whose caller has gone.
+// SSE is the older HTTP transport of the protocol: a stream to GET, and messages posted to another address. mcp-go's own has no
+// owners, no limits, and does not stop to wait for calls whose client disconnected.
 type SSE struct {
 	HTTP
 	o      SSEOptions
@@ -55,7 +55,7 @@ func (s *SetServer) SSE(o SSEOptions) *SSE {
 // stream is one client's stream, and mcp-go's session.
 type stream struct {
 	id, owner   string
-	ctx         context.Context //nolint:containedctx // of the stream, which ends the calls of its client
+	ctx         context.Context //nolint:containedctx // of the stream; when it ends, its calls stop waiting
 	out         chan []byte     // answers
 	notes       chan mcp.JSONRPCNotification
 	delivery    *delivery
@@ -73,7 +73,7 @@ func (s *stream) SessionID() string { return s.id }
 // NotificationChannel takes notifications to the client.
 func (s *stream) NotificationChannel() chan<- mcp.JSONRPCNotification { return s.notes }
 
-// Initialize notes that the client has said hello.
+// Initialize records that the client has initialized the session.
 func (s *stream) Initialize() { s.initialized.Do(func() { close(s.ready) }) }
 
 // Initialized reports whether it has.
@@ -86,7 +86,7 @@ func (s *stream) Initialized() bool {
 	}
 }
 
-// open makes a stream; nil when its owner has too many.
+// open makes a stream, or returns nil if its owner has too many.
 func (t *SSE) open(ctx context.Context, owner string) *stream {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it never fails
@@ -123,8 +123,8 @@ func (t *SSE) find(id, owner string) *stream {
 	return nil
 }
 
-// Stream serves GET: it tells where to post messages, then sends what there is to say until the client has gone. Its
-// calls end with it.
+// Stream serves GET: it sends the address for messages, then answers and notifications until the client disconnects. Calls that
+// still run then stop waiting; their jobs continue.
 func (t *SSE) Stream(w http.ResponseWriter, r *http.Request) {
 	if !t.admit(w, r) {
 		return
@@ -134,7 +134,7 @@ func (t *SSE) Stream(w http.ResponseWriter, r *http.Request) {
 	if s == nil {
 		end()
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("You have %d streams open, which is the most: close one.", t.o.Streams))
+		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("You have %d open streams, the most allowed: close one.", t.o.Streams))
 		return
 	}
 	defer func() {
@@ -157,7 +157,7 @@ func (t *SSE) Stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pump sends until the client has gone, takes nothing more, or the server stops.
+// pump sends until the client disconnects or stops reading, or the server stops.
 func (t *SSE) pump(ctx context.Context, out *writer, s *stream) {
 	beat := time.NewTicker(t.o.Heartbeat)
 	defer beat.Stop()
@@ -202,7 +202,7 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 	}
 	id := strings.TrimSpace(r.URL.Query().Get("session_id"))
 	if id == "" {
-		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "session_id is missing: post to the address that the stream told.")
+		refuse(w, http.StatusBadRequest, mcp.INVALID_REQUEST, "session_id is missing: post to the address from the stream's first event.")
 		return
 	}
 	s := t.find(id, t.o.Owner(r.Context()))
@@ -223,7 +223,7 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 	case s.slots <- struct{}{}:
 	default:
 		w.Header().Set("Retry-After", "2")
-		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("%d calls are under way on this stream, which is the most: wait for one.", t.o.Calls))
+		refuse(w, http.StatusTooManyRequests, mcp.INVALID_REQUEST, fmt.Sprintf("%d calls run on this stream, the most allowed: wait for one to end.", t.o.Calls))
 		return
 	}
 	if !t.begin(context.WithoutCancel(r.Context()), s, body) {
@@ -232,13 +232,13 @@ func (t *SSE) Post(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write([]byte("Accepted")) // who takes nothing has gone
+	_, _ = w.Write([]byte("Accepted")) // an error means that the caller disconnected
 }
 
-// begin handles a message beside its request, for as long as the stream lives. It reports false when that is over.
+// begin handles a message in a goroutine that lasts as long as the stream. It returns false if the stream has ended.
 func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 	t.mu.Lock()
-	if t.streams[s.id] == nil { // its calls are waited for already
+	if t.streams[s.id] == nil { // Stream already waits for its calls
 		t.mu.Unlock()
 		<-s.slots
 		return false
@@ -246,7 +246,7 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 	s.calls.Add(1)
 	t.mu.Unlock()
 	ctx, cancel := context.WithCancel(withDelivery(t.server.WithContext(ctx, s), s.delivery))
-	stop := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // the call ends with its stream, not with the request that brought it
+	stop := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // the call lasts as long as its stream, not as the request that sent it
 	go func() {
 		defer s.calls.Done()
 		defer func() { stop(); cancel(); <-s.slots }()

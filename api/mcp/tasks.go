@@ -10,58 +10,58 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// TasksExtension is the name of the extension under which tool calls may be answered with a task.
+// TasksExtension is the name of the extension that lets a tool call be answered with a task.
 const TasksExtension = "io.modelcontextprotocol/tasks"
 
-// TaskStatus is where a task stands, in the words of the protocol.
+// TaskStatus is the state of a task, as the protocol names it.
 type TaskStatus string
 
 // The states of a task. The last three are final.
 const (
 	TaskWorking       TaskStatus = "working"
 	TaskInputRequired TaskStatus = "input_required"
-	TaskCompleted     TaskStatus = "completed" // also when the tool tells of an error
+	TaskCompleted     TaskStatus = "completed" // also if the tool's result is an error
 	TaskFailed        TaskStatus = "failed"    // with an error of the protocol
 	TaskCancelled     TaskStatus = "cancelled"
 )
 
-// Task is a tool call that goes on without its caller, as the protocol tells of it.
+// Task is a tool call that continues without its caller, as the protocol represents it.
 type Task struct {
 	ID        string     `json:"taskId"`
 	Status    TaskStatus `json:"status"`
 	Message   string     `json:"statusMessage,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	UpdatedAt time.Time  `json:"lastUpdatedAt"`
-	TTL       *int64     `json:"ttlMs"`                    // milliseconds from its creation that it is kept at least; nil: for ever
-	Poll      int64      `json:"pollIntervalMs,omitempty"` // milliseconds to wait between two looks
+	TTL       *int64     `json:"ttlMs"`                    // milliseconds after its creation that it is kept at least; nil: for ever
+	Poll      int64      `json:"pollIntervalMs,omitempty"` // milliseconds to wait between two polls
 
 	Result *mcp.CallToolResult      `json:"result,omitempty"`        // of a completed task
 	Error  *mcp.JSONRPCErrorDetails `json:"error,omitempty"`         // of a failed one
-	Input  map[string]any           `json:"inputRequests,omitempty"` // what one that requires input asks
+	Input  map[string]any           `json:"inputRequests,omitempty"` // questions of one that requires input
 }
 
-// TaskSupport tells whether calls of a tool become tasks.
+// TaskSupport says whether calls of a tool become tasks.
 type TaskSupport int
 
 // The kinds of support. The zero value is none.
 const (
 	TaskNever    TaskSupport = iota
-	TaskOptional             // for callers who know tasks; others get their answer at once
+	TaskOptional             // for callers that declare the extension; others get their answer directly
 	TaskRequired             // others are refused
 )
 
-// ErrNoTask is what a TaskSource says of a task that it does not have, or that is another caller's.
+// ErrNoTask is the error for a task that does not exist or belongs to another caller.
 var ErrNoTask = errors.New("no such task")
 
-// TaskSource is where tasks live. Its methods see only the tasks of the caller whom the context tells; for any other they
-// give an error that is ErrNoTask.
+// TaskSource stores tasks. Its methods see only the tasks of the caller in the context; for any other task they return an error that
+// is ErrNoTask.
 type TaskSource interface {
-	// Support tells of a tool. A call of one with support calls BecomeTask, or it answers at once.
+	// Support returns the support of a tool. A call of a tool with support calls BecomeTask or answers directly.
 	Support(tool string) TaskSupport
 	Task(ctx context.Context, id string) (Task, error)
-	// Answer gives a task what it asked for. Answers that nobody asked for are ignored.
+	// Answer gives a task the input that it asked for. Other answers are ignored.
 	Answer(ctx context.Context, id string, answers map[string]json.RawMessage) error
-	// Cancel asks for the end of a task. It may end in another way, and one that has ended stays as it is.
+	// Cancel requests the end of a task. The task may still end in another way; a final task does not change.
 	Cancel(ctx context.Context, id string) error
 }
 
@@ -81,8 +81,8 @@ func MayBecomeTask(ctx context.Context) bool {
 	return call != nil && call.made() == nil
 }
 
-// BecomeTask makes a task the answer to the running tool call, and ends the call's context: the task must go on without it.
-// From then on the task's source has to know it. It reports false, and does nothing, where the call may not become a task.
+// BecomeTask makes a task the answer to the running tool call and ends the call's context: the task continues without it. The source
+// must know the task from then on. It returns false and does nothing if the call may not become a task.
 func BecomeTask(ctx context.Context, t Task) bool {
 	call, _ := ctx.Value(taskKey{}).(*taskCall)
 	if call == nil {

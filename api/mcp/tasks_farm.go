@@ -12,15 +12,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// How often a client should look at a task: soon at first, and the rarer the longer it runs.
+// How often a client should poll a task: soon at first, then less often the longer it runs.
 const (
 	pollFirst = 250 * time.Millisecond
 	pollLast  = 5 * time.Second
 	pollPart  = 8 // of the time that a task has run so far
 )
 
-// farmTasks are the farm's jobs as tasks. The id of a task is that of its job, and nothing else is kept: a task outlives
-// the process that began it, and is seen only by those whose farm has the job.
+// farmTasks presents the farm's jobs as tasks. The id of a task is the id of its job, and nothing else is stored: a task outlives the
+// process that started it, and only callers that can read the job can see it.
 type farmTasks struct {
 	*Server
 	tools map[string]*tool // those whose calls become tasks, by the kind of their job
@@ -33,7 +33,7 @@ func newFarmTasks(s *Server) *farmTasks {
 	}}
 }
 
-// Support tells that the calls that may take long can be tasks.
+// Support is optional for tools whose calls may take long.
 func (f *farmTasks) Support(name string) TaskSupport {
 	for _, t := range f.tools {
 		if t.name == name {
@@ -43,7 +43,7 @@ func (f *farmTasks) Support(name string) TaskSupport {
 	return TaskNever
 }
 
-// Task gives the task of a job.
+// Task returns the task of a job.
 func (f *farmTasks) Task(ctx context.Context, id string) (Task, error) {
 	job, err := f.job(ctx, id)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *farmTasks) Task(ctx context.Context, id string) (Task, error) {
 	return t, err
 }
 
-// Answer does nothing: the farm's tasks ask for nothing.
+// Answer does nothing: the farm's tasks never ask for input.
 func (f *farmTasks) Answer(ctx context.Context, id string, _ map[string]json.RawMessage) error {
 	_, err := f.job(ctx, id)
 	return err
@@ -75,7 +75,7 @@ func (f *farmTasks) Cancel(ctx context.Context, id string) error {
 	return nil
 }
 
-// job gives the caller's job of a kind that can be a task.
+// job reads a job of the caller, of a kind that can be a task.
 func (f *farmTasks) job(ctx context.Context, id string) (wire.Job, error) {
 	job, err := f.Farm(ctx).Job(ctx, id, 0)
 	switch code := farm.CodeOf(err); {
@@ -89,7 +89,7 @@ func (f *farmTasks) job(ctx context.Context, id string) (wire.Job, error) {
 	return job, nil
 }
 
-// taskOf tells of a job as a task, without its result.
+// taskOf represents a job as a task, without its result.
 func (f *farmTasks) taskOf(j *wire.Job) Task {
 	t := Task{
 		ID: j.ID, Status: TaskWorking, Message: messageOf(j), CreatedAt: j.CreatedAt, UpdatedAt: j.CreatedAt,
@@ -105,13 +105,13 @@ func (f *farmTasks) taskOf(j *wire.Job) Task {
 	switch {
 	case j.State == string(farm.JobCanceled):
 		t.Status = TaskCancelled
-	case j.Final(): // in whatever way: that is the tool's to tell
+	case j.Final(): // also if it failed: the tool's result says so
 		t.Status = TaskCompleted
 	}
 	return t
 }
 
-// messageOf says how a job stands.
+// messageOf describes the state of a job.
 func messageOf(j *wire.Job) string {
 	switch {
 	case j.Final():
@@ -119,13 +119,13 @@ func messageOf(j *wire.Job) string {
 	case j.StartedAt != nil:
 		return fmt.Sprintf("Running for %s in sandbox %s.", time.Since(*j.StartedAt).Round(time.Second), j.SandboxID)
 	case j.Position > 0:
-		return fmt.Sprintf("Waiting in sandbox %s, at place %d in its line.", j.SandboxID, j.Position)
+		return fmt.Sprintf("Waiting in sandbox %s, at position %d of its queue.", j.SandboxID, j.Position)
 	default:
 		return fmt.Sprintf("Waiting for sandbox %s.", j.SandboxID)
 	}
 }
 
-// resultOf is what the tool gives for a job that has ended. The tool itself tells it, over a farm that hands it the job.
+// resultOf is the tool's result for a final job. The tool itself makes it, on a farm that returns this job.
 func (f *farmTasks) resultOf(ctx context.Context, j *wire.Job) (*mcp.CallToolResult, error) {
 	t := f.tools[j.Kind]
 	over := endedFarm{Farm: f.Farm(ctx), job: *j}
@@ -141,14 +141,14 @@ func (f *farmTasks) resultOf(ctx context.Context, j *wire.Job) (*mcp.CallToolRes
 	return result, nil
 }
 
-// endedFarm is a farm in which the work has been done already.
+// endedFarm is a farm whose verbs return a job that is already final.
 type endedFarm struct {
 	Farm
 	job   wire.Job
 	boxes []wire.Sandbox
 }
 
-// CreateSandbox gives the sandbox that was made, while it is there.
+// CreateSandbox returns the created sandbox while it is open.
 func (f endedFarm) CreateSandbox(context.Context, wire.CreateRequest, time.Duration) (wire.Created, error) {
 	for _, box := range f.boxes {
 		if box.ID == f.job.SandboxID {
@@ -158,7 +158,7 @@ func (f endedFarm) CreateSandbox(context.Context, wire.CreateRequest, time.Durat
 	if f.job.State != string(farm.JobCompleted) {
 		return wire.Created{Job: f.job}, nil
 	}
-	return wire.Created{}, farm.Conflictf("Sandbox %s was made, and is over by now.", f.job.SandboxID)
+	return wire.Created{}, farm.Conflictf("Sandbox %s was created, but it is closed by now.", f.job.SandboxID)
 }
 
 // Execute gives the job.
@@ -176,14 +176,14 @@ func (f endedFarm) Install(context.Context, string, wire.PackagesRequest, time.D
 	return f.job, nil
 }
 
-// taskFarm makes a call of a tool a task as soon as it has started its job, where the caller takes tasks.
+// taskFarm turns a tool call into a task as soon as its job is accepted, if the caller accepts tasks.
 type taskFarm struct {
 	Farm
 	tasks *farmTasks
 }
 
-// begun gives the wait of a call, which is none for one that becomes a task.
-func begun(ctx context.Context, wait time.Duration) time.Duration {
+// waitOf is the wait of a call: none if it becomes a task.
+func waitOf(ctx context.Context, wait time.Duration) time.Duration {
 	if MayBecomeTask(ctx) {
 		return 0
 	}
@@ -199,30 +199,30 @@ func (f taskFarm) become(ctx context.Context, j wire.Job, err error) (wire.Job, 
 
 // CreateSandbox is that of the farm.
 func (f taskFarm) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
-	made, err := f.Farm.CreateSandbox(ctx, r, begun(ctx, wait))
+	made, err := f.Farm.CreateSandbox(ctx, r, waitOf(ctx, wait))
 	_, err = f.become(ctx, made.Job, err)
 	return made, err
 }
 
 // Execute is that of the farm.
 func (f taskFarm) Execute(ctx context.Context, sandboxID string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
-	j, err := f.Farm.Execute(ctx, sandboxID, r, begun(ctx, wait))
+	j, err := f.Farm.Execute(ctx, sandboxID, r, waitOf(ctx, wait))
 	return f.become(ctx, j, err)
 }
 
 // Command is that of the farm.
 func (f taskFarm) Command(ctx context.Context, sandboxID string, r wire.CommandRequest, wait time.Duration) (wire.Job, error) {
-	j, err := f.Farm.Command(ctx, sandboxID, r, begun(ctx, wait))
+	j, err := f.Farm.Command(ctx, sandboxID, r, waitOf(ctx, wait))
 	return f.become(ctx, j, err)
 }
 
 // Install is that of the farm.
 func (f taskFarm) Install(ctx context.Context, sandboxID string, r wire.PackagesRequest, wait time.Duration) (wire.Job, error) {
-	j, err := f.Farm.Install(ctx, sandboxID, r, begun(ctx, wait))
+	j, err := f.Farm.Install(ctx, sandboxID, r, waitOf(ctx, wait))
 	return f.become(ctx, j, err)
 }
 
-// offerTasks puts the extension in front of the farm's tools.
+// offerTasks adds the extension in front of the farm's tools.
 func (s *Server) offerTasks() Extension {
 	source := newFarmTasks(s)
 	plain := s.Farm

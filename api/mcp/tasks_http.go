@@ -25,17 +25,17 @@ const (
 	methodTaskCancel = "tasks/cancel"
 )
 
-// taskAnswerTimeout is how long a caller may take to receive a result, which may hold some pictures.
+// taskAnswerTimeout is how long a caller may take to receive a result, which may contain pictures.
 const taskAnswerTimeout = time.Minute
 
-// AdvertiseTasks makes an MCP server say that it has the extension, which Tasks serves.
+// AdvertiseTasks makes an MCP server advertise the extension, which Tasks serves.
 func AdvertiseTasks() server.ServerOption {
 	return server.WithExtensions(map[string]any{TasksExtension: map[string]any{}})
 }
 
-// Tasks serves the extension: calls of tools with support that become tasks are answered with the task, and the methods
-// that look after tasks. It does so for requests that declare the extension, of protocol revision 2026-07-28 or later;
-// those of older ones pass by. A nil logger logs nothing.
+// Tasks serves the extension: it answers tool calls that become tasks with the task, and serves the methods to read, answer and
+// cancel tasks. It handles requests of protocol revision 2026-07-28 or later that declare the extension and passes on all others. A
+// nil logger logs nothing.
 func Tasks(source TaskSource, info mcp.Implementation, logger *slog.Logger) Extension {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -66,7 +66,7 @@ type taskMessage struct {
 	malformed error // why params could not be read
 }
 
-// ServeHTTP answers what is the extension's.
+// ServeHTTP answers the methods of the extension.
 func (x *tasks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -92,7 +92,7 @@ func (x *tasks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.call(w, r, &m)
 }
 
-// call lets a tool run, and answers with the task that the call has become.
+// call runs a tool and answers with its task if the call became one.
 func (x *tasks) call(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	support := x.source.Support(m.params.Name)
 	declared := declaresTasks(m.params.Meta)
@@ -107,11 +107,11 @@ func (x *tasks) call(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	call := &taskCall{end: cancel}
-	held := &heldAnswer{header: w.Header().Clone(), status: http.StatusOK}
-	x.next.ServeHTTP(held, r.WithContext(context.WithValue(ctx, taskKey{}, call)))
+	buffered := &bufferedAnswer{header: w.Header().Clone(), status: http.StatusOK}
+	x.next.ServeHTTP(buffered, r.WithContext(context.WithValue(ctx, taskKey{}, call)))
 	task := call.made()
 	if task == nil {
-		held.release(w)
+		buffered.release(w)
 		return
 	}
 	created := *task
@@ -147,7 +147,7 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	}
 	switch {
 	case errors.Is(err, ErrNoTask):
-		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as an answer told it; tasks are forgotten some time after they ended.", farm.Shorten(id))})
+		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("There is no task %q: give taskId exactly as in the answer; tasks are deleted some time after their end.", farm.Shorten(id))})
 	case err != nil:
 		x.logger.ErrorContext(r.Context(), "mcp task method failed", slog.String("method", m.Method), slog.Any("error", err))
 		refuseTask(w, m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: "The farm could not be asked about the task. Try again in a few seconds."})
@@ -156,7 +156,7 @@ func (x *tasks) serve(w http.ResponseWriter, r *http.Request, m *taskMessage) {
 	}
 }
 
-// check2026 finds what is wrong with a request by the rules for all requests of revision 2026-07-28.
+// check2026 checks a request against the rules for all requests of revision 2026-07-28.
 func check2026(r *http.Request, m *taskMessage) *mcp.JSONRPCErrorDetails {
 	version := m.params.Meta.ProtocolVersion()
 	switch header := r.Header.Get(mcp.HeaderProtocolVersion); {
@@ -182,7 +182,7 @@ func check2026(r *http.Request, m *taskMessage) *mcp.JSONRPCErrorDetails {
 	if m.params.TaskID == nil {
 		return &mcp.JSONRPCErrorDetails{Code: mcp.INVALID_PARAMS, Message: "taskId is missing"}
 	}
-	// A router between caller and server may have chosen by this header.
+	// A proxy may route by this header.
 	name, ok := mcp.DecodeHeaderValue(r.Header.Get(mcp.HeaderName))
 	if !ok || name != *m.params.TaskID {
 		return &mcp.JSONRPCErrorDetails{Code: mcp.HEADER_MISMATCH, Message: fmt.Sprintf("the %s header %q does not match params.taskId %q", mcp.HeaderName, farm.Shorten(name), farm.Shorten(*m.params.TaskID))}
@@ -210,7 +210,7 @@ func missingTasks() mcp.JSONRPCErrorDetails {
 	}
 }
 
-// taskResult is what every result of revision 2026-07-28 begins with.
+// taskResult has the fields of every result of revision 2026-07-28.
 type taskResult struct {
 	ResultType string         `json:"resultType"`
 	Meta       map[string]any `json:"_meta"`
@@ -222,7 +222,7 @@ func (x *tasks) resultOf(kind string) taskResult {
 
 // reply answers a request with a result.
 func (x *tasks) reply(w http.ResponseWriter, id json.RawMessage, result any) {
-	// A caller who takes nothing of the answer does not keep the connection.
+	// A caller that does not read the answer loses the connection.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(taskAnswerTimeout)) // not every writer has deadlines
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -246,33 +246,33 @@ func refuseTask(w http.ResponseWriter, id json.RawMessage, details mcp.JSONRPCEr
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(failure(id, details)) // who takes nothing has gone
+	_ = json.NewEncoder(w).Encode(failure(id, details)) // an error means that the caller disconnected
 }
 
-// heldAnswer keeps the answer to a call until it is known whether the call has become a task.
-type heldAnswer struct {
+// bufferedAnswer buffers the answer to a call until it is known whether the call became a task.
+type bufferedAnswer struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
 // Header gives the headers of the answer.
-func (h *heldAnswer) Header() http.Header { return h.header }
+func (h *bufferedAnswer) Header() http.Header { return h.header }
 
 // WriteHeader keeps the status.
-func (h *heldAnswer) WriteHeader(status int) { h.status = status }
+func (h *bufferedAnswer) WriteHeader(status int) { h.status = status }
 
 // Write keeps a piece of the body.
-func (h *heldAnswer) Write(p []byte) (int, error) { return h.body.Write(p) }
+func (h *bufferedAnswer) Write(p []byte) (int, error) { return h.body.Write(p) }
 
-// Flush does nothing: nothing leaves before the end.
-func (h *heldAnswer) Flush() {}
+// Flush does nothing: the answer is sent at the end.
+func (h *bufferedAnswer) Flush() {}
 
-// release gives the answer to the caller.
-func (h *heldAnswer) release(w http.ResponseWriter) {
+// release sends the answer to the caller.
+func (h *bufferedAnswer) release(w http.ResponseWriter) {
 	for name, values := range h.header {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(h.status)
-	_, _ = h.body.WriteTo(w) // who takes nothing has gone
+	_, _ = h.body.WriteTo(w) // an error means that the caller disconnected
 }

@@ -115,7 +115,7 @@ func TestASandboxThatIsOverIsNotTheResultOfItsTask(t *testing.T) {
 func TestATaskTellsHowItsJobStands(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[farm.JobState][2]string{
-		farm.JobQueued:   {"working", "Waiting in sandbox sbx_task, at place 3 in its line."},
+		farm.JobQueued:   {"working", "Waiting in sandbox sbx_task, at position 3 of its queue."},
 		farm.JobRunning:  {"working", "Running for 59s in sandbox sbx_task."},
 		farm.JobCanceled: {"cancelled", "Job job_1 in sandbox sbx_task: canceled. It went wrong."},
 	} {

@@ -2,8 +2,7 @@ package mcp
 
 import "fmt"
 
-// Hints that several tools share. Code in a sandbox can destroy what is there, and reaches nothing outside but package
-// indexes.
+// Hints of several tools. Code in a sandbox can destroy what is in the sandbox, and reaches nothing outside but package indexes.
 func reads() hints  { return hints{readOnly: true, idempotent: true} }
 func runs() hints   { return hints{destructive: true} }
 func brings() hints { return hints{openWorld: true} }

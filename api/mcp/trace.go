@@ -8,9 +8,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
-// adopt begins the span of a tool's call below the traceparent that the call's _meta has, on a farm that traces. What it
-// gives second ends the span.
-func adopt(ctx context.Context, meta *mcp.Meta, tool string) (context.Context, func(error)) {
+// startSpan starts the span of a tool call below the traceparent in the call's _meta, if the farm exports traces. The returned
+// function ends the span.
+func startSpan(ctx context.Context, meta *mcp.Meta, tool string) (context.Context, func(error)) {
 	if meta == nil {
 		return ctx, func(error) {}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// writer counts the messages of a stream that are written, gives up on a caller who takes nothing, and puts the
-// delivery's refusal in the place of the response.
+// writer counts the written messages of a stream, closes the connection of a caller that does not read, and replaces the response by
+// the delivery's refusal.
 type writer struct {
 	w        http.ResponseWriter
 	control  *http.ResponseController
@@ -39,7 +39,7 @@ func (w *writer) streams() bool {
 	return strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
 }
 
-// Write writes one message: mcp-go hands each over in one piece.
+// Write writes one message: mcp-go passes each in one call.
 func (w *writer) Write(p []byte) (int, error) {
 	if refusal := w.delivery.refused(); refusal != nil {
 		return w.replace(p, *refusal)
@@ -51,7 +51,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// replace writes the refusal once, whatever was to be written.
+// replace writes the refusal once, in place of everything else.
 func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error) {
 	if w.replaced {
 		return len(p), nil
@@ -70,7 +70,7 @@ func (w *writer) replace(p []byte, refusal mcp.JSONRPCErrorDetails) (int, error)
 	return len(p), nil
 }
 
-// send writes with a deadline, where the connection takes one.
+// send writes with a deadline, if the connection supports one.
 func (w *writer) send(p []byte) (int, error) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience + time.Duration(len(p)>>20)*time.Second))
 	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
@@ -81,5 +81,5 @@ func (w *writer) send(p []byte) (int, error) {
 func (w *writer) Flush() {
 	_ = w.control.SetWriteDeadline(time.Now().Add(w.patience))
 	defer func() { _ = w.control.SetWriteDeadline(time.Time{}) }()
-	_ = w.control.Flush() // who takes nothing has gone
+	_ = w.control.Flush() // an error means that the caller disconnected
 }

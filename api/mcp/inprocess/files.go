@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// tarWait bounds a whole project, which is unpacked behind what runs in its sandbox.
+// tarWait limits the upload of a whole project, which waits behind the work that runs in its sandbox.
 const tarWait = 10 * time.Minute
 
 func (f caller) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {
@@ -34,7 +34,7 @@ func (f caller) MoveFile(ctx context.Context, id, from, to string) error {
 	return changed(f.s.MoveFile(ctx, f.call(fileWait), id, wire.MoveRequest{From: from, To: to}))
 }
 
-// changed makes an error of a change that has not come to its end.
+// changed returns an error for a change of files that is not done.
 func changed(out service.Outcome, err error) error {
 	if err == nil && !out.Done() {
 		return farm.Errorf(farm.CodeUnavailable, "The change waits for other work in the sandbox and is made after it: job %s.", out.Job.ID)

@@ -1,5 +1,5 @@
-// Package inprocess is the farm of the MCP tools in the server's own process: the verbs of api/service for one tenant.
-// It adds nothing to them but the waits of a tool call.
+// Package inprocess implements the Farm of the MCP tools inside the server: the verbs of api/service for one tenant, with the waits
+// of a tool call.
 package inprocess
 
 import (
@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// fileWait bounds one operation on files: a tool call answers within a minute.
+	// fileWait limits one operation on files: a tool call answers within a minute.
 	fileWait = 25 * time.Second
-	// eventPatience is how long a reader of events waits before it looks whether anybody still listens.
+	// eventPatience is how long a reader of events waits before it checks whether the caller is still there.
 	eventPatience = 5 * time.Second
-	// pageSize and maxListed bound a list of sandboxes.
+	// pageSize and maxListed limit a list of sandboxes.
 	pageSize  = 200
 	maxListed = 1000
 )
@@ -54,10 +54,10 @@ func (f caller) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait ti
 	return wire.Created{Sandbox: *out.Sandbox, Job: out.Job}, nil
 }
 
-// Sandboxes lists the sandboxes that are not over.
+// Sandboxes lists the open sandboxes.
 func (f caller) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return f.Labeled(ctx, nil) }
 
-// Labeled lists those of them that have all these labels.
+// Labeled lists the open sandboxes that have all these labels.
 func (f caller) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
 	q := service.SandboxQuery{Labels: labels, Page: store.Page{Limit: pageSize}}
 	for _, state := range farm.SandboxStates() {
@@ -113,7 +113,7 @@ func (f caller) Cancel(ctx context.Context, id string) (wire.Job, error) {
 
 func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err }
 
-// Events gives a job's events from the first one until its end, or until ctx ends.
+// Events yields a job's events from the first one until its end, or until ctx ends.
 func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		reader, err := f.s.Events(ctx, f.tenant, jobID, "")
@@ -151,14 +151,14 @@ func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reade
 	case err != nil:
 		return wire.FileEntry{}, err //nolint:wrapcheck // an error of the domain
 	case !out.Done():
-		return wire.FileEntry{}, farm.Errorf(farm.CodeUnavailable, "The file waits for other work in the sandbox and is written after it: job %s.", out.Job.ID)
+		return wire.FileEntry{}, farm.Errorf(farm.CodeUnavailable, "The file is written after other work in the sandbox: job %s.", out.Job.ID)
 	case len(out.Entries) == 0:
 		return wire.FileEntry{}, fmt.Errorf("write file: job %s has no entry", out.Job.ID)
 	}
 	return out.Entries[0], nil
 }
 
-// ReadFile looks at the file first, so that nothing large is moved for an answer that cannot hold it.
+// ReadFile checks the size first, so that it does not transfer a file that is too large for the answer.
 func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp.File, error) {
 	entry, err := f.s.StatFile(ctx, f.call(fileWait), id, path)
 	switch {
@@ -178,7 +178,7 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 		return mcp.File{}, fmt.Errorf("read file: %w", err)
 	}
 	if content != nil {
-		entry.Size = int64(len(content)) // it may have changed since
+		entry.Size = int64(len(content)) // it may have changed since the check
 	}
 	return mcp.File{Entry: entry, Content: content}, nil
 }
@@ -199,8 +199,8 @@ func (f caller) Artifact(ctx context.Context, id string, limit int64) (mcp.Artif
 	return mcp.Artifact{Artifact: shown, Content: got}, nil
 }
 
-// upTo reads all of a content and closes it; nil when it is longer than the limit.
+// upTo reads and closes content. It returns nil if the content is longer than the limit.
 func upTo(content io.ReadCloser, limit int64) ([]byte, error) {
-	defer func() { _ = content.Close() }() // it was read to its end, or its error is told
+	defer func() { _ = content.Close() }() // read errors come with the bytes
 	return mcp.ReadUpTo(content, limit)
 }
