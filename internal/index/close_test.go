@@ -96,7 +96,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 		u.wheel(name, name+"-1.0.whl", content)
 	}
 	cfg := u.config()
-	cfg.CacheMB, cfg.MaxFileMB = 1, 1
+	cfg.CacheMB, cfg.MaxFileMB, cfg.Timeout = 1, 1, 300*time.Millisecond
 	x, root := serve(t, cfg)
 	// While somebody reads the first file, the second finds no room.
 	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Where packages come from when nothing is set.
@@ -28,6 +30,8 @@ type Config struct {
 	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is believed before the index is asked again."`
 	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may stand still in an answer."`
 	MaxFileMB int           `toml:"max_file_mb" default:"8192" min:"1" doc:"Largest file that is fetched, in MiB."`
+
+	SpoolMB int `toml:"spool_mb" default:"0" min:"0" doc:"Room for files while they are downloaded, in MiB. Files over 32 MiB need 8 of it, since they go through memory into the object store. 0: three quarters of what is free where temporary files lie."`
 
 	Cache  Cache            `toml:"-"` // nil: nothing is kept
 	Client *http.Client     `toml:"-"` // nil: one with the host's trust store and proxy settings
@@ -52,6 +56,23 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	return c
+}
+
+// minSpool is the least room for downloads: one file of the size up to which files are spooled, and some windows.
+const minSpool = 64 << 20
+
+// spoolBytes is the room for files on their way: what is configured, or most of what the disk has, and never more than is fetched or
+// kept at all.
+func (c Config) spoolBytes() int64 {
+	most := int64(max(c.CacheMB, c.MaxFileMB)) << 20
+	if c.SpoolMB > 0 {
+		return min(int64(c.SpoolMB)<<20, most)
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(c.Dir, &disk); err != nil {
+		return most // the first file will say what is wrong
+	}
+	return min(max(int64(disk.Bavail)*disk.Bsize/4*3, minSpool), most) //nolint:gosec // no disk has that many blocks
 }
 
 // Validate reports every problem of the settings. Zero fields count as their defaults.

@@ -2,14 +2,19 @@ package index
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// errNowCached says that a file's flight has landed in the cache.
+var errNowCached = errors.New("the file is in the cache now")
 
 // content reads one file, wherever it is: in the cache, on its way, or upstream. It reads on where the cache breaks off.
 type content struct {
@@ -24,6 +29,7 @@ type content struct {
 	body   io.ReadCloser // of the cache or of upstream, at off; nil: none is open
 	part   bool          // body is of upstream, and holds a slot
 	flight *flight       // nil: the file is in the cache
+	sum    hash.Hash     // of what was read, where a large file is read from its start
 }
 
 // open gives a file once it is known where it comes from. The caller closes it.
@@ -74,6 +80,14 @@ func (c *content) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := c.read(p)
+	if c.sum != nil {
+		c.sum.Write(p[:n])
+		if c.off+int64(n) == c.size {
+			if got := hex.EncodeToString(c.sum.Sum(nil)); got != c.want.hash {
+				n, err = n-1, c.want.mismatch(got)
+			}
+		}
+	}
 	c.off += int64(n)
 	c.jumped = false
 	if err == nil || errors.Is(err, io.EOF) && c.off >= c.size {
@@ -87,6 +101,17 @@ func (c *content) Read(p []byte) (int, error) {
 }
 
 func (c *content) read(p []byte) (int, error) {
+	var n int
+	err := errNowCached
+	for range attempts {
+		if n, err = c.readWhere(p); !errors.Is(err, errNowCached) {
+			break
+		}
+	}
+	return n, err
+}
+
+func (c *content) readWhere(p []byte) (int, error) {
 	if c.flight == nil {
 		if n, ok := c.readCache(p); ok {
 			return n, nil
@@ -102,7 +127,7 @@ func (c *content) read(p []byte) (int, error) {
 		return c.body.Read(p)
 	}
 	if !c.jumped || c.off == 0 {
-		return c.flight.readAt(c.ctx, p, c.off)
+		return c.readOn(p)
 	}
 	// A part from the middle of a file that is on its way: installers give up when it takes too long.
 	ctx, cancel := context.WithTimeoutCause(c.ctx, max(c.x.cfg.Timeout/3, time.Millisecond), errStalled)
@@ -115,6 +140,32 @@ func (c *content) read(p []byte) (int, error) {
 		return c.body.Read(p)
 	}
 	return c.flight.readAt(c.ctx, p, c.off)
+}
+
+// readOn reads what follows, as the file arrives. A reader that a window has passed reads from the cache, or from upstream as long as
+// the cache does not have the file; its bytes are hashed, so it cannot get a whole file that is not the one listed.
+func (c *content) readOn(p []byte) (int, error) {
+	f := c.flight
+	if f.window != nil {
+		if c.off == 0 {
+			c.sum = newHash(c.want.algorithm)
+		}
+		f.follow(c, c.off)
+	}
+	n, err := f.readAt(c.ctx, p, c.off)
+	if !errors.Is(err, errPassed) {
+		if f.window != nil {
+			f.follow(c, c.off+int64(n))
+		}
+		return n, err
+	}
+	if !f.isStored() && c.sum != nil && c.direct() {
+		return c.body.Read(p)
+	}
+	if err := f.awaitStored(c.ctx); err != nil {
+		return 0, err
+	}
+	return 0, errors.Join(c.Close(), errNowCached)
 }
 
 // readCache reads from the cache; false when that does not work any more.
@@ -200,6 +251,9 @@ func (c *content) Close() error {
 	}
 	f := c.flight
 	c.flight = nil
+	if f.window != nil {
+		f.unfollow(c)
+	}
 	return c.x.leave(f)
 }
 

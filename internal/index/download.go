@@ -48,8 +48,8 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 	if err != nil {
 		return err
 	}
-	if f.spool, err = newSpool(x.cfg.Dir); err != nil {
-		return farm.Wrap(err, farm.CodeUnavailable, "There is no room on this worker's disk for %s.", f.want.name)
+	if err := x.prepare(ctx, f, size); err != nil {
+		return err
 	}
 	if size > 0 {
 		f.size = size
@@ -57,7 +57,7 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 	}
 	sum := newHash(f.want.algorithm)
 	for attempt := 1; ; attempt++ {
-		err = x.copy(f, resp.Body, size, sum)
+		err = x.copy(ctx, f, resp.Body, size, sum)
 		if err == nil {
 			break
 		}
@@ -74,6 +74,26 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 		}
 	}
 	return f.verify(sum)
+}
+
+// prepare takes the room that a file needs while it arrives: a window where the cache can take it at the same time, or where nothing
+// else has room for it; else a spool file.
+func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) {
+	if size > streamOver && (f.want.key != "" && x.cache.use() || size > x.spoolMax) {
+		if err := x.reserve(ctx, f, windowSize); err != nil {
+			return err
+		}
+		f.size = size
+		x.stream(ctx, f)
+		return nil
+	}
+	if err := x.reserve(ctx, f, max(size, 0)); err != nil {
+		return err
+	}
+	if f.spool, err = newSpool(x.cfg.Dir); err != nil {
+		return farm.Wrap(err, farm.CodeUnavailable, "There is no room on this worker's disk for %s.", f.want.name)
+	}
+	return nil
 }
 
 // fileHeader asks for the bytes of a file as they are, from an offset.
@@ -113,8 +133,8 @@ func tooLarge(want wanted, limitMB int) error {
 	return farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d MiB, the most that this farm fetches.", want.name, limitMB)
 }
 
-// copy moves a body into the spool file. size is -1 when it is not known.
-func (x *Index) copy(f *flight, body io.Reader, size int64, sum hash.Hash) error {
+// copy moves a body into the spool file or the window. size is -1 when it is not known.
+func (x *Index) copy(ctx context.Context, f *flight, body io.Reader, size int64, sum hash.Hash) error {
 	limit := int64(x.cfg.MaxFileMB) << 20
 	buf := make([]byte, chunk)
 	for {
@@ -129,14 +149,9 @@ func (x *Index) copy(f *flight, body io.Reader, size int64, sum hash.Hash) error
 			if sum != nil {
 				sum.Write(buf[:n])
 			}
-			if !x.room(int64(n)) {
-				return farm.Errorf(farm.CodeUnavailable, "Too many packages are on their way at the moment for %s to come, too. Try again later.", f.want.name)
+			if err := x.take(ctx, f, buf[:n], size); err != nil {
+				return err
 			}
-			if _, err := f.spool.Write(buf[:n]); err != nil {
-				x.spooled.Add(-int64(n))
-				return farm.Wrap(err, farm.CodeUnavailable, "There is no room on this worker's disk for %s.", f.want.name)
-			}
-			f.change(func() { f.written += int64(n) })
 		}
 		switch {
 		case errors.Is(err, io.EOF) && (size < 0 || f.written == size):
@@ -150,6 +165,29 @@ func (x *Index) copy(f *flight, body io.Reader, size int64, sum hash.Hash) error
 			return errAbandoned
 		}
 	}
+}
+
+// take gives bytes to the readers.
+func (x *Index) take(ctx context.Context, f *flight, p []byte, size int64) error {
+	if f.window != nil {
+		if err := x.pace(ctx, f, len(p), size); err != nil {
+			return err
+		}
+		f.window.feed(p)
+		f.change(func() {
+			f.window.copyIn(p, f.written)
+			f.written += int64(len(p))
+		})
+		return nil
+	}
+	if err := x.grow(f, int64(len(p))); err != nil {
+		return err
+	}
+	if _, err := f.spool.Write(p); err != nil {
+		return farm.Wrap(err, farm.CodeUnavailable, "There is no room on this worker's disk for %s.", f.want.name)
+	}
+	f.change(func() { f.written += int64(len(p)) })
+	return nil
 }
 
 // abandoned tells whether a download is not worth going on with, and takes it out of the table in the same moment.

@@ -292,7 +292,6 @@ func TestNothingIsLeftOnDisk(t *testing.T) {
 
 func TestFileSizes(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
 	u := newUpstream(t)
 	for name, size := range map[string]int{"a": mib - 1, "b": mib, "c": mib + 1} {
 		for kind, length := range map[string]bool{"known": true, "unknown": false} {

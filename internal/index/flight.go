@@ -23,15 +23,18 @@ type flight struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced when something below changes
 	spool   *os.File
+	window  *window // in place of the spool file for a large one; set before ready is closed
 	written int64
 	whole   bool // all is there, and its hash is right
+	stored  bool // the cache has it: read it there
 	err     error
 
 	// Guarded by the Index's mutex.
-	readers int
-	left    time.Time // when the last reader went
-	over    bool      // no longer in the table of flights
-	parked  bool      // whole, and kept for later requests since no cache holds it
+	readers  int
+	left     time.Time // when the last reader went
+	over     bool      // no longer in the table of flights
+	reserved int64     // room taken for it
+	parked   bool      // whole, and kept for later requests since no cache holds it
 }
 
 func newFlight(want wanted) *flight {
@@ -61,16 +64,28 @@ func (f *flight) change(set func()) {
 func (f *flight) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 	for {
 		f.mu.Lock()
-		limit, err, whole, changed := f.written, f.err, f.whole, f.changed
-		f.mu.Unlock()
+		limit, err, whole, changed, spool := f.written, f.err, f.whole, f.changed, f.spool
 		if !whole {
 			limit--
 		}
+		if f.window != nil && off < limit && off >= f.written-windowSize {
+			n := f.window.copyOut(p[:min(int64(len(p)), limit-off)], off)
+			f.mu.Unlock()
+			return n, nil
+		}
+		f.mu.Unlock()
 		switch {
+		case f.window != nil && off < limit:
+			return 0, errPassed
+		case off < limit && spool == nil:
+			return 0, errPassed
 		case off < limit:
-			n, err := f.spool.ReadAt(p[:min(int64(len(p)), limit-off)], off)
+			n, err := spool.ReadAt(p[:min(int64(len(p)), limit-off)], off)
 			if n > 0 || err == nil {
 				return n, nil
+			}
+			if errors.Is(err, os.ErrClosed) { // it was stored meanwhile
+				continue
 			}
 			return 0, fmt.Errorf("read spool file: %w", err)
 		case whole:

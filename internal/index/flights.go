@@ -78,10 +78,34 @@ func (x *Index) leave(f *flight) error {
 
 // settle closes the spool file when nobody can read it any more. The mutex is held.
 func (x *Index) settle(f *flight) error {
-	if f.readers > 0 || !f.over || f.spool == nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over {
 		return nil
 	}
-	x.spooled.Add(-f.written)
+	if f.readers > 0 {
+		if f.stored && f.window == nil {
+			x.spare[f] = struct{}{}
+		}
+		return nil
+	}
+	delete(x.spare, f)
+	return x.release(f)
+}
+
+// release gives the room of a flight back. Both mutexes are held.
+func (x *Index) release(f *flight) error {
+	if f.reserved > 0 {
+		x.spoolRoom.Release(f.reserved)
+		x.spooled.Add(-f.reserved)
+		f.reserved = 0
+	}
+	if f.window != nil {
+		f.window.ring = nil
+	}
+	if f.spool == nil {
+		return nil
+	}
 	err := f.spool.Close()
 	f.spool = nil
 	return err
@@ -106,6 +130,9 @@ func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 	if cause := context.Cause(ctx); cause != nil {
 		err = farm.Wrap(cause, farm.CodeUnavailable, "The download of %s was ended.", f.want.name)
 	}
+	if f.window != nil {
+		f.window.settleStream(err)
+	}
 	f.change(func() { f.err = err })
 	if errors.Is(err, errMismatch) {
 		x.refused.put(id, refusal{err: err, until: time.Now().Add(time.Minute).UnixNano()}, 1)
@@ -126,9 +153,21 @@ func (x *Index) store(ctx context.Context, f *flight, id string) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
 	defer stop()
+	if f.window != nil {
+		if f.window.settleStream(nil) {
+			x.known.put(f.want.key, f.size, 1)
+			x.added(putCtx, f.size)
+			f.change(func() { f.stored = true })
+		} else {
+			f.change(func() { f.err = lostWindow(f) }) // readers within the window do not see it
+		}
+		x.land(f, id)
+		return
+	}
 	if f.want.key != "" && x.cache.put(putCtx, f.want.key, io.NewSectionReader(f.spool, 0, f.size), f.size) {
 		x.known.put(f.want.key, f.size, 1)
 		x.added(putCtx, f.size)
+		f.change(func() { f.stored = true })
 		x.land(f, id)
 		return
 	}
@@ -151,4 +190,9 @@ func (x *Index) drop(f *flight, id string) {
 	}
 	f.over = true
 	_ = x.settle(f) // a spool file without a name: closing it loses nothing
+}
+
+// lostWindow is what a reader gets that is behind the window of a file that the cache did not take.
+func lostWindow(f *flight) error {
+	return farm.Errorf(farm.CodeUnavailable, "The file %s is no longer at hand, since the cache did not take it. Try again.", f.want.name)
 }

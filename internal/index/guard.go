@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -99,8 +100,15 @@ func (g *guard) put(ctx context.Context, key string, r io.Reader, size int64) bo
 	}
 	callCtx, cancel := context.WithTimeout(ctx, cachePutTimeout)
 	defer cancel()
+	return g.putStream(callCtx, key, r, size)
+}
+
+// putStream keeps a value whose end only its reader knows. A reader that fails is not the cache's fault.
+func (g *guard) putStream(callCtx context.Context, key string, r io.Reader, size int64) bool {
 	if err := g.cache.Put(callCtx, key, r, size); err != nil {
-		g.failed(ctx, "put", err)
+		if !errors.Is(err, errNotStored) {
+			g.failed(callCtx, "put", err)
+		}
 		return false
 	}
 	return true

@@ -54,14 +54,17 @@ type Index struct {
 	partSlots *semaphore.Weighted // parts of files that are on their way
 	served    *semaphore.Weighted // bytes of large pages that are on their way to callers
 	trimming  sync.Mutex
-	spooled   atomic.Int64 // bytes in spool files
-	paced     pace         // of warnings
+	spoolMax  int64               // bytes of files on their way, on disk and in windows
+	spoolRoom *semaphore.Weighted // of them, those that are free
+	spooled   atomic.Int64        // of them, those that are taken
+	paced     pace                // of warnings
 
 	mu      sync.Mutex
 	flights map[string]*flight
 	parked  []*parked
-	sharing map[*page]int // how many callers a large page is on its way to
-	grown   int64         // bytes put into the cache since the last trim
+	spare   map[*flight]struct{} // landed in the cache, with spool files that are still read: their readers can go on there
+	sharing map[*page]int        // how many callers a large page is on its way to
+	grown   int64                // bytes put into the cache since the last trim
 	closed  bool
 	running map[*context.CancelCauseFunc]struct{}
 	wg      sync.WaitGroup
@@ -82,8 +85,10 @@ func New(cfg Config) (*Index, error) {
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
 		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(servedMax), sharing: map[*page]int{},
-		flights: map[string]*flight{}, running: map[*context.CancelCauseFunc]struct{}{},
+		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
+	x.spoolMax = cfg.spoolBytes()
+	x.spoolRoom = semaphore.NewWeighted(x.spoolMax)
 	x.cache = &guard{cache: cfg.Cache, timeout: cfg.Timeout, log: cfg.Logger, count: &x.count}
 	var err error
 	if x.pypi, err = newUpstream("package index", cfg.PyPIURL, cfg, &x.count); err != nil {

@@ -32,24 +32,6 @@ func (x *Index) park(f *flight, id string) {
 	}
 }
 
-// room takes room for bytes of a spool file. Parked files go first when there is too little.
-func (x *Index) room(n int64) bool {
-	limit := int64(max(x.cfg.CacheMB, x.cfg.MaxFileMB)) << 20
-	if x.spooled.Add(n) <= limit {
-		return true
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for len(x.parked) > 0 && x.spooled.Load() > limit {
-		x.unpark(x.parked[0])
-	}
-	if x.spooled.Load() <= limit {
-		return true
-	}
-	x.spooled.Add(-n)
-	return false
-}
-
 func (x *Index) parkedBytes() (n int64) {
 	for _, p := range x.parked {
 		n += p.flight.size

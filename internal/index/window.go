@@ -1,0 +1,258 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// streamOver is the size above which a file goes through a window in memory into the cache, and not through a spool file.
+	streamOver = 32 << 20
+	// windowSize is how much of such a file is in memory.
+	windowSize = 8 << 20
+	// stallPatience is how long the download of a large file waits for its only reader to move, or for a first one to come.
+	stallPatience = 10 * time.Second
+	// slowPatience is how long it waits in all for one of several readers.
+	slowPatience = 5 * time.Second
+	paceTick     = 100 * time.Millisecond
+)
+
+// errPassed says that a window is beyond an offset: it is to be read elsewhere.
+var errPassed = errors.New("the window has passed")
+
+// errNotStored is what the cache reads of a file that broke off.
+var errNotStored = errors.New("the file did not arrive whole")
+
+// window is the part of a large file that is in memory while the file goes to the cache. The download stays within it of its
+// slowest reader, unless that reader makes the others wait. Guarded by its flight's mutex.
+type window struct {
+	ring    []byte
+	readers map[*content]*follower
+	begun   time.Time
+	moved   chan struct{} // has a value when a reader moved or left
+	put     *io.PipeWriter
+	stored  chan bool // whether the cache took the file
+	kept    []byte    // the last byte, until the hash was compared
+}
+
+// follower is a reader that follows the window from the start of the file.
+type follower struct {
+	off    int64
+	moved  time.Time
+	waited time.Duration // how long the download waited for it
+}
+
+func newWindow() *window {
+	return &window{
+		ring: make([]byte, windowSize), readers: map[*content]*follower{}, begun: time.Now(),
+		moved: make(chan struct{}, 1), stored: make(chan bool, 1),
+	}
+}
+
+// copyIn puts bytes into the ring at an offset of the file.
+func (w *window) copyIn(p []byte, off int64) {
+	for len(p) > 0 {
+		n := copy(w.ring[off%windowSize:], p)
+		p, off = p[n:], off+int64(n)
+	}
+}
+
+// copyOut takes bytes of the ring, as many as lie in one piece.
+func (w *window) copyOut(p []byte, off int64) int { return copy(p, w.ring[off%windowSize:]) }
+
+// signal wakes the download.
+func (w *window) signal() {
+	select {
+	case w.moved <- struct{}{}:
+	default:
+	}
+}
+
+// follow notes where a reader of the window is. One that the window has passed is not waited for.
+func (f *flight) follow(c *content, off int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if off < f.written-windowSize {
+		delete(f.window.readers, c)
+	} else if r := f.window.readers[c]; r == nil {
+		f.window.readers[c] = &follower{off: off, moved: time.Now()}
+	} else if off > r.off {
+		r.off, r.moved = off, time.Now()
+	}
+	f.window.signal()
+}
+
+// unfollow takes a reader out.
+func (f *flight) unfollow(c *content) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.window.readers, c)
+	f.window.signal()
+}
+
+// pace waits until n more bytes fit into the window of every reader that is worth waiting for.
+func (x *Index) pace(ctx context.Context, f *flight, n int, size int64) error {
+	tick := time.NewTicker(paceTick)
+	defer tick.Stop()
+	last := time.Now()
+	for f.full(n, time.Since(last)) {
+		last = time.Now()
+		select {
+		case <-f.window.moved:
+		case <-tick.C:
+			if x.abandoned(f, size) {
+				return errAbandoned
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// full says whether n more bytes would pass a reader that is waited for, and gives up those that took too long.
+func (f *flight) full(n int, waited time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.written + int64(n) - windowSize
+	if next <= 0 {
+		return false
+	}
+	if len(f.window.readers) == 0 {
+		return time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and come back for the rest
+	}
+	alone, full := len(f.window.readers) == 1, false
+	for c, r := range f.window.readers {
+		if r.off >= next {
+			continue
+		}
+		if r.waited += waited; !alone && r.waited > slowPatience || time.Since(r.moved) > stallPatience {
+			delete(f.window.readers, c)
+			continue
+		}
+		full = true
+	}
+	return full
+}
+
+// stream begins to put a file into the cache while it arrives. Until settleStream the cache does not have it.
+func (x *Index) stream(ctx context.Context, f *flight) {
+	r, w := io.Pipe()
+	f.window = newWindow()
+	f.window.put = w
+	go func() {
+		ok := f.want.key != "" && x.cache.use() && x.cache.putStream(ctx, f.want.key, r, f.size)
+		_ = r.CloseWithError(errors.New("the cache does not take the file")) // never fails
+		f.window.stored <- ok
+	}()
+}
+
+// feed gives bytes to the cache, all but the last one: with it the cache would have the file before its hash was compared. A
+// cache that broke off is done without.
+func (w *window) feed(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	_, _ = w.put.Write(w.kept)
+	_, _ = w.put.Write(p[:len(p)-1])
+	w.kept = append(w.kept[:0], p[len(p)-1])
+}
+
+// settleStream ends the stream to the cache, and says whether the cache has the file. err is what the download ended with.
+func (w *window) settleStream(err error) bool {
+	if err != nil {
+		_ = w.put.CloseWithError(errors.Join(errNotStored, err)) // never fails
+	} else {
+		_, _ = w.put.Write(w.kept)
+		_ = w.put.Close()
+	}
+	return <-w.stored
+}
+
+// reserve takes room for bytes of files that are being downloaded. Files that are only at hand make room; for others it waits.
+func (x *Index) reserve(ctx context.Context, f *flight, n int64) error {
+	if n > x.spoolMax {
+		return farm.Errorf(farm.CodeUnavailable, "There is no room on this worker's disk for %s: it has %d MiB, and %d are for downloads (index.spool_mb).",
+			f.want.name, n>>20, x.spoolMax>>20)
+	}
+	if !x.tryReserve(n) {
+		ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+		defer cancel()
+		if err := x.spoolRoom.Acquire(ctx, n); err != nil {
+			return noRoom(f)
+		}
+	}
+	x.spooled.Add(n)
+	f.reserved += n
+	return nil
+}
+
+// grow is reserve for a file whose size is not known, while it arrives. It does not wait: others that grow might do the same.
+func (x *Index) grow(f *flight, n int64) error {
+	if f.written+n <= f.reserved {
+		return nil
+	}
+	n = max(n, 1<<20)
+	if !x.tryReserve(n) {
+		return noRoom(f)
+	}
+	x.spooled.Add(n)
+	f.reserved += n
+	return nil
+}
+
+func (x *Index) tryReserve(n int64) bool {
+	if x.spoolRoom.TryAcquire(n) {
+		return true
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for len(x.parked) > 0 {
+		x.unpark(x.parked[0])
+		if x.spoolRoom.TryAcquire(n) {
+			return true
+		}
+	}
+	for f := range x.spare {
+		delete(x.spare, f)
+		f.mu.Lock()
+		_ = x.release(f) // a spool file without a name: closing it loses nothing
+		f.mu.Unlock()
+		if x.spoolRoom.TryAcquire(n) {
+			return true
+		}
+	}
+	return false
+}
+
+func noRoom(f *flight) error {
+	return farm.Errorf(farm.CodeUnavailable, "Too many packages are being downloaded at the moment for %s as well. Try again later.", f.want.name)
+}
+
+// isStored says whether the cache has the file.
+func (f *flight) isStored() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stored
+}
+
+// awaitStored waits until the cache has the file.
+func (f *flight) awaitStored(ctx context.Context) error {
+	for {
+		f.mu.Lock()
+		stored, err, changed := f.stored, f.err, f.changed
+		f.mu.Unlock()
+		if stored || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

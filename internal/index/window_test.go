@@ -1,0 +1,169 @@
+package index_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+const mib = 1 << 20
+
+// serveLarge serves a file that is larger than all room for downloads, and its index with a cache.
+func serveLarge(t *testing.T, listed func(content []byte) string) (u *upstream, cache *memory, x *index.Index, address string, content []byte) {
+	t.Helper()
+	u, cache = newUpstream(t), newMemory()
+	content = random(t, 80*mib)
+	u.page("torch", "text/html", `<a href="/packages/torch-1.0.whl#sha256=`+listed(content)+`">torch</a>`)
+	u.mux.HandleFunc("/packages/torch-1.0.whl", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	})
+	cfg := u.config()
+	cfg.Cache, cfg.SpoolMB = cache, 64
+	x, root := serve(t, cfg)
+	return u, cache, x, root + "/pypi/files/torch/torch-1.0.whl", content
+}
+
+func begin(t *testing.T, address string) io.ReadCloser {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	resp, err := transport.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("GET: %v, %v", resp, err)
+	}
+	return resp.Body
+}
+
+// A file that is larger than the room for downloads goes through it into the cache while it is read.
+func TestFileLargerThanTheSpool(t *testing.T) {
+	t.Parallel()
+	u, cache, x, address, content := serveLarge(t, sha)
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if a := ask(t, http.MethodGet, address); a.err != nil || a.body != string(content) {
+				t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "the file in the cache", func() bool { return len(cache.files()) == 1 })
+	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	if got := get(t, address); got != string(content) || u.times("/packages/torch-1.0.whl") > 3 {
+		t.Errorf("%d bytes from the cache; upstream was asked %d times", len(got), u.times("/packages/torch-1.0.whl"))
+	}
+}
+
+// A large file with another hash is in no cache, and nobody gets its end.
+func TestLargeFileWithAWrongHash(t *testing.T) {
+	t.Parallel()
+	_, cache, x, address, content := serveLarge(t, func([]byte) string { return hashA })
+	if a := ask(t, http.MethodGet, address); a.err == nil && a.status == http.StatusOK || len(a.body) >= len(content) {
+		t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
+	}
+	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	if kept := cache.files(); len(kept) != 0 {
+		t.Errorf("the cache has %v", kept)
+	}
+	if a := ask(t, http.MethodGet, address); a.status != http.StatusBadGateway || !strings.Contains(a.body, "refused") {
+		t.Errorf("next caller: status %d, %q", a.status, a.body)
+	}
+}
+
+// Readers who do not move hold windows, and no more: other files come, and so does the same file for others.
+func TestSlowReadersHoldNoRoom(t *testing.T) {
+	t.Parallel()
+	u, cache, x, address, content := serveLarge(t, sha)
+	slow := begin(t, address)
+	defer func() { _ = slow.Close() }()
+	if _, err := io.ReadFull(slow, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		name := "other" + strconv.Itoa(i)
+		u.wheel(name, name+"-1.0.whl", random(t, 20*mib))
+		if got := get(t, strings.Replace(address, "torch/torch", name+"/"+name, 1)); len(got) != 20*mib {
+			t.Errorf("%s: %d bytes", name, len(got))
+		}
+	}
+	if got := get(t, address); got != string(content) {
+		t.Errorf("the same file: %d bytes", len(got))
+	}
+	eventually(t, "the files in the cache", func() bool { return len(cache.files()) == 5 })
+	rest, err := io.ReadAll(slow)
+	if err != nil || string(rest) != string(content[1000:]) {
+		t.Errorf("the slow reader got %d of %d bytes, error %v", len(rest), len(content)-1000, err)
+	}
+	_ = slow.Close()
+	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+}
+
+// Small files that slow readers hold are read on from the cache when others need their room.
+func TestSpoolFilesOfSlowReadersGiveWay(t *testing.T) {
+	t.Parallel()
+	u, cache := newUpstream(t), newMemory()
+	cfg := u.config()
+	cfg.Cache, cfg.SpoolMB = cache, 64
+	x, _ := serve(t, cfg)
+	readers := map[string]io.ReadCloser{}
+	contents := map[string][]byte{}
+	for i := range 6 { // 120 MiB of files in 64 MiB of room
+		name := "p" + strconv.Itoa(i)
+		contents[name] = random(t, 20*mib)
+		u.wheel(name, name+"-1.0.whl", contents[name])
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, _, err := x.Fetch(ctx, name, name+"-1.0.whl", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		readers[name] = r
+		eventually(t, name+" in the cache", func() bool { return len(cache.files()) == i+1 })
+	}
+	for name, r := range readers {
+		rest, err := io.ReadAll(r)
+		if err != nil || !bytes.Equal(rest, contents[name][1000:]) {
+			t.Errorf("%s: %d bytes, error %v", name, len(rest), err)
+		}
+		_ = r.Close()
+	}
+	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+}
+
+// A cache that breaks off in the middle of a large file does not end its download.
+func TestLargeFileWithoutItsCache(t *testing.T) {
+	t.Parallel()
+	_, cache, x, address, content := serveLarge(t, sha)
+	cache.mu.Lock()
+	cache.putFunc = func(key string) error {
+		if strings.HasPrefix(key, "index/file/") {
+			return errBroken
+		}
+		return nil
+	}
+	cache.mu.Unlock()
+	for range 2 { // the second time the cache is left alone
+		if got := get(t, address); got != string(content) {
+			t.Errorf("%d bytes", len(got))
+		}
+	}
+	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
+	if kept := cache.files(); len(kept) != 0 {
+		t.Errorf("the cache has %v", kept)
+	}
+}
