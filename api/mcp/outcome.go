@@ -96,7 +96,7 @@ func ended(j *wire.Job) error {
 	return jobFailed(j.ID, j.State, j.Error.Code, j.Error.Message)
 }
 
-// unfinished tells of a job that goes on.
+// unfinished describes a job that is not final.
 func unfinished(j *wire.Job) string {
 	where := ""
 	if j.Position > 0 {

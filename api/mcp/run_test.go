@@ -122,7 +122,7 @@ func TestRunsThatDoNotComplete(t *testing.T) {
 		isError bool
 		want    []string
 	}{
-		"Queued":   {wire.Job{State: "queued", Position: 3}, false, []string{"place 3", "get_job_result", "job_1"}},
+		"Queued":   {wire.Job{State: "queued", Position: 3}, false, []string{"position 3", "get_job_result", "job_1"}},
 		"Running":  {wire.Job{State: "running"}, false, []string{"running", "get_job_result", "job_1"}},
 		"TimedOut": {wire.Job{State: "timed_out", Result: sofar, Error: &wire.JobError{Code: "unavailable", Message: "The time of 2 seconds was up."}}, false, []string{"timed_out", "2 seconds", "so far"}},
 		"NoReason": {wire.Job{State: "timed_out", Result: sofar, Timings: wire.Timings{RunMS: 2169.1}}, false, []string{"time of 2 seconds was up", "timeout_seconds", "so far"}},
