@@ -141,9 +141,12 @@ class AsyncFarm:
         """See `Client.job`."""
         return await self._jobs.with_linked_data(await self._jobs.get(_id(job), wait))
 
-    async def jobs(self, *, sandbox_id: str | None = None, state: str | None = None) -> AsyncIterator[Job]:
+    async def jobs(
+        self, *, sandbox_id: str | None = None, state: str | None = None, kind: str | None = None
+    ) -> AsyncIterator[Job]:
         """See `Client.jobs`."""
-        query = [(name, value) for name, value in (("sandbox_id", sandbox_id), ("state", state)) if value]
+        filters = {"sandbox_id": sandbox_id, "state": state, "kind": kind}
+        query = [(name, value) for name, value in filters.items() if value]
         async for item in self._pages(("v1", "jobs"), query, decode_job):
             yield item
 
@@ -195,6 +198,10 @@ class AsyncFarm:
 
         with self._jobs.progress_line(f"saving {known.name}") as line:
             return await save(self._http.io, open_at, path, known.name or known.id, line, trusted=False)
+
+    async def delete_artifact(self, artifact: Artifact | str) -> None:
+        """See `Client.delete_artifact`."""
+        await self._http.answer(Call("DELETE", ("v1", "artifacts", _id(artifact))))
 
     async def _open_artifact(self, artifact: Artifact | str, offset: int) -> httpx.Response:
         return await self._http.fetch(await self.artifact_url(artifact), offset)

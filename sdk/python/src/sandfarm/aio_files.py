@@ -207,6 +207,10 @@ class AsyncArtifacts:
         """See `Artifacts.url`."""
         return await self._handle.farm.artifact_url(artifact)
 
+    async def delete(self, artifact: Artifact | str) -> None:
+        """See `Artifacts.delete`."""
+        await self._handle.farm.delete_artifact(artifact)
+
 
 class AsyncPackages:
     """The packages of one sandbox. Every method is the awaitable form of the one in `Packages`."""

@@ -158,9 +158,15 @@ class Farm:
         """Returns a snapshot of a job. With `wait`, waits up to so many seconds (at most 60) for it to be final."""
         return finish(self._async.job(job, wait=wait))
 
-    def jobs(self, *, sandbox_id: str | None = None, state: str | None = None) -> Iterator[Job]:
-        """Iterates over the jobs, newest first."""
-        return iterate(self._async.jobs(sandbox_id=sandbox_id, state=state))
+    def jobs(self, *, sandbox_id: str | None = None, state: str | None = None, kind: str | None = None) -> Iterator[Job]:
+        """Iterates over the jobs, newest first.
+
+        Args:
+            sandbox_id: only jobs of this sandbox.
+            state: only jobs in these states, separated by commas.
+            kind: only jobs of this kind.
+        """
+        return iterate(self._async.jobs(sandbox_id=sandbox_id, state=state, kind=kind))
 
     def wait(self, job: Job | str, *, timeout: float | None = None) -> Job:
         """Waits until a job is final. It raises nothing if the job failed: look at `state`.
@@ -212,6 +218,10 @@ class Farm:
                 `.bashrc`: pass the path of a file.
         """
         return finish(self._async.save_artifact(artifact, path))
+
+    def delete_artifact(self, artifact: Artifact | str) -> None:
+        """Deletes an artifact. Its links stop working."""
+        finish(self._async.delete_artifact(artifact))
 
     # --- the farm ----------------------------------------------------------------------------------------------------
 

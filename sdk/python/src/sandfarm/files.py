@@ -135,6 +135,10 @@ class Artifacts:
         """Makes a new link to an artifact. Anybody who has it can download until it expires."""
         return finish(self._async.url(artifact))
 
+    def delete(self, artifact: Artifact | str) -> None:
+        """Deletes an artifact. Its links stop working."""
+        finish(self._async.delete(artifact))
+
 
 class Packages:
     """The packages of one sandbox."""

@@ -191,7 +191,8 @@ class Job:
         started_at: when a worker started it; None: not yet.
         finished_at: when it ended; None: not yet.
         timings: how long each phase took.
-        request: what was asked for, as the farm's JSON: long code is cut, env has names only; None: the farm made the job.
+        request: the request, as the farm's JSON. Long code is truncated, and environment variables have no values. None if the
+            farm itself created the job.
         result: `ExecuteResult`, `CommandResult` or `InstallResult`, depending on the kind; the farm's JSON for other kinds;
             None if there is no result yet. Jobs that timed out or were canceled have a partial result.
         error: why it did not complete; None otherwise.
@@ -283,6 +284,13 @@ class Worker:
         slots: how many jobs it can run at once.
         running: how many jobs it runs now.
         sandboxes: how many sandboxes are open on it.
+        started_at: when it started (UTC).
+        seen_at: its last heartbeat (UTC).
+        capacity: memory and cores of its node for sandboxes: `{"memory_mb", "cpus"}`.
+        promised: how much of that is reserved.
+        pool: the warm pool of its node: `{"image", "target", "ready"}`.
+        gpus: the GPUs of its node: `{"id", "model", "memory_mb", "leased"}`.
+        gpus_leased: how many of them sandboxes have.
         problem: why it accepts no jobs; empty if it does.
     """
 
@@ -295,14 +303,32 @@ class Worker:
     slots: int = 0
     running: int = 0
     sandboxes: int = 0
+    started_at: datetime = d.field(d.timestamp, default=NEVER)
+    seen_at: datetime = d.field(d.timestamp, default=NEVER)
+    capacity: Mapping[str, Any] = field(default_factory=dict)
+    promised: Mapping[str, Any] = field(default_factory=dict)
+    pool: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
+    gpus: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
+    gpus_leased: int = 0
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue: how many jobs wait, how many run, and for how many seconds the oldest has waited."""
+    """A queue.
+
+    Attributes:
+        name: name of the queue.
+        depth: how many jobs wait.
+        running: how many jobs run.
+        oldest_seconds: how long the oldest job has waited.
+        gpus: how many GPUs its workers have.
+        gpus_leased: how many of them sandboxes have.
+    """
 
     name: str = ""
     depth: int = 0
     running: int = 0
     oldest_seconds: float = 0.0
+    gpus: int = 0
+    gpus_leased: int = 0

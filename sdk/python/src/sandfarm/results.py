@@ -174,12 +174,14 @@ class CommandResult:
         results: one for each command that ran.
         artifacts: every file in the workspace that is new or changed.
         artifacts_skipped: how many files were over the farm's limits.
+        installed: packages that were installed automatically.
         notes: remarks, a sentence each.
     """
 
     results: tuple[CommandOutcome, ...] = d.field(d.tuple_of(CommandOutcome), default=())
     artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     artifacts_skipped: int = 0
+    installed: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
     notes: tuple[str, ...] = d.field(tuple, default=())
 
     @property

@@ -1,0 +1,92 @@
+"""The package has every field of the farm's OpenAPI document: one that is new there fails here until it is added."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import sandfarm
+from conftest import Fake
+from sandfarm import Client, Sandbox, models, results
+
+Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str, str], Any]]], Fake]
+
+# Class and fields that it leaves out, for each schema of an answer.
+ANSWERS: dict[str, tuple[type, set[str]]] = {
+    "Artifact": (sandfarm.Artifact, set()),
+    "CodeError": (sandfarm.Raised, set()),
+    "CommandOutcome": (sandfarm.CommandOutcome, set()),
+    "CommandResult": (sandfarm.CommandResult, set()),
+    "ExecuteResult": (sandfarm.ExecuteResult, set()),
+    "FileEntry": (sandfarm.FileEntry, set()),
+    "Image": (sandfarm.Image, set()),
+    "InstallResult": (sandfarm.InstallResult, set()),
+    "InstalledOne": (sandfarm.Installed, set()),
+    "Job": (sandfarm.Job, {"links"}),  # the package knows the routes
+    "JobError": (models.JobProblem, set()),
+    "Package": (sandfarm.Package, set()),
+    "ProgressData": (sandfarm.Progress, set()),
+    "Queue": (sandfarm.Queue, set()),
+    "Resources": (sandfarm.Resources, set()),
+    "Sandbox": (sandfarm.SandboxInfo, set()),
+    "Timings": (models.Timings, set()),
+    "Truncated": (results.Truncated, set()),
+    "Worker": (sandfarm.Worker, set()),
+}
+
+# Calls that use every argument, and fields that they cannot send, for each schema of a request.
+Use = Callable[[Client, Sandbox], object]
+BOX: dict[str, Any] = {"image": "i", "gpu": 1, "network": "full", "packages": "six", "labels": {"a": "b"}}
+BOX |= {"memory_mb": 1, "cpus": 1.0, "pids": 1, "disk_mb": 1}
+WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "callback_url": "http://x/"}
+REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
+    "CreateRequest": (
+        [lambda client, _: client.create(**BOX, name="n", allow_hosts=["h"], env={"A": "b"}, ttl=1, idle=1)],
+        {"callback_url"},  # the caller waits for it
+    ),
+    "ExecuteRequest": ([lambda _, box: box.submit("1", language="python", context="c", **WORK)], set()),
+    "CommandRequest": (
+        [
+            lambda _, box: box.submit_bash("ls", cwd="d", continue_on_error=True, background=True, **WORK),
+            lambda _, box: box.submit_bash(["ls"]),
+        ],
+        set(),
+    ),
+    "PackagesRequest": (
+        [lambda _, box: box.packages.start("six", manager="pip", timeout=1, callback_url="http://x/")],
+        set(),
+    ),
+    "RunRequest": ([lambda client, _: client.run("1", **BOX, **WORK, language="python", files={"a": "b"})], set()),
+    "UpdateRequest": ([lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"})], set()),
+}
+
+
+@pytest.fixture(scope="session")
+def schemas(client: Client) -> dict[str, set[str]]:
+    answer = httpx.get(f"{client.url}/openapi.json", headers={"Authorization": f"Bearer {client._async._http.settings.key}"})
+    return {name: set(schema.get("properties", ())) for name, schema in answer.json()["components"]["schemas"].items()}
+
+
+@pytest.mark.parametrize("schema", sorted(ANSWERS))
+def test_answers(schemas: dict[str, set[str]], schema: str) -> None:
+    cls, left_out = ANSWERS[schema]
+    assert {field.name for field in dataclasses.fields(cls)} | left_out == schemas[schema]
+
+
+@pytest.mark.parametrize("schema", sorted(REQUESTS))
+def test_requests(schemas: dict[str, set[str]], schema: str, fake: Make) -> None:
+    def farm(*_: object) -> tuple[int, dict[str, str], Any]:
+        return 200, {}, {"id": "job_1", "kind": "run", "state": "completed", "sandbox_id": "sbx_1", "result": {}}
+
+    uses, left_out = REQUESTS[schema]
+    served = fake(farm)
+    with Client(served.url) as other:
+        for use in uses:
+            use(other, other.sandbox("sbx_1"))
+    sent = {name for *_, body in served.seen for name in json.loads(body)}
+    assert sent | left_out == schemas[schema]
