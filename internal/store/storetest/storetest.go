@@ -22,6 +22,7 @@ func Run(t *testing.T, factory Factory) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, Factory){
 		"AcceptKeepsEverything":        acceptKeepsEverything,
+		"FieldsAreStored":              fieldsAreStored,
 		"ArgumentsReachScripts":        argumentsReachScripts,
 		"PackagesNameTheirLastJob":     packagesNameTheirLastJob,
 		"PackagesAreBounded":           packagesAreBounded,
