@@ -156,8 +156,9 @@ gen: build ## write again what is made from the code
 	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
 	  bin/sandfarm config markdown; } > docs/configuration.md
 
-verify: gen ## check that what is made from the code is current, and go.mod tidy
+verify: gen ## check that what is made from the code is current, go.mod tidy, and each dependency explained
 	git diff --exit-code
+	deploy/dependencies.sh check
 	go mod tidy -diff
 	go mod verify
 
