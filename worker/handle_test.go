@@ -53,8 +53,8 @@ func TestTakeoverGivesEveryLineOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
-	b.agent(box, first, second)
-	job := b.Command(box, `i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo x >> runs`)
+	a := b.agent(box, first, second)
+	job := b.Command(box, `i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); while [ $i = 20 ] && [ ! -e go ]; do sleep 0.02; done; done; echo x >> runs; rm go`)
 	handled := make(chan error, 1)
 	go func() { handled <- first.handle(t.Context(), workertest.Task(job)) }()
 	workertest.Until(t, "some lines are events", func() bool { return strings.Contains(b.Stdout(job), "line 5\n") })
@@ -67,6 +67,8 @@ func TestTakeoverGivesEveryLineOnce(t *testing.T) {
 	}
 	first.Stop()
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
+	_, err := a.Write(t.Context(), "go", strings.NewReader("now"))
+	workertest.Must(t, err)
 	workertest.Must(t, second.handle(t.Context(), workertest.Task(job)))
 
 	var want strings.Builder

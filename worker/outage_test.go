@@ -140,7 +140,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 func TestLateStartIsFenced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.cfg.CreateTimeout = 500 * time.Millisecond
+	b.cfg.CreateTimeout = time.Hour
 	w := b.worker()
 	job, box := b.Creation(farm.KindCreate)
 	b.Fake.Close()
@@ -157,6 +157,7 @@ func TestLateStartIsFenced(t *testing.T) {
 	workertest.Must(t, err)
 	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
 	workertest.Must(t, err)
+	w.jobs.get(job.ID).stopStart(errEngineSilent) // it notices only now
 	if err := <-handled; err != nil && !errors.Is(err, store.ErrFenced) {
 		t.Errorf("the late worker's handler: %v", err)
 	}

@@ -85,11 +85,9 @@ func TestEngineThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	begun := time.Now()
-	wantCode(t, "ping", e.Ping(t.Context()), farm.CodeUnavailable)
-	if took := time.Since(begun); took > 20*time.Second {
-		t.Errorf("ping took %v", took)
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // its end would be another error
+	defer cancel()
+	wantCode(t, "ping", e.Ping(ctx), farm.CodeUnavailable)
 }
 
 // Two processes that ask a new engine at once agree on its id, and it stays.

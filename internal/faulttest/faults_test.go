@@ -162,7 +162,7 @@ func leaderKilled(t *testing.T, f *faulttest.Farm) {
 	ttl := 8
 	c := f.Case(t, "leading scheduler killed")
 	var leader string
-	f.Until(15*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
+	f.Until(60*time.Second, "a scheduler leads", func() bool { leader = f.Leader(); return leader != "" })
 	c.Accept(c.Boxes(1)[0], faulttest.Run{Lines: 30})
 	short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
 	box, err := f.Sandbox(t.Context(), short)

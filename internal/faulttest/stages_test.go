@@ -171,7 +171,7 @@ func wiped(t *testing.T, f *faulttest.Farm) {
 	before := f.Containers()
 	c.Fault(f.Wipe, nil)
 	for n, box := range boxes {
-		f.Until(10*time.Second, "the sandbox is taken back", func() bool {
+		f.Until(60*time.Second, "the sandbox is restored", func() bool {
 			now, err := f.Sandbox(t.Context(), box)
 			return err == nil && now.State == "ready"
 		})

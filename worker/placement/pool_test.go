@@ -146,6 +146,8 @@ func TestFillThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t) // its engine makes no containers
 	p := b.pooling(64<<10, "python=3")
+	now := time.Now()
+	p.deps.Now = func() time.Time { return now } // no pause ends by itself
 	workertest.Must(t, p.maintain(t.Context()))
 	workertest.Until(t, "the fills end", func() bool {
 		p.pool.mu.Lock()

@@ -29,10 +29,26 @@ type Engine struct {
 	labels  map[string]map[string]string // of containers, where they are not the usual ones
 	notes   map[string]map[string]string // labels of volumes
 	updates []string                     // bodies of changes of limits
+
+	drops map[string]int // how many of the next requests to a path get no answer
+}
+
+// Drop breaks the connection of the next n requests to a path, such as "images/json".
+func (e *Engine) Drop(path string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drops[path] = n
+}
+
+// Dropped reports whether all requests that Drop announced have come.
+func (e *Engine) Dropped(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.drops[path] == 0
 }
 
 func newEngine(t *testing.T) *Engine {
-	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}}
+	e := &Engine{containers: map[string]bool{}, memory: 1 << 20, cores: 64, labels: map[string]map[string]string{}, notes: map[string]map[string]string{}, drops: map[string]int{}}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
 	return e
@@ -68,6 +84,10 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json"), "/update")
+	if e.drops[path] > 0 {
+		e.drops[path]--
+		panic(http.ErrAbortHandler)
+	}
 	running, ok := e.containers[name]
 	labels := func(name string) map[string]string {
 		if own, ok := e.labels[name]; ok {
