@@ -18,13 +18,13 @@ import (
 const (
 	fillMount = "/sandfarm"
 
-	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second;
-	// one that is overtaken while it still lives fails cleanly and starts again.
+	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second. A fill that is
+	// overtaken while its process lives fails and starts again.
 	fillStale = 15 * time.Second
 	fillPoll  = 100 * time.Millisecond
 )
 
-// errFillBusy says that another process fills the volume, or took a fill over.
+// errFillBusy says that another process fills the volume.
 var errFillBusy = errors.New("another fill is under way")
 
 // Program is an executable for the root of the agent's volume.
@@ -33,9 +33,9 @@ type Program struct {
 	Data []byte
 }
 
-// EnsureAgent gives the name of the volume that holds this version of the agent and what comes with it, filling it with
-// what programs gives when that has not been done. Image is any image that the engine has: a container is made of it and
-// never started. Processes that call at the same time fill it once, and a fill that was cut short is done again.
+// EnsureAgent gives the name of the volume with this version of the agent and other programs. It calls programs and fills the volume
+// unless that was done before. image is any image of the engine: a container is created from it and never started. Concurrent
+// processes fill the volume once, and an interrupted fill is repeated.
 func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(context.Context) ([]Program, error), image string) (string, error) {
 	e.fill.Lock()
 	defer e.fill.Unlock()
@@ -45,8 +45,8 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(
 		return "", fmt.Errorf("ensure agent volume: %w", err)
 	}
 	mark := labels[LabelFill]
-	var files []Program // asked for when they are needed: they may have to be fetched
-	var held string     // the other fill that we wait for
+	var files []Program // requested only when needed, since they may have to be downloaded
+	var other string    // the fill of another process
 	var since time.Time
 	for {
 		complete, err := e.filled(ctx, name, mark)
@@ -55,7 +55,7 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(
 		}
 		if files == nil {
 			if files, err = programs(ctx); err != nil {
-				return "", fmt.Errorf("find what belongs into the agent volume: %w", err)
+				return "", fmt.Errorf("get the programs of the agent volume: %w", err)
 			}
 		}
 		switch err := e.fillAgent(ctx, name, mark, files, image); {
@@ -64,15 +64,15 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(
 		case !errors.Is(err, errFillBusy):
 			return "", fmt.Errorf("fill agent volume: %w", err)
 		}
-		other, err := e.Inspect(ctx, fillName(name))
+		fill, err := e.Inspect(ctx, fillName(name))
 		switch {
 		case farm.CodeOf(err) == farm.CodeNotFound: // just done
 		case err != nil:
 			return "", fmt.Errorf("await other fill: %w", err)
-		case other.ID != held:
-			held, since = other.ID, time.Now()
+		case fill.ID != other:
+			other, since = fill.ID, time.Now()
 		case time.Since(since) > fillStale:
-			if err := e.Remove(ctx, other.ID); err != nil {
+			if err := e.Remove(ctx, fill.ID); err != nil {
 				return "", fmt.Errorf("remove dead fill: %w", err)
 			}
 		}
@@ -84,11 +84,11 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(
 	}
 }
 
-// fillName is the name of the container that fills a volume. There can be one of that name: it is the lock.
+// fillName is the name of the container that fills a volume. Only one container can have the name, so it is a lock.
 func fillName(volume string) string { return volume + "-fill" }
 
-// noteName is the name of the volume that notes that a fill is complete. Labels cannot be changed once a volume is
-// there, so the note is a volume of its own.
+// noteName is the name of the volume which says that a fill is complete. It is a volume of its own because the labels of a volume cannot
+// be changed.
 func noteName(volume string) string { return volume + "-complete" }
 
 // filled reports whether the fill of exactly this volume, not of an earlier one of its name, is complete.
@@ -103,7 +103,7 @@ func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
 	return labels[LabelFill] == mark, nil
 }
 
-// fillAgent copies the agent into the volume and notes it; errFillBusy when another fill is under way.
+// fillAgent copies the agent into the volume and marks the fill as complete; errFillBusy when another process fills it.
 func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, image string) (err error) {
 	id, err := e.helper(ctx, fillName(name), &container.Config{Image: image, Cmd: []string{"/never-started"}}, &container.HostConfig{
 		NetworkMode: "none",
@@ -126,7 +126,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 		return e.cli.CopyToContainer(ctx, id, fillMount, archive, container.CopyToContainerOptions{})
 	})
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return errFillBusy // overtaken: our container was taken for dead
+		return errFillBusy // another process took this fill for dead
 	}
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 	return err
 }
 
-// helper makes a container that is never started.
+// helper creates a container that is never started.
 func (e *Engine) helper(ctx context.Context, name string, config *container.Config, host *container.HostConfig) (string, error) {
 	config.Labels = map[string]string{LabelNamespace: e.namespace, LabelRole: RoleHelper}
 	var made container.CreateResponse
@@ -150,7 +150,7 @@ func (e *Engine) helper(ctx context.Context, name string, config *container.Conf
 	return made.ID, err
 }
 
-// agentTar packs programs as the engine wants them: an uncompressed tar.
+// agentTar packs programs into an uncompressed tar.
 func agentTar(files []Program) (*bytes.Buffer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

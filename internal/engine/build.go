@@ -18,14 +18,14 @@ type BuildSpec struct {
 	Context    fs.FS             // all of it is sent
 	Dockerfile string            // path in it; empty: "Dockerfile"
 	Tags       []string          // names of the image
-	Args       map[string]string // build arguments: not kept in the image unless the Dockerfile does it
+	Args       map[string]string // build arguments; not kept in the image unless the Dockerfile does so
 	Labels     map[string]string
 	Network    string // of the build's steps, such as "host"; empty: the engine's default
 	NoCache    bool
 }
 
-// Build builds an image with the classic builder, which every engine has without further parts. Progress gets each line and
-// how many of the steps have begun; nil: nobody is told. The error of a failed step holds the end of its output.
+// Build builds an image with the classic builder, which every engine has. progress gets each line and the number of started steps; it may
+// be nil. The error of a failed step has the end of its output.
 func (e *Engine) Build(ctx context.Context, spec BuildSpec, progress func(farm.Progress)) error {
 	args := make(map[string]*string, len(spec.Args))
 	for name, value := range spec.Args {
@@ -45,14 +45,14 @@ func (e *Engine) Build(ctx context.Context, spec BuildSpec, progress func(farm.P
 		})
 		return follow(resp.Body, err, progress)
 	})
-	_ = r.Close() // lets the packer go when the engine stopped reading
+	_ = r.Close() // ends the packer if the engine stopped reading
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
 		return errors.Join(err, packErr)
 	}
 	return err
 }
 
-// packFS writes a tree as a tar, with fixed owners and times so that the builder's cache holds.
+// packFS writes a tree as a tar, with fixed owners and times, so that the builder's cache hits.
 func packFS(to io.Writer, tree fs.FS) error {
 	w := tar.NewWriter(to)
 	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// removeAtOnce is how many containers RemoveAll removes side by side: an engine does not get faster beyond a few.
+// removeAtOnce is how many containers RemoveAll removes in parallel. More does not make an engine faster.
 const removeAtOnce = 4
 
-// RemoveAll removes everything that this farm has in the engine: its containers, running or not, and the agent's volumes and notes.
-// Images stay. The node's volume stays too, so that the node keeps its id, unless volumes is set. It goes on after an
-// error and gives all of them.
+// RemoveAll removes everything that this farm has in the engine: its containers, running or not, the agent's volumes, and notes. Images
+// stay. The node's volume stays, too, so that the node keeps its id, unless volumes is set. RemoveAll continues after an error and joins
+// the errors.
 func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
 	found, err := e.containers(ctx)
 	if err != nil {

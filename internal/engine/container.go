@@ -16,19 +16,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Container is what the engine tells of a sandbox's container. Fields marked (inspect) are zero in a List.
+// Container describes a sandbox's container. Fields marked (inspect) are zero in a List.
 type Container struct {
 	ID        string
 	SandboxID string
 	Tenant    string
 	Node      string
-	Deadline  time.Time // zero when there is none
+	Deadline  time.Time // zero: none
 	Image     string
 	Labels    map[string]string
 	CreatedAt time.Time
 
 	Running   bool
-	OOMKilled bool // (inspect) the engine saw the memory limit kill in it
+	OOMKilled bool // (inspect) the memory limit killed a process in it
 	ExitCode  int  // (inspect) of PID 1, once it is not running
 
 	MemoryMB       int     // (inspect)
@@ -40,8 +40,8 @@ type Container struct {
 	Privileged     bool    // (inspect)
 }
 
-// Create makes a sandbox's container with the hardened profile and gives its id; it does not start it. A second Create
-// for the same sandbox gives the same container. CodeNotFound: no such image or volume.
+// Create creates a sandbox's container with the hardened profile, without starting it, and gives its id. A second Create for the same
+// sandbox gives the same container. CodeNotFound: no such image or volume.
 func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err := s.validate(); err != nil {
 		return "", err
@@ -68,14 +68,14 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if !cerrdefs.IsConflict(err) {
 		return "", err
 	}
-	there, inspectErr := e.Inspect(ctx, name)
-	if inspectErr == nil && there.SandboxID == s.SandboxID && there.Labels[LabelNamespace] == e.namespace {
-		return there.ID, nil
+	existing, inspectErr := e.Inspect(ctx, name)
+	if inspectErr == nil && existing.SandboxID == s.SandboxID && existing.Labels[LabelNamespace] == e.namespace {
+		return existing.ID, nil
 	}
 	return "", err
 }
 
-// containerConfig is the part of the container that is not the host's side. nvidia says that the engine has NVIDIA's runtime.
+// containerConfig is the container's configuration without its host configuration. nvidia says that the engine has NVIDIA's runtime.
 func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 	stopAtOnce := 0
 	labels := maps.Clone(s.Labels)
@@ -109,21 +109,21 @@ func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 		Cmd:         s.Command[1:],
 		Image:       s.Image,
 		WorkingDir:  farm.Workspace,
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // an image's own would start processes beside the agent
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // the image's own check would start processes beside the agent
 		Labels:      labels,
 		StopTimeout: &stopAtOnce,
 	}
 }
 
-// Start starts a container; one that runs already is left as it is. CodeNotFound when it is gone.
+// Start starts a container. It does nothing if the container runs. CodeNotFound when it is gone.
 func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.call(ctx, startTimeout, "start container", func(ctx context.Context) error {
 		return e.cli.ContainerStart(ctx, id, container.StartOptions{})
 	})
 }
 
-// Remove kills a container and removes it with its anonymous volumes. One that is gone, or is going, is no error; on
-// return it is gone.
+// Remove kills a container and removes it with its anonymous volumes. On return without an error the container is gone, whoever removed
+// it.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	return e.call(ctx, removeTimeout, "remove container", func(ctx context.Context) error {
 		err := e.cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
@@ -133,11 +133,11 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		if !cerrdefs.IsConflict(err) {
 			return err
 		}
-		return e.awaitGone(ctx, id) // someone else removes it just now
+		return e.awaitGone(ctx, id) // another caller removes it
 	})
 }
 
-// awaitGone waits until the engine does not know a container any more.
+// awaitGone waits until the engine has removed a container.
 func (e *Engine) awaitGone(ctx context.Context, id string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -157,7 +157,7 @@ func (e *Engine) awaitGone(ctx context.Context, id string) error {
 	}
 }
 
-// Inspect tells of one container by its id or name. CodeNotFound when it is gone.
+// Inspect describes one container, by its id or name. CodeNotFound when it is gone.
 func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 	var c Container
 	err := e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {
@@ -166,9 +166,9 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 			return err
 		}
 		if got.ContainerJSONBase == nil || got.State == nil || got.HostConfig == nil || got.Config == nil {
-			return fmt.Errorf("the engine told only half of container %s", id)
+			return fmt.Errorf("the engine described container %s only in part", id)
 		}
-		c = labelled(got.ID, got.Config.Labels)
+		c = fromLabels(got.ID, got.Config.Labels)
 		c.Image = got.Config.Image
 		c.CreatedAt, _ = time.Parse(time.RFC3339Nano, got.Created)
 		c.Running, c.OOMKilled, c.ExitCode = got.State.Running, got.State.OOMKilled, got.State.ExitCode
@@ -184,7 +184,7 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 	return c, err
 }
 
-// List tells of all sandboxes' containers of this farm in the engine, running or not.
+// List describes the containers of all sandboxes of this farm in the engine, running or not.
 func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	found, err := e.containers(ctx, filters.Arg("label", LabelSandbox))
 	if err != nil {
@@ -192,7 +192,7 @@ func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	}
 	list := make([]Container, 0, len(found))
 	for _, f := range found {
-		c := labelled(f.ID, f.Labels)
+		c := fromLabels(f.ID, f.Labels)
 		c.Image, c.CreatedAt = f.Image, time.Unix(f.Created, 0)
 		c.Running, c.NetworkMode = f.State == container.StateRunning, f.HostConfig.NetworkMode
 		list = append(list, c)
@@ -200,7 +200,7 @@ func (e *Engine) List(ctx context.Context) ([]Container, error) {
 	return list, nil
 }
 
-// containers lists what this farm made in the engine.
+// containers lists the containers that this farm created.
 func (e *Engine) containers(ctx context.Context, more ...filters.KeyValuePair) ([]container.Summary, error) {
 	args := filters.NewArgs(append(more, filters.Arg("label", LabelNamespace+"="+e.namespace))...)
 	var found []container.Summary
@@ -212,8 +212,8 @@ func (e *Engine) containers(ctx context.Context, more ...filters.KeyValuePair) (
 	return found, err
 }
 
-// labelled reads back what Create put into the labels.
-func labelled(id string, labels map[string]string) Container {
+// fromLabels reads back what Create put into the labels.
+func fromLabels(id string, labels map[string]string) Container {
 	c := Container{
 		ID: id, SandboxID: labels[LabelSandbox], Tenant: labels[LabelTenant], Node: labels[LabelNode], Labels: labels,
 	}

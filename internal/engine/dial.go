@@ -16,11 +16,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// dialTimeout covers the start of the process: 50 to 80 ms as a rule, seconds under a burst.
+// dialTimeout covers the start of the process: usually 50 to 80 ms, seconds during a burst.
 const dialTimeout = 30 * time.Second
 
-// Dial runs a command in a container and gives its stdin and stdout as one stream. Close ends the stream, and the
-// command sees the end of its stdin. When the command ends by itself, Read gives what it wrote to stderr as an error.
+// Dial runs a command in a container and gives its stdin and stdout as one stream. Close ends the stream, and the command reads the end
+// of its stdin. When the command ends by itself, Read returns an error with its stderr.
 // User is a name or "uid:gid"; empty: the container's.
 func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string) (io.ReadWriteCloser, error) {
 	var s *stream
@@ -40,8 +40,8 @@ func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string)
 	return s, nil
 }
 
-// attach starts an exec and takes its connection over. The client's own call for this cannot be given a timeout, so a
-// stuck engine would hold the caller for ever.
+// attach starts an exec and takes its connection over. The Docker client's own call has no timeout, so a stuck engine would block the
+// caller for ever.
 func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err error) {
 	body, err := json.Marshal(container.ExecStartOptions{})
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err erro
 
 	conn, err := e.cli.Dialer()(ctx)
 	if err != nil {
-		return nil, e.mute(err)
+		return nil, e.unavailable(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -80,13 +80,13 @@ func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err erro
 	// The body of a switched connection is the stream itself and is not read through resp.
 	if resp.StatusCode != http.StatusSwitchingProtocols && resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return nil, refused(resp.StatusCode, text)
+		return nil, execError(resp.StatusCode, text)
 	}
 	return &stream{conn: conn, r: r}, nil
 }
 
-// refused turns the engine's answer to an exec into an error.
-func refused(status int, text []byte) error {
+// execError turns the engine's answer to an exec into an error.
+func execError(status int, text []byte) error {
 	var answer struct {
 		Message string `json:"message"`
 	}

@@ -19,10 +19,10 @@ import (
 
 // Timeouts of the calls. Each is several times what the call takes on a busy engine with slow disks; none is meant to be hit.
 const (
-	pingTimeout   = 5 * time.Second  // answers from memory: an engine that needs longer is as good as down
-	readTimeout   = 15 * time.Second // lists and inspections wait for locks of containers that are just changing
-	createTimeout = 60 * time.Second // makes a file system layer; 0.1 s as a rule, much more on a disk under load
-	startTimeout  = 60 * time.Second // namespaces, cgroups and mounts; an engine under a burst starts one after the other
+	pingTimeout   = 5 * time.Second  // answered from memory: an engine that needs longer counts as down
+	readTimeout   = 15 * time.Second // lists and inspections wait for locks of containers that are changing
+	createTimeout = 60 * time.Second // creates a file system layer: usually 0.1 s, much longer on a loaded disk
+	startTimeout  = 60 * time.Second // namespaces, cgroups and mounts; during a burst an engine starts containers one by one
 	removeTimeout = 60 * time.Second // waits for the kill and for the layer to be deleted
 	copyTimeout   = 2 * time.Minute  // the agent's few MiB, possibly to a remote engine
 	buildTimeout  = 30 * time.Minute // a large image over a slow line; also the bound for import and pull
@@ -35,7 +35,7 @@ type Config struct {
 	Namespace string       // prefix of names and label of everything made here; empty: "sandfarm". Two farms on one engine need two
 	Logger    *slog.Logger // nil: nothing is logged
 
-	// Observe is told of every call with a fixed name, such as "start container"; streams count until they are open. Nil: nobody is told.
+	// Observe is called after every call with a fixed name, such as "start container"; a stream counts until it is open. May be nil.
 	Observe func(call string, took time.Duration, err error)
 }
 
@@ -55,13 +55,13 @@ type Engine struct {
 	fill sync.Mutex // one fill of the agent's volume at a time in this process
 
 	mu    sync.Mutex
-	quota *bool // verdict of the probe for storage quotas
+	quota *bool // result of the probe for storage quotas; nil: not probed yet
 	cpus  int   // cores of the engine, 0 while unknown
 
-	nvidia bool // it has NVIDIA's runtime; known with the cores
+	nvidia bool // it has NVIDIA's runtime; known once cpus is
 }
 
-// New makes an Engine. It does not call the engine: one that is down is found by the first call, or by Ping.
+// New makes an Engine. It does not connect: the first call, or Ping, finds out whether the engine answers.
 func New(cfg Config) (*Engine, error) {
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if cfg.Host != "" {
@@ -86,7 +86,7 @@ func New(cfg Config) (*Engine, error) {
 	}, nil
 }
 
-// Close lets go of idle connections. Streams that are open stay open.
+// Close closes idle connections. Open streams stay open.
 func (e *Engine) Close() error {
 	if err := e.cli.Close(); err != nil {
 		return fmt.Errorf("close engine client: %w", err)
@@ -94,7 +94,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Ping asks the engine for a sign of life; CodeUnavailable when there is none.
+// Ping asks the engine whether it answers; CodeUnavailable when it does not.
 func (e *Engine) Ping(ctx context.Context) error {
 	return e.call(ctx, pingTimeout, "ping engine", func(ctx context.Context) error {
 		_, err := e.cli.Ping(ctx)
@@ -102,20 +102,20 @@ func (e *Engine) Ping(ctx context.Context) error {
 	})
 }
 
-// call runs one request with a timeout of its own and gives its error a code where it has one.
+// call runs one request with its own timeout and gives its error a code.
 func (e *Engine) call(ctx context.Context, limit time.Duration, what string, request func(context.Context) error) error {
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	began := time.Now()
+	start := time.Now()
 	err := e.coded(ctx, what, request(inner))
 	if e.observe != nil {
-		e.observe(what, time.Since(began), err)
+		e.observe(what, time.Since(start), err)
 	}
 	return err
 }
 
-// coded wraps an error of the client. The caller's own cancellation stays what it is; an engine that cannot be reached,
-// breaks off or does not answer in time is CodeUnavailable.
+// coded wraps an error of the client. A cancellation by the caller stays what it is; an engine that cannot be reached, breaks the
+// connection or does not answer in time is CodeUnavailable.
 func (e *Engine) coded(ctx context.Context, what string, err error) error {
 	var netError net.Error
 	switch {
@@ -124,18 +124,18 @@ func (e *Engine) coded(ctx context.Context, what string, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", what, err)
 	case cerrdefs.IsNotFound(err):
-		return farm.Wrap(err, farm.CodeNotFound, "%s: the engine has no such thing", what)
+		return farm.Wrap(err, farm.CodeNotFound, "%s: the engine does not have it", what)
 	case cerrdefs.IsConflict(err):
 		return farm.Wrap(err, farm.CodeConflict, "%s: the engine's state does not allow it", what)
 	case client.IsErrConnectionFailed(err), errors.As(err, &netError), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), cerrdefs.IsUnavailable(err):
-		return e.mute(fmt.Errorf("%s: %w", what, err))
+		return e.unavailable(fmt.Errorf("%s: %w", what, err))
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}
 }
 
-// mute is the error of an engine that does not answer. Callers of the farm have no use for its address; the log has.
-func (e *Engine) mute(err error) error {
+// unavailable is the error of an engine that does not answer. The engine's address is for the log, not for callers of the farm.
+func (e *Engine) unavailable(err error) error {
 	return farm.Wrap(fmt.Errorf("%s: %w", e.cli.DaemonHost(), err), farm.CodeUnavailable, "The container engine does not answer. Try again in a moment.")
 }

@@ -256,11 +256,11 @@ func TestDialCarriesBytesBothWays(t *testing.T) {
 	}
 }
 
-func TestDialNearReachesTheContainersOwnSocket(t *testing.T) {
+func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one, two := b.start(t, b.spec(t, "listen")), b.start(t, b.spec(t, "wait"))
-	conn, err := b.DialNear(t.Context(), one, "@probe")
+	conn, err := b.DialLocal(t.Context(), one, "@probe")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,16 +272,16 @@ func TestDialNearReachesTheContainersOwnSocket(t *testing.T) {
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "0\nhello" {
 		t.Errorf("read %q, %v", got, err)
 	}
-	if _, err := b.DialNear(t.Context(), two, "@probe"); !errors.Is(err, engine.ErrFar) {
+	if _, err := b.DialLocal(t.Context(), two, "@probe"); !errors.Is(err, engine.ErrNotLocal) {
 		t.Errorf("the socket of one container in the namespace of another: %v", err)
 	}
-	if _, err := b.DialNear(t.Context(), one, "/run/sandfarm/agent.sock"); !errors.Is(err, engine.ErrFar) {
+	if _, err := b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock"); !errors.Is(err, engine.ErrNotLocal) {
 		t.Errorf("a path of the container's file system: %v", err)
 	}
 	if err := b.Remove(t.Context(), two); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.DialNear(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
+	if _, err := b.DialLocal(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("a container that is gone: %v", err)
 	}
 }

@@ -22,20 +22,20 @@ const (
 // cdiKind begins the names that NVIDIA's generator gives to GPUs.
 const cdiKind = "nvidia.com/gpu="
 
-// visibleDevices tells NVIDIA's runtime which devices a container is to have. Many CUDA images set it to "all".
+// visibleDevices is the variable that NVIDIA's runtime reads for the devices of a container. Many CUDA images set it to "all".
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// noDevices is its value for none, and for what is given in another way.
+// noDevices is its value for no devices, and for devices that are given in another way.
 const noDevices = "void"
 
-// GPUSupport is how an engine gives containers GPUs.
+// GPUSupport says how an engine gives containers GPUs.
 type GPUSupport struct {
 	Driver string   // DriverNvidia or DriverCDI; empty: it cannot
 	Names  []string // CDI: the devices that the engine knows, such as "nvidia.com/gpu=0"
 }
 
-// GPUSupport tries whether the engine can give containers GPUs: it starts a container that asks for the driver, but for no
-// device, on an empty image of its own.
+// GPUSupport probes whether the engine can give containers GPUs: it starts a container from an empty image that requests the driver but
+// no device.
 func (e *Engine) GPUSupport(ctx context.Context) (s GPUSupport, err error) {
 	nvidia, err := e.tryNvidia(ctx)
 	if err != nil || nvidia {
@@ -53,7 +53,7 @@ func (e *Engine) GPUSupport(ctx context.Context) (s GPUSupport, err error) {
 	return s, nil
 }
 
-// CDIName finds what CDI calls a device: by the first of its other names that is known. Empty: none is.
+// CDIName gives the CDI name of a device, by the first of these names that CDI knows; empty: CDI knows none.
 func (s GPUSupport) CDIName(names ...string) string {
 	for _, name := range names {
 		if name != "" && slices.Contains(s.Names, cdiKind+name) {
@@ -79,16 +79,16 @@ func (e *Engine) tryNvidia(ctx context.Context) (has bool, err error) {
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
 	err = e.Start(ctx, id)
 	switch {
-	case err == nil, strings.Contains(err.Error(), "/not-there"): // it came as far as the program that is not there
+	case err == nil, strings.Contains(err.Error(), "/not-there"): // the start failed only at the missing program
 		return true, nil
 	case cerrdefs.IsUnavailable(err), farm.CodeOf(err) == farm.CodeUnavailable, ctx.Err() != nil:
 		return false, err
 	default:
-		return false, nil // could not select device driver; each version has words of its own
+		return false, nil // "could not select device driver", which each version words differently
 	}
 }
 
-// deviceRequests asks the engine for a sandbox's GPUs, and for those alone.
+// deviceRequests requests a sandbox's GPUs, and no others.
 func (s *Spec) deviceRequests() []container.DeviceRequest {
 	switch {
 	case len(s.GPUs) == 0:
@@ -100,8 +100,8 @@ func (s *Spec) deviceRequests() []container.DeviceRequest {
 	}
 }
 
-// gpuEnv keeps a sandbox from naming devices to NVIDIA's runtime, which believes variables of the caller and of the image.
-// present says that the engine has that runtime.
+// gpuEnv sets the variable of NVIDIA's runtime, so that neither the caller nor the image can choose devices by it. present says that the
+// engine has that runtime.
 func (s *Spec) gpuEnv(env map[string]string, present bool) {
 	switch {
 	case len(s.GPUs) > 0 && len(s.CDI) == 0:

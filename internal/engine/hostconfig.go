@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker go first when cores are short
+	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker have priority when cores are short
 	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
 	openFiles   = 1024
 )
 
-// hostFacts is what hostConfig needs to know of the engine.
+// hostFacts is what hostConfig needs to know about the engine.
 type hostFacts struct {
 	seccomp string // profile as JSON
 	runtime string // default runtime, empty: the engine's
 	cpus    int    // cores, 0: unknown
 }
 
-// hostConfig is the hardened profile: a pure function of the spec and the engine's facts. See the package's tests for
-// the floor that it holds.
+// hostConfig is the hardened profile: a pure function of the spec and the facts. The package's tests check each field.
 func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	r := s.resources(facts.cpus)
 	pids := int64(r.PIDs)
@@ -43,10 +42,10 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		MaskedPaths:    maskedPaths(facts.cpus),
 		ReadonlyPaths:  []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs:          tmpfs(s, r),
-		LogConfig:      container.LogConfig{Type: "none"}, // output goes through the agent; the engine's files would grow without bound
+		LogConfig:      container.LogConfig{Type: "none"}, // output goes through the agent; log files of the engine would grow without bound
 		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		AutoRemove:     false,  // the exit state must stay readable
-		Init:           &never, // the agent is PID 1 and not traceable; docker-init would be
+		AutoRemove:     false,  // so that the exit state stays readable
+		Init:           &never, // the agent is PID 1 and cannot be traced; docker-init could
 		OomScoreAdj:    oomScoreAdj,
 		Runtime:        cmp.Or(s.Runtime, facts.runtime),
 		Resources: container.Resources{
@@ -72,7 +71,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	return hc
 }
 
-// tmpfs gives the writable places. Each has a bound on bytes and on inodes.
+// tmpfs gives the writable directories. Each has a limit on bytes and on inodes.
 func tmpfs(s Spec, r farm.Resources) map[string]string {
 	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
 	shm := shmMB
@@ -91,8 +90,8 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 	}
 }
 
-// maskedPaths is the list of engine 28; older engines lack some of them, and a list that is sent replaces theirs.
-// A path that does not exist is passed over.
+// maskedPaths is the list of engine 28. Older engines mask fewer paths, and this list replaces theirs. Paths that do not exist are
+// ignored.
 func maskedPaths(cpus int) []string {
 	paths := []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",

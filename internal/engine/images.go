@@ -14,8 +14,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Images lists the sandbox images of the engine: those with our label for the name and a tag. Of several with one name
-// the one tagged ":latest" counts, else the newest. Ref is a tag other than ":latest" where there is one, since that stays what it is.
+// Images lists the sandbox images of the engine: those with LabelImage and a tag. Of several images with one name it lists the one tagged
+// ":latest", or else the newest. Ref is a tag other than ":latest" where there is one, since ":latest" may move.
 func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 	var found []image.Summary
 	err := e.call(ctx, readTimeout, "list images", func(ctx context.Context) error {
@@ -95,13 +95,13 @@ func (e *Engine) HasImage(ctx context.Context, ref string) (bool, error) {
 	return err == nil, err
 }
 
-// Tag gives an image a further name.
+// Tag gives an image another name.
 func (e *Engine) Tag(ctx context.Context, ref, tag string) error {
 	return e.call(ctx, readTimeout, "tag image", func(ctx context.Context) error { return e.cli.ImageTag(ctx, ref, tag) })
 }
 
-// RemoveImage takes a name from an image, and with the last name the image; one that is gone is no error. CodeConflict
-// when a container uses it.
+// RemoveImage removes a name of an image, and the image with its last name. It is no error if the image is gone. CodeConflict when a
+// container uses it.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	return e.call(ctx, removeTimeout, "remove image", func(ctx context.Context) error {
 		_, err := e.cli.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
@@ -112,7 +112,7 @@ func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	})
 }
 
-// Import makes an image of one layer from the uncompressed tar of a file system.
+// Import makes an image with one layer from the uncompressed tar of a file system.
 func (e *Engine) Import(ctx context.Context, ref string, tar io.Reader) error {
 	return e.call(ctx, buildTimeout, "import image", func(ctx context.Context) error {
 		body, err := e.cli.ImageImport(ctx, image.ImportSource{Source: tar, SourceName: "-"}, ref, image.ImportOptions{})

@@ -24,7 +24,7 @@ type Info struct {
 	KernelVersion   string
 	CgroupVersion   string // "1" or "2"
 	StorageDriver   string
-	StorageQuota    bool // containers can be given a size: tried, not guessed
+	StorageQuota    bool // containers can have a size limit: probed, not guessed
 	Runtimes        []string
 	DefaultRuntime  string
 	CPUs            int
@@ -35,8 +35,7 @@ type Info struct {
 	UserNamespaces  bool // root in a container is not root of the host
 }
 
-// Info asks what the engine can do. The first call tries a container with a size, which takes a moment; the verdict is
-// remembered.
+// Info asks what the engine can do. The first call probes a container with a size limit, which takes a moment; the result is kept.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
@@ -62,14 +61,14 @@ func (e *Engine) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// Arch is the engine's processor as Go names it, such as "amd64". It tries nothing, unlike Info.
+// Arch is the engine's processor as Go names it, such as "amd64". Unlike Info it probes nothing.
 func (e *Engine) Arch(ctx context.Context) (string, error) {
 	got, err := e.systemInfo(ctx)
 	return goArch(got.Architecture), err
 }
 
-// CheckRuntime is nil when the engine has the configured runtime. A worker asks before it serves: a sandbox must never
-// run with less isolation than was set.
+// CheckRuntime returns an error when the engine lacks the configured runtime. A worker checks before it serves: a sandbox must never run
+// with less isolation than configured.
 func (e *Engine) CheckRuntime(ctx context.Context) error {
 	if e.runtime == "" {
 		return nil
@@ -87,7 +86,7 @@ func (e *Engine) CheckRuntime(ctx context.Context) error {
 
 func (e *Engine) systemInfo(ctx context.Context) (system.Info, error) {
 	var got system.Info
-	err := e.call(ctx, readTimeout, "ask engine for its facts", func(ctx context.Context) error {
+	err := e.call(ctx, readTimeout, "read engine info", func(ctx context.Context) error {
 		var err error
 		got, err = e.cli.Info(ctx)
 		return err
@@ -95,7 +94,7 @@ func (e *Engine) systemInfo(ctx context.Context) (system.Info, error) {
 	return got, err
 }
 
-// cores gives the engine's count of cores, asking once.
+// cores gives the number of the engine's cores; it asks the engine once.
 func (e *Engine) cores(ctx context.Context) (int, error) {
 	e.mu.Lock()
 	cpus := e.cpus
@@ -114,14 +113,14 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	return e.cpus, nil
 }
 
-// hasNvidia reports whether the engine has NVIDIA's runtime; cores must have been asked before.
+// hasNvidia reports whether the engine has NVIDIA's runtime. cores must have been called before.
 func (e *Engine) hasNvidia() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.nvidia
 }
 
-// storageQuota tries whether a container can be given a size, on an empty image of our own, and remembers the verdict.
+// storageQuota probes whether a container can have a size limit, with an empty image, and keeps the result.
 func (e *Engine) storageQuota(ctx context.Context) (bool, error) {
 	e.mu.Lock()
 	known := e.quota
@@ -152,13 +151,13 @@ func (e *Engine) tryQuota(ctx context.Context, ref string) (bool, error) {
 	case err == nil:
 		return true, e.Remove(context.WithoutCancel(ctx), id)
 	case cerrdefs.IsInternal(err), cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotImplemented(err), cerrdefs.IsUnknown(err):
-		return false, nil // the engine says no; the code for it differs between versions
+		return false, nil // refused; the code differs between versions
 	default:
 		return false, err
 	}
 }
 
-// goArch turns the kernel's name of an architecture into Go's.
+// goArch turns the kernel's name of an architecture into Go's name.
 func goArch(machine string) string {
 	switch machine {
 	case "x86_64":

@@ -2,14 +2,14 @@ package engine
 
 // The labels of everything that the farm makes in an engine.
 const (
-	LabelNamespace = "sandfarm.namespace" // whose it is: Config.Namespace
-	LabelRole      = "sandfarm.role"      // what it is: one of the roles
+	LabelNamespace = "sandfarm.namespace" // of the farm: Config.Namespace
+	LabelRole      = "sandfarm.role"      // one of the roles
 	LabelSandbox   = "sandfarm.sandbox"   // id of the sandbox
 	LabelTenant    = "sandfarm.tenant"    // its owner
 	LabelNode      = "sandfarm.node"      // the node that made it; on the node's volume: the node's id
 	LabelDeadline  = "sandfarm.deadline"  // when it must be gone, in seconds since 1970
 	LabelGPUs      = "sandfarm.gpus"      // ids of its GPUs, separated by commas
-	LabelFill      = "sandfarm.fill"      // random mark that ties an agent volume to the note that its fill is complete
+	LabelFill      = "sandfarm.fill"      // random mark that ties an agent volume to the volume which says that its fill is complete
 
 	LabelImage       = "sandfarm.image"       // name of a sandbox image
 	LabelLanguages   = "sandfarm.languages"   // its languages, separated by commas
@@ -20,8 +20,8 @@ const (
 // The roles.
 const (
 	RoleSandbox = "sandbox" // container of a sandbox
-	RoleHelper  = "helper"  // container that is made for a moment and never started
-	RoleAgent   = "agent"   // volume with the agent, or the note that it is complete
+	RoleHelper  = "helper"  // container that is created for a moment and never started
+	RoleAgent   = "agent"   // volume with the agent, or the volume which says that it is complete
 	RoleNode    = "node"    // volume that holds the node's id
-	RoleNote    = "note"    // volume that holds what a sandbox got after its container was made
+	RoleNote    = "note"    // volume with labels that a sandbox got after its container was created
 )

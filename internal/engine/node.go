@@ -10,8 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// NodeID gives the id of the node that this engine is. It is random, made by whoever asks first, and kept in the engine's
-// own data: the engine's own id is shared by all engines of a host and by cloned machines.
+// NodeID gives the id of this engine as a node. The first caller makes it at random, and it is kept in the engine's own data. (The
+// engine's own id is the same for all engines of a host and for cloned machines.)
 func (e *Engine) NodeID(ctx context.Context) (string, error) {
 	name := e.namespace + "-node"
 	labels, err := e.ensureVolume(ctx, name, map[string]string{LabelRole: RoleNode, LabelNode: farm.NewID(farm.NodePrefix)})
@@ -20,12 +20,12 @@ func (e *Engine) NodeID(ctx context.Context) (string, error) {
 	}
 	id := labels[LabelNode]
 	if !farm.ValidID(farm.NodePrefix, id) {
-		return "", fmt.Errorf("read node id: volume %s is there but holds no id of a node; remove it", name)
+		return "", fmt.Errorf("read node id: volume %s exists but has no id of a node; remove it", name)
 	}
 	return id, nil
 }
 
-// ensureVolume makes a volume, or finds it, and gives the labels that it really has: those of whoever made it first.
+// ensureVolume creates a volume unless it exists, and gives its labels: those of the process that created it.
 func (e *Engine) ensureVolume(ctx context.Context, name string, labels map[string]string) (map[string]string, error) {
 	labels[LabelNamespace] = e.namespace
 	err := e.call(ctx, createTimeout, "create volume", func(ctx context.Context) error {
@@ -49,7 +49,7 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 	return labels, err
 }
 
-// removeVolume removes a volume; one that is gone is no error.
+// removeVolume removes a volume. It is no error if there is none.
 func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
 		err := e.cli.VolumeRemove(ctx, name, true)

@@ -10,25 +10,25 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A note holds labels that a container's sandbox got after the container was made: those of a container cannot be changed.
-// It is an empty volume, so it lasts as long as the engine's own data, and code in the sandbox cannot write it.
+// A note holds labels that a sandbox got after its container was created, since the labels of a container cannot be changed.
+// It is an empty volume, so it exists as long as the engine's own data, and code in the sandbox cannot change it.
 
-func (e *Engine) noteOf(sandbox string) string { return e.namespace + "-note-" + sandbox }
+func (e *Engine) noteVolume(sandbox string) string { return e.namespace + "-note-" + sandbox }
 
-// Note writes the labels of a sandbox down. A note that is there stays as it is.
+// Note stores labels of a sandbox. A note that exists stays as it is.
 func (e *Engine) Note(ctx context.Context, sandbox, tenant string, labels map[string]string) error {
 	all := map[string]string{}
 	maps.Copy(all, labels)
 	maps.Copy(all, map[string]string{LabelNamespace: e.namespace, LabelRole: RoleNote, LabelSandbox: sandbox, LabelTenant: tenant})
 	return e.call(ctx, createTimeout, "create note", func(ctx context.Context) error {
-		_, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: e.noteOf(sandbox), Labels: all})
+		_, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: e.noteVolume(sandbox), Labels: all})
 		return err
 	})
 }
 
 // Noted reads a sandbox's note; CodeNotFound when there is none.
 func (e *Engine) Noted(ctx context.Context, sandbox string) (map[string]string, error) {
-	labels, err := e.volumeLabels(ctx, e.noteOf(sandbox))
+	labels, err := e.volumeLabels(ctx, e.noteVolume(sandbox))
 	if err == nil && (labels[LabelRole] != RoleNote || labels[LabelSandbox] != sandbox) {
 		return nil, farm.NotFoundf("there is no note of sandbox %s", sandbox)
 	}
@@ -52,7 +52,7 @@ func (e *Engine) Notes(ctx context.Context) ([]string, error) {
 	return out, err
 }
 
-// RemoveNote removes a sandbox's note; one that is gone is no error.
+// RemoveNote removes a sandbox's note. It is no error if there is none.
 func (e *Engine) RemoveNote(ctx context.Context, sandbox string) error {
-	return e.removeVolume(ctx, e.noteOf(sandbox))
+	return e.removeVolume(ctx, e.noteVolume(sandbox))
 }

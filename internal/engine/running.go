@@ -8,21 +8,21 @@ import (
 	"github.com/docker/docker/api/types/filters"
 )
 
-// Running reports whether a container runs, of whoever, that carries all of these labels, each written as name=value. At
-// least one is needed.
+// Running reports whether any container runs with all of these labels, each written as name=value. It may be of another program. At least
+// one label is needed.
 func (e *Engine) Running(ctx context.Context, labels ...string) (bool, error) {
 	if len(labels) == 0 {
-		return false, errors.New("look for containers: no label says which")
+		return false, errors.New("look for containers: at least one label is needed")
 	}
 	args := filters.NewArgs(filters.Arg("status", container.StateRunning))
 	for _, label := range labels {
 		args.Add("label", label)
 	}
-	there := false
+	running := false
 	err := e.call(ctx, readTimeout, "look for containers", func(ctx context.Context) error {
 		found, err := e.cli.ContainerList(ctx, container.ListOptions{Filters: args, Limit: 1})
-		there = len(found) > 0
+		running = len(found) > 0
 		return err
 	})
-	return there, err
+	return running, err
 }

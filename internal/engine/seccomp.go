@@ -10,14 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seccompProfile is moby's default profile, less calls that open ways between sandboxes or wide kernel surface:
-// keyrings (shared by uid over containers), io_uring, userfaultfd, and those of 32-bit programs, whose socketcall gets round
-// the rules on the families of sockets: a rule on socket allows it there, whatever is said of it. What no rule allows gives EPERM.
-// Filters of sockets and netlink, but for listing interfaces, are closed because the kernel counts what they hold against
-// nobody's memory.
+// seccompProfile is moby's default profile without calls that connect sandboxes or expose much of the kernel: keyrings (shared between
+// containers by uid), io_uring, userfaultfd, and calls of 32-bit programs, whose socketcall bypasses the rules on socket families. A
+// call that no rule allows fails with EPERM. Socket filters and netlink, except for listing interfaces, are denied because the kernel
+// does not count their memory against the sandbox.
 //
-// It also keeps user code off the agent, which has the same uid: see guarded. Netlink stays open where it is asked for: NCCL,
-// which lets GPUs work together, does not start without it.
+// The profile also protects the agent from user code, which has the same uid: see restricted. Netlink is allowed on request: NCCL,
+// which connects GPUs, does not start without it.
 func seccompProfile(netlink bool) (string, error) {
 	profile := seccomp.DefaultProfile()
 	for i := range profile.ArchMap {
@@ -27,36 +26,36 @@ func seccompProfile(netlink bool) (string, error) {
 		rule.Names = slices.DeleteFunc(rule.Names, denied)
 	}
 	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
-	profile.Syscalls = append(profile.Syscalls, append(guarded(), onNetlink(netlink))...)
+	profile.Syscalls = append(profile.Syscalls, append(restricted(), netlinkRule(netlink))...)
 	data, err := json.Marshal(profile)
 	return string(data), err
 }
 
-// denied reports whether a system call is taken out of the default profile, also if a later version allows it.
+// denied reports whether a system call is removed from the default profile, also if a later version allows it.
 func denied(name string) bool {
 	switch name {
 	case "keyctl", "add_key", "request_key", "userfaultfd", "socketcall",
-		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge where a signal comes from: Go takes such a SIGSEGV for its own and dies
+		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go takes such a SIGSEGV for its own and dies
 		return true
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr":
-		return true // guarded allows a part of each
+		return true // restricted allows a part of each
 	}
 	return strings.HasPrefix(name, "io_uring_")
 }
 
-// guarded allows a part of calls that would reach the agent or what is closed of sockets. A comparison is of
-// 64 bits, and the kernel looks at the lower 32: a rule that says what is allowed as "more than" or "not" is passed by an
-// argument with an upper bit set, so all of these name what they allow with no upper bit.
-func guarded() []*seccomp.Syscall {
+// restricted allows a part of each call that could reach the agent or denied socket features. seccomp compares 64 bits, but the kernel
+// reads the lower 32: an argument with an upper bit set would pass a rule that allows "more than" or "not" a value. So each rule names
+// what it allows, without upper bits.
+func restricted() []*seccomp.Syscall {
 	rules := []*seccomp.Syscall{
-		allow([]string{"prlimit64"}, zero(0)),                                             // one's own limits,
-		allow([]string{"prlimit64"}, zero(2)),                                             // or only reading
-		allow([]string{"setpriority"}, zero(0), zero(1)),                                  // PRIO_PROCESS, oneself
+		allow([]string{"prlimit64"}, zero(0)),                                             // own limits,
+		allow([]string{"prlimit64"}, zero(2)),                                             // or reading only
+		allow([]string{"setpriority"}, zero(0), zero(1)),                                  // PRIO_PROCESS, own
 		allow([]string{"pidfd_send_signal"}, zero(2)),                                     // without a forged origin
-		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, zero(0)), // oneself,
-		allow([]string{"sched_setscheduler"}, zero(1)),                                    // or the usual scheduler: ZeroMQ sets it for each of its threads
+		allow([]string{"sched_setscheduler", "sched_setparam", "sched_setattr"}, zero(0)), // own,
+		allow([]string{"sched_setscheduler"}, zero(1)),                                    // or the default scheduler: ZeroMQ sets it for each of its threads
 	}
-	// The families of sockets that code without a network has a use for: AF_UNSPEC, AF_UNIX, AF_INET and AF_INET6.
+	// The socket families that code without a network needs: AF_UNSPEC, AF_UNIX, AF_INET and AF_INET6.
 	for _, r := range [][2]uint64{{0, 2}, {2, 1}, {10, 1}} {
 		rules = append(rules, allow([]string{"socket", "socketpair"}, within(0, r[0], r[1])))
 	}
@@ -74,25 +73,25 @@ func guarded() []*seccomp.Syscall {
 	return rules
 }
 
-// onNetlink is the rule on netlink sockets (AF_NETLINK). NETLINK_ROUTE (0) is what programs list interfaces by.
-func onNetlink(open bool) *seccomp.Syscall {
+// netlinkRule is the rule on netlink sockets (AF_NETLINK). Programs list interfaces by NETLINK_ROUTE (0).
+func netlinkRule(open bool) *seccomp.Syscall {
 	if open {
 		return allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1))
 	}
 	return allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1), zero(2))
 }
 
-// allow is a rule that holds when all of its conditions do.
+// allow is a rule that allows calls when all conditions hold.
 func allow(names []string, when ...specs.LinuxSeccompArg) *seccomp.Syscall {
 	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: when}}
 }
 
-// zero holds when an argument is 0.
+// zero is the condition that an argument is 0.
 func zero(index uint) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Op: specs.OpEqualTo}
 }
 
-// within holds when an argument is one of size values from first on; size is a power of two that divides first.
+// within is the condition that an argument is one of size values, from first; size is a power of two that divides first.
 func within(index uint, first, size uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: ^(size - 1), ValueTwo: first, Op: specs.OpMaskedEqual}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Spec says what a sandbox's container is like. Everything that is not here is fixed by the hardened profile.
+// Spec describes a sandbox's container. The hardened profile fixes everything else.
 type Spec struct {
-	SandboxID string // required; the container's name is made of it
+	SandboxID string // required; the container's name is derived from it
 	Tenant    string
 	Node      string
 	Deadline  time.Time // when the container must be gone; kept as a label
@@ -21,11 +21,11 @@ type Spec struct {
 	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
 	AgentMount  string            // where, such as "/sandfarm"
 
-	Network   farm.Network   // anything but NetworkFull has loopback alone
-	Resources farm.Resources // zero fields take the farm's defaults; CPUs over the engine's count are cut to it
+	Network   farm.Network   // all but NetworkFull have only loopback
+	Resources farm.Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
 
-	GPUs []string // ids of its devices, which are its own alone; nil: none
-	CDI  []string // what CDI calls them; nil: the nvidia driver has them by their ids
+	GPUs []string // ids of its devices, which no other container has; nil: none
+	CDI  []string // their CDI names; nil: the nvidia driver takes their ids
 
 	HomeDir string // home of user code, a tmpfs of homeFactor times disk_mb; empty: "/home/sandbox"
 	RunDir  string // the agent's own small tmpfs; empty: "/run/sandfarm"
@@ -39,15 +39,15 @@ const (
 	workInodes  = 200_000 // files and directories in the workspace: 10 000 results fit many times over
 	tmpInodes   = 50_000
 	homeInodes  = 100_000 // caches of tools are many small files
-	homeFactor  = 4       // packages lie in the home directory, and are larger than what is made with them: TensorFlow has 2 GB
+	homeFactor  = 4       // packages are installed into the home directory, and TensorFlow has 2 GB
 	runMB       = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
 	runInodes   = 4_096
-	shmMB       = 64 // what Docker gives by default
+	shmMB       = 64 // Docker's default
 	shmInodes   = 4_096
 	gpuShmMB    = 1024 // loaders of training data and NCCL pass tensors through it
 )
 
-// resources gives the spec's resources with the defaults filled in, and no more cores than the engine has (0: unknown).
+// resources gives the spec's resources with defaults for zero fields, and no more cores than the engine has (0: unknown).
 func (s *Spec) resources(engineCPUs int) farm.Resources {
 	limits, r := farm.DefaultLimits(), s.Resources
 	if r.MemoryMB <= 0 {
@@ -68,7 +68,7 @@ func (s *Spec) resources(engineCPUs int) farm.Resources {
 	return r
 }
 
-// validate refuses what the profile cannot hold.
+// validate checks the fields that the profile relies on.
 func (s *Spec) validate() error {
 	switch {
 	case s.SandboxID == "":
@@ -80,9 +80,9 @@ func (s *Spec) validate() error {
 	case s.UID <= 0:
 		return farm.Invalidf("a sandbox never runs as root: its uid is %d", s.UID)
 	case len(s.CDI) > 0 && len(s.CDI) != len(s.GPUs):
-		return farm.Invalidf("%d GPUs have %d names", len(s.GPUs), len(s.CDI))
+		return farm.Invalidf("%d GPUs need as many CDI names, not %d", len(s.GPUs), len(s.CDI))
 	case (s.AgentVolume == "") != (s.AgentMount == ""):
-		return farm.Invalidf("the agent's volume and its mount point are set together")
+		return farm.Invalidf("the agent's volume and its mount point must be set together")
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	streamBuffer = 64 << 10 // one read of the socket holds what one write of the engine put in (32 KiB) and more
+	streamBuffer = 64 << 10 // one read of the socket takes more than one write of the engine (32 KiB)
 	stderrMax    = 4 << 10  // of stderr is kept for the error
 	headerBytes  = 8        // of a frame: stream, three zeros, length
 )
@@ -23,8 +23,8 @@ const (
 	frameSystem = 3
 )
 
-// stream is an exec's connection: raw to stdin, framed from stdout and stderr. Read takes the frames apart. One reader
-// and one writer may use it at once, and Close from anywhere.
+// stream is an exec's connection: raw to stdin, framed from stdout and stderr. Read removes the framing. One reader and one writer may
+// use it at once; Close may be called from anywhere.
 type stream struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -34,7 +34,7 @@ type stream struct {
 	stderr []byte
 }
 
-// Read gives stdout alone.
+// Read reads stdout.
 func (s *stream) Read(p []byte) (int, error) {
 	for s.left == 0 {
 		if err := s.nextFrame(); err != nil {
@@ -52,7 +52,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// nextFrame reads a header, and what is behind it unless it is stdout.
+// nextFrame reads a header, and the payload unless it is stdout.
 func (s *stream) nextFrame() error {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(s.r, header[:]); err != nil {
@@ -70,7 +70,7 @@ func (s *stream) nextFrame() error {
 	}
 }
 
-// keep takes a frame of stderr in, as far as there is room.
+// keep keeps a frame of stderr, up to stderrMax in all.
 func (s *stream) keep(size uint32) error {
 	s.mu.Lock()
 	room := min(int64(stderrMax-len(s.stderr)), int64(size))
@@ -88,7 +88,7 @@ func (s *stream) keep(size uint32) error {
 	return nil
 }
 
-// ended gives the end of the stream its reason.
+// ended adds stderr to the error that ended the stream.
 func (s *stream) ended(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,10 +98,10 @@ func (s *stream) ended(err error) error {
 	return fmt.Errorf("exec ended (stderr: %q): %w", s.stderr, err)
 }
 
-// Write goes to stdin.
+// Write writes to stdin.
 func (s *stream) Write(p []byte) (int, error) { return s.conn.Write(p) }
 
-// CloseWrite ends stdin; stdout goes on.
+// CloseWrite ends stdin; stdout stays open.
 func (s *stream) CloseWrite() error {
 	if half, ok := s.conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -109,5 +109,5 @@ func (s *stream) CloseWrite() error {
 	return s.conn.Close()
 }
 
-// Close ends the stream at once, also under a Read or Write that waits.
+// Close ends the stream at once, also for a Read or Write that waits.
 func (s *stream) Close() error { return s.conn.Close() }

@@ -8,12 +8,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// updateTimeout bounds a change of limits: the runtime writes a few files of the cgroup.
+// updateTimeout bounds an update of limits: the runtime writes a few files of the cgroup.
 const updateTimeout = startTimeout
 
-// Update gives a sandbox's running container other limits of memory, cores and processes; zero fields take the farm's
-// defaults, as with Create. What its writable places hold stays as it was made. Less memory than is in use makes the kernel
-// take it back, by a kill where it must. CodeNotFound when the container is gone, CodeConflict when it does not run.
+// Update sets the limits of memory, cores and processes of a sandbox's running container; zero fields take the farm's defaults, as with
+// Create. The sizes of its writable directories do not change. If more memory is in use than the new limit, the kernel reclaims it, and
+// kills processes if it must. CodeNotFound when the container is gone, CodeConflict when it does not run.
 func (e *Engine) Update(ctx context.Context, id string, r farm.Resources) error {
 	cpus, err := e.cores(ctx)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	settleWithin = 90 * time.Second // accepted jobs end within this time after the last fault, or are lost
-	tidyWithin   = 20 * time.Second // containers of ended sandboxes are gone within this time
-	wellWithin   = 90 * time.Second
+	settleWithin  = 90 * time.Second // accepted jobs end within this time after the last fault, or are lost
+	tidyWithin    = 20 * time.Second // containers of ended sandboxes are gone within this time
+	recoverWithin = 90 * time.Second
 )
 
-// Case is one fault, with its books.
+// Case is one fault, with its ledger.
 type Case struct {
 	f    *Farm
 	name string
@@ -30,31 +30,31 @@ type Case struct {
 	mu        sync.Mutex
 	jobs      []*Job
 	sent      int
-	most      map[string]int // token of each job that was sent, and how often it may run
+	most      map[string]int // how often each submitted job may run, by its token
 	boxes     []string
-	well      time.Duration
+	recovery  time.Duration
 	takeovers []time.Duration
 }
 
-// Report is what a case's books come to.
+// Report is the result of a case's ledger.
 type Report struct {
 	Accepted, Lost, Doubled, Left int
-	Well                          time.Duration // the longest time until the system was well again
+	Recovery                      time.Duration // the longest recovery
 	Takeovers                     []time.Duration
 }
 
-// String is the line that is printed.
+// String is the line that End prints.
 func (r Report) String() string {
-	line := fmt.Sprintf("%d jobs accepted, %d lost; %d effects doubled; %d containers left; well again after %.1f s",
-		r.Accepted, r.Lost, r.Doubled, r.Left, r.Well.Seconds())
+	line := fmt.Sprintf("%d jobs accepted, %d lost; %d effects twice; %d containers left; recovered after %.1f s",
+		r.Accepted, r.Lost, r.Doubled, r.Left, r.Recovery.Seconds())
 	if len(r.Takeovers) > 0 {
 		line += fmt.Sprintf("; %d takeovers, p95 %.1f s, longest %.1f s", len(r.Takeovers), r.P95().Seconds(), slices.Max(r.Takeovers).Seconds())
 	}
 	return line
 }
 
-// Case opens the books of a fault. Cases of one farm come one after the other; until the next, what the farm reports
-// goes to this one's test.
+// Case opens the ledger of a fault. The cases of a farm run one after the other; until the next one, failures of the farm go to this
+// one's test.
 func (f *Farm) Case(t testing.TB, name string) *Case {
 	before := f.t
 	f.t = t
@@ -92,8 +92,8 @@ func (c *Case) Boxes(n int) []string {
 	return boxes
 }
 
-// Fault does harm, and waits until the system is well again: a job that is sent afterwards is done, and every job that
-// ran before is in the hands of a living worker, or has ended. heal, if any, ends the harm after it has lasted a while.
+// Fault calls harm and waits for the recovery: a new job completes, and every job that ran before has a living worker or has ended.
+// heal, if not nil, ends the harm.
 func (c *Case) Fault(harm, heal func()) time.Duration {
 	c.f.t.Helper()
 	ran := c.running()
@@ -105,15 +105,15 @@ func (c *Case) Fault(harm, heal func()) time.Duration {
 	probed := make(chan time.Duration, 1)
 	go func() { probed <- c.probe(began) }()
 	c.watch(ran, began)
-	well := <-probed
-	if well == 0 {
-		c.f.t.Fatalf("the farm is not well again within %s\n%s", wellWithin, c.f.logs())
+	recovery := <-probed
+	if recovery == 0 {
+		c.f.t.Fatalf("the farm did not recover within %s\n%s", recoverWithin, c.f.logs())
 	}
-	well = max(well, time.Since(began))
+	recovery = max(recovery, time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.well = max(c.well, well)
-	return well
+	c.recovery = max(c.recovery, recovery)
+	return recovery
 }
 
 // running lists the jobs of the case that a worker has.
@@ -128,10 +128,10 @@ func (c *Case) running() (ran []*Job) {
 	return ran
 }
 
-// watch waits until no job of these is without a living worker, and notes how long each was.
+// watch waits until each of these jobs has a living worker, and records how long each had none.
 func (c *Case) watch(jobs []*Job, began time.Time) {
 	left := slices.DeleteFunc(slices.Clone(jobs), func(j *Job) bool { return c.f.Holder(j.ID) != "" })
-	c.f.Until(wellWithin, "every job that ran is in the hands of a living worker", func() bool {
+	c.f.Until(recoverWithin, "every job that ran has a living worker", func() bool {
 		left = slices.DeleteFunc(left, func(j *Job) bool {
 			held := c.f.Holder(j.ID) != ""
 			if !held {
@@ -149,9 +149,9 @@ func (c *Case) watch(jobs []*Job, began time.Time) {
 	})
 }
 
-// probe sends small jobs until one is done, and gives the time since the fault; 0 when none ever was.
+// probe submits small jobs until one completes, and gives the time since the fault; 0 when none did.
 func (c *Case) probe(began time.Time) time.Duration {
-	ctx, done := context.WithTimeout(c.f.t.Context(), wellWithin)
+	ctx, done := context.WithTimeout(c.f.t.Context(), recoverWithin)
 	defer done()
 	for ctx.Err() == nil {
 		job, err := c.f.Execute(ctx, c.f.probe, wire.ExecuteRequest{Code: "print('well')"}, client.WithWait(5*time.Second))
@@ -161,7 +161,7 @@ func (c *Case) probe(began time.Time) time.Duration {
 		if err == nil && job.State == "completed" && job.Result.Execute.Stdout == "well\n" {
 			return time.Since(began)
 		}
-		// A fault may have taken the probe's sandbox with it. Then a new one is what a caller would ask for.
+		// The fault may have ended the sandbox of the probe. A caller would create a new one.
 		if box, err := c.f.Sandbox(ctx, c.f.probe); err == nil && (box.State == "lost" || box.State == "failed") {
 			made, err := c.f.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(10*time.Second))
 			if err == nil {
@@ -176,12 +176,12 @@ func (c *Case) probe(began time.Time) time.Duration {
 	return 0
 }
 
-// End closes the books: it waits for the accepted jobs, counts, prints a line, and fails on any but 0, 0, 0.
+// End waits for the accepted jobs, prints the line of the case, and fails the test on any number but 0, 0, 0.
 func (c *Case) End() Report {
 	t := c.f.t
 	t.Helper()
 	c.settle(settleWithin)
-	r := Report{Accepted: len(c.jobs), Well: c.well, Takeovers: c.takeovers}
+	r := Report{Accepted: len(c.jobs), Recovery: c.recovery, Takeovers: c.takeovers}
 	ran := map[string]int{}
 	var unread []string
 	for _, box := range c.boxes {
@@ -219,7 +219,7 @@ func (c *Case) End() Report {
 	return r
 }
 
-// left counts the containers of sandboxes that are not open, once there was time to remove them.
+// left counts the containers of sandboxes that are not open, after there was time to remove them.
 func (f *Farm) left() (n int) {
 	for end := time.Now().Add(tidyWithin); ; {
 		open := map[string]bool{}
@@ -247,7 +247,7 @@ func (f *Farm) left() (n int) {
 	}
 }
 
-// print writes the line of a case for the reader, and into the file that SANDFARM_TEST_REPORT names.
+// print logs the line of a case, and appends it to the file that SANDFARM_TEST_REPORT names.
 func (c *Case) print(r Report) {
 	line := fmt.Sprintf("%-44s %s\n", c.name, r)
 	c.f.t.Log(line)
@@ -265,7 +265,7 @@ func (c *Case) print(r Report) {
 	}
 }
 
-// CloseIdle ends the sandboxes that no case uses, so that the next one gets fresh ones: the fault may have ended some.
+// CloseIdle closes the sandboxes that no case uses, so that the next case gets new ones: the fault may have ended some.
 func (f *Farm) CloseIdle() {
 	f.t.Helper()
 	for _, box := range f.idle {
@@ -276,7 +276,7 @@ func (f *Farm) CloseIdle() {
 	f.idle = nil
 }
 
-// CloseAll ends every sandbox of the farm and gives the number of containers that are left then.
+// CloseAll closes every sandbox of the farm and gives the number of containers that are left.
 func (f *Farm) CloseAll() int {
 	f.t.Helper()
 	for _, box := range append(f.idle, f.probe) {

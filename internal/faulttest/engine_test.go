@@ -13,9 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// One of two engines dies, or stops to answer, while sandboxes are started on it: their creations go on at the other one, or wait
-// for it to come back once it is the only one. None is lost, none is made twice, and nothing stays on the engine. At last it is
-// killed with jobs in it. The engine is one of the test's own.
+// One of two engines dies, or does not answer, while sandboxes are started on it: their creates move to the other engine, or wait for it
+// to come back when it is the only one. None is lost, none is created twice, and nothing stays on the engine. Then the engine is killed
+// while jobs run in it. The engine belongs to the test.
 func TestEngineIsGone(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.New(t, enginetest.Options{})
@@ -40,14 +40,14 @@ func TestEngineIsGone(t *testing.T) {
 	}
 }
 
-// engineCase is a farm whose last worker has an engine that a test takes away.
+// engineCase is a farm whose last worker has an engine that the test kills.
 type engineCase struct {
 	*faulttest.Farm
 	engine        *enginetest.Daemon
 	other, doomed string // workers
 }
 
-// midCreate does harm while sandboxes are started on the engine.
+// midCreate calls harm while sandboxes are started on the engine.
 func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 	c := e.Case(t, name)
 	creates := e.startSome(t)
@@ -86,7 +86,7 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 				return true
 			}
 			box, err := e.Sandbox(t.Context(), made.Sandbox.ID)
-			return err == nil && box.State == "lost" // it was ready on the engine, and somebody's
+			return err == nil && box.State == "lost" // it was ready on the engine, and had been handed to its owner
 		})
 	}
 	e.Until(60*time.Second, "each sandbox has one container", func() bool {
@@ -98,7 +98,7 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 	e.CloseIdle()
 }
 
-// startSome sends creations until some of them are under way on the engine.
+// startSome submits creates until some sandboxes are starting on the engine.
 func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 	t.Helper()
 	for len(creates) < 40 {
@@ -125,12 +125,12 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 	return nil
 }
 
-// midRun kills the engine with all that runs in it, and starts it again, while jobs run: each of them comes to an end with a
-// sentence, what was in the engine is tidied up, and new sandboxes work.
+// midRun kills the engine and all containers while jobs run, and starts it again: each job ends with an error, what was in the engine is
+// removed, and new sandboxes work.
 func (e *engineCase) midRun(t *testing.T) {
 	c := e.Case(t, "engine killed and started again mid-run")
 	boxes := e.boxesThere(t, c, 3)
-	c.Forget() // the effects of jobs that are over go with the engine
+	c.Forget() // the effects of ended jobs are lost with the engine
 	var jobs []*faulttest.Job
 	for _, box := range boxes {
 		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 600, Want: []string{"lost"}}), c.Accept(box, faulttest.Run{Want: []string{"canceled", "lost"}, Never: true}))

@@ -20,7 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Names of the parts that there is one of. Workers are "worker-1" and so on, schedulers "scheduler-1".
+// Names of the components that a farm has once. Workers are "worker-1" and so on, schedulers "scheduler-1".
 const (
 	Redis = "redis"
 	S3    = "s3"
@@ -42,19 +42,19 @@ type Config struct {
 type Farm struct {
 	*client.Client
 
-	t         testing.TB
-	cfg       Config
-	dir       string
-	url       string
-	namespace string
-	redis     *redis.Client
-	env       []string
-	parts     map[string]*part
-	probe     string   // the sandbox that tells whether the farm is well
-	idle      []string // sandboxes that no case uses now
+	t          testing.TB
+	cfg        Config
+	dir        string
+	url        string
+	namespace  string
+	redis      *redis.Client
+	env        []string
+	components map[string]*component
+	probe      string   // the sandbox of Case.probe
+	idle       []string // sandboxes that no case uses now
 }
 
-// New starts a farm and waits until it is ready. After the test it is removed, with all that it made in the engine.
+// New starts a farm and waits until it is ready. After the test it is removed, with everything that it created in the engine.
 func New(t testing.TB, cfg Config) *Farm {
 	t.Helper()
 	cfg.Workers, cfg.Schedulers = cmp.Or(cfg.Workers, 2), cmp.Or(cfg.Schedulers, 2)
@@ -62,14 +62,14 @@ func New(t testing.TB, cfg Config) *Farm {
 	dir, store, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
 	f := &Farm{
 		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
-		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), parts: map[string]*part{},
+		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), components: map[string]*component{},
 	}
 	f.env = slices.Concat(os.Environ(), []string{
 		"SANDFARM_DATA=" + dir, "SANDFARM_API_LISTEN=" + api, "SANDFARM_REDIS_URL=redis://" + store,
 		"SANDFARM_S3_ENDPOINT=http://" + s3, "SANDFARM_S3_ACCESS_KEY=sandfarm", "SANDFARM_S3_SECRET_KEY=sandfarm-secret",
 		"MINIO_ROOT_USER=sandfarm", "MINIO_ROOT_PASSWORD=sandfarm-secret", "MINIO_BROWSER=off",
 		"SANDFARM_ENGINE_HOST=unix://" + cfg.Engine, "SANDFARM_ENGINE_NAMESPACE=" + f.namespace, "SANDFARM_WORKER_STOP_GRACE=1s",
-		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000", // room is tested apart
+		"SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000", // reservations are tested elsewhere
 	}, cfg.Env)
 	_, port, _ := net.SplitHostPort(store)
 	f.add(Redis, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--save", "")
@@ -117,7 +117,7 @@ func (f *Farm) Schedulers() []string { return f.names("scheduler-") }
 // Namespace is the farm's namespace in the engine.
 func (f *Farm) Namespace() string { return f.namespace }
 
-// AwaitReady waits until the API says that the farm can work, and every worker that runs is registered.
+// AwaitReady waits until the API is ready and every running worker is registered.
 func (f *Farm) AwaitReady() {
 	f.t.Helper()
 	f.Until(60*time.Second, "the farm is ready", func() bool {
@@ -127,12 +127,12 @@ func (f *Farm) AwaitReady() {
 		}
 		_ = answer.Body.Close()
 		return answer.StatusCode == http.StatusOK && !slices.ContainsFunc(f.Workers(), func(name string) bool {
-			return f.Alive(name) && f.parts[name].worker() == ""
+			return f.Alive(name) && f.components[name].worker() == ""
 		})
 	})
 }
 
-// Box makes a sandbox that is ready, and that the caller ends.
+// Box creates a sandbox that is ready. The caller closes it.
 func (f *Farm) Box(request wire.CreateRequest) string {
 	f.t.Helper()
 	made, err := f.CreateSandbox(f.t.Context(), request, client.WithWait(60*time.Second))
@@ -142,7 +142,7 @@ func (f *Farm) Box(request wire.CreateRequest) string {
 	return made.Sandbox.ID
 }
 
-// Until polls a condition; the test ends when it does not come true.
+// Until polls a condition; the test fails if it does not come true in time.
 func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
 	f.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -154,7 +154,7 @@ func (f *Farm) Until(within time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Containers lists the sandboxes of which an engine has a container, running or not, once for each container.
+// Containers lists the sandboxes that have a container, running or not, once for each container.
 func (f *Farm) Containers() []string { return f.containers("--all") }
 
 // Running lists the sandboxes whose container runs.
@@ -180,7 +180,7 @@ func (f *Farm) engines() []string {
 	return []string{f.cfg.Engine, f.cfg.Second}
 }
 
-// Wipe removes all that Redis holds, as when its disk is gone.
+// Wipe deletes all data of Redis, as when its disk is lost.
 func (f *Farm) Wipe() {
 	f.t.Helper()
 	if err := f.redis.FlushAll(f.t.Context()).Err(); err != nil {
@@ -193,7 +193,7 @@ func docker(engine string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// remove ends all parts, and removes what they left in the engine.
+// remove ends all components, and removes what they left in the engine.
 func (f *Farm) remove() {
 	f.Kill(f.names("")...)
 	_ = f.redis.Close()
@@ -215,7 +215,7 @@ func (f *Farm) remove() {
 
 func (f *Farm) names(prefix string) []string {
 	var names []string
-	for name := range f.parts {
+	for name := range f.components {
 		if strings.HasPrefix(name, prefix) {
 			names = append(names, name)
 		}
@@ -224,8 +224,8 @@ func (f *Farm) names(prefix string) []string {
 	return names
 }
 
-// freeAddress gives an address on which nobody listens. Its port is below those that the kernel gives to connections: one
-// of them would have it sooner or later, as the parts of a farm are started again and again.
+// freeAddress gives an address on which nobody listens. Its port is below those that the kernel gives to connections, which would take
+// it sooner or later while components restart.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {

@@ -20,8 +20,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// gpuFarm is a farm of three workers on an engine of its own, whose hook writes down which of eight devices each container
-// was given.
+// gpuFarm is a farm of three workers on an engine of its own, whose hook records which of eight devices each container
+// has.
 type gpuFarm struct {
 	*faulttest.Farm
 	hook *enginetest.GPUs
@@ -29,7 +29,7 @@ type gpuFarm struct {
 	mu     sync.Mutex
 	ended  map[string]time.Time // containers that have ended
 	saw    map[string]string    // container → what its code found in NVIDIA_VISIBLE_DEVICES
-	waited int                  // creates that were seen with a position
+	waited int                  // creates that had a position in the queue
 	closed atomic.Int32
 }
 
@@ -75,10 +75,10 @@ func newGPUFarm(t *testing.T) *gpuFarm {
 	return f
 }
 
-// runsOfEach is how many pieces of code each sandbox runs, beside its create and its close.
+// runsOfEach is how many executes each sandbox has, beside its create and its close.
 const runsOfEach = 6
 
-// use is the life of one sandbox with GPUs.
+// use creates, uses and closes one sandbox with GPUs.
 func (f *gpuFarm) use(t *testing.T, request wire.GPU) {
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{GPU: &wire.GPURequest{Count: &request.Count, Model: request.Model}})
 	if err != nil {
@@ -138,7 +138,7 @@ func (f *gpuFarm) overlaps(t *testing.T) (containers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hook.Seen(t) {
-		if slices.Equal(h.Devices, []string{"void"}) { // the workers' look for the driver
+		if slices.Equal(h.Devices, []string{"void"}) { // the workers' probe of the driver
 			continue
 		}
 		containers++
@@ -165,8 +165,8 @@ func (f *gpuFarm) overlaps(t *testing.T) (containers int) {
 	return containers
 }
 
-// Twenty-five sandboxes with 200 jobs share eight devices, while workers are killed: no device is ever in two containers, all
-// jobs are done, and all devices are free in the end.
+// Twenty-five sandboxes with 200 jobs share eight devices while workers are killed: no device is ever in two containers, all jobs
+// complete, and all devices are free at the end.
 func TestGPUsAreNeverInTwoSandboxes(t *testing.T) {
 	t.Parallel()
 	f := newGPUFarm(t)

@@ -13,7 +13,7 @@ func (f *Farm) Holder(job string) string {
 		return ""
 	}
 	for _, name := range f.Workers() {
-		if f.Alive(name) && f.parts[name].worker() == id {
+		if f.Alive(name) && f.components[name].worker() == id {
 			return name
 		}
 	}
@@ -37,14 +37,14 @@ func (f *Farm) Leader() string {
 		return ""
 	}
 	for _, name := range f.Schedulers() {
-		if f.Alive(name) && strings.Contains(f.parts[name].out.String(), id) {
+		if f.Alive(name) && strings.Contains(f.components[name].out.String(), id) {
 			return name
 		}
 	}
 	return ""
 }
 
-// Claims is how often workers have taken a job, hand-overs included.
+// Claims is how often workers have claimed a job, takeovers after an orderly stop included.
 func (f *Farm) Claims(job string) int {
 	n, err := f.redis.HGet(f.t.Context(), "sf:{default}:job:"+job, "attempt").Int()
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// effects is the file of a sandbox to which each job appends its name. It is not in the workspace: it is no artifact.
+// effects is the file of a sandbox to which each job appends its token. It is not in the workspace, so it is not an artifact.
 const effects = "/tmp/effects"
 
-// Run is a piece of code to be run, and the end that it must come to.
+// Run is code to run, and how the job must end.
 type Run struct {
 	Lines int      // lines that it prints, one each 0.1 s
 	Code  string   // what it does after them
 	Out   string   // what Code prints
 	Want  []string // states that it may end in; none: completed, with its whole output, once
-	Never bool     // it must not even begin
+	Never bool     // it must not start at all
 }
 
-// Job is an accepted job in the books.
+// Job is an accepted job in the ledger.
 type Job struct {
 	ID  string
 	Box string
@@ -42,7 +42,7 @@ func (j *Job) code() string {
 		effects, j.token+"\n", j.run.Lines, j.run.Code)
 }
 
-// output is what the job prints when it is whole.
+// output is the complete output of the job.
 func (j *Job) output() string {
 	var b strings.Builder
 	for n := range j.run.Lines {
@@ -51,7 +51,7 @@ func (j *Job) output() string {
 	return b.String() + j.run.Out
 }
 
-// problem says why an accepted job counts as lost; "" when it does not. ran is how often it began.
+// problem says why an accepted job counts as lost; "" when it does not. ran is how often it started.
 func (j *Job) problem(ran int) string {
 	switch {
 	case !j.end.Final():
@@ -75,7 +75,7 @@ func (j *Job) problem(ran int) string {
 	}
 }
 
-// Accept sends a job that must be accepted.
+// Accept submits a job that must be accepted.
 func (c *Case) Accept(box string, run Run) *Job {
 	c.f.t.Helper()
 	job, err := c.Try(c.f.t.Context(), box, run)
@@ -85,7 +85,7 @@ func (c *Case) Accept(box string, run Run) *Job {
 	return job
 }
 
-// Try sends a job that the farm may refuse. Whatever a refused one does is in the books too: at most once.
+// Try submits a job that the farm may refuse. A refused job may still run, but at most once.
 func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
 	c.mu.Lock()
 	c.sent++
@@ -144,14 +144,14 @@ func (c *Case) effectsOf(box string) (map[string]int, error) {
 	return ran, nil
 }
 
-// Forget strikes the jobs so far off the list of those that must have a record. What they did counts as before.
+// Forget stops requiring records of the jobs so far. Their effects still count.
 func (c *Case) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs = nil
 }
 
-// Abandon takes sandboxes that a fault has ended out of the books: nobody can tell what is in them. Their jobs stay.
+// Abandon removes sandboxes that a fault has ended from the ledger, since their effects cannot be read. Their jobs stay.
 func (c *Case) Abandon(boxes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

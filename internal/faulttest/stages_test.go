@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/faulttest"
 )
 
-// A job is cancelled in each stage of its life, and then all workers are killed and replaced: it never starts again.
+// A job is cancelled in each state, and then all workers are killed and replaced: it never starts again.
 func canceled(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "cancel at every stage, then all workers killed")
 	boxes := c.Boxes(4)
@@ -34,7 +34,7 @@ func canceled(t *testing.T, f *faulttest.Farm) {
 	cancel(t, f, finished.ID)
 	starting := cancelStart(t, f)
 
-	// Its worker is killed before it can have heard of the cancel: whoever takes over ends the job.
+	// Its worker is killed before it receives the cancel: the worker that takes over ends the job.
 	orphaned := c.Accept(boxes[3], faulttest.Run{Lines: 600, Want: []string{"canceled"}})
 	awaitOutput(t, f, orphaned.ID)
 	c.Fault(func() {
@@ -58,10 +58,10 @@ func cancel(t *testing.T, f *faulttest.Farm, job string) {
 	}
 }
 
-// cancelStart cancels the creation of a sandbox while a worker starts it. It gives the sandbox.
+// cancelStart cancels a create while a worker starts the sandbox. It gives the sandbox.
 func cancelStart(t *testing.T, f *faulttest.Farm) string {
 	t.Helper()
-	for range 5 { // one that is ready too soon is tried again
+	for range 5 { // if the sandbox is ready too soon, try again
 		made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -96,14 +96,14 @@ func awaitOutput(t *testing.T, f *faulttest.Farm, job string) {
 	t.Fatal("the job ended without output")
 }
 
-// The object store is gone when a job's files are to be stored: they are stored when it is back.
+// The object store is down when a job's files are uploaded: they are uploaded when it is back.
 func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "object store killed at collect")
 	boxes := c.Boxes(2)
 	job := c.Accept(boxes[0], faulttest.Run{Lines: 15, Code: "open('made.txt', 'w').write('whole')"})
 	f.AwaitHolder(job.ID)
 	c.Fault(func() { f.Kill(faulttest.S3) }, func() {
-		beside := c.Accept(boxes[1], faulttest.Run{Lines: 40}) // leaves no files, and is not held up
+		beside := c.Accept(boxes[1], faulttest.Run{Lines: 40}) // has no files, so it is not blocked
 		if end, err := f.Wait(t.Context(), beside.ID); err != nil || end.State != "completed" {
 			t.Errorf("a job without files: %v, %s", err, end.State)
 		}
@@ -119,7 +119,7 @@ func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 	c.End()
 }
 
-// No sandbox outlives its deadline by more than ten seconds, whatever becomes of its worker.
+// No sandbox outlives its deadline by more than ten seconds, whatever happens to its worker.
 func deadline(t *testing.T, f *faulttest.Farm) {
 	const late = 10 * time.Second
 	c := f.Case(t, "workers killed before a deadline")
@@ -158,7 +158,7 @@ func deadline(t *testing.T, f *faulttest.Farm) {
 	c.End()
 }
 
-// All that Redis held is gone: jobs are forgotten, but the sandboxes run on and are taken back, with what is in them.
+// Redis loses all data: jobs are lost, but sandboxes keep running and are restored, with their kernels' variables.
 func wiped(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "all of Redis's data wiped")
 	boxes := c.Boxes(3)
@@ -167,7 +167,7 @@ func wiped(t *testing.T, f *faulttest.Farm) {
 			t.Fatalf("before: %v %+v", err, job)
 		}
 	}
-	c.Forget() // what is over needs no record
+	c.Forget() // ended jobs need no record
 	before := f.Containers()
 	c.Fault(f.Wipe, nil)
 	for n, box := range boxes {

@@ -1,5 +1,5 @@
-// Package nvidia finds the GPUs of this machine with nvidia-smi, which comes with NVIDIA's driver. It promises ids that a
-// container engine takes, and knows nothing of engines.
+// Package nvidia finds the GPUs of this machine with nvidia-smi, which comes with NVIDIA's driver. Its ids are those that container
+// engines accept. It knows nothing of engines.
 package nvidia
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// lookTimeout bounds a look: the driver wakes every device, which takes seconds each where nothing keeps them awake.
-const lookTimeout = time.Minute
+// queryTimeout bounds a query: the driver wakes every device, which takes seconds for each without persistence mode.
+const queryTimeout = time.Minute
 
-// most is more output than any machine's.
-const most = 1 << 20
+// maxOutput is more output than that of any machine.
+const maxOutput = 1 << 20
 
 // Device is a GPU of this machine.
 type Device struct {
-	farm.GPUDevice        // its id is the driver's UUID
-	Index          string // its place among the machine's devices, which may change with a restart
-	Name           string // as the driver has it, such as "NVIDIA A100-SXM4-80GB"
-	MIG            bool   // it is cut into instances, which are not offered by themselves
+	farm.GPUDevice        // the id is the driver's UUID
+	Index          string // the number of the device, which may change with a restart
+	Name           string // the driver's name, such as "NVIDIA A100-SXM4-80GB"
+	MIG            bool   // the device is split into instances, which must be listed in worker.gpus
 }
 
-// query is what nvidia-smi is asked for, in the order of fields.
+// query lists the fields that nvidia-smi prints, in this order.
 const query = "--query-gpu=index,uuid,name,memory.total,mig.mode.current"
 
-// Devices asks the driver for the devices of this machine. A machine without nvidia-smi has none, and that is no error.
+// Devices lists the GPUs of this machine. A machine without nvidia-smi has none, which is no error.
 func Devices(ctx context.Context) ([]Device, error) { return devices(ctx, "nvidia-smi") }
 
 func devices(ctx context.Context, program string) ([]Device, error) {
@@ -45,18 +45,18 @@ func devices(ctx context.Context, program string) ([]Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for nvidia-smi: %w", err)
 	}
-	ctx, done := context.WithTimeout(ctx, lookTimeout)
+	ctx, done := context.WithTimeout(ctx, queryTimeout)
 	defer done()
-	command := exec.CommandContext(ctx, path, query, "--format=csv,noheader,nounits") //nolint:gosec // what the PATH has under this name
-	var said bytes.Buffer
-	command.Stderr = &said
+	command := exec.CommandContext(ctx, path, query, "--format=csv,noheader,nounits") //nolint:gosec // found on the PATH
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
 	command.WaitDelay = time.Second
 	out, err := command.Output()
 	if err != nil {
-		text := strings.Join(strings.Fields(string(out[:min(len(out), 300)])+" "+said.String()[:min(said.Len(), 300)]), " ")
+		text := strings.Join(strings.Fields(string(out[:min(len(out), 300)])+" "+stderr.String()[:min(stderr.Len(), 300)]), " ")
 		return nil, fmt.Errorf("ask nvidia-smi for devices: %w: %s", err, text)
 	}
-	return parse(out[:min(len(out), most)])
+	return parse(out[:min(len(out), maxOutput)])
 }
 
 // parse reads nvidia-smi's lines, such as "0, GPU-8f1c…, NVIDIA A100-SXM4-80GB, 81920, Disabled".
@@ -74,7 +74,7 @@ func parse(out []byte) ([]Device, error) {
 		}
 		d := Device{Index: line[0], Name: strings.TrimSpace(line[2]), MIG: strings.TrimSpace(line[4]) == "Enabled"}
 		d.ID, d.Model = strings.TrimSpace(line[1]), farm.NormalGPUModel(line[2])
-		d.MemoryMB, _ = strconv.Atoi(strings.TrimSpace(line[3])) // some devices share the machine's memory and say "[N/A]"
+		d.MemoryMB, _ = strconv.Atoi(strings.TrimSpace(line[3])) // devices that share the machine's memory print "[N/A]"
 		if !strings.HasPrefix(d.ID, "GPU-") || strings.ContainsAny(d.ID, ", ") {
 			return nil, fmt.Errorf("read nvidia-smi: %q is not the UUID of a device", d.ID)
 		}

@@ -67,8 +67,8 @@ func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func
 
 // stream opens a stream to a container's agent: straight to its socket where the engine runs on this host, else through an exec.
 func (n *Node) stream(ctx context.Context, container string) (io.ReadWriteCloser, error) {
-	conn, err := n.engine.DialNear(ctx, container, agent.SocketPath)
-	if err == nil || !errors.Is(err, engine.ErrFar) {
+	conn, err := n.engine.DialLocal(ctx, container, agent.SocketPath)
+	if err == nil || !errors.Is(err, engine.ErrNotLocal) {
 		return conn, err
 	}
 	user := fmt.Sprintf("%d:%d", agent.DialUID, agent.DialUID)

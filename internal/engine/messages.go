@@ -17,22 +17,22 @@ import (
 const (
 	tailLines   = 20      // of a build's output go into its error
 	lineMax     = 4 << 10 // of one line are kept
-	progressMax = 300     // of one line are told as progress
+	progressMax = 300     // of one line are reported as progress
 )
 
-// colour is how programs colour and move their output: it means nothing in a line of progress.
+// colour matches terminal control sequences.
 var colour = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
 // step matches the classic builder's announcement of a step.
 var step = regexp.MustCompile(`^Step (\d+)/(\d+) :`)
 
-// follow reads the engine's messages about a build, pull or import to their end, and closes the body. The error that a
-// message carries is the call's, with the last lines before it.
+// follow reads the engine's messages about a build, pull or import to their end, and closes the body. It returns the error that a message
+// carries, with the last lines of output before it.
 func follow(body io.ReadCloser, err error, progress func(farm.Progress)) error {
 	if err != nil {
 		return err
 	}
-	defer body.Close() //nolint:errcheck // it has been read to its end, or its error is told
+	defer body.Close() //nolint:errcheck // it was read to its end, or its error is returned
 	if progress == nil {
 		progress = func(farm.Progress) {}
 	}
@@ -54,13 +54,13 @@ func follow(body io.ReadCloser, err error, progress func(farm.Progress)) error {
 	}
 }
 
-// follower keeps where a build is.
+// follower keeps the progress of a build.
 type follower struct {
 	done, total float64
 	tail        []string
 }
 
-// take tells of one message.
+// take reports one message.
 func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress)) {
 	text := m.Stream
 	if text == "" {
@@ -85,7 +85,7 @@ func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress))
 	}
 }
 
-// failed makes the error of a message.
+// failed gives the error of a message with the last lines of output.
 func (f *follower) failed(e *jsonmessage.JSONError) error {
 	if len(f.tail) == 0 {
 		return errors.New(e.Message)

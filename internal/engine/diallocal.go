@@ -16,26 +16,25 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nearTimeout bounds the connect: the listener is a process of this host and answers at once, or not at all.
-const nearTimeout = 2 * time.Second
+// localTimeout bounds the connect: the listener is a process of this host, which answers at once or not at all.
+const localTimeout = 2 * time.Second
 
-// A container that has just been started listens after a few milliseconds.
+// A container that was just started listens after a few milliseconds.
 const (
-	nearPatience = 500 * time.Millisecond
-	nearPause    = 3 * time.Millisecond
+	listenPatience = 500 * time.Millisecond
+	listenPause    = 3 * time.Millisecond
 )
 
-// ErrFar says that a container's sockets cannot be reached from here: the engine is on another host, this process may
-// not enter its network namespace, or the runtime keeps sockets to itself (gVisor). Dial works there.
-var ErrFar = errors.New("the container is not near")
+// ErrNotLocal says that a container's sockets cannot be reached from this process: the engine is on another host, this process may not
+// enter its network namespace, or the runtime has its own sockets (gVisor). Dial works there.
+var ErrNotLocal = errors.New("the container's sockets cannot be reached from this process")
 
-// DialNear connects to an abstract unix socket ("@name") in a container's network namespace, without the engine between:
-// a stream through an exec is copied by three processes on its way. It needs an engine on this host and the right to
-// enter namespaces (root); otherwise it gives ErrFar. Nothing of the container's files is opened: an abstract name lives
-// in the network namespace alone, and belongs to whoever listened first, which is PID 1.
-func (e *Engine) DialNear(ctx context.Context, id, socket string) (net.Conn, error) {
+// DialLocal connects to an abstract unix socket ("@name") in a container's network namespace, without the engine: three processes copy
+// a stream through an exec. It needs an engine on this host and the right to enter namespaces (root); otherwise it returns ErrNotLocal.
+// It opens no file of the container: an abstract name exists in the network namespace alone, and belongs to the first listener, PID 1.
+func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, error) {
 	if os.Geteuid() != 0 || !strings.HasPrefix(socket, "@") {
-		return nil, ErrFar
+		return nil, ErrNotLocal
 	}
 	pid, full, err := e.process(ctx, id)
 	if err != nil {
@@ -43,47 +42,47 @@ func (e *Engine) DialNear(ctx context.Context, id, socket string) (net.Conn, err
 	}
 	space, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFar, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
 	defer func() { _ = space.Close() }()
-	// The process is looked at after its namespace was opened: the pid may be one of another host, or of another process
-	// by now. Its cgroup names the container.
+	// Check the process after its namespace was opened: the pid may be one of another host, or by now of another process. The cgroup names
+	// the container.
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil || !strings.Contains(string(groups), full) {
-		return nil, fmt.Errorf("%w: process %d is not its own", ErrFar, pid)
+		return nil, fmt.Errorf("%w: process %d is not the container's", ErrNotLocal, pid)
 	}
 	fd, err := connectIn(int(space.Fd()), socket) //nolint:gosec // a descriptor is small
-	for end := time.Now().Add(nearPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
-		time.Sleep(nearPause)                        //nolint:forbidigo // a moment; nothing tells when a container listens
+	for end := time.Now().Add(listenPatience); errors.Is(err, unix.ECONNREFUSED) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(listenPause)                      //nolint:forbidigo // nothing signals that a container listens
 		fd, err = connectIn(int(space.Fd()), socket) //nolint:gosec // a descriptor is small
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFar, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
-	file := os.NewFile(uintptr(fd), "near") //nolint:gosec // a descriptor is small
+	file := os.NewFile(uintptr(fd), "agent") //nolint:gosec // a descriptor is small
 	defer func() { _ = file.Close() }()
 	conn, err := net.FileConn(file)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFar, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
 	return conn, nil
 }
 
-// process gives a running container's first process, as its engine's host counts, and the container's whole id.
+// process gives the pid of a running container's first process on the engine's host, and the container's full id.
 func (e *Engine) process(ctx context.Context, id string) (pid int, full string, err error) {
-	var far error
+	var local error
 	err = e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {
 		got, err := e.cli.ContainerInspect(ctx, id)
 		if err == nil && got.State != nil && got.State.Running {
 			pid, full = got.State.Pid, got.ID
 		}
 		if err == nil && got.HostConfig != nil && ownKernel(got.HostConfig.Runtime) {
-			far = ErrFar
+			local = ErrNotLocal
 		}
 		return err
 	})
-	if far != nil {
-		return 0, "", far
+	if local != nil {
+		return 0, "", local
 	}
 	if err == nil && (pid <= 0 || len(full) < 64) {
 		err = farm.Conflictf("the container is not running")
@@ -91,7 +90,7 @@ func (e *Engine) process(ctx context.Context, id string) (pid int, full string, 
 	return pid, full, err
 }
 
-// connectIn connects in another network namespace. The thread that enters it is thrown away: it ends with its goroutine.
+// connectIn connects in another network namespace. The thread that enters it ends with its goroutine.
 func connectIn(space int, socket string) (fd int, err error) {
 	type answer struct {
 		fd  int
@@ -99,7 +98,7 @@ func connectIn(space int, socket string) (fd int, err error) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		fd, err := enterAndConnect(space, socket)
 		answers <- answer{fd, err}
 	}()
@@ -116,7 +115,7 @@ func enterAndConnect(space int, socket string) (int, error) {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	// A full backlog would hold a blocking connect for ever.
-	limit, none := unix.NsecToTimeval(nearTimeout.Nanoseconds()), unix.Timeval{}
+	limit, none := unix.NsecToTimeval(localTimeout.Nanoseconds()), unix.Timeval{}
 	err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
 	if err == nil {
 		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
@@ -131,7 +130,7 @@ func enterAndConnect(space int, socket string) (int, error) {
 	return fd, nil
 }
 
-// ownKernel reports whether a runtime gives its containers a kernel of their own, and with it sockets of their own.
+// ownKernel reports whether a runtime gives its containers their own kernel, and so their own sockets.
 func ownKernel(name string) bool {
 	return strings.Contains(name, "runsc") || strings.Contains(name, "gvisor") || strings.Contains(name, "kata")
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// part is one process of a farm, or the place of one.
-type part struct {
+// component is one process of a farm, which may not run now.
+type component struct {
 	argv   []string
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
 	out    *testlog.Log
 }
 
-// add makes a part known; nothing is started.
+// add adds a component without starting it.
 func (f *Farm) add(name string, argv ...string) {
-	f.parts[name] = &part{argv: argv, out: &testlog.Log{}}
+	f.components[name] = &component{argv: argv, out: &testlog.Log{}}
 }
 
-// Start starts parts that do not run. They come up by themselves, see AwaitReady.
+// Start starts components that do not run. See AwaitReady.
 func (f *Farm) Start(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
-		p := f.parts[name]
+		p := f.components[name]
 		p.out = &testlog.Log{}
-		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the parts of a farm; remove ends them
+		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the components of a farm; remove ends them
 		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = f.env, p.out, p.out
-		// A group of its own keeps it from the terminal's Ctrl-C; it ends with the test all the same.
+		// Its own process group keeps it from the terminal's Ctrl-C; the test ends it.
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		if err := p.cmd.Start(); err != nil {
 			f.t.Fatalf("start %s: %v", name, err)
@@ -44,9 +44,9 @@ func (f *Farm) Start(names ...string) {
 	}
 }
 
-// Alive reports whether a part runs.
+// Alive reports whether a component runs.
 func (f *Farm) Alive(name string) bool {
-	p := f.parts[name]
+	p := f.components[name]
 	if p.cmd == nil {
 		return false
 	}
@@ -58,22 +58,22 @@ func (f *Farm) Alive(name string) bool {
 	}
 }
 
-// Kill ends parts with kill -9, all at once.
+// Kill ends components with kill -9, all at once.
 func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, 10*time.Second, names) }
 
-// Term asks parts to stop, and waits until they have.
+// Term ends components with SIGTERM, and waits until they have ended.
 func (f *Farm) Term(names ...string) { f.end(syscall.SIGTERM, 40*time.Second, names) }
 
-// Pause stops parts where they are (SIGSTOP): they neither answer nor end.
+// Pause stops components with SIGSTOP: they neither answer nor end.
 func (f *Farm) Pause(names ...string) { f.signal(syscall.SIGSTOP, names) }
 
-// Resume lets paused parts go on.
+// Resume continues paused components.
 func (f *Farm) Resume(names ...string) { f.signal(syscall.SIGCONT, names) }
 
 func (f *Farm) signal(s syscall.Signal, names []string) {
 	for _, name := range names {
 		if f.Alive(name) {
-			_ = f.parts[name].cmd.Process.Signal(s)
+			_ = f.components[name].cmd.Process.Signal(s)
 		}
 	}
 }
@@ -81,22 +81,22 @@ func (f *Farm) signal(s syscall.Signal, names []string) {
 func (f *Farm) end(s syscall.Signal, within time.Duration, names []string) {
 	f.signal(s, names)
 	for _, name := range names {
-		if f.parts[name].cmd == nil {
+		if f.components[name].cmd == nil {
 			continue
 		}
 		select {
-		case <-f.parts[name].exited:
+		case <-f.components[name].exited:
 		case <-time.After(within):
-			f.t.Errorf("%s does not end within %s\n%s", name, within, f.parts[name].out.Tail())
+			f.t.Errorf("%s did not end within %s\n%s", name, within, f.components[name].out.Tail())
 		}
 	}
 }
 
-// logs are the last lines of every part.
+// logs are the last lines of every component.
 func (f *Farm) logs() string {
 	var b strings.Builder
 	for _, name := range f.names("") {
-		b.WriteString("--- " + name + "\n" + f.parts[name].out.Tail() + "\n")
+		b.WriteString("--- " + name + "\n" + f.components[name].out.Tail() + "\n")
 	}
 	return b.String()
 }
@@ -105,7 +105,7 @@ func (f *Farm) logs() string {
 var started = regexp.MustCompile(`worker started.*?(wrk_[0-9a-z]{26})`)
 
 // worker is the worker's id, "" until it has started.
-func (p *part) worker() string {
+func (p *component) worker() string {
 	if found := started.FindStringSubmatch(p.out.String()); found != nil {
 		return found[1]
 	}
