@@ -60,7 +60,7 @@ func TestCacheThatHangs(t *testing.T) {
 	u := newUpstream(t)
 	u.wheel("six", "six-1.0.whl", []byte("text"))
 	cfg := u.config()
-	cfg.Cache, cfg.Timeout = hanging{newMemory()}, 300*time.Millisecond
+	cfg.Cache, cfg.Timeout = hanging{newMemory()}, 2*time.Second
 	x, root := serve(t, cfg)
 	for range 5 {
 		get(t, root+"/pypi/files/six/six-1.0.whl")

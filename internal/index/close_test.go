@@ -39,7 +39,7 @@ func TestCloseEndsDownloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if took := time.Since(begun); took > 20*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("Close took %v", took)
 	}
 	n, err := io.Copy(io.Discard, r)
@@ -96,7 +96,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 		u.wheel(name, name+"-1.0.whl", content)
 	}
 	cfg := u.config()
-	cfg.CacheMB, cfg.MaxFileMB, cfg.Timeout = 1, 1, 300*time.Millisecond
+	cfg.CacheMB, cfg.MaxFileMB, cfg.Timeout = 1, 1, 2*time.Second
 	x, root := serve(t, cfg)
 	// While somebody reads the first file, the second finds no room.
 	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")

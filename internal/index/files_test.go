@@ -192,7 +192,7 @@ func TestPartsOfAFileOnItsWay(t *testing.T) {
 	release := make(chan struct{})
 	u.slowly("/slow/six-1.0.whl", content, release)
 	cfg := u.config()
-	cfg.Timeout = 600 * time.Millisecond
+	cfg.Timeout = 3 * time.Second
 	_, root := serve(t, cfg)
 	if got := get(t, root+"/pypi/files/six/six-1.0.whl", "Range", "bytes=100-199"); got != string(content[100:200]) {
 		t.Errorf("a part that has arrived: %d bytes", len(got))

@@ -173,7 +173,7 @@ func TestUpstreamSlow(t *testing.T) {
 	})
 	c := newClock()
 	cfg := u.config()
-	cfg.Now, cfg.PageAge, cfg.Timeout = c.now, time.Minute, 200*time.Millisecond
+	cfg.Now, cfg.PageAge, cfg.Timeout = c.now, time.Minute, 2*time.Second
 	_, root := serve(t, cfg)
 	page := get(t, root+"/pypi/simple/six/")
 	slow.Store(true)
@@ -187,7 +187,7 @@ func TestUpstreamSlow(t *testing.T) {
 		t.Errorf("upstream was asked %d times", u.times("/simple/six/"))
 	}
 	a := ask(t, "GET", root+"/pypi/simple/silent/")
-	if a.status != http.StatusGatewayTimeout || a.body != "The package index did not answer within 200ms.\n" {
+	if a.status != http.StatusGatewayTimeout || a.body != "The package index did not answer within 2s.\n" {
 		t.Errorf("status %d, %q", a.status, a.body)
 	}
 }
