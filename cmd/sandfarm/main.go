@@ -1,4 +1,4 @@
-// Command sandfarm runs a Sandfarm, or a part of it, and speaks to one.
+// Command sandfarm is the client of a Sandfarm, and on Linux runs one, whole or in parts.
 package main
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
-// version is set at build time (-ldflags "-X main.version=…"); otherwise the module's own is shown.
+// version is set at build time (-ldflags "-X main.version=…"). If it is empty, the version of the module is used.
 var version string
 
 func main() {
-	// The first signal asks to stop; after it signals act as they always do, so a second one ends the process at once.
+	// The first signal asks the program to stop; a second one ends it at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], verbs.Streams{
@@ -28,7 +28,7 @@ func main() {
 	}))
 }
 
-// run runs the program and gives its exit code.
+// run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, streams verbs.Streams) int {
 	root := newRoot(streams)
 	root.SetArgs(args)
@@ -39,10 +39,10 @@ func newRoot(streams verbs.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandfarm",
 		Short: "Run untrusted code in sandboxes",
-		Long: `Sandfarm runs code that language models write in Docker sandboxes: a Jupyter kernel for each, shell commands,
-files both ways, and a download link for every file that a run leaves behind.
+		Long: `Sandfarm runs code written by language models in Docker sandboxes: each has a Jupyter kernel, shell commands and files,
+and every file that a run creates gets a download link.
 
-A farm is started with "sandfarm up"; the other commands speak to it over its REST API.`,
+"sandfarm up" starts a farm. Most other commands are clients of its REST API.`,
 		Version: versionText(),
 	}
 	connect := verbs.Add(root, streams)

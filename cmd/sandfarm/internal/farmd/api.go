@@ -15,11 +15,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
-// newAPI makes the API server of these parts.
+// newAPI makes the API server.
 func (p *Parts) newAPI(version string) (*api.Server, error) {
 	return api.New(p.Settings.API, api.Deps{
 		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Logger: p.Log, Version: version,
-		Registry: p.figures.registry, Tracer: p.tracer,
+		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
 }
 
@@ -44,8 +44,8 @@ func RunAPI(ctx context.Context, s *Settings, version string) error {
 	})
 }
 
-// callback gives the function that tells a job's caller of its end. It is called by a worker, from a queue of its own: an
-// error brings it back later, so that a receiver that is down is told when it is up again. Without a secret it gives nil.
+// callback makes the function that delivers the callback of a finished job. A worker calls it from a separate queue, which
+// retries after an error, so a receiver that is down gets the callback once it is up again. Without a secret it is nil.
 func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 	if p.Settings.CallbackSecret != "" {
 		secret = []byte(p.Settings.CallbackSecret)
@@ -78,17 +78,17 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 			return err
 		}
 		if err != nil {
-			p.Log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
+			p.Log.WarnContext(ctx, "gave up delivering a callback", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
 		}
 		return p.Store.CallbackDone(ctx, ref)
 	}
 }
 
-// CallbackSecret gives a tenant's signing key as receivers' libraries take it.
+// CallbackSecret is the signing key of a tenant, in the form that webhook libraries expect.
 func CallbackSecret(s *Settings, tenant string) (string, error) {
 	secret := []byte(s.CallbackSecret)
 	if len(secret) == 0 {
-		kept, err := keep(s.path("secret"), secretBytes)
+		kept, err := readOrCreate(s.path("secret"), secretBytes)
 		if err != nil {
 			return "", err
 		}

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// tidyTimeout bounds the removal of what is left; whoever stops us has a limit as well.
-const tidyTimeout = 5 * time.Minute
+// cleanupTimeout bounds the removal of sandboxes. Whatever stops the caretaker has a limit as well.
+const cleanupTimeout = 5 * time.Minute
 
-// Caretake waits until ctx ends and then removes this farm's sandboxes from the engine, unless a container with all of the
-// labels in keepWhile still runs: then a worker is there, which goes on with them. The node keeps its name in the engine.
-// Labels are written as name=value; at least one is needed.
+// Caretake waits until ctx ends and then removes the sandboxes of this farm from the engine, unless a container with all
+// labels in keepWhile still runs: that is a worker, which continues with them. The node keeps its name in the engine. Labels
+// have the form name=value; at least one is required.
 func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Writer) (err error) {
 	if s.Engine.Namespace == "" {
-		return errors.New("engine.namespace is not set (SANDFARM_ENGINE_NAMESPACE): it says whose sandboxes are looked after")
+		return errors.New("engine.namespace is not set (SANDFARM_ENGINE_NAMESPACE): it says whose sandboxes to remove")
 	}
 	e, err := s.engine("", s.Log.logger())
 	if err != nil {
@@ -24,12 +24,12 @@ func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Write
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	say := newConsole(out)
-	if _, err := e.Running(ctx, keepWhile...); err != nil { // better now than when it is needed
+	if _, err := e.Running(ctx, keepWhile...); err != nil { // fail now rather than at the end
 		return fmt.Errorf("look for workers: %w", err)
 	}
-	say.line("looking after the sandboxes of " + s.Engine.Namespace)
+	say.line("waiting to remove the sandboxes of " + s.Engine.Namespace)
 	<-ctx.Done()
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer done()
 	running, err := e.Running(ctx, keepWhile...)
 	if err != nil {
@@ -40,8 +40,8 @@ func Caretake(ctx context.Context, s *Settings, keepWhile []string, out io.Write
 		return nil
 	}
 	if err := e.RemoveAll(ctx, false); err != nil {
-		return fmt.Errorf("remove what is left in the engine: %w", err)
+		return fmt.Errorf("remove the sandboxes from the engine: %w", err)
 	}
-	say.line("no worker runs any more: removed every sandbox of this farm from the engine")
+	say.line("no worker runs: removed every sandbox of this farm from the engine")
 	return nil
 }

@@ -86,7 +86,7 @@ func caretake(t *testing.T, s *farmd.Settings, label string) string {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	told := &teller{line: func(text string) {
-		if strings.Contains(text, "looking after") {
+		if strings.Contains(text, "waiting to remove") {
 			stop()
 		}
 	}}

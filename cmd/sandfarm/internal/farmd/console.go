@@ -113,7 +113,7 @@ func (c *console) welcome(url string, keys bool) {
 	if keys {
 		header = `, "headers": {"Authorization": "Bearer YOUR_KEY"}`
 	}
-	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files stay for the next start.\n")
+	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files are kept for the next start.\n")
 	_, _ = fmt.Fprintf(c.out, `  API         %[1]s/v1
   docs        %[1]s/docs
   health      %[1]s/readyz
@@ -125,8 +125,8 @@ Try it in another terminal:
   bin/sandfarm run examples/plot.py
   curl -s '%[1]s/v1/run?wait=30' -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'
 
-For models, into the configuration of an MCP client (bin/sandfarm mcp config --client claude-code, claude-desktop, cursor
-or vscode prints its own form):
+For models, put this into the configuration of an MCP client ("bin/sandfarm mcp config --client NAME" prints the form of
+claude-code, claude-desktop, cursor and vscode):
 
   {"mcpServers": {"sandfarm": {"type": "http", "url": "%[1]s/mcp"%[2]s}}}
 

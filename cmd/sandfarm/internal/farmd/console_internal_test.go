@@ -29,7 +29,7 @@ func TestProgressShowsStepsWithTheirTime(t *testing.T) {
 		told(3*time.Second, "Downloading numpy", 1, 2)
 		told(time.Second, "Downloading numpy", 1, 2)
 		time.Sleep(34 * time.Second)
-		told(28*time.Second, "Step 3/2 : "+strings.Repeat("x", 200), 2, 2)
+		told(27*time.Second, "Step 3/2 : "+strings.Repeat("x", 200), 2, 2)
 		stop()
 		time.Sleep(time.Minute)
 		want := `  [ 0:00] Asking the registry for python
@@ -41,7 +41,7 @@ func TestProgressShowsStepsWithTheirTime(t *testing.T) {
   [ 0:40] still working on step 2 of 2
   [ 0:50] still working on step 2 of 2
   [ 1:00] still working on step 2 of 2
-  [ 1:10] step 3 of 2: ` + strings.Repeat("x", 107) + `…
+  [ 1:09] step 3 of 2: ` + strings.Repeat("x", 107) + `…
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Error(diff)

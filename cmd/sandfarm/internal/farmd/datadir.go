@@ -11,22 +11,22 @@ import (
 	"syscall"
 )
 
-// secretBytes is the length of the farm's own secret: that of the hash it is used with.
+// secretBytes is the length of the secret of the farm: that of the hash it is used with.
 const secretBytes = 32
 
-// dataDir is the data directory of `sandfarm up`, locked for this process.
+// dataDir is the data directory of `sandfarm up`, locked by this process.
 type dataDir struct {
 	lock *os.File
-	// Namespace marks what this farm makes in the engine, so that two farms on one engine leave each other alone.
+	// Namespace marks everything that this farm makes in the engine, so that several farms can share an engine.
 	Namespace string
-	// Secret is the farm's own, from which the signing keys of callbacks follow.
+	// Secret is the secret of the farm. The signing keys of callbacks are derived from it.
 	Secret []byte
 }
 
-// openData makes, locks and reads the data directory.
+// openData creates, locks and reads the data directory.
 func openData(s *Settings) (*dataDir, error) {
 	if err := os.MkdirAll(s.Data, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory: %w", err)
+		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	lock, err := os.OpenFile(s.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -34,13 +34,13 @@ func openData(s *Settings) (*dataDir, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("a farm is running on %s already: stop it first, or set SANDFARM_DATA to another directory", s.Data)
+		return nil, fmt.Errorf("a farm is running on %s: stop it first, or set SANDFARM_DATA to another directory", s.Data)
 	}
 	d := &dataDir{lock: lock}
-	id, err := keep(s.path("farm-id"), 4)
+	id, err := readOrCreate(s.path("farm-id"), 4)
 	if err == nil {
 		d.Namespace = "sandfarm-" + hex.EncodeToString(id)
-		d.Secret, err = keep(s.path("secret"), secretBytes)
+		d.Secret, err = readOrCreate(s.path("secret"), secretBytes)
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -48,17 +48,17 @@ func openData(s *Settings) (*dataDir, error) {
 	return d, nil
 }
 
-// Close lets the next process in.
+// Close releases the lock.
 func (d *dataDir) Close() error { return d.lock.Close() }
 
-// keep reads n random bytes from a file, or makes them and the file.
-func keep(path string, n int) ([]byte, error) {
+// readOrCreate reads n random bytes from a file, or creates the file with new ones.
+func readOrCreate(path string, n int) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		fresh := make([]byte, n)
 		_, _ = rand.Read(fresh)
 		if err := os.WriteFile(path, []byte(hex.EncodeToString(fresh)+"\n"), 0o600); err != nil {
-			return nil, fmt.Errorf("keep %s: %w", path, err)
+			return nil, fmt.Errorf("write %s: %w", path, err)
 		}
 		return fresh, nil
 	}
@@ -67,7 +67,7 @@ func keep(path string, n int) ([]byte, error) {
 	}
 	kept, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(kept) != n {
-		return nil, fmt.Errorf("read %s: it does not hold %d bytes in hex; remove it to have a new one made", path, n)
+		return nil, fmt.Errorf("read %s: it does not contain %d bytes in hex; remove it, and the next start makes a new one", path, n)
 	}
 	return kept, nil
 }

@@ -59,15 +59,15 @@ func TestDataDirWithBrokenFile(t *testing.T) {
 	}
 }
 
-func TestOld(t *testing.T) {
+func TestOlderThan(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"20.10.24+dfsg1": true, "23.0.1": false, "24.0": false, "unknown": false, "": false, "22.99": true} {
-		if got := old(version, 23, 0); got != want {
+		if got := olderThan(version, 23, 0); got != want {
 			t.Errorf("old(%q) is %v", version, got)
 		}
 	}
 	dir := t.TempDir()
-	if got := nearest(filepath.Join(dir, "a", "b")); got != dir {
+	if got := existingParent(filepath.Join(dir, "a", "b")); got != dir {
 		t.Errorf("nearest gives %q", got)
 	}
 }

@@ -1,3 +1,3 @@
-// Package farmd puts a farm's parts together: it reads the settings, opens Redis, the object store and the engine, and
-// runs the services, each alone or all in one process (Up).
+// Package farmd assembles a farm: it reads the settings, opens Redis, S3 and the engine, and runs the services, each alone or
+// all in one process (Up). It also has the checks of doctor and health.
 package farmd

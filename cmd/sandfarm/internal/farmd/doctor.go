@@ -16,25 +16,25 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Finding is one thing that doctor looked at.
+// Finding is the result of one check.
 type Finding struct {
 	What   string `json:"what"`
 	Status string `json:"status"` // ok, note or problem
 	Found  string `json:"found"`
-	Advice string `json:"advice,omitempty"` // what to do about it
+	Advice string `json:"advice,omitempty"` // how to fix it
 }
 
-// Statuses of findings. A note limits something; a problem keeps the farm from running.
+// Statuses of findings. With a note something is limited; with a problem the farm does not run.
 const (
 	statusOK      = "ok"
 	statusNote    = "note"
 	statusProblem = "problem"
 )
 
-// doctorTimeout bounds each look.
+// doctorTimeout bounds each check.
 const doctorTimeout = 20 * time.Second
 
-// Doctor looks at everything that a farm needs and says what to do about each problem.
+// Doctor checks everything that a farm needs and says how to fix each problem.
 func Doctor(ctx context.Context, s *Settings) []Finding {
 	var out []Finding
 	out = append(out, doctorEngine(ctx, s)...)
@@ -58,25 +58,25 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	if err != nil {
 		return []Finding{{
 			What: "engine", Status: statusProblem, Found: "no Docker engine answers",
-			Advice: "Start it (systemctl start docker, or run dockerd), or install it (Debian: apt-get install docker.io). `make run` does both where it may.",
+			Advice: "Start it (systemctl start docker, or run dockerd), or install it (Debian: apt-get install docker.io). `make run` does both if it is allowed to.",
 		}}
 	}
 	out := []Finding{
 		{What: "engine", Status: statusOK, Found: fmt.Sprintf("Docker %s, API %s, %s, %s", info.Version, info.APIVersion, info.OS, info.Arch)},
 		{What: "kernel", Status: statusOK, Found: fmt.Sprintf("%s, %d cores, %d MiB", info.KernelVersion, info.CPUs, info.MemoryBytes>>20)},
 	}
-	if old(info.Version, 29, 5) {
+	if olderThan(info.Version, 29, 5) {
 		out[0].Status = statusNote
-		out[0].Advice = "Engines before 29.5.1 and runc before 1.2.8 have known escapes: upgrade, or use gVisor (engine.runtime = runsc), before running code that you do not trust."
+		out[0].Advice = "Engines before 29.5.1 and runc before 1.2.8 have known escapes: upgrade, or use gVisor (engine.runtime = runsc), before you run untrusted code."
 	}
 	cgroup := Finding{What: "cgroups", Status: statusOK, Found: "version " + info.CgroupVersion}
 	if info.CgroupVersion == "1" {
-		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but counts what TCP and UDP hold against nobody: one sandbox can take a quarter of the host's memory by loopback. Use version 2 where tenants are not trusted."
+		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but does not account the memory of TCP and UDP buffers: one sandbox can use a quarter of the memory of the host over loopback. Use version 2 if tenants are not trusted."
 	}
-	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " gives containers a size"}
+	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " can limit the size of containers"}
 	if !info.StorageQuota {
-		quota.Status, quota.Found = statusNote, info.StorageDriver+" gives containers no size"
-		quota.Advice = "Nothing to do: workspaces are memory file systems of their own size, and count against memory_mb."
+		quota.Status, quota.Found = statusNote, info.StorageDriver+" cannot limit the size of containers"
+		quota.Advice = "Nothing to do: workspaces are memory file systems with their own size, which counts as memory_mb."
 	}
 	out = append(out, cgroup, quota, doctorRuntime(s, info), doctorImages(ctx, e))
 	return out
@@ -88,10 +88,10 @@ func doctorRuntime(s *Settings, info engine.Info) Finding {
 	switch {
 	case s.Engine.Runtime != "" && !slices.Contains(info.Runtimes, s.Engine.Runtime):
 		f.Status = statusProblem
-		f.Advice = fmt.Sprintf("engine.runtime is %s, which the engine does not have: add it to daemon.json, or change the setting.", s.Engine.Runtime)
+		f.Advice = fmt.Sprintf("engine.runtime is %s, which the engine lacks: add it to daemon.json, or change the setting.", s.Engine.Runtime)
 	case !has:
 		f.Status = statusNote
-		f.Advice = "Sandboxes share the host's kernel. For a second wall install runsc (CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest), add it to daemon.json and set engine.runtime."
+		f.Advice = "Sandboxes share the kernel of the host. For a second layer of isolation install runsc (CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest), add it to daemon.json and set engine.runtime."
 	case s.Engine.Runtime != "runsc":
 		f.Status = statusNote
 		f.Advice = "The engine has runsc: set engine.runtime = \"runsc\" to use it."
@@ -118,13 +118,13 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 	if s.Redis.URL == "" {
 		path, err := exec.LookPath("redis-server")
 		if err != nil {
-			return []Finding{{What: "Redis", Status: statusNote, Found: "no redis-server in PATH", Advice: "`sandfarm up` keeps jobs in memory and forgets them on stop. Install it (Debian: apt-get install redis-server), or set redis.url."}}
+			return []Finding{{What: "Redis", Status: statusNote, Found: "no redis-server in PATH", Advice: "`sandfarm up` keeps jobs in memory and loses them when it stops. Install it (Debian: apt-get install redis-server), or set redis.url."}}
 		}
 		return []Finding{{What: "Redis", Status: statusOK, Found: path + ", run by `sandfarm up` with an append-only file, policy noeviction"}}
 	}
 	options, err := redis.ParseURL(s.Redis.URL)
 	if err != nil {
-		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url cannot be read", Advice: "It must look like redis://host:6379/0."}}
+		return []Finding{{What: "Redis", Status: statusProblem, Found: "redis.url is not valid", Advice: "It must have the form redis://host:6379/0."}}
 	}
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
@@ -136,11 +136,11 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 	}
 	aof, policy, err := st.Persistence(ctx)
 	if err != nil {
-		return []Finding{{What: "Redis", Status: statusNote, Found: "answers, but does not tell its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
+		return []Finding{{What: "Redis", Status: statusNote, Found: "answers, but does not show its settings", Advice: "Make sure that it has appendonly yes and maxmemory-policy noeviction."}}
 	}
 	f := Finding{What: "Redis", Status: statusOK, Found: fmt.Sprintf("%s, appendonly %v, policy %s", options.Addr, aof, policy)}
 	if policy != "noeviction" {
-		f.Status, f.Advice = statusProblem, "Set maxmemory-policy noeviction: any other silently drops jobs. "
+		f.Status, f.Advice = statusProblem, "Set maxmemory-policy noeviction: any other policy silently drops jobs. "
 	}
 	if !aof {
 		f.Status = statusProblem
@@ -160,16 +160,16 @@ func doctorS3(ctx context.Context, s *Settings) []Finding {
 		err = b.Ping(ctx)
 	}
 	if err != nil {
-		return []Finding{{What: "S3", Status: statusProblem, Found: s.S3.Endpoint + " does not answer as it should", Advice: "Start it, or correct s3.endpoint and its keys."}}
+		return []Finding{{What: "S3", Status: statusProblem, Found: s.S3.Endpoint + " does not answer correctly", Advice: "Start it, or correct s3.endpoint and its keys."}}
 	}
 	return []Finding{{What: "S3", Status: statusOK, Found: s.S3.Endpoint}}
 }
 
 func doctorData(s *Settings) []Finding {
 	f := Finding{What: "data directory", Status: statusOK, Found: s.Data}
-	probe, err := os.CreateTemp(nearest(s.Data), ".sandfarm-doctor-*")
+	probe, err := os.CreateTemp(existingParent(s.Data), ".sandfarm-doctor-*")
 	if err != nil {
-		f.Status, f.Advice = statusProblem, "It cannot be written: set data (SANDFARM_DATA) to a directory of yours."
+		f.Status, f.Advice = statusProblem, "It is not writable: set data (SANDFARM_DATA) to a directory that you can write."
 		return []Finding{f}
 	}
 	_ = probe.Close()
@@ -177,8 +177,8 @@ func doctorData(s *Settings) []Finding {
 	return []Finding{f}
 }
 
-// nearest is the path, or the first directory above it that exists.
-func nearest(path string) string {
+// existingParent is the path itself, or the closest directory above it that exists.
+func existingParent(path string) string {
 	for {
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			return path
@@ -191,8 +191,8 @@ func nearest(path string) string {
 	}
 }
 
-// old reports whether a version such as "20.10.24+dfsg1" is before major.minor. One that cannot be read is not.
-func old(version string, major, minor int) bool {
+// olderThan reports whether a version such as "20.10.24+dfsg1" is before major.minor. It is false for an unreadable version.
+func olderThan(version string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
 		return false

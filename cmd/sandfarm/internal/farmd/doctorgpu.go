@@ -9,14 +9,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/nvidia"
 )
 
-// doctorGPU says which GPUs this host has, and whether the engine can give them to sandboxes.
+// doctorGPU checks which GPUs this host has, and whether the engine can pass them to sandboxes.
 func doctorGPU(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer done()
 	devices, err := nvidia.Devices(ctx)
 	switch {
 	case err != nil:
-		return []Finding{{What: "GPU", Status: statusNote, Found: err.Error(), Advice: "Mend NVIDIA's driver until nvidia-smi lists the devices, or set worker.gpus to none."}}
+		return []Finding{{What: "GPU", Status: statusNote, Found: err.Error(), Advice: "Repair the NVIDIA driver until nvidia-smi lists the devices, or set worker.gpus to none."}}
 	case len(devices) == 0 && len(s.Worker.GPUs) == 0:
 		return []Finding{{What: "GPU", Status: statusOK, Found: "none"}}
 	}
@@ -28,10 +28,10 @@ func doctorGPU(ctx context.Context, s *Settings) []Finding {
 	}
 	out := []Finding{{What: "GPU", Status: statusOK, Found: strings.Join(found, "; ")}}
 	if len(s.Worker.GPUs) > 0 {
-		out[0].Found = "as worker.gpus has them: " + strings.Join(s.Worker.GPUs, ", ")
+		out[0].Found = "from worker.gpus: " + strings.Join(s.Worker.GPUs, ", ")
 	}
 	if cut && len(s.Worker.GPUs) == 0 {
-		out[0].Status, out[0].Advice = statusNote, "Devices that are cut into MIG instances are not offered: list the instances in worker.gpus (docs/gpu.md)."
+		out[0].Status, out[0].Advice = statusNote, "Devices with MIG instances are not used: list the instances in worker.gpus (docs/gpu.md)."
 	}
 	return append(out, doctorGPUDriver(ctx, s))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// doctorIndex asks the package indexes for a project as a sandbox would.
+// doctorIndex requests a project from the package indexes as a sandbox would.
 func doctorIndex(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
@@ -22,11 +22,11 @@ func doctorIndex(ctx context.Context, s *Settings) []Finding {
 	defer func() { _ = server.Close() }()
 	if err := fetch(ctx, server.URL()+"pip/"); err != nil {
 		python.Status, python.Found = statusNote, fmt.Sprintf("%s: %v", s.Index.PyPIURL, err)
-		python.Advice = "Sandboxes get packages from the cache alone, and images cannot be built. Set SANDFARM_PYPI_INDEX_URL to an index that this host reaches."
+		python.Advice = "Sandboxes get packages only from the cache, and images cannot be built. Set SANDFARM_PYPI_INDEX_URL to an index that this host can reach."
 	}
 	if err := fetch(ctx, server.NpmURL()+"npm"); err != nil {
 		node.Status, node.Found = statusNote, fmt.Sprintf("%s: %v", s.Index.NpmURL, err)
-		node.Advice = "Only images with Node need it. Set SANDFARM_NPM_REGISTRY to a registry that this host reaches."
+		node.Advice = "Only images with Node need it. Set SANDFARM_NPM_REGISTRY to a registry that this host can reach."
 	}
 	return []Finding{python, node}
 }
@@ -42,7 +42,7 @@ func fetch(ctx context.Context, address string) error {
 	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("it does not answer as an index (%s)", answer.Status)
+		return fmt.Errorf("it does not answer like an index (%s)", answer.Status)
 	}
 	return nil
 }

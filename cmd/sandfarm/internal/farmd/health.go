@@ -16,11 +16,11 @@ import (
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
-// healthTimeout bounds a look at a service: one that takes longer does not do its work.
+// healthTimeout bounds a check. A service that takes longer is not healthy.
 const healthTimeout = 5 * time.Second
 
-// Health is nil when the service of this name, started on this host with these settings, does its work: the API answers
-// /healthz; the worker renews its heartbeat; some scheduler leads.
+// Health is nil if the named service on this host, with these settings, works: the API answers /healthz, the worker renews its
+// heartbeat, or some scheduler leads.
 func Health(ctx context.Context, s *Settings, service string) error {
 	ctx, done := context.WithTimeout(ctx, healthTimeout)
 	defer done()
@@ -35,8 +35,8 @@ func Health(ctx context.Context, s *Settings, service string) error {
 		return withStore(s, func(st *store.Store) error { return workerHealth(ctx, st, host) })
 	case "scheduler":
 		return withStore(s, func(st *store.Store) error {
-			held, err := st.LockTaken(ctx, scheduler.LockName)
-			if err == nil && !held {
+			led, err := st.LockTaken(ctx, scheduler.LockName)
+			if err == nil && !led {
 				err = errors.New("no scheduler leads")
 			}
 			return err
@@ -46,7 +46,7 @@ func Health(ctx context.Context, s *Settings, service string) error {
 	}
 }
 
-// apiHealth asks the API on this host's loopback, whatever address it listens on beside that.
+// apiHealth asks the API over loopback if it listens on all addresses.
 func apiHealth(ctx context.Context, listen string) error {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -72,7 +72,7 @@ func apiHealth(ctx context.Context, listen string) error {
 	return nil
 }
 
-// workerHealth looks for a live worker of this host.
+// workerHealth looks for a live worker on this host.
 func workerHealth(ctx context.Context, st *store.Store, host string) error {
 	workers, err := st.Workers(ctx)
 	if err != nil {
@@ -83,19 +83,19 @@ func workerHealth(ctx context.Context, st *store.Store, host string) error {
 			return nil
 		}
 	}
-	return farm.NotFoundf("no live worker is on %s", host)
+	return farm.NotFoundf("there is no live worker on %s", host)
 }
 
-// withStore opens the records alone: a look every few seconds must not open all that a service needs.
+// withStore opens only the records: a check every few seconds must not open everything that a service needs.
 func withStore(s *Settings, look func(*store.Store) error) error {
 	if s.Redis.URL == "" {
-		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): the service's records cannot be seen")
+		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): the records of the service cannot be read")
 	}
 	options, err := redis.ParseURL(s.Redis.URL)
 	if err != nil {
 		return errBadRedisURL
 	}
-	rdb := redis.NewClient(hasty(options))
+	rdb := redis.NewClient(withTimeouts(options))
 	st := store.New(rdb, store.Options{Limits: s.Limits, Logger: s.Log.logger()})
 	return errors.Join(look(st), st.Close(), rdb.Close())
 }

@@ -60,7 +60,7 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host + "-other"}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "a worker elsewhere", farmd.Health(t.Context(), s, "worker"), "no live worker is on "+host)
+	expect(t, "a worker elsewhere", farmd.Health(t.Context(), s, "worker"), "there is no live worker on "+host)
 	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	}
 	expect(t, "a scheduler", farmd.Health(t.Context(), s, "scheduler"), "")
 	server.Close()
-	expect(t, "no Redis", farmd.Health(t.Context(), s, "scheduler"), "look at lock")
+	expect(t, "no Redis", farmd.Health(t.Context(), s, "scheduler"), "read lock")
 	expect(t, "no such service", farmd.Health(t.Context(), s, "index"), "name api, worker or scheduler")
 	expect(t, "no Redis is named", farmd.Health(t.Context(), &farmd.Settings{}, "worker"), "SANDFARM_REDIS_URL")
 }

@@ -20,17 +20,17 @@ func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string,
 	return ref, err
 }
 
-// buildImage says also whether the image was there before.
+// buildImage also reports whether the image existed before.
 func buildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (ref string, there bool, err error) {
 	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
 	ref, built, err := images.Ensure(ctx, name, e, s.Images.Base, options, progress)
 	return ref, !built, err
 }
 
-// OpenEngine opens the engine of the settings for commands that need nothing else: the image verbs and doctor.
+// OpenEngine connects to the engine of the settings, for commands that need nothing else.
 func OpenEngine(s *Settings, log *slog.Logger) (*engine.Engine, error) {
 	return s.engine("", log)
 }
 
-// Logger makes the logger that the settings ask for.
+// Logger makes the logger of the settings.
 func Logger(s *Settings) *slog.Logger { return s.Log.logger() }

@@ -14,14 +14,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Imported is what an older system's settings became.
+// Imported is the result of ImportConfig.
 type Imported struct {
-	TOML  string   // settings of a farm
-	Notes []string // what was not taken over, a sentence each
+	TOML  string   // settings for a farm
+	Notes []string // one sentence for each setting that has no equivalent
 }
 
-// foreign are the settings of the older systems with a config.toml. Pointers tell what was set.
-type foreign struct {
+// oldConfig is the config.toml of the older systems. A nil pointer means that a setting is missing.
+type oldConfig struct {
 	Server struct {
 		Host  *string `toml:"host"`
 		Port  *int    `toml:"port"`
@@ -42,19 +42,19 @@ type foreign struct {
 	} `toml:"mirror"`
 }
 
-// unneeded are settings for which a farm has no use.
-func unneeded() map[string]string {
+// unusedSettings are settings without an equivalent, with the reason.
+func unusedSettings() map[string]string {
 	return map[string]string{
 		"docker.dockerfile_path":          "the farm builds its own image (sandfarm image build)",
 		"docker.check_dockerfile_changes": "the farm builds its own image (sandfarm image build)",
 		"docker.build_info_file":          "the farm builds its own image (sandfarm image build)",
 		"docker.create_image_in_thread":   "the image is built before the farm is ready",
-		"docker.open_mount_directory":     "files are never shared with the host: they have links",
+		"docker.open_mount_directory":     "files are never shared with the host: they have download links",
 		"docker.memswap_limit":            "sandboxes have no swap",
 		"docker.user_only_one_container":  "it had no effect",
-		"paths.results_dir":               "each sandbox has files of its own",
-		"logging.max_file_size":           "the log goes to stderr: who keeps it rotates it",
-		"logging.backup_count":            "the log goes to stderr: who keeps it rotates it",
+		"paths.results_dir":               "each sandbox has its own files",
+		"logging.max_file_size":           "the log goes to stderr: rotate it where you store it",
+		"logging.backup_count":            "the log goes to stderr: rotate it where you store it",
 		"logging.console_output":          "the log always goes to stderr",
 		"logging.format":                  "log.format is text or json",
 		"auth.require_auth":               "set api.keys: each key has a tenant",
@@ -63,17 +63,17 @@ func unneeded() map[string]string {
 	}
 }
 
-// taken are the settings that are taken over, or told of.
-func taken() []string {
+// importedSettings are the settings that are imported or have a note of their own.
+func importedSettings() []string {
 	return []string{
 		"server.host", "server.port", "server.reset_all_containers", "docker.default_image", "docker.container_work_dir", "docker.mem_limit",
 		"logging.level", "logging.log_file", "logging.use_structured_format", "mirror.pypi_index_url",
 	}
 }
 
-// ImportConfig reads the config.toml of an older system and gives the settings that do the same here.
+// ImportConfig translates the config.toml of an older system into settings of a farm.
 func ImportConfig(text []byte) (Imported, error) {
-	var old foreign
+	var old oldConfig
 	if err := toml.Unmarshal(text, &old); err != nil {
 		return Imported{}, unreadable(err)
 	}
@@ -82,24 +82,24 @@ func ImportConfig(text []byte) (Imported, error) {
 		return Imported{}, unreadable(err)
 	}
 	i := &importing{}
-	i.leftOut(all)
+	i.noteUnused(all)
 	err := errors.Join(i.server(&old), i.docker(&old), i.logging(&old), i.mirror(&old))
 	return Imported{TOML: i.text(), Notes: i.notes}, err
 }
 
-// unreadable says where a file cannot be read. What the library says of a value of a wrong type is about Go's types.
+// unreadable names the line of a syntax error. The message of the library about a wrong type would name Go types.
 func unreadable(err error) error {
 	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := wrong.Position()
 		if key := strings.Join(wrong.Key(), "."); key != "" && strings.Contains(wrong.Error(), "cannot decode") {
-			return fmt.Errorf("line %d: %s has a value of a wrong type", line, key)
+			return fmt.Errorf("line %d: %s has a value of the wrong type", line, key)
 		}
 		return fmt.Errorf("line %d: %w", line, err)
 	}
 	return fmt.Errorf("read settings: %w", err)
 }
 
-// importing gathers settings, by table and in the order in which they come.
+// importing collects settings by table, in their order.
 type importing struct {
 	tables []string
 	lines  map[string][]string
@@ -122,14 +122,14 @@ func (i *importing) note(format string, args ...any) {
 
 func (i *importing) text() string {
 	var b strings.Builder
-	b.WriteString("# Made by sandfarm import-config. \"sandfarm config example\" tells every setting.\n")
+	b.WriteString("# Made by sandfarm import-config. \"sandfarm config example\" lists all settings.\n")
 	for _, table := range i.tables {
 		fmt.Fprintf(&b, "\n[%s]\n%s\n", table, strings.Join(i.lines[table], "\n"))
 	}
 	return b.String()
 }
 
-func (i *importing) server(old *foreign) error {
+func (i *importing) server(old *oldConfig) error {
 	if old.Server.Reset != nil && *old.Server.Reset {
 		i.note("server.reset_all_containers: sandboxes outlive a restart; \"sandfarm down\" removes them.")
 	}
@@ -141,26 +141,26 @@ func (i *importing) server(old *foreign) error {
 		port = *old.Server.Port
 	}
 	if port < 0 || port > 65535 {
-		return fmt.Errorf("server.port: %d is no port", port)
+		return fmt.Errorf("server.port: %d is not a port", port)
 	}
 	if old.Server.Host != nil {
 		ip := net.ParseIP(*old.Server.Host)
 		if *old.Server.Host == "localhost" || ip != nil && ip.IsLoopback() {
 			host = *old.Server.Host
 		} else {
-			i.note("server.host: a farm without keys listens on this machine alone. For %q set api.keys, then api.listen.", *old.Server.Host)
+			i.note("server.host: a farm without keys listens on loopback only. For %q set api.keys, then api.listen.", *old.Server.Host)
 		}
 	}
 	i.set("api", "listen", net.JoinHostPort(host, strconv.Itoa(port)))
 	return nil
 }
 
-func (i *importing) docker(old *foreign) error {
+func (i *importing) docker(old *oldConfig) error {
 	if old.Docker.Image != nil {
-		i.note("docker.default_image: sandboxes are made of the farm's own image, python, which has what that of the old system had.")
+		i.note("docker.default_image: sandboxes use the image python of the farm, which has the packages of the old image.")
 	}
 	if dir := old.Docker.WorkDir; dir != nil && strings.TrimRight(*dir, "/") != "/app/results" {
-		i.note("docker.container_work_dir: files lie in /app/results (/workspace), not in %q.", *dir)
+		i.note("docker.container_work_dir: files are in /app/results (/workspace), not in %q.", *dir)
 	}
 	if old.Docker.Memory == nil {
 		return nil
@@ -173,20 +173,20 @@ func (i *importing) docker(old *foreign) error {
 	return nil
 }
 
-func (i *importing) mirror(old *foreign) error {
+func (i *importing) mirror(old *oldConfig) error {
 	if old.Mirror.PyPI == nil || *old.Mirror.PyPI == "" {
 		return nil
 	}
 	s := defaultSettings()
 	if s.Index.PyPIURL = strings.TrimRight(*old.Mirror.PyPI, "/") + "/"; s.Index.Validate() != nil {
-		return fmt.Errorf("mirror.pypi_index_url: %q is no http address", *old.Mirror.PyPI)
+		return fmt.Errorf("mirror.pypi_index_url: %q is not an http address", *old.Mirror.PyPI)
 	}
 	i.set("index", "pypi_url", s.Index.PyPIURL)
 	return nil
 }
 
-// mebibytes reads an amount of memory as Docker's client takes it: a number, with b, k, m or g behind it, or kb, mb or gb. It
-// takes what a sandbox can have.
+// mebibytes parses an amount of memory in the form of the Docker client: a number with the suffix b, k, m, g, kb, mb or gb. It
+// must be within the limits of a sandbox.
 func mebibytes(s string) (int, error) {
 	number := strings.ToLower(strings.TrimSpace(s))
 	if rest, ok := strings.CutSuffix(number, "b"); ok && strings.TrimRight(rest, "kmg") != rest {
@@ -200,14 +200,14 @@ func mebibytes(s string) (int, error) {
 		}
 	}
 	n, err := strconv.ParseFloat(number, 64)
-	room := farm.DefaultLimits().Memory
-	if mb := n * unit / (1 << 20); err == nil && mb >= float64(room.Min) && mb <= float64(room.Max) {
+	limit := farm.DefaultLimits().Memory
+	if mb := n * unit / (1 << 20); err == nil && mb >= float64(limit.Min) && mb <= float64(limit.Max) {
 		return int(mb), nil
 	}
-	return 0, fmt.Errorf("%q is no amount of memory from %dm to %dm", s, room.Min, room.Max)
+	return 0, fmt.Errorf("%q is not an amount of memory from %dm to %dm", s, limit.Min, limit.Max)
 }
 
-func (i *importing) logging(old *foreign) error {
+func (i *importing) logging(old *oldConfig) error {
 	if old.Logging.File != nil {
 		i.note("logging.log_file: the log goes to stderr.")
 	}
@@ -216,7 +216,7 @@ func (i *importing) logging(old *foreign) error {
 			"debug": "debug", "info": "info", "warning": "warn", "warn": "warn", "error": "error", "critical": "error",
 		}[strings.ToLower(*old.Logging.Level)]
 		if !ok {
-			return fmt.Errorf("logging.level: %q is no level", *old.Logging.Level)
+			return fmt.Errorf("logging.level: %q is not a level", *old.Logging.Level)
 		}
 		i.set("log", "level", level)
 	}
@@ -226,18 +226,18 @@ func (i *importing) logging(old *foreign) error {
 	return nil
 }
 
-// leftOut tells of every setting that is not taken over.
-func (i *importing) leftOut(all map[string]any) {
+// noteUnused notes every setting without an equivalent.
+func (i *importing) noteUnused(all map[string]any) {
 	known := map[string]bool{}
-	for _, name := range taken() {
+	for _, name := range importedSettings() {
 		known[name] = true
 	}
-	reasons := unneeded()
+	reasons := unusedSettings()
 	for _, name := range names("", all) {
 		if why := reasons[name]; why != "" {
 			i.note("%s: %s.", name, why)
 		} else if !known[name] {
-			i.note("%s: it is not known and was left out.", name)
+			i.note("%s: unknown setting, ignored.", name)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestImportedSettingsLoad(t *testing.T) {
 		t.Error(diff)
 	}
 	notes := strings.Join(got.Notes, "\n")
-	for _, name := range []string{"server.host", "docker.default_image", "docker.memswap_limit", "docker.open_mount_directory", "logging.log_file", "auth.require_auth", "surprise.deep.er: it is not known"} {
+	for _, name := range []string{"server.host", "docker.default_image", "docker.memswap_limit", "docker.open_mount_directory", "logging.log_file", "auth.require_auth", "surprise.deep.er: unknown setting"} {
 		if !strings.Contains(notes, name) {
 			t.Errorf("nothing is said of %s:\n%s", name, notes)
 		}

@@ -16,8 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
-// openIndex makes the package indexes that sandboxes install from. What they read is kept in the object store, so it
-// serves every worker.
+// openIndex opens the package indexes that sandboxes install from. Their cache is in S3, so all workers share it.
 func (p *Parts) openIndex() (*index.Index, error) {
 	cfg := p.Settings.Index
 	cfg.Cache, cfg.Logger = blobCache{p.Blobs}, p.Log
@@ -29,7 +28,7 @@ func (p *Parts) openIndex() (*index.Index, error) {
 	return x, nil
 }
 
-// blobCache keeps packages in the object store.
+// blobCache is the package cache in S3.
 type blobCache struct{ blobs *blob.Store }
 
 var _ index.Cache = blobCache{}
@@ -52,7 +51,7 @@ func (c blobCache) List(ctx context.Context, prefix string, fn func(string, int6
 	return c.blobs.List(ctx, prefix, func(info blob.Info) error { return fn(info.Key, info.Size, info.Modified) })
 }
 
-// cacheDir is where this host keeps what farms of any data directory can use again; "" when it has no such place.
+// cacheDir is a cache directory of this user for all farms; "" if there is none.
 func cacheDir(name string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -61,15 +60,15 @@ func cacheDir(name string) string {
 	return filepath.Join(dir, "sandfarm", name)
 }
 
-// installer fetches uv through the index, and keeps its wheel on this host for farms to come.
+// installer fetches uv through the index, and caches its wheel on this host for all farms.
 func installer(x *index.Index) func(ctx context.Context, arch string) ([]byte, error) {
 	return func(ctx context.Context, arch string) ([]byte, error) {
-		return uv.Program(ctx, kept(cacheDir("wheels"), x.Fetch), arch)
+		return uv.Program(ctx, cachedFetch(cacheDir("wheels"), x.Fetch), arch)
 	}
 }
 
-// kept looks for a file in a directory before it is fetched. The file's hash decides whether it is the one.
-func kept(dir string, fetch uv.Fetch) uv.Fetch {
+// cachedFetch looks for a file in a directory before it fetches the file. A file with another hash is not used.
+func cachedFetch(dir string, fetch uv.Fetch) uv.Fetch {
 	if dir == "" {
 		return fetch
 	}
@@ -88,7 +87,7 @@ func kept(dir string, fetch uv.Fetch) uv.Fetch {
 			return nil, 0, fmt.Errorf("read %s: %w", file, err)
 		}
 		if sum(data) == hash {
-			_ = wheels.Put(ctx, file, bytes.NewReader(data), int64(len(data))) // a disk that is full costs a download
+			_ = wheels.Put(ctx, file, bytes.NewReader(data), int64(len(data))) // a full disk only costs a download
 		}
 		return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 	}

@@ -24,7 +24,7 @@ import (
 // startTimeout bounds the start of the built-in servers.
 const startTimeout = 30 * time.Second
 
-// Parts are the open connections of a process. Close closes them in the order in which they must go.
+// Parts are the open connections of a process. Close closes them in the right order.
 type Parts struct {
 	Settings *Settings
 	Log      *slog.Logger
@@ -33,17 +33,17 @@ type Parts struct {
 	Queue    *queue.Client
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
-	// Persistent is false when what is in Redis is forgotten on stop.
+	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
 
-	figures *figures
-	tracer  trace.TracerProvider // nil: nothing is traced
+	metrics *metrics
+	tracer  trace.TracerProvider // nil: no tracing
 	closers []func() error
 }
 
-// open opens Redis and the object store. With builtin it runs them itself where the settings name none.
-func open(ctx context.Context, s *Settings, log *slog.Logger, seen *figures, builtin bool) (p *Parts, err error) {
-	p = &Parts{Settings: s, Log: log, Persistent: true, figures: seen}
+// open connects to Redis and S3. With builtin it starts its own if the settings name none.
+func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, builtin bool) (p *Parts, err error) {
+	p = &Parts{Settings: s, Log: log, Persistent: true, metrics: counted}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -59,7 +59,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, seen *figures, bui
 		return p, err
 	}
 	rdb := redis.NewClient(p.Redis)
-	rdb.AddHook(seen.redis.Hook())
+	rdb.AddHook(counted.redis.Hook())
 	p.closers = append(p.closers, rdb.Close)
 	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log})
 	p.closers = append(p.closers, p.Store.Close)
@@ -77,11 +77,11 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 		if err != nil {
 			return errBadRedisURL
 		}
-		p.Redis = hasty(options)
+		p.Redis = withTimeouts(options)
 		return nil
 	}
 	if !builtin {
-		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): a single service needs a Redis that the others share; `sandfarm up` runs one of its own")
+		return errors.New("redis.url is not set (SANDFARM_REDIS_URL): a single service needs a Redis that it shares with the others; `sandfarm up` runs its own")
 	}
 	ctx, done := context.WithTimeout(ctx, startTimeout)
 	defer done()
@@ -90,14 +90,14 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 		return fmt.Errorf("start Redis: %w", err)
 	}
 	p.closers = append(p.closers, r.Close)
-	p.Redis = hasty(&redis.Options{Network: r.Network(), Addr: r.Addr()})
+	p.Redis = withTimeouts(&redis.Options{Network: r.Network(), Addr: r.Addr()})
 	p.Persistent = r.Persistent()
 	return nil
 }
 
-// hasty bounds what a caller waits for a Redis that hangs: two tries of a few seconds, then 503. The client's own defaults
-// come to a quarter of a minute. What the URL sets stays.
-func hasty(o *redis.Options) *redis.Options {
+// withTimeouts limits how long a caller waits for a Redis that hangs: two attempts of a few seconds, then 503. The defaults of
+// the client add up to 15 seconds. Values from the URL stay.
+func withTimeouts(o *redis.Options) *redis.Options {
 	o.DialTimeout = cmp.Or(o.DialTimeout, 2*time.Second)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 3*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 3*time.Second)
@@ -109,11 +109,11 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	s := p.Settings.S3
 	if s.Endpoint == "" {
 		if !builtin {
-			return errors.New("s3.endpoint is not set (SANDFARM_S3_ENDPOINT): a single service needs an S3 that the others share; `sandfarm up` runs one of its own")
+			return errors.New("s3.endpoint is not set (SANDFARM_S3_ENDPOINT): a single service needs an S3 service that it shares with the others; `sandfarm up` runs its own")
 		}
 		access, secret, err := embedded.LoadOrCreateCredentials(p.Settings.path("s3-credentials"))
 		if err != nil {
-			return fmt.Errorf("make S3 credentials: %w", err)
+			return fmt.Errorf("create S3 credentials: %w", err)
 		}
 		sctx, done := context.WithTimeout(ctx, startTimeout)
 		defer done()
@@ -130,37 +130,37 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 		Endpoint: s.Endpoint, PublicURL: s.PublicURL, AccessKey: s.AccessKey, SecretKey: s.SecretKey, Bucket: s.Bucket, Region: s.Region,
 	})
 	if err != nil {
-		return fmt.Errorf("open object store: %w", err)
+		return fmt.Errorf("connect to S3: %w", err)
 	}
 	p.Blobs = blobs
 	if err := blobs.EnsureBucket(ctx); err != nil {
 		if builtin {
-			return fmt.Errorf("make bucket: %w", err)
+			return fmt.Errorf("create bucket: %w", err)
 		}
-		p.Log.WarnContext(ctx, "the object store does not answer yet", "error", err)
+		p.Log.WarnContext(ctx, "S3 does not answer yet", "error", err)
 	}
 	return nil
 }
 
-// engine opens the engine of the settings, under a namespace.
+// engine connects to the engine of the settings, with a namespace.
 func (s *Settings) engine(namespace string, log *slog.Logger) (*engine.Engine, error) {
 	return s.observedEngine(namespace, log, nil)
 }
 
-// observedEngine opens the engine, and has its calls told to observe.
+// observedEngine is engine, and reports every call to observe.
 func (s *Settings) observedEngine(namespace string, log *slog.Logger, observe func(string, time.Duration, error)) (*engine.Engine, error) {
 	if s.Engine.Namespace != "" {
 		namespace = s.Engine.Namespace
 	}
 	if h := s.Engine.Host; h != "" {
 		if _, err := url.Parse(h); err != nil {
-			return nil, fmt.Errorf("engine.host %q cannot be read", h)
+			return nil, fmt.Errorf("engine.host %q is not a valid address", h)
 		}
 	}
 	return engine.New(engine.Config{Host: s.Engine.Host, Runtime: s.Engine.Runtime, Namespace: namespace, Logger: log, Observe: observe})
 }
 
-// Close closes what is open, the newest first.
+// Close closes the connections in reverse order.
 func (p *Parts) Close() error {
 	var errs []error
 	for i := len(p.closers) - 1; i >= 0; i-- {
@@ -170,5 +170,5 @@ func (p *Parts) Close() error {
 	return errors.Join(errs...)
 }
 
-// path is a place in the data directory.
+// path is a path in the data directory.
 func (s *Settings) path(name string) string { return s.Data + string(os.PathSeparator) + name }

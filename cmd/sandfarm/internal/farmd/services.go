@@ -16,10 +16,10 @@ import (
 	"github.com/sandfarm/sandfarm/worker"
 )
 
-// queueGrace is how long the queue waits for handlers beyond the worker's own grace: they leave as soon as that is over.
+// queueGrace is how long the queue waits for handlers after the grace period of the worker, when they return.
 const queueGrace = 10 * time.Second
 
-// newWorker makes the worker of these parts.
+// newWorker makes the worker.
 func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
 	cfg := p.Settings.Worker
 	cfg.Version = version
@@ -28,15 +28,15 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	if err != nil {
 		return nil, err
 	}
-	if err := p.figures.worker(packages); err != nil {
+	if err := p.metrics.worker(packages); err != nil {
 		return nil, err
 	}
 	return worker.New(cfg, worker.Deps{
-		Metrics: p.figures.registry, Tracer: p.tracer,
+		Metrics: p.metrics.registry, Tracer: p.tracer,
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
 		UV: installer(packages), Index: packages,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
-			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.figures.redis.Hook()
+			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)
 		},
 		BuildImage: func(ctx context.Context, name string, report func(farm.Progress)) error {
@@ -44,19 +44,19 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 				report = progress
 			}
 			_, there, err := buildImage(ctx, p.Settings, e, name, p.Log, report)
-			p.figures.image(there, err)
+			p.metrics.image(there, err)
 			return err
 		},
 	})
 }
 
-// newScheduler makes the scheduler of these parts.
+// newScheduler makes the scheduler.
 func (p *Parts) newScheduler() (*scheduler.Scheduler, error) {
 	cfg := p.Settings.Scheduler
-	cfg.Lifecycle = cfg.Lifecycle && p.Settings.S3.Endpoint != "" // the built-in service takes no rules
+	cfg.Lifecycle = cfg.Lifecycle && p.Settings.S3.Endpoint != "" // the built-in S3 has no lifecycle rules
 	return scheduler.New(cfg, scheduler.Deps{
 		Pool:    p.Store,
-		Records: p.Store, Ledger: p.Store, Jobs: p.Dispatch, Tasks: p.Queue, Blobs: p.Blobs, Log: p.Log, Metrics: p.figures.registry,
+		Records: p.Store, Ledger: p.Store, Jobs: p.Dispatch, Tasks: p.Queue, Blobs: p.Blobs, Log: p.Log, Metrics: p.metrics.registry,
 	})
 }
 
@@ -72,7 +72,7 @@ func RunWorker(ctx context.Context, s *Settings, version string) error {
 		return err
 	}
 	return withParts(ctx, s, "worker", version, func(p *Parts) error {
-		e, err := s.observedEngine("", p.Log, p.figures.engine)
+		e, err := s.observedEngine("", p.Log, p.metrics.engine)
 		if err != nil {
 			return err
 		}
@@ -117,11 +117,11 @@ func RunScheduler(ctx context.Context, s *Settings, version string) error {
 }
 
 func withParts(ctx context.Context, s *Settings, service, version string, run func(*Parts) error) error {
-	seen, err := newFigures(service, version)
+	counted, err := newMetrics(service, version)
 	if err != nil {
 		return err
 	}
-	p, err := open(ctx, s, s.Log.logger(), seen, false)
+	p, err := open(ctx, s, s.Log.logger(), counted, false)
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func withParts(ctx context.Context, s *Settings, service, version string, run fu
 	return run(p)
 }
 
-// stopper ends a service.
+// stopper is a running service.
 type stopper interface{ Stop() }
 
-// describe gives an error of the start with what it was that should start.
-func describe(what string, err error) error {
+// startError adds the name of a service to the error of its start.
+func startError(what string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Up runs a whole farm in this process until ctx ends: Redis and S3 where none are named, a worker, the scheduler and
-// the API. What it does is told on out, a line a step; then how to use it.
+// Up runs a whole farm in this process until ctx ends: a worker, the scheduler and the API, and Redis and S3 unless the
+// settings name them. It prints each step on out, and then how to use the farm.
 func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err error) {
 	if err := haveAgent(); err != nil {
 		return err
@@ -21,31 +21,31 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
 
-	seen, err := newFigures("up", version)
+	counted, err := newMetrics("up", version)
 	if err != nil {
 		return err
 	}
-	e, err := s.observedEngine(data.Namespace, log, seen.engine)
+	e, err := s.observedEngine(data.Namespace, log, counted.engine)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.Close() }()
 	if err := e.Ping(ctx); err != nil {
-		return errors.New("no Docker engine answers: start it (systemctl start docker, or run dockerd as root), or use `make run`, which installs and starts one where it may")
+		return errors.New("no Docker engine answers: start it (systemctl start docker, or run dockerd as root), or use `make run`, which installs and starts one if it is allowed to")
 	}
-	p, err := open(ctx, s, log, seen, true)
+	p, err := open(ctx, s, log, counted, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if !p.Persistent {
-		say.line("warning: redis-server is not installed; jobs are kept in memory and forgotten on stop (Debian: apt-get install redis-server)")
+		say.line("warning: redis-server is not installed, so jobs are kept in memory and lost when the farm stops (Debian: apt-get install redis-server)")
 	}
 
 	var running []stopper // stopped in reverse
 	defer func() {
 		if len(running) > 0 {
-			say.line("stopping: code that runs goes on in its sandbox; the next start picks it up")
+			say.line("stopping: running code continues in its sandbox, and the next start takes it over")
 		}
 		for i := len(running) - 1; i >= 0; i-- {
 			running[i].Stop()
@@ -70,15 +70,15 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	quiet()
 	if err != nil {
 		w.Stop()
-		return describe("worker", err)
+		return startError("worker", err)
 	}
 	running = append(running, w)
 	if err := sch.Start(ctx); err != nil {
-		return describe("scheduler", err)
+		return startError("scheduler", err)
 	}
 	running = append(running, sch)
 	if err := server.Start(ctx); err != nil {
-		return describe("API", err)
+		return startError("API", err)
 	}
 	running = append(running, server)
 	metrics, err := p.showMetrics(ctx, metricsDefault)
@@ -91,8 +91,8 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	return nil
 }
 
-// Down removes everything of this data directory's farm from the engine: sandboxes and volumes. Images stay, and so do
-// records and artifacts.
+// Down removes the sandboxes and volumes of the farm of this data directory from the engine. Images, records and artifacts
+// stay.
 func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 	data, err := openData(s)
 	if err != nil {
@@ -105,11 +105,11 @@ func Down(ctx context.Context, s *Settings, out io.Writer) (err error) {
 	}
 	defer func() { _ = e.Close() }()
 	if err := e.Ping(ctx); err != nil {
-		newConsole(out).line("no Docker engine answers, so nothing of ours runs in one")
+		newConsole(out).line("no Docker engine answers, so there is nothing to remove")
 		return nil //nolint:nilerr // there is nothing to remove
 	}
 	if err := e.RemoveAll(ctx, true); err != nil {
-		return fmt.Errorf("remove what is left in the engine: %w", err)
+		return fmt.Errorf("remove the sandboxes and volumes from the engine: %w", err)
 	}
 	newConsole(out).line("removed every sandbox and volume of this farm from the engine")
 	return nil

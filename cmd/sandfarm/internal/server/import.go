@@ -14,8 +14,8 @@ func importCommand(streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import-config FILE",
 		Short: "Turn the config.toml of mcp-sandbox or python-mcp-sandbox into settings of a farm",
-		Long: `Reads the config.toml of one of the older systems mcp-sandbox and python-mcp-sandbox and prints settings that do the same
-here, as a TOML file. What has no place in a farm is told on stderr. docs/coming-from has a page for each system.`,
+		Long: `Reads the config.toml of mcp-sandbox or python-mcp-sandbox and prints the equivalent settings of a farm as a TOML file.
+Settings without an equivalent are listed on stderr. docs/coming-from has a page for each system.`,
 		Example: "  sandfarm import-config config.toml > sandfarm.toml\n  sandfarm up --config sandfarm.toml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

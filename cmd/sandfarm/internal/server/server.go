@@ -47,7 +47,7 @@ func Add(root *cobra.Command, streams verbs.Streams, version string) {
 
 type loader func() (*farmd.Settings, error)
 
-// run makes a command's work out of one that needs the settings.
+// run makes the RunE of a command that needs the settings.
 func (load loader) run(work func(cmd *cobra.Command, args []string, s *farmd.Settings) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		s, err := load()
@@ -58,7 +58,7 @@ func (load loader) run(work func(cmd *cobra.Command, args []string, s *farmd.Set
 	}
 }
 
-// withEngine is run for work that needs the engine as well.
+// withEngine is run for a command that also needs the engine.
 func (load loader) withEngine(work func(cmd *cobra.Command, args []string, s *farmd.Settings, e *engine.Engine) error) func(*cobra.Command, []string) error {
 	return load.run(func(cmd *cobra.Command, args []string, s *farmd.Settings) error {
 		e, err := farmd.OpenEngine(s, farmd.Logger(s))
@@ -75,11 +75,12 @@ func upCommand(load loader, streams verbs.Streams, version string) *cobra.Comman
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run a whole farm in one process",
-		Long: `Runs everything that a farm is made of in one process: the API, a worker for the local Docker engine, the
-scheduler, an S3 service whose files lie in the data directory, and a redis-server of its own.
+		Long: `Runs a whole farm in one process: the API, a worker for the local Docker engine, the scheduler, an S3 service that stores
+files in the data directory, and its own redis-server.
 
 The first start builds the sandbox image, which takes a few minutes. Ctrl-C stops the farm; sandboxes, jobs and files
-are there again at the next start. "sandfarm down" removes what is left in the engine.`,
+are kept for the next start. "sandfarm down" removes the sandboxes from the engine. docs/install.md explains keys and how
+other machines reach the farm.`,
 		Example: "  sandfarm up\n  SANDFARM_DATA=/var/lib/sandfarm sandfarm up --config sandfarm.toml",
 		Args:    cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
@@ -89,7 +90,7 @@ are there again at the next start. "sandfarm down" removes what is left in the e
 			return farmd.Down(context.WithoutCancel(cmd.Context()), s, streams.Err)
 		}),
 	}
-	c.Flags().BoolVar(&down, "down", false, "on stop, also remove the sandboxes and volumes of this farm from the engine")
+	c.Flags().BoolVar(&down, "down", false, "when stopped, also remove the sandboxes and volumes of this farm from the engine")
 	return c
 }
 
@@ -97,7 +98,7 @@ func downCommand(load loader, streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "Remove the sandboxes and volumes of a stopped farm from the engine",
-		Long:  "Removes every sandbox and volume of the data directory's farm from the Docker engine. The farm must be stopped. Images, records and artifacts stay.",
+		Long:  "Removes every sandbox and volume of the farm of the data directory from the Docker engine. The farm must be stopped. Images, records and artifacts stay.",
 		Args:  cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			return farmd.Down(cmd.Context(), s, streams.Err)
@@ -114,7 +115,7 @@ func serviceCommand(name string, load loader, version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   name,
 		Short: short,
-		Long:  short + ".\n\nIt needs a Redis (SANDFARM_REDIS_URL) and an S3 service (SANDFARM_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY) that the\nother services use as well. Any number may run.",
+		Long:  short + ".\n\nIt needs the same Redis (SANDFARM_REDIS_URL) and S3 service (SANDFARM_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY) as the\nother services. Any number may run.",
 		Args:  cobra.NoArgs,
 		RunE: load.run(func(cmd *cobra.Command, _ []string, s *farmd.Settings) error {
 			switch name {
@@ -130,7 +131,7 @@ func serviceCommand(name string, load loader, version string) *cobra.Command {
 }
 
 // errUnhealthy ends doctor with exit code 1 when it found a problem.
-var errUnhealthy = errors.New("there are problems; see above what to do about each")
+var errUnhealthy = errors.New("there are problems: fix them as described above")
 
 func doctorCommand(load loader, streams verbs.Streams) *cobra.Command {
 	return &cobra.Command{
@@ -206,7 +207,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			return err
 		},
 	}, keyCommand(streams), &cobra.Command{
-		Use: "callback-secret [TENANT]", Short: "Print the key with which a tenant's callbacks are signed (tenant default without a name)", Args: cobra.MaximumNArgs(1),
+		Use: "callback-secret [TENANT]", Short: "Print the key that signs the callbacks of a tenant (default: tenant \"default\")", Args: cobra.MaximumNArgs(1),
 		RunE: load.run(func(_ *cobra.Command, args []string, s *farmd.Settings) error {
 			tenant := "default"
 			if len(args) == 1 {
@@ -225,7 +226,7 @@ func configCommand(load loader, streams verbs.Streams) *cobra.Command {
 			if _, err := load(); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(streams.Out, "the settings are right")
+			_, err := fmt.Fprintln(streams.Out, "the settings are valid")
 			return err
 		},
 	})
