@@ -10,20 +10,20 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 )
 
-// servedToolset is a toolset of an older system and what serves it.
+// servedToolset is a toolset of an older system with its handlers.
 type servedToolset struct {
 	set  *toolset.Toolset
 	http http.Handler
 	sse  []stream
 }
 
-// stream is an SSE address of a toolset, and the one beside it that takes messages.
+// stream is an SSE address of a toolset, with its address for messages.
 type stream struct {
 	path, messages string
 	sse            *mcp.SSE
 }
 
-// toolsetEnv is the surroundings of the toolsets' tools.
+// toolsetEnv is the environment of the toolsets' tools.
 func (s *Server) toolsetEnv() toolset.Env {
 	return toolset.Env{
 		Farm:   func(ctx context.Context) toolset.Farm { return inprocess.New(s.service, tenantOf(ctx)) },
@@ -31,7 +31,7 @@ func (s *Server) toolsetEnv() toolset.Env {
 	}
 }
 
-// serveToolsets makes the servers of all toolsets.
+// serveToolsets makes the handlers of all toolsets.
 func (s *Server) serveToolsets() ([]servedToolset, error) {
 	var all []servedToolset
 	for _, set := range compat.Toolsets() {
@@ -54,7 +54,7 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 	return all, nil
 }
 
-// compatRoutes are the addresses of the older systems.
+// compatRoutes are the routes of the older systems.
 func (s *Server) compatRoutes() []route {
 	all := s.sandboxToolRoutes()
 	for _, one := range s.toolsets {

@@ -14,10 +14,10 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 )
 
-// mcpPath is where the farm's tools are served by the Model Context Protocol.
+// mcpPath is the address of the farm's own tools.
 const mcpPath = "/mcp"
 
-// tenantContext is the key under which the tools find their caller's tenant.
+// tenantContext is the context key of the caller's tenant.
 type tenantContext struct{}
 
 // newMCP makes the handler of the tools. The bound of a JSON body holds for them as well; who may call is settled before,
@@ -34,7 +34,7 @@ func (s *Server) newMCP() (http.Handler, error) {
 	return tools.Handler(), nil
 }
 
-// mcpHTTP are the bounds and guards of every MCP address.
+// mcpHTTP are the limits and guards of every MCP address.
 func (s *Server) mcpHTTP() mcp.HTTP {
 	return mcp.HTTP{
 		MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
@@ -60,8 +60,8 @@ func (s *Server) mcpRoutes() []route {
 	}})
 }
 
-// slashed adds each route once more with a slash behind its path: addresses of MCP servers are often written so, and the
-// older systems led from one form to the other.
+// slashed adds each route again with a trailing slash: addresses of MCP servers are often written so, and the older systems
+// redirected from one form to the other.
 func slashed(all []route) []route {
 	for _, r := range all {
 		r.path, r.hidden = r.path+"/", true
@@ -70,7 +70,7 @@ func slashed(all []route) []route {
 	return all
 }
 
-// serve hands a request to a handler of the protocol, with its caller's tenant.
+// serve passes a request to a handler of the protocol, with the caller's tenant in the context.
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c)))

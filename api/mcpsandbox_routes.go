@@ -42,7 +42,7 @@ func (s *Server) sandboxToolRoutes() []route {
 	}
 }
 
-// callTool calls one tool as its own route did.
+// callTool calls one tool, with its arguments as the body.
 func (s *Server) callTool(c *gin.Context) error {
 	body, err := rest.ReadJSON(c, s.cfg.Limits.MaxBodyBytes)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Server) callTool(c *gin.Context) error {
 	given := map[string]any{}
 	if len(bytes.TrimSpace(body)) > 0 {
 		if err := json.Unmarshal(body, &given); err != nil || given == nil {
-			return rest.BadRequestf("the body is no JSON object with the tool's arguments")
+			return rest.BadRequestf("the body must be a JSON object with the tool's arguments")
 		}
 	}
 	for _, one := range s.toolsets {
@@ -61,34 +61,34 @@ func (s *Server) callTool(c *gin.Context) error {
 		ctx := context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c))
 		env := s.toolsetEnv()
 		env.Logger = nil // the error is logged with the request
-		told, err := one.set.Call(ctx, env, c.Param("tool"), given)
+		answer, err := one.set.Call(ctx, env, c.Param("tool"), given)
 		if err == nil {
-			return rest.Reply(c, http.StatusOK, told.Value)
+			return rest.Reply(c, http.StatusOK, answer.Value)
 		}
-		c.Set(toldKey, told.Value)
+		c.Set(refusalKey, answer.Value)
 		return err
 	}
 	return farm.NotFoundf("This farm does not serve the toolset %s.", mcpsandbox.Name)
 }
 
-// toldKey is where a refusal lies that is in a tool's own shape already.
-const toldKey = "sandfarm.told"
+// refusalKey is the context key of a refusal that already has a tool's own shape.
+const refusalKey = "sandfarm.refusal"
 
-// failTool tells of an error in the shape of the tools.
+// failTool answers with an error in the shape of the tools.
 func (s *Server) failTool(c *gin.Context, err error) {
 	rest.FailAs(c, s.log, err, func(p wire.Problem) {
 		if p.Status == http.StatusUnprocessableEntity {
 			p.Status = http.StatusBadRequest
 		}
-		told, ok := c.Get(toldKey)
+		refusal, ok := c.Get(refusalKey)
 		if !ok {
-			told = mcpsandbox.Refusal{Error: true, Message: p.Detail}
+			refusal = mcpsandbox.Refusal{Error: true, Message: p.Detail}
 		}
-		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", told)
+		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", refusal)
 	})
 }
 
-// sandboxFile answers with a file of the sandbox that an id or a name tells.
+// sandboxFile answers with a file of the sandbox with an id or a name.
 func (s *Server) sandboxFile(c *gin.Context) error {
 	id, name, file := strings.TrimSpace(c.Query("sandbox_id")), strings.TrimSpace(c.Query("sandbox_name")), c.Query("file_path")
 	switch {

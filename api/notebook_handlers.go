@@ -27,7 +27,7 @@ func (s *Server) notebookInstall(c *gin.Context) error {
 	return replyOrError(c, done, err)
 }
 
-// notebookExecute takes code as it is, or in JSON, which decides the shape of the answer, too.
+// notebookExecute takes code as the plain body or in JSON. The answer has the same form.
 func (s *Server) notebookExecute(c *gin.Context) error {
 	ctx, id := c.Request.Context(), c.Param("id")
 	if kind, _, _ := rest.MediaType(c); kind == "application/json" {
@@ -46,7 +46,7 @@ func (s *Server) notebookExecute(c *gin.Context) error {
 	return replyOrError(c, done.Print(), err)
 }
 
-// text reads a body that is UTF-8. Editors of one system begin theirs with a mark, which is no part of it.
+// text reads a body in UTF-8, without the byte order mark that editors of one system add.
 func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
 	body, err := rest.ReadAll(c, most)
 	if err == nil && !utf8.Valid(body) {
@@ -55,7 +55,7 @@ func (s *Server) text(c *gin.Context, name string, most int64) ([]byte, error) {
 	return bytes.TrimPrefix(body, []byte("\uFEFF")), err
 }
 
-// field reads a text of a JSON body. Fields of other names are nobody's business, as in the original.
+// field reads a text field of a JSON body. It ignores other fields, as the original does.
 func (s *Server) field(c *gin.Context, name string) (string, error) {
 	body, err := s.text(c, name, s.cfg.Limits.MaxBodyBytes)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Server) field(c *gin.Context, name string) (string, error) {
 func (s *Server) notebookUpload(c *gin.Context) error {
 	kind, params, err := rest.MediaType(c)
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that the caller, who is still sending, sees the answer
+		_, _ = rest.ReadAll(c, rest.DiscardBytes) // so that a caller that is still sending receives the answer
 		return replyOrError(c, nil, notebook.Missing("file"))
 	}
 	body := rest.Body(c)
@@ -95,7 +95,7 @@ func (s *Server) notebookFiles(c *gin.Context) error {
 	return replyOrError(c, files, err)
 }
 
-// notebookDownload is /v1's read of a file, with the original's words where it fails.
+// notebookDownload reads a file as /v1 does, with the original's errors.
 func (s *Server) notebookDownload(c *gin.Context) error {
 	ctx, id, n := c.Request.Context(), c.Param("id"), s.notebook(c)
 	path, _, err := rest.PathAfter(c, "/download/")

@@ -14,7 +14,7 @@ import (
 )
 
 // notebookRoutes are the routes of "LLM Python Code Sandbox" (package notebook). docs/coming-from/llm-python-code-sandbox.md
-// describes them; the OpenAPI document is /v1's alone.
+// describes them; the OpenAPI document has only /v1.
 func (s *Server) notebookRoutes() []route {
 	const base = "/sandbox/{id}"
 	all := []route{
@@ -36,14 +36,14 @@ func (s *Server) notebookRoutes() []route {
 	return all
 }
 
-// failNotebook tells of an error in the original's shape: {"detail": …}.
+// failNotebook answers with an error in the original's shape: {"detail": …}.
 func (s *Server) failNotebook(c *gin.Context, err error) {
 	rest.FailAs(c, s.log, err, func(p wire.Problem) {
 		rest.WriteJSON(c, p.Status, "application/json; charset=utf-8", gin.H{"detail": p.Detail})
 	})
 }
 
-// notebook gives the surface for a caller.
+// notebook makes the service for the caller.
 func (s *Server) notebook(c *gin.Context) *notebook.Service {
 	return notebook.NewService(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// runOutcome is what the two execute tools have in common, whatever ran.
+// runOutcome is the outcome of code or of commands, in one form.
 type runOutcome struct {
 	stdout, stderr string
 	truncated      wire.Truncated
@@ -22,7 +22,7 @@ type runOutcome struct {
 	notes          []string
 }
 
-// outcomeOf reads a job's result; nil when it has none.
+// outcomeOf reads a job's result. It is nil if the job has none.
 func outcomeOf(j *wire.Job) *runOutcome {
 	switch r := j.Result; {
 	case r == nil:
@@ -37,7 +37,7 @@ func outcomeOf(j *wire.Job) *runOutcome {
 		out := &runOutcome{
 			artifacts: r.Command.Artifacts, skipped: r.Command.ArtifactsSkipped, installed: r.Command.Installed, notes: r.Command.Notes,
 		}
-		for _, c := range r.Command.Results { // the tool sends one; jobs of other callers may hold several
+		for _, c := range r.Command.Results { // the tool sends one command; jobs of other clients may have several
 			out.stdout += c.Stdout
 			out.stderr += c.Stderr
 			out.exitCode = c.ExitCode
@@ -50,7 +50,7 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	}
 }
 
-// jobAnswer is the answer to a run, or to a look at one.
+// jobAnswer describes a job that runs code or commands.
 func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 	structured := map[string]any{"job_id": j.ID, "sandbox_id": j.SandboxID, "state": j.State}
 	if !j.Final() {
@@ -88,7 +88,7 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 	return &answer{text: b.String(), blocks: append(pictures.blocks, c.links(out.artifacts)...), structured: structured}, nil
 }
 
-// ended is the error of a job that came to an end for a reason of the farm's.
+// ended is the error for a job that failed or was lost.
 func ended(j *wire.Job) error {
 	if j.Error == nil {
 		return jobFailed(j.ID, j.State, "", "")
@@ -120,8 +120,8 @@ func endOf(j *wire.Job) string {
 	case j.Error != nil:
 		return j.Error.Message
 	case j.State == string(farm.JobTimedOut):
-		// A job is stopped soon after its time is up, so the whole seconds that it ran are what it had.
-		return fmt.Sprintf("Its time of %d seconds was up, so it was stopped; what it had done until then stays. Give more with timeout_seconds.", int(j.Timings.RunMS/1000))
+		// A job is stopped soon after its timeout, so its run time in whole seconds is the timeout.
+		return fmt.Sprintf("It was stopped after its timeout of %d seconds; output and files until then are kept. timeout_seconds sets a longer timeout.", int(j.Timings.RunMS/1000))
 	case j.State == string(farm.JobCanceled):
 		return "It was canceled."
 	default:
@@ -129,7 +129,7 @@ func endOf(j *wire.Job) string {
 	}
 }
 
-// tell writes what ran into the text block.
+// tell writes the outcome into the text block.
 func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures) {
 	if j.State == string(farm.JobCompleted) {
 		fmt.Fprintf(b, "exit code: %d\n", out.exitCode)
@@ -147,7 +147,7 @@ func (c *call) tell(b *strings.Builder, j *wire.Job, out *runOutcome, p pictures
 		fmt.Fprintf(b, "package %s %s: %s %s\n", one.Name, one.Version, one.Status, one.Message)
 	}
 	if out.restarted {
-		b.WriteString("The kernel was started anew: variables and imports of earlier calls are gone, files are still there.\n")
+		b.WriteString("The kernel was restarted: variables and imports of earlier calls are gone, files are still there.\n")
 	}
 	for _, note := range append(p.notes, out.notes...) {
 		fmt.Fprintf(b, "note: %s\n", note)
@@ -186,7 +186,7 @@ func (c *call) tellValue(b *strings.Builder, name string, v wire.Value, image in
 	}
 }
 
-// stream writes one stream, its middle left out where it is long.
+// stream writes one stream, without its middle if it is long.
 func (c *call) stream(b *strings.Builder, name, s string) {
 	if s == "" {
 		return

@@ -2,49 +2,49 @@ package mcp
 
 import "github.com/sandfarm/sandfarm/internal/farm"
 
-// Param is a parameter of a tool of a Set: its schema and its check are made from the same words.
+// Param is a parameter of a tool of a Set. Its schema and its check come from the same fields.
 type Param = param
 
-// Arguments are what a caller gave, checked against the parameters. What was left out or null is not among them.
+// Arguments are the checked arguments of a call, without those that are absent or null.
 type Arguments = arguments
 
-// Text makes a parameter that takes a text, and may be left out.
+// Text makes an optional parameter that takes a text.
 func Text(name, doc string) Param { return param{name: name, kind: text, doc: doc} }
 
-// Texts makes a parameter that takes an array of texts, and may be left out.
+// Texts makes an optional parameter that takes an array of texts.
 func Texts(name, doc string) Param { return param{name: name, kind: texts, doc: doc} }
 
-// Flag makes a parameter that takes true or false, and may be left out.
+// Flag makes an optional parameter that takes true or false.
 func Flag(name, doc string) Param { return param{name: name, kind: flag, doc: doc} }
 
-// Object makes a parameter that takes an object, and may be left out.
+// Object makes an optional parameter that takes an object.
 func Object(name, doc string) Param { return param{name: name, kind: fields, doc: doc} }
 
-// Needed makes a parameter one that must be given.
+// Needed makes a parameter required.
 func (p param) Needed() Param { p.required = true; return p }
 
-// Or names the default of a parameter. It is told only: a tool applies it.
+// Or sets the default in the parameter's schema. The tool itself must apply it.
 func (p param) Or(standard any) Param { p.standard = standard; return p }
 
-// OrNull tells that null is taken, as if the parameter were left out, and is its default.
+// OrNull allows null in the parameter's schema and makes it the default. Null is the same as an absent argument.
 func (p param) OrNull() Param { p.null = true; return p }
 
 // Name is the name of a parameter.
 func (p param) Name() string { return p.name }
 
-// Check takes the arguments of a call as they came, decoded from JSON. Its errors name the parameter.
+// Check checks the arguments of a call as decoded from JSON. Errors name the parameter.
 func Check(params []Param, given any) (Arguments, error) { return check(params, given) }
 
 // Has reports whether an argument was given.
 func (a arguments) Has(name string) bool { return a.has(name) }
 
-// Text gives a text, empty when none was given.
+// Text returns a text, empty if it is absent.
 func (a arguments) Text(name string) string { return a.text(name) }
 
-// Texts gives an array of texts, nil when none was given.
+// Texts returns an array of texts, nil if it is absent.
 func (a arguments) Texts(name string) []string { return a.texts(name) }
 
-// Flag gives a truth, or the standard when none was given.
+// Flag returns a flag, or the standard if it is absent.
 func (a arguments) Flag(name string, standard bool) bool {
 	if !a.has(name) {
 		return standard
@@ -52,11 +52,11 @@ func (a arguments) Flag(name string, standard bool) bool {
 	return a.flag(name)
 }
 
-// Object gives an object, nil when none was given.
+// Object returns an object, nil if it is absent.
 func (a arguments) Object(name string) map[string]any {
 	members, _ := a[name].(map[string]any)
 	return members
 }
 
-// Required is the error for a parameter that a tool needs after all.
+// Required is the error for an optional parameter that this call needs.
 func Required(name, doc string) error { return farm.Invalidf("%s is missing: %s", name, doc) }

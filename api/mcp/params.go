@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// kind is what a parameter takes.
+// kind is the JSON type of a parameter.
 type kind string
 
 const (
@@ -22,16 +22,16 @@ const (
 	fields kind = "object"
 )
 
-// param is one parameter of a tool. Its schema and its check are made from the same words.
+// param is one parameter of a tool. Its schema and its check come from the same fields.
 type param struct {
 	name     string
 	kind     kind
 	doc      string
 	required bool
-	standard any      // default that the schema tells; nil: none
-	low, top float64  // of numbers; the bounds hold where top is not zero
-	enum     []string // the texts that are taken; nil: any
-	null     bool     // the schema tells that null is taken; it always is, where nothing is required
+	standard any      // default in the schema; nil: none
+	low, top float64  // limits of numbers; none if top is zero
+	enum     []string // accepted texts; nil: any
+	null     bool     // the schema allows null; a parameter that is not required always accepts it
 }
 
 func (p param) schema() map[string]any {
@@ -76,21 +76,21 @@ func inputSchema(params []param) (json.RawMessage, error) {
 	return encoded, nil
 }
 
-// arguments are what a caller gave, checked against the parameters. What was left out or null is not in it.
+// arguments are the checked arguments of a call. It has no entry for an argument that is absent or null.
 type arguments map[string]any
 
-// check takes the arguments of a call. Its errors name the parameter.
+// check checks the arguments of a call. Errors name the parameter.
 func check(params []param, given any) (arguments, error) {
 	if given == nil {
 		given = map[string]any{}
 	}
 	values, ok := given.(map[string]any)
 	if !ok {
-		return nil, farm.Invalidf("The arguments must be an object with the parameters as its members; they are %s.", describe(given))
+		return nil, farm.Invalidf("The arguments must be an object with the parameters as members; they are %s.", describe(given))
 	}
 	for name := range values {
 		if !slices.ContainsFunc(params, func(p param) bool { return p.name == name }) {
-			return nil, farm.Invalidf("There is no parameter %q here. The parameters are %s.", farm.Shorten(name), namesOf(params))
+			return nil, farm.Invalidf("There is no parameter %q. The parameters are %s.", farm.Shorten(name), namesOf(params))
 		}
 	}
 	args := make(arguments, len(values))
@@ -125,7 +125,7 @@ func namesOf(params []param) string {
 	return strings.Join(names, ", ")
 }
 
-// take checks one value and gives it as a string, an int, a float64, a bool or a []string.
+// take checks one value and returns it as a string, int, float64, bool, []string or map.
 func (p param) take(value any) (any, error) {
 	switch p.kind {
 	case text:
@@ -187,7 +187,7 @@ func (p param) takeNumber(value any) (any, error) {
 	return f, nil
 }
 
-// describe names a value of JSON in words.
+// describe describes a JSON value in words.
 func describe(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -209,7 +209,7 @@ func (a arguments) has(name string) bool { _, ok := a[name]; return ok }
 
 func (a arguments) text(name string) string { s, _ := a[name].(string); return s }
 
-// optional is the text when one was given.
+// optional is the text, or nil if it is absent.
 func (a arguments) optional(name string) *string {
 	if s, ok := a[name].(string); ok {
 		return &s

@@ -14,13 +14,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxLinked is the largest file of a tar that is taken twice: it is held in memory for that.
+// maxLinked is the largest file of a tar that links may copy: its content is kept in memory.
 const maxLinked = 16 << 20
 
-// archive packs what a tar holds: files and directories. A link to a file of the tar becomes a file of its own; other links
-// and devices stay behind.
+// archive repacks the files and directories of a tar. A link to a file of the tar becomes a copy of it; other links and devices are
+// skipped.
 func (w *packer) archive(raw []byte) error {
-	links := map[string][]string{} // names of links, by the file that they lead to
+	links := map[string][]string{} // names of links, by their target
 	err := members(raw, func(member *tar.Header, content io.Reader) error {
 		name, mode := strings.TrimPrefix(member.Name, "./"), member.FileInfo().Mode()
 		switch {
@@ -70,7 +70,7 @@ func (w *packer) archive(raw []byte) error {
 	return err
 }
 
-// members gives each member of a tar, compressed by gzip or not.
+// members yields each member of a tar, which may be compressed by gzip.
 func members(raw []byte, each func(*tar.Header, io.Reader) error) error {
 	broken := func() error {
 		return farm.Invalidf("content_base64 is no tar, or one that ends too early.")

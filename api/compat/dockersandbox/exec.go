@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// commandSeconds is how long commands may run at most, where the farm lets them.
+	// commandSeconds is the timeout of commands, if the farm allows that much.
 	commandSeconds = 3600
-	// maxTogether is how many commands go into one job.
+	// maxTogether is how many commands one job has.
 	maxTogether = 64
 )
 
@@ -34,12 +34,12 @@ type outcome struct {
 	Stderr   string `json:"stderr"`
 	Success  bool   `json:"success"`
 
-	// Links to the whole of a stream of which only head and tail are here.
+	// Links to the whole stream if only its head and tail are here.
 	StdoutURL string `json:"stdout_url,omitempty"`
 	StderrURL string `json:"stderr_url,omitempty"`
 }
 
-// install is a package that was installed for a program, or could not be.
+// install is a package that was installed for a program, or failed to install.
 type install struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
@@ -59,7 +59,7 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 		job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
 			r := wire.CommandRequest{Commands: ready(group), AutoInstall: mayBePython(group[0]), TimeoutSeconds: new(commandSeconds), Env: p.env()}
 			job, err := c.Farm.Command(ctx, p.id, r, wait)
-			if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow less time
+			if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow a shorter timeout only
 				r.TimeoutSeconds = nil
 				job, err = c.Farm.Command(ctx, p.id, r, wait)
 			}
@@ -78,7 +78,7 @@ func execute(ctx context.Context, c *toolset.Call) (any, error) {
 	return out, nil
 }
 
-// env lets a shell call the working directory by the name that the tools told, as it does where it went there itself.
+// env sets PWD, so that a shell names the working directory as the tools do.
 func (p place) env() map[string]string {
 	if p.base == app && p.workspace != "" {
 		return nil
@@ -86,8 +86,8 @@ func (p place) env() map[string]string {
 	return map[string]string{"PWD": p.base}
 }
 
-// groups splits commands so that each that may start a Python program begins a job: what it needs is found then, with the
-// files that the commands before it have made.
+// groups splits commands so that each one that may start a Python program starts a job of its own. Its packages are then determined
+// from the files that earlier commands wrote.
 func groups(commands []string) [][]string {
 	var all [][]string
 	for _, command := range commands {
@@ -101,7 +101,7 @@ func groups(commands []string) [][]string {
 
 func mayBePython(command string) bool { return strings.Contains(command, "py") }
 
-// ready gives commands as the farm takes them: an empty one does nothing.
+// ready replaces empty commands, which the farm refuses, by one that does nothing.
 func ready(group []string) []string {
 	commands := slices.Clone(group)
 	for i := range commands {
@@ -112,7 +112,7 @@ func ready(group []string) []string {
 	return commands
 }
 
-// add takes the outcome of a job in. It reports whether the next commands are to run.
+// add adds the outcome of a job. It reports whether the next commands should run.
 func (e *executed) add(job *wire.Job, group []string) bool {
 	ok := job.State == string(farm.JobCompleted)
 	before := len(e.Results)
@@ -136,10 +136,10 @@ func (e *executed) add(job *wire.Job, group []string) bool {
 	return ok
 }
 
-// stoppedExit is what a shell gives for a command that was killed.
+// stoppedExit is the exit code of a command that was killed.
 const stoppedExit = 137
 
-// stopped tells of the command that ran when its job was ended.
+// stopped describes the command that ran when its job was stopped.
 func (e *executed) stopped(why string, before int, group []string) {
 	at := len(e.Results) - 1
 	if ran := len(e.Results) - before; ran == 0 || e.Results[at].Success && ran < len(group) {

@@ -28,7 +28,7 @@ func writeFile(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 	text := c.Text("file_contents")
 	name := c.Text("file_name")
-	if c.Text("dest_dir") != "" || !strings.HasPrefix(name, p.base+"/") { // else it is a path that was told
+	if c.Text("dest_dir") != "" || !strings.HasPrefix(name, p.base+"/") { // otherwise it is a path from an earlier answer
 		name = path.Join(dir) + "/" + strings.TrimLeft(name, "/")
 	}
 	return put(ctx, c, p, "file_name", name, strings.NewReader(text), int64(len(text)))
@@ -58,7 +58,7 @@ func copyFile(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = content.Close() }() // it is read to its end, or its error is told
+	defer func() { _ = content.Close() }() // read errors come with the bytes
 	name := c.Text("dest_path")
 	if name == "" || strings.HasSuffix(name, "/") {
 		name += mcp.LocalName(c.Text("local_src_file"))
@@ -95,9 +95,9 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	if code := farm.CodeOf(err); file != "" && code != farm.CodeNotFound && code != farm.CodeInvalid {
 		return out, err
 	}
-	// It lies outside the workspace, or is a link: a copy can be read.
+	// It is outside the workspace or a link: read a copy of it.
 	dir, staged, absent := p.stage(ctx, c, wanted)
-	defer func() { _ = c.Farm.RemoveFile(context.WithoutCancel(ctx), p.id, dir) }() // it is the sandbox's own otherwise
+	defer func() { _ = c.Farm.RemoveFile(context.WithoutCancel(ctx), p.id, dir) }() // if this fails, the copy stays until the sandbox closes
 	switch {
 	case absent == nil:
 		return take(ctx, c, p, staged, local)
@@ -108,7 +108,7 @@ func copyOut(ctx context.Context, c *toolset.Call) (any, error) {
 	}
 }
 
-// take gives a file of the workspace to the caller.
+// take delivers a file of the workspace to the caller.
 func take(ctx context.Context, c *toolset.Call, p place, file, local string) (copied, error) {
 	if c.Local == nil {
 		read, err := c.Farm.ReadFile(ctx, p.id, file, 0)

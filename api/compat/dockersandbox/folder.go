@@ -11,8 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
-// folder packs a directory of this machine. A link to a file of the directory becomes a file of its own; others are not
-// followed: they may lead anywhere.
+// folder packs a directory of this machine. A link to a file of the directory becomes a copy of it; other links are not followed,
+// because they may lead anywhere.
 func (w *packer) folder(files fs.FS) error {
 	return fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		from := name
@@ -44,7 +44,7 @@ func (w *packer) folder(files fs.FS) error {
 		}
 		if info.IsDir() {
 			if _, err := fs.Stat(files, path.Join(name, "pyvenv.cfg")); err == nil {
-				return fs.SkipDir // a virtual environment by another name
+				return fs.SkipDir // a virtual environment
 			}
 			return w.add(name, fs.ModeDir, 0, nil)
 		}
@@ -53,19 +53,19 @@ func (w *packer) folder(files fs.FS) error {
 			return mcp.LocalError("local_src_dir", name, err)
 		}
 		defer func() { _ = file.Close() }() // it was only read
-		// A file that grows meanwhile is taken as it was.
+		// If the file grows meanwhile, only its size at the start is read.
 		return w.add(name, info.Mode(), info.Size(), io.LimitReader(file, info.Size()))
 	})
 }
 
-// hidden reports whether a path leads to what stays with the caller: hidden files, and what nobody sends.
+// hidden reports whether a path is not sent: hidden files, and the names of nobodySends.
 func hidden(name string) bool {
 	return slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool {
 		return strings.HasPrefix(element, ".") || nobodySends(element)
 	})
 }
 
-// linked gives the file of the same directory that a link leads to; empty where it leads elsewhere, or to another link.
+// linked returns the file of the same directory that a link leads to, or "" if it leads elsewhere or to another link.
 func linked(files fs.FS, name string) string {
 	target, err := fs.ReadLink(files, name)
 	if err != nil || path.IsAbs(target) {
@@ -81,7 +81,7 @@ func linked(files fs.FS, name string) string {
 	return to
 }
 
-// maxSkipped is how many names of what was skipped an answer holds.
+// maxSkipped is how many skipped names an answer lists.
 const maxSkipped = 50
 
 func (w *packer) skip(name string) {
@@ -90,7 +90,7 @@ func (w *packer) skip(name string) {
 	}
 }
 
-// skipped tells what was skipped.
+// skipped lists the skipped names.
 func (w *packer) skipped() []string {
 	slices.Sort(w.left)
 	if more := len(w.left) - maxSkipped; more > 0 {

@@ -11,15 +11,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// place is the sandbox that a call works in.
+// place is the sandbox and workspace of a call.
 type place struct {
 	id        string
-	base      string // what the original calls its workspace
-	workspace string // its workspace's id, whether the call named it or not; empty: it is not persistent
+	base      string // path of its workspace in the original
+	workspace string // id of its workspace, also if the call did not name it; empty: the sandbox is not persistent
 	state     wire.Sandbox
 }
 
-// find gives the place of a call. A workspace that was never given out is refused.
+// find finds the place of a call. It refuses a workspace id that was never issued.
 func find(ctx context.Context, c *toolset.Call) (place, error) {
 	p := place{id: c.Text("container_id"), base: app}
 	box, err := c.Farm.Sandbox(ctx, p.id)
@@ -39,7 +39,7 @@ func find(ctx context.Context, c *toolset.Call) (place, error) {
 	return p, nil
 }
 
-// shown is a path of the workspace as the original tells it.
+// shown is a path of the workspace as the original reports it.
 func (p place) shown(path string) string {
 	if path == "" || path == "." {
 		return p.base
@@ -47,8 +47,8 @@ func (p place) shown(path string) string {
 	return p.base + "/" + path
 }
 
-// inside is a path of the caller's, in the workspace. As in the original, one that is absolute begins there, too; one that the
-// tools themselves have told leads to what it told of.
+// inside converts a caller's path to one in the workspace. As in the original, an absolute path starts there too. A path from an
+// earlier answer leads to the same file.
 func (p place) inside(param, given string) (string, error) {
 	if rest, ok := strings.CutPrefix(given, p.base); ok && (rest == "" || rest[0] == '/') {
 		given = rest
@@ -60,8 +60,8 @@ func (p place) inside(param, given string) (string, error) {
 	return clean, nil
 }
 
-// source is the path in the workspace of what the caller wants: relative, or absolute by any of the workspace's names.
-// Empty: it is absolute and lies elsewhere.
+// source is the path in the workspace of a file to copy out, given relative, or absolute with any name of the workspace. It is empty
+// for an absolute path elsewhere.
 func (p place) source(wanted string) (string, error) {
 	name := toolset.Lexical(wanted)
 	for _, root := range []string{workspaces + p.workspace, app, farm.Workspace} {
@@ -80,8 +80,8 @@ func (p place) source(wanted string) (string, error) {
 	return clean, nil
 }
 
-// reach makes what was just written reachable under the path that is told of it: in a persistent sandbox that is used
-// without its workspace_id, /app is not the workspace itself.
+// reach makes a file that was just written reachable under the path in the answer: in a persistent sandbox that is used without its
+// workspace_id, /app is not the workspace itself.
 func (p place) reach(ctx context.Context, c *toolset.Call, written string) error {
 	first, _, _ := strings.Cut(written, "/")
 	if p.base != app || p.workspace == "" || first == "." {
@@ -91,8 +91,8 @@ func (p place) reach(ctx context.Context, c *toolset.Call, written string) error
 	return err
 }
 
-// stage copies a file of the sandbox, wherever it lies, into the workspace, and gives its path there, in a directory of its
-// own that the caller removes.
+// stage copies any file of the sandbox into the workspace, into a new directory, and returns its path there. The caller removes the
+// directory.
 func (p place) stage(ctx context.Context, c *toolset.Call, from string) (dir, file string, err error) {
 	dir = ".copy-" + farm.NewID(farm.RequestPrefix)
 	file = path.Join(dir, path.Base(from))
@@ -103,7 +103,7 @@ func (p place) stage(ctx context.Context, c *toolset.Call, from string) (dir, fi
 	return dir, file, err
 }
 
-// run runs a command of ours in the workspace, and reports whether it did what it should.
+// run runs one of our own commands in the workspace and reports whether it succeeded.
 func (p place) run(ctx context.Context, c *toolset.Call, command string, env map[string]string) (bool, error) {
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
 		return c.Farm.Command(ctx, p.id, wire.CommandRequest{Command: &command, Env: env}, wait)

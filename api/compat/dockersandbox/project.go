@@ -18,10 +18,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// leftOut says what of a project is not copied.
+// leftOut describes what is not copied of a project.
 const leftOut = ".git, __pycache__, node_modules, virtual environments and the caches of tools"
 
-// nobodySends are names of what nobody wants to send.
+// nobodySends are names that are never copied.
 func nobodySends(name string) bool {
 	switch name {
 	case ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", "venv", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache",
@@ -36,9 +36,9 @@ func nobodySends(name string) bool {
 type projected struct {
 	Success    bool     `json:"success"`
 	DestDir    string   `json:"dest_dir"`
-	ProjectDir string   `json:"project_dir"` // where the directory itself is
+	ProjectDir string   `json:"project_dir"` // path of the directory itself
 	Files      int      `json:"files"`
-	Skipped    []string `json:"skipped,omitempty"` // what is not there, other than what nobody sends
+	Skipped    []string `json:"skipped,omitempty"` // what was not copied, without nobodySends
 }
 
 func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
@@ -68,7 +68,7 @@ func copyProject(ctx context.Context, c *toolset.Call) (any, error) {
 	return projected{Success: true, DestDir: p.shown(dest), ProjectDir: p.shown(path.Join(dest, name)), Files: w.files, Skipped: w.skipped()}, nil
 }
 
-// project gives the name of the directory that is copied, and what walks over it.
+// project returns the name of the directory to copy and a function that packs it.
 func project(c *toolset.Call) (name string, walk func(*packer) error, done func(), err error) {
 	nothing := func() {}
 	local := strings.TrimRight(c.Text("local_src_dir"), "/\\")
@@ -98,7 +98,7 @@ type packer struct {
 	*tar.Writer
 	root  string
 	files int
-	left  []string // names of what was skipped
+	left  []string // skipped names
 }
 
 // send streams the tar into the sandbox.
@@ -127,15 +127,15 @@ func (w *packer) send(ctx context.Context, c *toolset.Call, id, dest string, wal
 	err := c.Farm.WriteTar(ctx, id, dest, from, -1)
 	_ = from.CloseWithError(errSent)
 	if why := <-packed; why != nil && !errors.Is(why, errSent) {
-		return why // the farm only knows that the tar broke off
+		return why // the farm only knows that the tar ended early
 	}
 	return err //nolint:wrapcheck // an error of the farm
 }
 
-// errSent ends the packing of what the farm does not take any more.
+// errSent stops packing when the farm has stopped reading.
 var errSent = errors.New("pack project: the farm takes no more")
 
-// add writes one member; names are relative to the project. What nobody sends is left out.
+// add writes one member, unless its name is in nobodySends. Names are relative to the project.
 func (w *packer) add(name string, mode fs.FileMode, size int64, content io.Reader) error {
 	if slices.ContainsFunc(strings.Split(strings.TrimRight(name, "/"), "/"), nobodySends) {
 		return nil
@@ -166,7 +166,7 @@ func (w *packer) add(name string, mode fs.FileMode, size int64, content io.Reade
 	return nil
 }
 
-// texts packs files that came as an object from path to text.
+// texts packs files from an object from path to text.
 func (w *packer) texts(content map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		text, ok := content[name].(string)
@@ -177,7 +177,7 @@ func (w *packer) texts(content map[string]any) error {
 		if strings.HasSuffix(name, "/") {
 			mode = fs.ModeDir
 		} else if strings.HasPrefix(text, "#!") {
-			mode = 0o755 // a program: there is nowhere else to say so
+			mode = 0o755 // a script: JSON cannot carry an executable bit
 		}
 		if err := w.add(name, mode, int64(len(text)), strings.NewReader(text)); err != nil {
 			return err

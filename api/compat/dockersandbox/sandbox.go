@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// defaultImage is the original's default. It stands for the farm's own.
+	// defaultImage is the original's default. It stands for the farm's Python image.
 	defaultImage = "python:3.9-slim"
-	// memoryMB is what a workspace may use where the farm has so much: its packages are in it, and the TensorFlow of the original's second
-	// example takes half.
+	// memoryMB is the memory of a workspace, if the farm has so much. Installed packages count, and the TensorFlow of the
+	// original's second example takes half of it.
 	memoryMB = 4096
-	// gpuWait is how long a free GPU is waited for: one that others have does not hold anybody up.
+	// gpuWait is how long a create waits for a free GPU before it goes on without one.
 	gpuWait = 15 * time.Second
-	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
+	// closeWait limits the wait for a close, which continues without the caller.
 	closeWait = 30 * time.Second
-	// workspaces is where the original has workspaces, and app where it works without one.
+	// workspaces is the original's directory of workspaces; app is the working directory without a workspace.
 	app        = "/app"
 	workspaces = app + "/workspaces/"
 )
@@ -29,7 +29,7 @@ const (
 // Labels of the sandboxes of this toolset.
 const (
 	labelToolset   = "toolset"
-	labelWorkspace = "workspace" // id of the workspace; only persistent ones have it
+	labelWorkspace = "workspace" // id of the workspace; only persistent sandboxes have it
 )
 
 // initialized is the answer of sandbox_initialize.
@@ -42,7 +42,7 @@ type initialized struct {
 	Device        string `json:"device"` // gpu or cpu
 }
 
-// initialize makes a sandbox, with a GPU where one is free.
+// initialize creates a sandbox, with a GPU if one is free.
 func initialize(ctx context.Context, c *toolset.Call) (any, error) {
 	idle := 0
 	out := initialized{Success: true, Mode: "standalone", Device: "cpu"}
@@ -68,7 +68,7 @@ func initialize(ctx context.Context, c *toolset.Call) (any, error) {
 		return c.Farm.Command(ctx, box.ID, wire.CommandRequest{Command: &setup}, wait)
 	})
 	if err == nil && (job.Result == nil || job.Result.Command == nil || failed(job.Result.Command)) {
-		err = farm.Errorf(farm.CodeUnavailable, "The workspace could not be made: %s", toolset.Unfinished(&job))
+		err = farm.Errorf(farm.CodeUnavailable, "The workspace could not be created: %s", toolset.Unfinished(&job))
 	}
 	if err != nil {
 		drop(ctx, c, box.ID)
@@ -77,7 +77,7 @@ func initialize(ctx context.Context, c *toolset.Call) (any, error) {
 	return out, nil
 }
 
-// create makes a ready sandbox: with a GPU where one is free, and with less memory where no node has as much as a workspace is to have.
+// create creates a sandbox and waits until it is ready. It takes a GPU if one is free, and less memory if no node has memoryMB.
 func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
 	roomy := r
 	roomy.Resources = &wire.ResourcesRequest{MemoryMB: new(memoryMB)}
@@ -104,7 +104,7 @@ func create(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sa
 	return box, err
 }
 
-// finish makes a sandbox as it was asked for, and waits until it is ready.
+// finish creates a sandbox as requested and waits until it is ready.
 func finish(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sandbox, error) {
 	var made wire.Created
 	job, err := c.Finish(ctx, func(wait time.Duration) (wire.Job, error) {
@@ -113,14 +113,14 @@ func finish(ctx context.Context, c *toolset.Call, r wire.CreateRequest) (wire.Sa
 		return made.Job, err
 	})
 	if err == nil && job.State != string(farm.JobCompleted) {
-		err = farm.Errorf(farm.CodeUnavailable, "The sandbox could not be made: %s", toolset.Unfinished(&job))
+		err = farm.Errorf(farm.CodeUnavailable, "The sandbox could not be created: %s", toolset.Unfinished(&job))
 	}
 	return made.Sandbox, err
 }
 
-// drop closes a sandbox that nobody will use.
+// drop closes a sandbox that the caller will not get.
 func drop(ctx context.Context, c *toolset.Call, id string) {
-	_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // its time ends it otherwise
+	_, _ = c.Farm.CloseSandbox(context.WithoutCancel(ctx), id, 0) // if this fails, it ends at its deadline
 }
 
 // newWorkspace makes the id of a workspace, a random UUID.
@@ -131,7 +131,7 @@ func newWorkspace() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// stop ends a sandbox that is not persistent.
+// stop closes a sandbox that is not persistent.
 func stop(ctx context.Context, c *toolset.Call) (any, error) {
 	p, err := find(ctx, c)
 	if err != nil {
@@ -146,7 +146,7 @@ func stop(ctx context.Context, c *toolset.Call) (any, error) {
 	return said{Success: true, Message: "The sandbox " + p.id + " is stopped and removed."}, nil
 }
 
-// clean ends a workspace, and the sandbox that it is.
+// clean closes the sandbox that is the workspace.
 func clean(ctx context.Context, c *toolset.Call) (any, error) {
 	p, err := find(ctx, c)
 	if err != nil {
@@ -164,7 +164,7 @@ type logged struct {
 	Logs    string `json:"logs"`
 }
 
-// logs tells what the farm knows of a sandbox: its container itself prints nothing.
+// logs describes a sandbox from the farm's records: its container prints nothing.
 func logs(ctx context.Context, c *toolset.Call) (any, error) {
 	p, err := find(ctx, c)
 	if err != nil {

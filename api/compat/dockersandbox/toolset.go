@@ -15,7 +15,7 @@ const instructions = `Run commands and Python programs in an isolated sandbox:
 4. copy_file_from_sandbox gives a file back.
 5. clean_workspace ends a workspace, sandbox_stop a sandbox that was made with use_persistent false.`
 
-// What the descriptions of several tools say.
+// Parts of several descriptions.
 const (
 	workspaceDoc = "Id of the workspace, from sandbox_initialize."
 	contentDoc   = "Text of the file, where the server cannot read the caller's files."
@@ -94,12 +94,12 @@ type refusal struct {
 	Error   string `json:"error"`
 }
 
-// refuse tells what went wrong. To the original that was an answer like any other, other than wrong arguments.
+// refuse describes an error. In the original that is a normal answer, except for wrong arguments.
 func refuse(_ string, args mcp.Arguments, err error) mcp.Reply {
 	return mcp.Reply{Value: refusal{Error: toolset.Text(err)}, IsError: args == nil}
 }
 
-// said is the answer of tools that only tell that they did it.
+// said is the answer of tools that only report success.
 type said struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// installWait is how long an install is waited for: clients give up after 60 s.
+// installWait is how long a call waits for an install: clients give up after 60 s.
 const installWait = 45 * time.Second
 
 // installed is the answer of install_packages_in_sandbox.
@@ -38,7 +38,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 		return c.Farm.Install(ctx, c.Text("sandbox_id"), wire.PackagesRequest{Packages: wanted}, wait)
 	})
 	switch {
-	case farm.CodeOf(err) == farm.CodeInvalid: // what is no package is one that cannot be installed
+	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is no package name cannot be installed
 		if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 	return ended(names, wrong, stderr, *job.FinishedAt), nil
 }
 
-// ended tells of an install that has ended; wrong is what did not work.
+// ended describes a final install; wrong lists the failed packages.
 func ended(names, wrong []string, stderr string, at time.Time) installed {
 	ok := len(wrong) == 0
 	out := installed{Status: "success", Complete: true, Success: &ok, EndTime: at.UTC().Format(stampForm), Packages: names}
@@ -82,7 +82,7 @@ func ended(names, wrong []string, stderr string, at time.Time) installed {
 
 var position = regexp.MustCompile(`packages\[(\d+)\] is "[^"]*"`)
 
-// named says which of the packages a sentence of the farm means.
+// named replaces packages[N] in a sentence of the farm by the package's name.
 func named(message string, names []string) string {
 	at := position.FindStringSubmatch(message)
 	if at == nil {
@@ -94,7 +94,7 @@ func named(message string, names []string) string {
 	return message
 }
 
-// found is how it stands with one package.
+// found is the status of one package.
 type found struct {
 	Installed bool   `json:"installed"`
 	Version   string `json:"version,omitempty"`
@@ -123,7 +123,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 		}
 		wanted := strings.TrimSpace(name)
 		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), farm.ManagerPip, mcp.PackageName(wanted))
-		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // what is no name of a package is not there
+		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // a text that is no package name is not installed
 			return nil, err //nolint:wrapcheck // an error of the farm
 		}
 		one := found{Installed: toolset.Has(p, wanted)}

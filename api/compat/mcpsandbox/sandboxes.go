@@ -15,20 +15,20 @@ import (
 
 const (
 	prefix     = "python-sandbox-"
-	nameLabel  = "python-sandbox" // holds the name, by which a sandbox is found
+	nameLabel  = "python-sandbox" // label with the name of a sandbox
 	createWait = 45 * time.Second // work may be sent before it is ready
-	closeWait  = time.Duration(0) // of one that came second
+	closeWait  = time.Duration(0) // of a sandbox whose name was taken meanwhile
 	shortID    = len("sbx_") + 8  // characters of sandbox_short_id
 	stampForm  = time.RFC3339     // of created and last_used
 )
 
-// creator creates sandboxes. The system's names are unique among those that are open, the farm's own need not be.
+// creator creates sandboxes. In this system, names of open sandboxes are unique; the farm's own names need not be.
 type creator struct {
 	mu     sync.Mutex
-	naming map[string]chan struct{} // names that are being given; closed when that is over
+	naming map[string]chan struct{} // names being created; each channel is closed at the end of its create
 }
 
-// hold keeps a name to one create at a time: who has many creates under way holds up nobody who asks for another name.
+// hold allows one create at a time for each name. Creates of other names do not wait.
 func (m *creator) hold(ctx context.Context, name string) (release func(), err error) {
 	for {
 		m.mu.Lock()
@@ -81,13 +81,13 @@ func (m *creator) create(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, err
 	}
 	if job.Final() && job.State != "completed" {
-		return nil, farm.Errorf(farm.CodeUnavailable, "The sandbox could not be made: %s", toolset.Unfinished(&job))
+		return nil, farm.Errorf(farm.CodeUnavailable, "The sandbox could not be created: %s", toolset.Unfinished(&job))
 	}
 	return made{SandboxID: box.ID, SandboxName: name, Name: name, Status: "active"}, nil
 }
 
-// begin asks for a sandbox under a name that no open one has. Of two that are asked for at once, by way of two servers, the
-// later one gives way.
+// begin creates a sandbox with a name that no open sandbox has. If two servers create the same name at once, the later sandbox is
+// closed.
 func (m *creator) begin(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, wire.Job, error) {
 	release, err := m.hold(ctx, name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (m *creator) begin(ctx context.Context, f toolset.Farm, name string) (wire.
 	}
 	for _, other := range there {
 		if other.ID != out.Sandbox.ID && before(&other, &out.Sandbox) {
-			_, _ = f.CloseSandbox(ctx, out.Sandbox.ID, closeWait) // otherwise it expires
+			_, _ = f.CloseSandbox(ctx, out.Sandbox.ID, closeWait) // if this fails, it expires
 			return wire.Sandbox{}, wire.Job{}, taken(name)
 		}
 	}
@@ -126,13 +126,13 @@ func before(a, b *wire.Sandbox) bool {
 }
 
 func taken(name string) error {
-	return farm.Conflictf("There is a sandbox with the name %q already: list_sandboxes tells its id. Use it, or give another name.", farm.Shorten(name))
+	return farm.Conflictf("There is already a sandbox with the name %q: list_sandboxes has its id. Use it, or give another name.", farm.Shorten(name))
 }
 
-// Find gives the open sandbox of a name.
+// Find finds the open sandbox with a name.
 func Find(ctx context.Context, f toolset.Farm, name string) (wire.Sandbox, error) {
 	there, err := f.Labeled(ctx, map[string]string{nameLabel: name})
-	if err == nil && len(there) == 0 { // one that was made elsewhere
+	if err == nil && len(there) == 0 { // one created through another interface
 		there, err = f.Sandboxes(ctx)
 	}
 	if err != nil {
@@ -178,7 +178,7 @@ func list(ctx context.Context, c *toolset.Call) (any, error) {
 	return out, nil
 }
 
-// status says in Docker's words where a sandbox stands.
+// status is the state of a sandbox in Docker's words.
 func status(state string) string {
 	switch farm.SandboxState(state) {
 	case farm.SandboxQueued, farm.SandboxStarting:

@@ -76,8 +76,8 @@ type Refusal struct {
 	Message string `json:"message"`
 }
 
-// refuse tells what went wrong. That a sandbox is not there was an ordinary answer of the system; wrong arguments and a
-// create or a list that failed were errors of the protocol. Commands keep their own shape.
+// refuse describes an error. In the original a missing sandbox is a normal answer; wrong arguments and a failed create or list are
+// errors of the protocol. Commands keep their own shape.
 func refuse(tool string, args mcp.Arguments, err error) mcp.Reply {
 	text := toolset.Text(err)
 	switch {
@@ -155,7 +155,7 @@ func command(ctx context.Context, c *toolset.Call) (any, error) {
 	return out, nil
 }
 
-// upload writes a file into a directory; the name is that of the caller's own file.
+// upload writes a file into a directory, under the name of the caller's local file.
 func upload(ctx context.Context, c *toolset.Call) (any, error) {
 	name := mcp.LocalName(c.Text("local_file_path"))
 	if name == "" {
@@ -173,7 +173,7 @@ func upload(ctx context.Context, c *toolset.Call) (any, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // a sentence for the caller
 	}
-	defer func() { _ = content.Close() }() // it was read to its end, or its error is told
+	defer func() { _ = content.Close() }() // read errors come with the bytes
 	entry, err := c.Farm.WriteFile(ctx, c.Text("sandbox_id"), dir+"/"+name, content, size)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // an error of the farm

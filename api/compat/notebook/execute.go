@@ -21,13 +21,13 @@ type Executed struct {
 	Links
 }
 
-// Links lead to the whole of a stream of which the answer only holds head and tail.
+// Links lead to the whole stream if the answer has only its head and tail.
 type Links struct {
 	StdoutURL string `json:"stdout_url,omitempty"`
 	StderrURL string `json:"stderr_url,omitempty"`
 }
 
-// Printed is the answer to code that is the body itself.
+// Printed is the answer to code that is the plain body.
 type Printed struct {
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
@@ -44,7 +44,7 @@ type CodeError struct {
 	Traceback []string `json:"traceback"`
 }
 
-// Print gives the same answer as strings.
+// Print converts the answer to strings.
 func (e Executed) Print() Printed {
 	p := Printed{Stdout: strings.Join(e.Stdout, ""), Stderr: strings.Join(e.Stderr, ""), Results: e.Results, Links: e.Links}
 	if e.Error != nil {
@@ -53,7 +53,7 @@ func (e Executed) Print() Printed {
 	return p
 }
 
-// Execute runs code in the sandbox's kernel and waits for its end. Code that raises is an answer.
+// Execute runs code in the sandbox's kernel and waits for its end. Code that raises is a normal answer.
 func (n *Service) Execute(ctx context.Context, id, code string) (Executed, error) {
 	if err := n.open(ctx, id); err != nil {
 		return Executed{}, err
@@ -62,11 +62,11 @@ func (n *Service) Execute(ctx context.Context, id, code string) (Executed, error
 		return Executed{Stdout: []string{}, Stderr: []string{}, Results: []Rich{}}, nil
 	}
 	job, err := n.execute(ctx, id, wire.ExecuteRequest{Code: code, TimeoutSeconds: new(codeSeconds)})
-	if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow less time
+	if farm.CodeOf(err) == farm.CodeInvalid { // the farm may allow a shorter timeout only
 		job, err = n.execute(ctx, id, wire.ExecuteRequest{Code: code})
 	}
 	if err != nil {
-		return Executed{}, n.gone(ctx, id, err)
+		return Executed{}, n.recheck(ctx, id, err)
 	}
 	return n.executed(ctx, &job)
 }
@@ -75,14 +75,13 @@ func (n *Service) execute(ctx context.Context, id string, r wire.ExecuteRequest)
 	return n.finish(ctx, func(wait time.Duration) (wire.Job, error) { return n.farm.Execute(ctx, id, r, wait) })
 }
 
-// executed reads the result. That code was stopped, or took its kernel along, is an error of the code, and never an empty
-// success.
+// executed reads the result. Code that was stopped, or whose kernel died, is an error of the code, never an empty success.
 func (n *Service) executed(ctx context.Context, job *wire.Job) (Executed, error) {
 	state := farm.JobState(job.State)
 	stopped := state == farm.JobTimedOut || state == farm.JobCanceled
 	if !stopped {
 		if err := ended(job); err != nil {
-			return Executed{}, n.gone(ctx, job.SandboxID, err)
+			return Executed{}, n.recheck(ctx, job.SandboxID, err)
 		}
 	}
 	out := Executed{Stdout: []string{}, Stderr: []string{}, Results: []Rich{}}
@@ -94,7 +93,7 @@ func (n *Service) executed(ctx context.Context, job *wire.Job) (Executed, error)
 		out.StderrURL = toolset.Whole(e.Artifacts, 0, "stderr", e.Truncated.Stderr)
 		if e.Error != nil {
 			out.Error = raised(e.Error.Name, e.Error.Value)
-			if len(e.Error.Traceback) > 0 { // a kernel that died has told nothing
+			if len(e.Error.Traceback) > 0 { // there is none if the kernel died
 				out.Error.Traceback = e.Error.Traceback
 			}
 		}
@@ -120,7 +119,7 @@ func raised(name, value string) *CodeError {
 	return &CodeError{Name: name, Value: value, Traceback: []string{name + ": " + value}}
 }
 
-// escape is what colours a terminal, which no browser and no model is.
+// escape matches terminal colours, which browsers and models cannot show.
 var escape = regexp.MustCompile(`\x1b\[[0-9;]*[a-zA-Z]`)
 
 // streamList is a stream as the original returns it: a list, without terminal colours.

@@ -9,8 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Error is a refusal in the original's own words: a status and what its body holds as detail. Errors of other kinds are the
-// farm's and are told by their code.
+// Error is a refusal in the original's words: a status and the detail of its body. All other errors are the farm's, with its codes.
 type Error struct {
 	Status int
 	Detail any // a string, or a list of Field
@@ -19,7 +18,7 @@ type Error struct {
 // Error gives the detail.
 func (e *Error) Error() string { return fmt.Sprint(e.Detail) }
 
-// Unwrap gives the same as an error of the farm.
+// Unwrap returns the same error as one of the farm.
 func (e *Error) Unwrap() error {
 	code := farm.CodeInvalid
 	if e.Status == http.StatusNotFound {
@@ -28,7 +27,7 @@ func (e *Error) Unwrap() error {
 	return farm.Errorf(code, "%s", e.Error())
 }
 
-// Field is one mistake in a request, as the original's framework tells it.
+// Field is one mistake in a request, as the original's framework reports it.
 type Field struct {
 	Loc  []string `json:"loc"`
 	Msg  string   `json:"msg"`
@@ -48,7 +47,7 @@ func noSandbox() error { return &Error{Status: http.StatusNotFound, Detail: "San
 func noFile() error    { return &Error{Status: http.StatusNotFound, Detail: "File not found"} }
 func outside() error   { return &Error{Status: http.StatusForbidden, Detail: "File access denied"} }
 
-// open gives an error unless the sandbox takes work. One that is over is not there for users of the original.
+// open returns an error unless the sandbox accepts work. To users of the original, a closed sandbox does not exist.
 func (n *Service) open(ctx context.Context, id string) error {
 	box, err := n.farm.Sandbox(ctx, id)
 	switch {
@@ -62,8 +61,8 @@ func (n *Service) open(ctx context.Context, id string) error {
 	return nil
 }
 
-// gone looks again at the sandbox of a call that failed: it may have been closed meanwhile.
-func (n *Service) gone(ctx context.Context, id string, err error) error {
+// recheck reads the sandbox of a failed call again: it may have been closed meanwhile.
+func (n *Service) recheck(ctx context.Context, id string, err error) error {
 	if code := farm.CodeOf(err); code != farm.CodeNotFound && code != farm.CodeConflict {
 		return err
 	}

@@ -21,7 +21,7 @@ func (n *Service) Files(ctx context.Context, id string) ([]File, error) {
 	}
 	found, err := n.farm.Files(ctx, id, "", true)
 	if err != nil {
-		return nil, n.gone(ctx, id, err)
+		return nil, n.recheck(ctx, id, err)
 	}
 	list := []File{}
 	for _, e := range found {
@@ -32,7 +32,7 @@ func (n *Service) Files(ctx context.Context, id string) ([]File, error) {
 	return list, nil
 }
 
-// Readable gives an error unless the sandbox is there and the path lies in it.
+// Readable returns an error unless the sandbox exists and the path is inside it.
 func (n *Service) Readable(ctx context.Context, id, path string) error {
 	if err := n.open(ctx, id); err != nil {
 		return err
@@ -41,18 +41,18 @@ func (n *Service) Readable(ctx context.Context, id, path string) error {
 	return err
 }
 
-// Unreadable tells why a file cannot be read, in the original's words.
+// Unreadable converts an error of a read to the original's words.
 func (n *Service) Unreadable(ctx context.Context, id string, err error) error {
-	err = n.gone(ctx, id, err)
+	err = n.recheck(ctx, id, err)
 	switch farm.CodeOf(err) {
-	case farm.CodeNotFound, farm.CodeInvalid: // not there, a directory, or a link that leads out
+	case farm.CodeNotFound, farm.CodeInvalid: // missing, a directory, or a link that leads out
 		return noFile()
 	default:
 		return err
 	}
 }
 
-// inside gives a caller's path as one of the sandbox. What would lead out of it is refused.
+// inside converts a caller's path to one of the workspace. It refuses a path that leads out.
 func inside(path string) (string, error) {
 	clean, err := farm.CleanFilePath(toolset.Lexical(path))
 	if err == nil {

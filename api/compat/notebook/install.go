@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Installed is the answer to an install. One that failed is an answer, too.
+// Installed is the answer to an install, also to one that failed.
 type Installed struct {
 	Success bool   `json:"success"`
 	Stdout  string `json:"stdout"`
@@ -29,11 +29,11 @@ func (n *Service) Install(ctx context.Context, id, requirement string) (Installe
 		return Installed{Stderr: farm.MessageOf(err), Message: "Failed to install: " + farm.MessageOf(err)}, nil
 	}
 	if err != nil {
-		return Installed{}, n.gone(ctx, id, err)
+		return Installed{}, n.recheck(ctx, id, err)
 	}
 	if job.Result == nil || job.Result.Install == nil {
 		if err := ended(&job); err != nil {
-			return Installed{}, n.gone(ctx, id, err)
+			return Installed{}, n.recheck(ctx, id, err)
 		}
 		return Installed{Message: "Failed to install " + requirement}, nil
 	}

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// codeSeconds is how long code may run at most, where the farm lets it. The original has no such limit, and cuts off what is
-	// silent for ten seconds.
+	// codeSeconds is the timeout of code, if the farm allows that much. The original has no timeout, but stops code that prints
+	// nothing for ten seconds.
 	codeSeconds = 3600
-	// closeWait bounds the wait for the end of a sandbox, which goes on without the caller.
+	// closeWait limits the wait for a close, which continues without the caller.
 	closeWait = 30 * time.Second
 )
 
-// Service is the surface for one caller.
+// Service implements the routes for one caller.
 type Service struct {
 	call    *toolset.Call
 	farm    toolset.Farm
-	largest int64 // displayed value that stands in an answer
+	largest int64 // displayed value that an answer contains
 }
 
-// NewService gives the surface as a caller sees it.
+// NewService makes the service of a caller.
 func NewService(c *toolset.Call) *Service { return &Service{call: c, farm: c.Farm, largest: richBytes} }
 
-// finish starts a job and waits for its end, as long as the caller stays.
+// finish starts a job and waits for its end, as long as the caller is connected.
 func (n *Service) finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
 	return n.call.Finish(ctx, begin) //nolint:wrapcheck // an error of the farm
 }
@@ -37,8 +37,7 @@ type Created struct {
 	SandboxID string `json:"sandbox_id"`
 }
 
-// Create makes a sandbox and waits until it is ready. It lives as long as the farm gives it, a day where nothing else is
-// set, used or not.
+// Create creates a sandbox and waits until it is ready. It has no idle limit and lives for the farm's default, a day.
 func (n *Service) Create(ctx context.Context) (Created, error) {
 	idle := 0
 	job, err := n.finish(ctx, func(wait time.Duration) (wire.Job, error) {
@@ -57,23 +56,23 @@ type Closed struct {
 	Message string `json:"message"`
 }
 
-// Close ends a sandbox with all that runs in it.
+// Close closes a sandbox and stops everything in it.
 func (n *Service) Close(ctx context.Context, id string) (Closed, error) {
 	if err := n.open(ctx, id); err != nil {
 		return Closed{}, err
 	}
 	if _, err := n.farm.CloseSandbox(ctx, id, closeWait); err != nil {
-		return Closed{}, n.gone(ctx, id, err)
+		return Closed{}, n.recheck(ctx, id, err)
 	}
 	return Closed{Status: "success", Message: "Sandbox closed"}, nil
 }
 
-// Listed is what the list says of a sandbox.
+// Listed is one entry of the list.
 type Listed struct {
 	CreatedAt float64 `json:"created_at"` // seconds since 1970
 }
 
-// List gives the sandboxes that take work, by their ids.
+// List returns the sandboxes that accept work, by id.
 func (n *Service) List(ctx context.Context) (map[string]Listed, error) {
 	boxes, err := n.farm.Sandboxes(ctx)
 	if err != nil {
@@ -88,13 +87,13 @@ func (n *Service) List(ctx context.Context) (map[string]Listed, error) {
 	return found, nil
 }
 
-// ended is nil for a job that did what it was to do.
+// ended returns an error for a job that is not completed.
 func ended(job *wire.Job) error {
 	switch {
 	case job.State == string(farm.JobCompleted):
 		return nil
 	case !job.Final():
-		return farm.Errorf(farm.CodeUnavailable, "The server stops. The job %s goes on: ask for it under %s.", job.ID, job.Links.Self)
+		return farm.Errorf(farm.CodeUnavailable, "The server is stopping. The job %s continues: read it at %s.", job.ID, job.Links.Self)
 	case job.Error != nil && job.Error.Code != "":
 		return farm.Errorf(farm.Code(job.Error.Code), "%s", job.Error.Message)
 	default:

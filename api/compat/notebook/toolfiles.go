@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
-// inlineBytes is the largest file that stands in the answer of a download.
+// inlineBytes is the largest file that the answer of a download contains.
 const inlineBytes = 1 << 20
 
 // uploadTool is the tool upload_file. The original took a multipart form, which the protocol does not have.

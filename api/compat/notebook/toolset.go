@@ -72,7 +72,7 @@ func New() *toolset.Toolset {
 	}
 }
 
-// tool makes a tool of a step of the surface.
+// tool makes a tool from a method of Service.
 func tool(run func(*Service, context.Context, mcp.Arguments) (any, error)) func(context.Context, *toolset.Call) (any, error) {
 	return func(ctx context.Context, c *toolset.Call) (any, error) { return run(NewService(c), ctx, c.Arguments) }
 }
@@ -98,7 +98,7 @@ func (n *Service) close(ctx context.Context, a mcp.Arguments) (any, error) {
 
 func (n *Service) listAll(ctx context.Context, _ mcp.Arguments) (any, error) { return n.List(ctx) }
 
-// refuse tells what went wrong as the original did: with the route's status and answer.
+// refuse describes an error as the original does: with the route's status and answer.
 func refuse(name string, args mcp.Arguments, err error) mcp.Reply {
 	code, detail := status.Of(err), any(toolset.Text(err))
 	if refusal, ok := errors.AsType[*Error](err); ok {

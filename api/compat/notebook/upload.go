@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// heldBytes is how much of a file is held while the field behind it may still name its place.
+	// heldBytes is how much of a file is buffered, because a later field of the form may still name its path.
 	heldBytes = 4 << 20
-	// fieldBytes is the longest plain field, and maxFields how many there may be.
+	// fieldBytes is the longest plain field, maxFields the most fields of a form.
 	fieldBytes = farm.MaxPathBytes
 	maxFields  = 32
-	// uploadPrefix begins the name of a file whose place is not known yet.
+	// uploadPrefix starts the temporary name of a file whose path is not known yet.
 	uploadPrefix = ".upload-"
 )
 
@@ -29,8 +29,8 @@ type Uploaded struct {
 	FilePath string `json:"file_path"` // relative to the sandbox
 }
 
-// Upload stores the file of a form. Its place is the query's file_path, or the field's, or the file's own name. A large file
-// goes on to the sandbox while it comes in.
+// Upload stores the file of a form. Its path is file_path from the query or from the form, or the file's own name. A large file is
+// streamed to the sandbox while it is received.
 func (n *Service) Upload(ctx context.Context, id, target string, form *multipart.Reader) (Uploaded, error) {
 	if err := n.open(ctx, id); err != nil {
 		return Uploaded{}, err
@@ -67,19 +67,19 @@ func (n *Service) write(ctx context.Context, id, target string, content io.Reade
 		return Uploaded{}, err
 	}
 	if _, err := n.farm.WriteFile(ctx, id, clean, content, -1); err != nil {
-		return Uploaded{}, n.gone(ctx, id, err)
+		return Uploaded{}, n.recheck(ctx, id, err)
 	}
 	return Uploaded{FilePath: clean}, nil
 }
 
-// upload is one form on its way.
+// upload is one form while it is received.
 type upload struct {
 	*Service
 	id, target string
 	name       string // the file's own
-	seen       bool   // the file was there
-	held       []byte // the file, while its place may still be told
-	stored     string // where the file is already
+	seen       bool   // the form has had the file
+	held       []byte // the file, while its path may still change
+	stored     string // path where the file is already
 }
 
 func (u *upload) take(ctx context.Context, part *multipart.Part) error {
@@ -103,11 +103,11 @@ func (u *upload) take(ctx context.Context, part *multipart.Part) error {
 		u.seen, u.name = true, name
 		return u.file(ctx, part)
 	default:
-		return nil // the original does not look at other fields
+		return nil // the original ignores other fields
 	}
 }
 
-// file stores the file, or holds it where it is small and its place may still come.
+// file stores the file, or buffers it if it is small and its path may still follow.
 func (u *upload) file(ctx context.Context, content io.Reader) error {
 	if u.target != "" {
 		return u.store(ctx, u.place(), content)
@@ -129,7 +129,7 @@ func (u *upload) store(ctx context.Context, target string, content io.Reader) er
 	return err
 }
 
-// end puts the file where the form as a whole says.
+// end puts the file at the path that the whole form says.
 func (u *upload) end(ctx context.Context) (Uploaded, error) {
 	if !u.seen {
 		return Uploaded{}, Missing("file")
@@ -143,14 +143,14 @@ func (u *upload) end(ctx context.Context) (Uploaded, error) {
 	}
 	if u.stored != clean {
 		if err := u.farm.MoveFile(ctx, u.id, u.stored, clean); err != nil {
-			return Uploaded{}, u.gone(ctx, u.id, err)
+			return Uploaded{}, u.recheck(ctx, u.id, err)
 		}
 		u.stored = clean
 	}
 	return Uploaded{FilePath: clean}, nil
 }
 
-// place is where the file goes: under its own name where the form names nothing, or a directory.
+// place is the path of the file: its own name if the form names none or a directory.
 func (u *upload) place() string {
 	if u.target == "" || strings.HasSuffix(u.target, "/") {
 		return u.target + u.name
@@ -158,14 +158,14 @@ func (u *upload) place() string {
 	return u.target
 }
 
-// tidy removes a file that did not get to its place.
+// tidy removes a file that did not reach its path.
 func (u *upload) tidy(ctx context.Context) {
 	if strings.HasPrefix(u.stored, uploadPrefix) {
-		_ = u.farm.RemoveFile(context.WithoutCancel(ctx), u.id, u.stored) // the sandbox has it to itself otherwise
+		_ = u.farm.RemoveFile(context.WithoutCancel(ctx), u.id, u.stored) // if this fails, the file stays until the sandbox closes
 	}
 }
 
-// fileName is the name that a file has on its sender's machine, without its directories.
+// fileName is the file's name on its sender's machine, without directories.
 func fileName(part *multipart.Part) (string, bool) {
 	_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	name, ok := params["filename"]
@@ -176,7 +176,7 @@ func fileName(part *multipart.Part) (string, bool) {
 	return strings.TrimPrefix(name, "/"), true
 }
 
-// broken tells of a form that cannot be read. What the farm itself says of it stays.
+// broken is the error for a form that cannot be parsed. Errors of the farm are kept.
 func broken(err error) error {
 	if farm.CodeOf(err) != farm.CodeInternal {
 		return err

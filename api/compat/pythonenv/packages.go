@@ -21,8 +21,7 @@ const (
 	notFound   = "not_found"
 )
 
-// status is the answer of the tools for packages. Stderr and EndTime are there where an install has ended, StartTime and
-// Elapsed while it runs.
+// status is the answer of the tools for packages. A final install has Stderr and EndTime, a running one StartTime and Elapsed.
 type status struct {
 	Status    string   `json:"status"`
 	Message   string   `json:"message"`
@@ -42,7 +41,7 @@ func done(ok bool, message string) status {
 	return out
 }
 
-// broken is an install that failed.
+// broken describes a failed install.
 func broken(message, stderr string, at time.Time) status {
 	out := done(false, message)
 	out.Stderr, out.EndTime = &stderr, stamp(at)
@@ -51,7 +50,7 @@ func broken(message, stderr string, at time.Time) status {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// install starts an install, or joins the one that is under way, and waits a little for its end.
+// install starts an install, or joins one that runs, and waits up to grace for its end.
 func install(ctx context.Context, c *toolset.Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
 	name, until := mcp.PackageName(wanted), time.Now().Add(grace)
@@ -63,7 +62,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 		if !job.Final() {
 			return status{Status: installing, Message: fmt.Sprintf("The installation of %s is already in progress. Call check_package_status again.", wanted)}, nil
 		}
-		if !strings.ContainsAny(wanted, "<>=!~[") { // that was an install of the same
+		if !strings.ContainsAny(wanted, "<>=!~[") { // the same requirement
 			return outcome(&job, name), nil
 		}
 	}
@@ -71,7 +70,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 		return c.Farm.Install(ctx, id, wire.PackagesRequest{Packages: []string{wanted}}, wait)
 	})
 	switch {
-	case farm.CodeOf(err) == farm.CodeInvalid: // what is no package is one that cannot be installed
+	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is no package name cannot be installed
 		if err := c.Open(ctx, id); err != nil {
 			return nil, err
 		}
@@ -84,7 +83,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 	return outcome(&job, name), nil
 }
 
-// outcome tells of an install that has ended.
+// outcome describes a final install.
 func outcome(job *wire.Job, name string) status {
 	at := job.CreatedAt
 	if job.FinishedAt != nil {
@@ -108,7 +107,7 @@ func outcome(job *wire.Job, name string) status {
 	return broken(fmt.Sprintf("The installation of %s failed: %s", name, toolset.Unfinished(job)), stderr, at)
 }
 
-// check looks at a package, and while it is being installed waits a little for its end.
+// check reads the status of a package. While it is being installed, it waits up to grace.
 func check(ctx context.Context, c *toolset.Call) (any, error) {
 	id, wanted := c.Text("container_id"), strings.TrimSpace(c.Text("package_name"))
 	name := mcp.PackageName(wanted)
@@ -128,7 +127,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 		switch {
 		case err == nil:
 			job = &found
-		case farm.CodeOf(err) != farm.CodeNotFound: // a job is forgotten some days after its end
+		case farm.CodeOf(err) != farm.CodeNotFound: // jobs are deleted some days after their end
 			return nil, err
 		}
 	}
@@ -137,11 +136,11 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 			return nil, err
 		}
 	}
-	return standing(p, job, wanted, name), nil
+	return statusOf(p, job, wanted, name), nil
 }
 
-// standing puts how it stands with a package into the system's words.
-func standing(p wire.Package, job *wire.Job, wanted, name string) status {
+// statusOf converts the status of a package to the system's words.
+func statusOf(p wire.Package, job *wire.Job, wanted, name string) status {
 	switch farm.PackageStatus(p.Status) {
 	case farm.PackageInstalled:
 		if !toolset.Has(p, wanted) {
@@ -160,11 +159,11 @@ func standing(p wire.Package, job *wire.Job, wanted, name string) status {
 	case farm.PackageFailed:
 		out := broken(fmt.Sprintf("The installation of %s failed: %s", wanted, p.Message), "", time.Now())
 		if job != nil && job.Final() {
-			if told := outcome(job, name); told.Status == failed {
-				out = told
+			if ended := outcome(job, name); ended.Status == failed {
+				out = ended
 			}
 		}
-		if toolset.Has(p, wanted) && !same(requested(job, name), wanted) { // it was another version that could not be installed
+		if toolset.Has(p, wanted) && !same(requested(job, name), wanted) { // the failed install was of another version
 			return done(true, fmt.Sprintf("%s %s is installed. %s", p.Name, p.Version, out.Message))
 		}
 		return out
@@ -173,7 +172,7 @@ func standing(p wire.Package, job *wire.Job, wanted, name string) status {
 	}
 }
 
-// requested is what a job was asked to install of a package; empty where that is not known.
+// requested is the requirement of a package in a job, empty if unknown.
 func requested(job *wire.Job, name string) string {
 	if job != nil && job.Result != nil && job.Result.Install != nil {
 		for _, p := range job.Result.Install.Packages {
@@ -185,12 +184,12 @@ func requested(job *wire.Job, name string) string {
 	return ""
 }
 
-// same reports whether two requirements are one but for the spelling.
+// same reports whether two requirements differ only in spelling.
 func same(a, b string) bool {
 	return farm.NormalPackage(farm.ManagerPip, a) == farm.NormalPackage(farm.ManagerPip, b)
 }
 
-// missing is a package that is not there as it is wanted; p is what is there.
+// missing describes a package that is not installed as requested; p is what is installed.
 func missing(wanted string, p wire.Package) status {
 	text := wanted + " is not installed."
 	if p.Version != "" {

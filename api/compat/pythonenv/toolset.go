@@ -14,9 +14,9 @@ import (
 const Name = "python-env"
 
 const (
-	idleSeconds = 3600             // an environment that nobody uses goes after an hour
+	idleSeconds = 3600             // an environment closes after an hour without use
 	createWait  = 45 * time.Second // work may be sent before it is ready
-	grace       = 4 * time.Second  // how long an install or a look at one waits: it answers within 5 s
+	grace       = 4 * time.Second  // how long an install or a check waits: it answers within 5 s
 )
 
 const instructions = `Run Python code in an isolated environment:
@@ -50,7 +50,7 @@ func New() *toolset.Toolset {
 				Params: []mcp.Param{id, name},
 			}, {
 				Name: "check_package_status", Title: "Check a package", Hints: mcp.Hints{ReadOnly: true, Idempotent: true}, Run: check,
-				About:  "Tell how it stands with a package: installing, success, failed or not_found. Call it again while it is installing.",
+				About:  "Get the status of a package: installing, success, failed or not_found. Call it again while it is installing.",
 				Params: []mcp.Param{id, name},
 			},
 		},
@@ -62,8 +62,8 @@ type refusal struct {
 	Error string `json:"error"`
 }
 
-// refuse tells what went wrong. That an environment is not there was an ordinary answer of the system; wrong arguments and
-// a create that failed were errors of the protocol.
+// refuse describes an error. In the original a missing environment is a normal answer; wrong arguments and a failed create are
+// errors of the protocol.
 func refuse(tool string, args mcp.Arguments, err error) mcp.Reply {
 	text := toolset.Text(err)
 	switch code := farm.CodeOf(err); {
@@ -75,7 +75,7 @@ func refuse(tool string, args mcp.Arguments, err error) mcp.Reply {
 	return mcp.Reply{Value: refusal{Error: text}}
 }
 
-// create gives the bare id.
+// create returns the bare id, as the original does.
 func create(ctx context.Context, c *toolset.Call) (any, error) {
 	idle := idleSeconds
 	var made wire.Created
@@ -88,7 +88,7 @@ func create(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, err
 	}
 	if job.Final() && job.State != "completed" {
-		return nil, farm.Errorf(farm.CodeUnavailable, "The environment could not be made: %s", toolset.Unfinished(&job))
+		return nil, farm.Errorf(farm.CodeUnavailable, "The environment could not be created: %s", toolset.Unfinished(&job))
 	}
 	return made.Sandbox.ID, nil
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Farm is what the tools work with: the farm's verbs for one caller. Errors carry the farm's codes and sentences.
+// Farm has the farm's verbs for one caller. Errors carry the farm's codes and sentences.
 type Farm interface {
 	mcp.Farm
-	// Sandbox reads a sandbox, also one that is over. Reading is not use.
+	// Sandbox reads a sandbox, also a closed one. Reading does not count as use.
 	Sandbox(ctx context.Context, id string) (wire.Sandbox, error)
-	// Labeled gives the sandboxes that are not over and have all these labels, newest first.
+	// Labeled lists the open sandboxes that have all these labels, newest first.
 	Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error)
-	// WriteTar unpacks an uncompressed tar into the workspace, under dir ("" is the workspace), as a whole or not at all.
+	// WriteTar unpacks an uncompressed tar into the workspace, below dir ("" is the workspace), completely or not at all.
 	WriteTar(ctx context.Context, id, dir string, tar io.Reader, size int64) error
-	// OpenFile streams a file of the workspace, and gives its size. The caller closes it.
+	// OpenFile streams a file of the workspace and returns its size. The caller closes it.
 	OpenFile(ctx context.Context, id, path string) (io.ReadCloser, int64, error)
-	// RemoveFile removes a file of the workspace, or a directory with all that is in it.
+	// RemoveFile removes a file of the workspace, or a directory with everything in it.
 	RemoveFile(ctx context.Context, id, path string) error
-	// MoveFile renames a file or directory within the workspace, and makes the directories above its new place.
+	// MoveFile renames a file or directory within the workspace and creates the parent directories of its new path.
 	MoveFile(ctx context.Context, id, from, to string) error
 }

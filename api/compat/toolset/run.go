@@ -8,15 +8,15 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Run is what came of code, as a process would have left it.
+// Run is the outcome of code, in the form of a process.
 type Run struct {
 	Stdout, Stderr string
 	ExitCode       int
 	Files          []wire.Artifact // new or changed, of this run alone
-	Error          string          // why it did not come to its end; empty: it did
+	Error          string          // why the job did not complete; empty: it did
 }
 
-// Code is what a caller wants to run. An empty program does nothing, and does it well.
+// Code is the code to run. An empty program is one that does nothing.
 func Code(text string) string {
 	if text == "" {
 		return "pass"
@@ -24,7 +24,7 @@ func Code(text string) string {
 	return text
 }
 
-// RunOf reads the job of an execution. The traceback of an exception stands at the end of stderr, where a process puts it.
+// RunOf reads the job of an execution. Stderr ends with the traceback of an exception, as it does for a process.
 func RunOf(job *wire.Job) Run {
 	var out Run
 	if job.Result != nil && job.Result.Execute != nil {
@@ -44,7 +44,7 @@ func RunOf(job *wire.Job) Run {
 	return out
 }
 
-// Unfinished says in a sentence why a job has not completed; empty where it has.
+// Unfinished is a sentence that says why a job did not complete, empty if it did.
 func Unfinished(job *wire.Job) string {
 	switch {
 	case job.State == "completed":
@@ -54,12 +54,12 @@ func Unfinished(job *wire.Job) string {
 	case job.Final():
 		return "The work ended early: it was " + strings.ReplaceAll(job.State, "_", " ") + "."
 	default:
-		return "The work goes on."
+		return "The job continues."
 	}
 }
 
-// Whole is the link to the whole of a stream of which an answer only holds head and tail; empty where it holds all. Of
-// the command at a position, counted from 1, or of code, whose position is 0.
+// Whole is the link to a whole stream whose answer has only head and tail; it is empty if the answer has everything. Position is the
+// command's, from 1; code has position 0.
 func Whole(artifacts []wire.Artifact, position int, stream string, truncated bool) string {
 	name := ".output/" + stream + ".txt"
 	if position > 0 {
@@ -79,7 +79,7 @@ func trace(e *wire.CodeError) string {
 	return lined(text)
 }
 
-// lined ends a text with a line's end, where there is one.
+// lined ends a text that is not empty with a line break.
 func lined(s string) string {
 	if s == "" || strings.HasSuffix(s, "\n") {
 		return s

@@ -13,20 +13,20 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Toolset is a set of tools in the shapes of one older system. It holds nothing of any caller.
+// Toolset is the set of tools of one older system. It has no state of any caller.
 type Toolset struct {
-	Name         string // in addresses, and of --toolset
-	Title, About string // in a line, for people
-	Instructions string // to the model: how the tools belong together
-	Structured   bool   // answers are there as structured content as well
+	Name         string // in addresses, and for --toolset
+	Title, About string // one line, for people
+	Instructions string // to the model: how to use the tools together
+	Structured   bool   // answers are also sent as structured content
 	Tools        []Tool
-	// Refuse puts what went wrong into the system's own shape. Errors that are ours are logged already and come with a
-	// sentence that may be told. Arguments are those of the call, nil where they were wrong.
+	// Refuse converts an error to the system's own shape. Internal errors are already logged and have a sentence for callers.
+	// Arguments are those of the call, nil if they were wrong.
 	Refuse func(tool string, args mcp.Arguments, err error) mcp.Reply
 }
 
-// Tool is one tool: what a model is told of it, and what it does. Run gives the answer in the system's own shape; a string
-// is told as it is. Its errors are told by the toolset's Refuse.
+// Tool is one tool: its description for models and its function. Run returns the answer in the system's own shape; a string is sent as
+// it is. The toolset's Refuse converts its errors.
 type Tool struct {
 	Name, Title, About string
 	Params             []mcp.Param
@@ -38,21 +38,21 @@ type Tool struct {
 type Call struct {
 	mcp.Arguments
 	Farm     Farm
-	Local    mcp.LocalFiles // the caller's own files; nil where the farm runs elsewhere
+	Local    mcp.LocalFiles // the caller's own files; nil if the farm runs elsewhere
 	progress *mcp.Progress
 }
 
-// Env is who calls, and from where.
+// Env is the environment of a call: the caller's farm and files.
 type Env struct {
 	Farm   func(ctx context.Context) Farm // as the caller sees it
 	Local  mcp.LocalFiles                 // nil: over HTTP
 	Logger *slog.Logger                   // default: nothing is logged
 }
 
-// step is how long one wait for a job lasts.
+// step is the length of one wait for a job.
 const step = 45 * time.Second
 
-// Await starts a job and waits for it, at most so long. It gives the job as it is then.
+// Await starts a job and waits for its end, at most so long. It returns the job as it is then.
 func (c *Call) Await(ctx context.Context, wait time.Duration, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
 	return mcp.Await(ctx, c.Farm, c.progress, wait, begin) //nolint:wrapcheck // an error of the farm
 }
@@ -68,8 +68,8 @@ func (c *Call) Finish(ctx context.Context, begin func(wait time.Duration) (wire.
 	return job, err
 }
 
-// Open gives an error where a sandbox is not there, or is over: what is left of one may still be read, but is no use to a
-// caller who is about to work in it.
+// Open returns an error unless the sandbox exists and accepts work. The record of a closed sandbox can still be read, but the caller
+// wants to work in it.
 func (c *Call) Open(ctx context.Context, id string) error {
 	box, err := c.Farm.Sandbox(ctx, id)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Call) Open(ctx context.Context, id string) error {
 	return nil
 }
 
-// Tool finds a tool by its name.
+// Tool finds a tool by name.
 func (t *Toolset) Tool(name string) (*Tool, bool) {
 	for i := range t.Tools {
 		if t.Tools[i].Name == name {
@@ -91,8 +91,7 @@ func (t *Toolset) Tool(name string) (*Tool, bool) {
 	return nil, false
 }
 
-// Call calls a tool with arguments as they were decoded from JSON. It gives the answer as it is to be told, and beside it the
-// error that it tells of, if it does.
+// Call calls a tool with arguments as decoded from JSON. It returns the answer and the error that the answer describes, if it does.
 func (t *Toolset) Call(ctx context.Context, env Env, name string, given any) (mcp.Reply, error) {
 	tool, ok := t.Tool(name)
 	if !ok {
@@ -115,7 +114,7 @@ func (t *Toolset) call(ctx context.Context, env Env, tool *Tool, given any, p *m
 	return t.Refuse(tool.Name, args, err), err
 }
 
-// run runs a tool. A panic is an error of ours.
+// run runs a tool. A panic is an internal error.
 func run(ctx context.Context, tool *Tool, c *Call) (value any, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -125,23 +124,23 @@ func run(ctx context.Context, tool *Tool, c *Call) (value any, err error) {
 	return tool.Run(ctx, c)
 }
 
-// tell makes an error one that may be told: what is ours is logged under an id.
+// tell makes an error fit for the caller: an internal error is logged under an id and replaced.
 func (e Env) tell(ctx context.Context, tool string, err error) error {
 	code := farm.CodeOf(err)
 	if code != farm.CodeInternal && farm.MessageOf(err) != "" {
 		return err
 	}
 	if ctx.Err() != nil {
-		return farm.Wrap(err, farm.CodeUnavailable, "The call ended before its work.")
+		return farm.Wrap(err, farm.CodeUnavailable, "The call ended before its job, which continues.")
 	}
 	id := farm.NewID(farm.RequestPrefix)
 	if e.Logger != nil {
 		e.Logger.ErrorContext(ctx, "tool failed", slog.String("request_id", id), slog.String("tool", tool), slog.Any("error", err))
 	}
-	return farm.Wrap(err, farm.CodeInternal, "Something went wrong on the server's side; its log tells more under %s. Try again once.", id)
+	return farm.Wrap(err, farm.CodeInternal, "Internal error of the server. Its log has the details under %s. Try again once.", id)
 }
 
-// Serve makes the server of the toolset. It refuses a toolset that is not complete.
+// Serve makes the server of the toolset. It refuses an incomplete toolset.
 func (t *Toolset) Serve(env Env, version string, http mcp.HTTP) (*mcp.SetServer, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func (t *Toolset) Serve(env Env, version string, http mcp.HTTP) (*mcp.SetServer,
 		set.Tools[i] = mcp.SetTool{
 			Name: tool.Name, Title: tool.Title, About: tool.About, Params: tool.Params, Hints: tool.Hints,
 			Run: func(ctx context.Context, given any, p *mcp.Progress) mcp.Reply {
-				reply, _ := t.call(ctx, env, tool, given, p) // the reply tells of the error
+				reply, _ := t.call(ctx, env, tool, given, p) // the reply describes the error
 				return reply
 			},
 		}
@@ -167,7 +166,7 @@ func (t *Toolset) Serve(env Env, version string, http mcp.HTTP) (*mcp.SetServer,
 	return server, nil
 }
 
-// Text is the sentence of an error that a toolset is to tell.
+// Text is the sentence of an error for the caller.
 func Text(err error) string {
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		return e.Message

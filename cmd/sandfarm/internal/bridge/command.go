@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
-// Connect makes the client that flags and environment ask for.
+// Connect makes the client from flags and environment.
 type Connect func() (*client.Client, error)
 
 // Toolset is the name of the farm's own tools.
@@ -74,7 +74,7 @@ Only the protocol is written on stdout; what there is to say otherwise goes to s
 	return c
 }
 
-// toolsets are the names of all of them: the farm's own tools, and those of older systems.
+// toolsets lists the names of all toolsets: the farm's own and those of older systems.
 func toolsets() []string {
 	names := []string{Toolset}
 	for _, set := range compat.Toolsets() {
@@ -90,7 +90,7 @@ func known(toolset string) error {
 	return fmt.Errorf("there is no toolset %q; there is: %s", toolset, strings.Join(toolsets(), ", "))
 }
 
-// Serve serves a toolset to one client until its end of the streams is closed or ctx ends. A process can do this once.
+// Serve serves a toolset to one client until the client closes the streams or ctx ends. A process can do this once.
 func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *Roots, name, version string) error {
 	log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server, err := newServer(NewFarm(c), files, name, version, log)
@@ -102,7 +102,7 @@ func Serve(ctx context.Context, streams verbs.Streams, c *client.Client, files *
 	if err := server.ServeStdio(ctx, stdio, stdio); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve tools: %w", err)
 	}
-	return nil // a signal is how clients end their servers
+	return nil // clients end their servers with a signal
 }
 
 // stdioServer serves tools over a pair of streams.

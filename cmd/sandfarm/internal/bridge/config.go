@@ -20,7 +20,7 @@ const (
 	overStdio = "stdio"
 )
 
-// Target is what a configuration leads to.
+// Target is the server that a configuration leads to.
 type Target struct {
 	URL     string // of the farm, without a slash at its end
 	Program string // this program, for stdio
@@ -28,7 +28,7 @@ type Target struct {
 	Toolset string // which tools; empty: the farm's own
 }
 
-// name is what clients call the server.
+// name is the server's name in a client's configuration.
 func (t Target) name() string {
 	if t.own() {
 		return Toolset
@@ -38,7 +38,7 @@ func (t Target) name() string {
 
 func (t Target) own() bool { return t.Toolset == "" || t.Toolset == Toolset }
 
-// address is where the tools are served over HTTP.
+// address is the HTTP address of the tools.
 func (t Target) address() string {
 	if t.own() {
 		return t.URL + "/mcp"
@@ -49,7 +49,7 @@ func (t Target) address() string {
 // snippet is one thing to paste.
 type snippet struct {
 	over  string // http or stdio
-	where string // where it goes, in a sentence
+	where string // where to paste it, in a sentence
 	text  string
 }
 
@@ -61,7 +61,7 @@ type member struct {
 	value any
 }
 
-// MarshalJSON writes the members as they stand.
+// MarshalJSON writes the members in their order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	for i, m := range o {
@@ -85,10 +85,10 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Clients gives the names of the clients that Snippets knows.
+// Clients lists the known clients.
 func Clients() []string { return []string{"claude-desktop", "claude-code", "cursor", "vscode"} }
 
-// keyPlace stands where a client cannot take the key from the environment.
+// keyPlace is the placeholder for a key that a client cannot read from the environment.
 const keyPlace = "YOUR_KEY"
 
 // snippets are the configurations of one client.
@@ -214,7 +214,7 @@ func target(connect Connect, dir string) (Target, error) {
 	return Target{URL: farm.URL(), Program: program, Dir: one.name}, one.open.Close()
 }
 
-// show prints snippets: all of them with what they are, or the last one of a kind alone, which is the one for a file.
+// show prints all snippets with a heading each, or only the last one of a kind, which is the one for a file.
 func show(streams verbs.Streams, all []snippet, over string) error {
 	if over == "" {
 		for i, s := range all {

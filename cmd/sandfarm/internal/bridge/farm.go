@@ -18,14 +18,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// remote is a farm that is reached by its REST API.
+// remote is a farm reached over its REST API.
 type remote struct {
 	c *client.Client
 }
 
 var _ toolset.Farm = (*remote)(nil)
 
-// NewFarm makes the tools' farm of a client. Its errors carry the farm's codes, and what to do where no farm answers.
+// NewFarm makes the tools' Farm from a client. Errors carry the farm's codes, and say what to do if no farm answers.
 func NewFarm(c *client.Client) toolset.Farm { return &remote{c: c} }
 
 func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, wait time.Duration) (wire.Created, error) {
@@ -33,10 +33,10 @@ func (r *remote) CreateSandbox(ctx context.Context, request wire.CreateRequest, 
 	return made, r.explain(err)
 }
 
-// Sandboxes asks for those that are not over only: a farm keeps the others for a day.
+// Sandboxes lists the open sandboxes only: a farm keeps records of closed ones for a day.
 func (r *remote) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return r.Labeled(ctx, nil) }
 
-// Labeled is Sandboxes for those that have all these labels.
+// Labeled lists the open sandboxes that have all these labels.
 func (r *remote) Labeled(ctx context.Context, labels map[string]string) ([]wire.Sandbox, error) {
 	var states []string
 	for _, state := range farm.SandboxStates() {
@@ -171,7 +171,7 @@ func (r *remote) Artifact(ctx context.Context, id string, limit int64) (mcp.Arti
 	return got, nil
 }
 
-// cleanFile is a path of the workspace as it goes into an address: an absolute one, and one with "..", cannot.
+// cleanFile checks a path of the workspace for use in a URL. It refuses absolute paths and "..".
 func cleanFile(path string) (string, error) {
 	clean, err := farm.CleanFilePath(path)
 	if err != nil {
@@ -183,7 +183,7 @@ func cleanFile(path string) (string, error) {
 	return clean, nil
 }
 
-// upTo reads all of a content; nil when it is longer than the limit.
+// upTo reads content. It returns nil if the content is longer than the limit.
 func upTo(content *client.Content, limit int64) ([]byte, error) {
 	if content.Size > limit {
 		return nil, nil
@@ -191,7 +191,7 @@ func upTo(content *client.Content, limit int64) ([]byte, error) {
 	return mcp.ReadUpTo(content, limit)
 }
 
-// explain makes errors of the client the domain's: with a code, and with a sentence that says what to do.
+// explain converts errors of the client to the domain's: with a code and a sentence that says what to do.
 func (r *remote) explain(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -202,7 +202,7 @@ func (r *remote) explain(err error) error {
 	if down(err) {
 		return farm.Wrap(err, farm.CodeUnavailable, "No farm answers at %s. Ask the user to start it with `make run` or `sandfarm up`, or to set SANDFARM_URL to where it runs; then try again.", r.c.URL())
 	}
-	return farm.Wrap(err, farm.CodeUnavailable, "The connection to the farm at %s broke (%s). Try again; a job that was accepted goes on.", r.c.URL(), err)
+	return farm.Wrap(err, farm.CodeUnavailable, "The connection to the farm at %s broke (%s). Try again; accepted jobs continue.", r.c.URL(), err)
 }
 
 // farmError converts an error that the farm answered with.
@@ -215,7 +215,7 @@ func farmError(e *client.Error, err error) error {
 	case e.Code == string(farm.CodeUnauthorized):
 		message = strings.TrimSuffix(message, ".") + ". Ask the user to put a key of the farm into SANDFARM_API_KEY where this server is configured."
 	case e.Code == string(farm.CodeInternal):
-		// What an internal error says is not shown by its code alone, but this one has been made for callers.
+		// The text of an internal error is normally hidden, but this one was written for callers.
 		return farm.Wrap(err, farm.CodeUnavailable, "The farm failed: %s. Its log says more under the request id %s.", strings.TrimSuffix(message, "."), e.RequestID)
 	case e.RetryAfter > 0:
 		message = fmt.Sprintf("%s. Try again in %s.", strings.TrimSuffix(message, "."), e.RetryAfter)
@@ -223,7 +223,7 @@ func farmError(e *client.Error, err error) error {
 	return farm.Wrap(err, farm.Code(e.Code), "%s", message)
 }
 
-// down reports whether nothing listens where the farm should be.
+// down reports whether nothing listens at the farm's address.
 func down(err error) bool {
 	var dns *net.DNSError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.As(err, &dns)

@@ -8,8 +8,8 @@ import (
 
 var _ mcp.LocalFolders = (*Roots)(nil)
 
-// Folder opens a directory below a root, or a root itself. Relative paths start at the first root. What is hidden in it is
-// for the caller to leave alone.
+// Folder opens a directory below a root, or a root itself. Relative paths start at the first root. The caller must skip the hidden
+// files in it.
 func (r *Roots) Folder(path string) (*mcp.LocalFolder, error) {
 	in, name, err := r.find(path)
 	if err != nil {

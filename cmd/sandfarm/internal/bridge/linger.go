@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// lingerTime is how long calls that are under way may take to end after the client closed our input. A client that is
-// gone for good ends us by a signal well before.
+// lingerTime is how long running calls may take after the client closed our input. A client that has quit ends us by a signal
+// before that.
 const lingerTime = 10 * time.Second
 
-// linger holds back the end of input until every request that came has its answer: what reads the input ends all calls
-// when it ends, and a client that pipes requests in and closes the pipe would get no answers.
+// linger delays the end of input until every request has its answer. The reader of the input stops all calls at its end, so a client
+// that pipes in requests and closes the pipe would get no answers.
 type linger struct {
 	ctx context.Context //nolint:containedctx // of one run: an io.Reader takes none
 	in  *bufio.Reader
 	out io.Writer
 
 	mu      sync.Mutex
-	line    []byte         // of the input, as far as it has been read on
-	waiting map[string]int // requests without an answer, by their ids
-	none    chan struct{}  // closed when the last one is answered after the end
+	line    []byte         // rest of the current input line
+	waiting map[string]int // number of unanswered requests, by id
+	none    chan struct{}  // closed when the last request is answered after the end of input
 	ended   bool
 }
 
@@ -32,7 +32,7 @@ func newLinger(ctx context.Context, in io.Reader, out io.Writer) *linger {
 	return &linger{ctx: ctx, in: bufio.NewReader(in), out: out, waiting: map[string]int{}, none: make(chan struct{})}
 }
 
-// Read gives the input line by line, and its end when nothing is under way.
+// Read returns the input line by line, and its end once all requests are answered.
 func (l *linger) Read(p []byte) (int, error) {
 	if len(l.line) == 0 {
 		line, err := l.in.ReadBytes('\n')
@@ -58,7 +58,7 @@ func (l *linger) Write(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // passed on as it is
 }
 
-// count notes requests and answers; notifications have no id, and only answers have no method.
+// count records requests and answers. Notifications have no id, and only answers have no method.
 func (l *linger) count(message []byte, asked bool) {
 	var head struct {
 		ID     json.RawMessage `json:"id"`
@@ -81,7 +81,7 @@ func (l *linger) count(message []byte, asked bool) {
 	l.look()
 }
 
-// look tells settle when nothing is waited for. The lock is held.
+// look wakes settle if no answer is outstanding. The caller holds the lock.
 func (l *linger) look() {
 	if !l.ended || len(l.waiting) > 0 {
 		return
@@ -93,7 +93,7 @@ func (l *linger) look() {
 	}
 }
 
-// settle waits for the answers that are due.
+// settle waits for outstanding answers.
 func (l *linger) settle() {
 	l.mu.Lock()
 	l.ended = true

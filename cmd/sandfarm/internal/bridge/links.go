@@ -10,11 +10,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// linksMax is how many links are followed for one path.
+// linksMax is the most links followed for one path.
 const linksMax = 40
 
-// resolve follows the links of a name in a root and gives the name of what it leads to, which may not be there yet. A name
-// that is hidden, or leads to what is hidden, is refused: a link in a repository would otherwise give its .env or .git away.
+// resolve follows the links of a name in a root and returns the name that they lead to, which need not exist. It refuses hidden names
+// and links to them: a link in a repository could otherwise expose its .env or .git.
 func (r *Roots) resolve(in root, name string) (string, error) {
 	var done []string
 	rest := strings.Split(filepath.ToSlash(name), "/")

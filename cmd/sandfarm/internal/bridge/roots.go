@@ -14,12 +14,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Roots are the directories of this machine that the tools may use. A model says which files they read and write, so
-// nothing outside is touched, by no path and through no link; hidden files and directories below a root (.git, .env) are
-// left alone, and no file that is there is overwritten.
+// Roots are the directories of this machine that the tools may use. A model chooses the files, so nothing outside a root is read or
+// written, by path or through a link. Hidden files and directories below a root (.git, .env) are left alone, and no existing file is
+// overwritten.
 type Roots struct {
 	roots []root
-	why   string // where there are none: what to do about it
+	why   string // if there are none: what to do about it
 }
 
 type root struct {
@@ -30,9 +30,9 @@ type root struct {
 
 var _ mcp.LocalFiles = (*Roots)(nil)
 
-// OpenRoots opens directories as roots. Without any, the current directory is the one root, unless it is the root of the
-// file system, or home or something around it: desktop programs start their servers there, and nobody meant to give
-// all of that to a model. Then there is none, and every use of a local file says so.
+// OpenRoots opens directories as roots. Without any, the current directory is the only root, unless it is the root of the file system
+// or contains the user's home: desktop programs start their servers there, and nobody means to give all of that to a model. Then
+// there is no root, and every use of a local file is an error that says so.
 func OpenRoots(dirs []string, home string) (*Roots, error) {
 	r := &Roots{}
 	if len(dirs) == 0 {
@@ -56,7 +56,7 @@ func OpenRoots(dirs []string, home string) (*Roots, error) {
 	return r, nil
 }
 
-// wide reports whether a directory holds the user's home, or is a root of the file system.
+// wide reports whether a directory contains the user's home or is the root of the file system.
 func wide(dir, home string) bool {
 	if filepath.Dir(dir) == dir {
 		return true
@@ -84,7 +84,7 @@ func openRoot(dir string) (root, error) {
 	return root{open: open, name: name, also: []string{resolved(name)}}, nil
 }
 
-// resolved is a path without links in it; the path itself where that cannot be told.
+// resolved is a path with its links resolved, or the path itself if that fails.
 func resolved(path string) string {
 	if plain, err := filepath.EvalSymlinks(path); err == nil {
 		return plain
@@ -101,7 +101,7 @@ func (r *Roots) Close() error {
 	return errors.Join(errs...)
 }
 
-// Names gives the roots' paths.
+// Names returns the roots' paths.
 func (r *Roots) Names() []string {
 	names := make([]string, len(r.roots))
 	for i, one := range r.roots {
@@ -110,7 +110,7 @@ func (r *Roots) Names() []string {
 	return names
 }
 
-// about says in a sentence what may be used.
+// about describes the usable directories in a sentence.
 func (r *Roots) about() string {
 	if len(r.roots) == 0 {
 		return r.why
@@ -124,7 +124,7 @@ func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	file, err := in.open.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would hold us up
+	file, err := in.open.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would block
 	if err != nil {
 		return nil, 0, r.explain(err)
 	}
@@ -139,8 +139,8 @@ func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 	return file, info.Size(), nil
 }
 
-// Create makes a new file below a root, and the directories above it. The file is there once it is closed without an
-// error; what was written of a file that could not be finished is removed.
+// Create creates a new file below a root, and its parent directories. The file exists once it is closed without an error; an
+// incomplete file is removed.
 func (r *Roots) Create(path string) (io.WriteCloser, error) {
 	in, name, err := r.find(path)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *Roots) Create(path string) (io.WriteCloser, error) {
 	return &created{File: file, in: in.open, name: name}, nil
 }
 
-// find says in which root a path lies, and its name there.
+// find finds the root of a path and the name relative to it.
 func (r *Roots) find(path string) (root, string, error) {
 	switch {
 	case len(r.roots) == 0:
@@ -187,7 +187,7 @@ func (r *Roots) find(path string) (root, string, error) {
 	return root{}, "", r.outside()
 }
 
-// below gives the name of a path relative to a directory that it lies in.
+// below returns a path relative to a directory that contains it.
 func below(path, dir string) (string, bool) {
 	name, err := filepath.Rel(dir, filepath.Clean(path))
 	return name, err == nil && filepath.IsLocal(name)
@@ -197,8 +197,8 @@ func (r *Roots) outside() error {
 	return farm.Invalidf("it lies outside the directories of this machine that may be used (%s): name a file there, or ask the user to start the server with --root for its directory", strings.Join(r.Names(), ", "))
 }
 
-// explain says of an error of the file system what a model can do about it. Errors of this file are fragments: the tool
-// says before them which file it could not use.
+// explain converts an error of the file system to one that says what to do. Errors of this file are fragments: the tool puts the name
+// of the file in front.
 func (r *Roots) explain(err error) error {
 	if _, ours := errors.AsType[*farm.Error](err); ours {
 		return err
@@ -211,14 +211,14 @@ func (r *Roots) explain(err error) error {
 		return farm.Invalidf("there is no such file; relative paths start at %s", r.roots[0].name)
 	case errors.Is(err, fs.ErrExist):
 		return farm.Invalidf("it is there already, and no file is overwritten: give another name")
-	case err.Error() == "path escapes from parent": // os has no name for this error
+	case err.Error() == "path escapes from parent": // os exports no value for this error
 		return r.outside()
 	default:
 		return farm.Invalidf("%v", err)
 	}
 }
 
-// created is a new file, which goes again when it could not be written whole.
+// created is a new file, which is removed if it was not written completely.
 type created struct {
 	*os.File
 	in     *os.Root
@@ -226,7 +226,7 @@ type created struct {
 	failed error
 }
 
-// Write remembers that it failed.
+// Write records whether it failed.
 func (c *created) Write(p []byte) (int, error) {
 	n, err := c.File.Write(p)
 	if err != nil {
@@ -235,7 +235,7 @@ func (c *created) Write(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // passed on as it is
 }
 
-// ReadFrom hides the file's own, which would go past Write.
+// ReadFrom hides the file's own, which would bypass Write.
 func (c *created) ReadFrom(r io.Reader) (int64, error) {
 	n, err := io.Copy(struct{ io.Writer }{c}, r)
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *created) ReadFrom(r io.Reader) (int64, error) {
 	return n, err //nolint:wrapcheck // passed on as it is
 }
 
-// Close ends the file, or removes it where it is not whole.
+// Close closes the file, or removes it if it is incomplete.
 func (c *created) Close() error {
 	err := c.File.Close()
 	if c.failed == nil && err == nil {
