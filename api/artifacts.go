@@ -6,13 +6,13 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
-	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 func (s *Server) artifactRoutes() []route {
 	return []route{
-		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: byOrigin(), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
+		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: append(byOrigin(), query("name", "only of exactly this name, the last element of the path", object{"type": "string"})), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
 		{method: "GET", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Download an artifact", answers: []answer{{http.StatusFound, "a fresh presigned link in Location, the artifact in the body", wire.Artifact{}, ""}}, handler: s.readArtifact},
 		{method: "GET", path: "/v1/artifacts/{id}/meta", tag: "Artifacts", summary: "Describe an artifact", answers: []answer{{http.StatusOK, "the artifact, with a fresh link", wire.Artifact{}, ""}}, handler: s.describeArtifact},
 		{method: "DELETE", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Delete an artifact", detail: "Links to it, and the results of jobs that show it, lead nowhere from then on.", answers: []answer{{http.StatusNoContent, "it is deleted", nil, ""}}, handler: s.deleteArtifact},
@@ -24,9 +24,13 @@ func (s *Server) listArtifacts(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.service.Artifacts(c.Request.Context(), rest.Tenant(c), service.ArtifactQuery{
-		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), Page: p,
-	})
+	created, err := rest.Created(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.service.Artifacts(c.Request.Context(), rest.Tenant(c), store.ArtifactFilter{
+		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), Name: c.Query("name"), Created: created,
+	}, p)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func (s *Server) jobRoutes() []route {
-	filters := append(byOrigin(), query("state", "only in this state", stateSchema(farm.JobStates())), query("kind", "only of this kind", object{"type": "string"}))
+	filters := append(byOrigin(), query("state", "only in these states, separated by commas", stateSchema(farm.JobStates())), query("kind", "only of these kinds, separated by commas", object{"type": "string"}))
 	after := parameter{"Last-Event-ID", "header", "id of the last event that was seen", object{"type": "string"}}
 	return []route{
 		{method: "GET", path: "/v1/jobs", tag: "Jobs", summary: "List jobs", query: filters, answers: []answer{{http.StatusOK, "a page of jobs, newest first", wire.List[wire.Job]{}, ""}}, handler: s.listJobs},
@@ -41,8 +41,12 @@ func (s *Server) listJobs(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	created, err := rest.Created(c)
+	if err != nil {
+		return err
+	}
 	list, err := s.service.Jobs(c.Request.Context(), rest.Tenant(c), service.JobQuery{
-		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), State: c.Query("state"), Kind: c.Query("kind"), Page: p,
+		SandboxID: c.Query("sandbox_id"), JobID: c.Query("job_id"), States: rest.List(c, "state"), Kinds: rest.List(c, "kind"), Created: created, Page: p,
 	})
 	if err != nil {
 		return err

@@ -74,8 +74,16 @@ func paging() []parameter {
 	}
 }
 
+// created are the filters of lists by time.
+func created() []parameter {
+	return []parameter{
+		query("created_after", "only what was created after this time (RFC 3339)", object{"type": "string", "format": "date-time"}),
+		query("created_before", "only what was created before this time (RFC 3339)", object{"type": "string", "format": "date-time"}),
+	}
+}
+
 func byOrigin() []parameter {
-	return append(paging(), query("sandbox_id", "only of this sandbox", object{"type": "string"}), query("job_id", "only of this job", object{"type": "string"}))
+	return append(append(paging(), created()...), query("sandbox_id", "only of this sandbox", object{"type": "string"}), query("job_id", "only of this job", object{"type": "string"}))
 }
 
 // routes is the table. Its order is that of the document.

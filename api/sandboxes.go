@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -14,17 +13,17 @@ import (
 
 func (s *Server) sandboxRoutes() []route {
 	const base = "/v1/sandboxes/{id}"
-	created := []answer{
+	made := []answer{
 		{http.StatusCreated, "the ready sandbox and its finished job, when the caller waited", wire.Created{}, ""},
 		{http.StatusOK, "the sandbox and its job, which ended otherwise while the caller waited", wire.Created{}, ""},
 		{http.StatusAccepted, "the new sandbox and the job that creates it", wire.Created{}, ""},
 	}
 	one := []answer{{http.StatusOK, "the sandbox", wire.Sandbox{}, ""}}
 	list := []answer{{http.StatusOK, "a page of sandboxes, newest first", wire.List[wire.Sandbox]{}, ""}}
-	filters := append(paging(), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
+	filters := append(append(paging(), created()...), query("name", "only of exactly this name", object{"type": "string"}), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
 		query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
 	return []route{
-		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: created, wait: true, handler: s.createSandbox},
+		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, handler: s.createSandbox},
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
 		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading is not use: idleness goes on.", answers: one, handler: s.readSandbox},
 		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
@@ -60,12 +59,12 @@ func (s *Server) listSandboxes(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	q := service.SandboxQuery{Page: p}
-	if q.Labels, err = rest.Labels(c); err != nil {
+	q := service.SandboxQuery{Name: c.Query("name"), States: rest.List(c, "state"), Page: p}
+	if q.Created, err = rest.Created(c); err != nil {
 		return err
 	}
-	for _, states := range c.QueryArray("state") {
-		q.States = append(q.States, strings.Split(states, ",")...)
+	if q.Labels, err = rest.Labels(c); err != nil {
+		return err
 	}
 	list, err := s.service.Sandboxes(c.Request.Context(), rest.Tenant(c), q)
 	if err != nil {

@@ -64,6 +64,36 @@ func Page(c *gin.Context) (store.Page, error) {
 	return p, nil
 }
 
+// List reads a query parameter that takes several values, separated by commas or given again.
+func List(c *gin.Context, name string) []string {
+	var out []string
+	for _, values := range c.QueryArray(name) {
+		for value := range strings.SplitSeq(values, ",") {
+			if value != "" {
+				out = append(out, value)
+			}
+		}
+	}
+	return out
+}
+
+// Created reads created_after and created_before, times by RFC 3339.
+func Created(c *gin.Context) (store.TimeRange, error) {
+	var r store.TimeRange
+	for name, into := range map[string]*time.Time{"created_after": &r.After, "created_before": &r.Before} {
+		text, ok := c.GetQuery(name)
+		if !ok {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return r, BadRequestf("%s must be a time such as 2026-11-22T08:00:00Z", name)
+		}
+		*into = t
+	}
+	return r, nil
+}
+
 // Labels reads label=key=value, which may be repeated.
 func Labels(c *gin.Context) (map[string]string, error) {
 	given := c.QueryArray("label")

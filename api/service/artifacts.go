@@ -54,15 +54,9 @@ func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
 	return nil
 }
 
-// ArtifactQuery picks artifacts; zero fields pick all.
-type ArtifactQuery struct {
-	SandboxID, JobID string
-	Page             store.Page
-}
-
 // Artifacts lists artifacts, newest first.
-func (s *Service) Artifacts(ctx context.Context, tenant string, q ArtifactQuery) (wire.List[wire.Artifact], error) {
-	found, next, err := s.Store.Artifacts(ctx, tenant, store.ArtifactFilter{SandboxID: q.SandboxID, JobID: q.JobID}, q.Page)
+func (s *Service) Artifacts(ctx context.Context, tenant string, f store.ArtifactFilter, p store.Page) (wire.List[wire.Artifact], error) {
+	found, next, err := s.Store.Artifacts(ctx, tenant, f, p)
 	if err != nil {
 		return wire.List[wire.Artifact]{}, err
 	}

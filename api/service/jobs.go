@@ -57,25 +57,27 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Durat
 
 // JobQuery picks jobs; zero fields pick all.
 type JobQuery struct {
-	SandboxID, JobID, State, Kind string
-	Page                          store.Page
+	SandboxID, JobID string
+	States, Kinds    []string
+	Created          store.TimeRange
+	Page             store.Page
 }
 
 // Jobs lists jobs, newest first.
 func (s *Service) Jobs(ctx context.Context, tenant string, q JobQuery) (wire.List[wire.Job], error) {
 	list := wire.List[wire.Job]{Items: []wire.Job{}}
-	if q.State != "" && !farm.JobState(q.State).Valid() {
-		return list, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(q.State), farm.JobStates())
+	f := store.JobFilter{JobID: q.JobID, SandboxID: q.SandboxID, Created: q.Created}
+	for _, state := range q.States {
+		if !farm.JobState(state).Valid() {
+			return list, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(state), farm.JobStates())
+		}
+		f.States = append(f.States, farm.JobState(state))
 	}
-	if q.Kind != "" && !knownKind(farm.JobKind(q.Kind)) {
-		return list, farm.Invalidf("kind %q is not known", farm.Shorten(q.Kind))
-	}
-	f := store.JobFilter{JobID: q.JobID, SandboxID: q.SandboxID}
-	if q.State != "" {
-		f.States = []farm.JobState{farm.JobState(q.State)}
-	}
-	if q.Kind != "" {
-		f.Kinds = []farm.JobKind{farm.JobKind(q.Kind)}
+	for _, kind := range q.Kinds {
+		if !knownKind(farm.JobKind(kind)) {
+			return list, farm.Invalidf("kind %q is not known", farm.Shorten(kind))
+		}
+		f.Kinds = append(f.Kinds, farm.JobKind(kind))
 	}
 	jobs, next, err := s.Store.Jobs(ctx, tenant, f, q.Page)
 	if err != nil {

@@ -81,14 +81,16 @@ func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox,
 
 // SandboxQuery picks sandboxes; zero fields pick all.
 type SandboxQuery struct {
-	States []string
-	Labels map[string]string
-	Page   store.Page
+	Name    string
+	States  []string
+	Labels  map[string]string
+	Created store.TimeRange
+	Page    store.Page
 }
 
 // Sandboxes lists sandboxes, newest first.
 func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) (wire.List[wire.Sandbox], error) {
-	f := store.SandboxFilter{Labels: q.Labels}
+	f := store.SandboxFilter{Name: q.Name, Labels: q.Labels, Created: q.Created}
 	for _, state := range q.States {
 		if !slices.Contains(farm.SandboxStates(), farm.SandboxState(state)) {
 			return wire.List[wire.Sandbox]{}, farm.Invalidf("state %q is not known; states are %v", farm.Shorten(state), farm.SandboxStates())
