@@ -33,16 +33,16 @@ func (s *Server) fileRoutes() []route {
 			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
 			query:   []parameter{query("path", "directory in the workspace", object{"type": "string", "default": ""})},
 			raw:     []string{"multipart/form-data", "application/x-tar"},
-			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, handler: s.uploadFiles,
+			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, idempotent: true, handler: s.uploadFiles,
 		},
 		{
 			method: "POST", path: base + "/move", tag: "Files", summary: "Rename a file or directory", body: wire.MoveRequest{},
-			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.moveFile,
+			answers: []answer{{http.StatusOK, "the entry in its new place", wire.FileEntry{}, ""}, accepted}, wait: true, idempotent: true, handler: s.moveFile,
 		},
 		{
 			method: "PUT", path: base + "/{path}", tag: "Files", summary: "Write a file", detail: "Raw bytes of any size, streamed. A path that ends in a slash makes a directory.",
 			raw:     []string{"application/octet-stream"},
-			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, handler: s.writeFile,
+			answers: []answer{{http.StatusCreated, "the entry", wire.FileEntry{}, ""}, accepted}, wait: true, idempotent: true, handler: s.writeFile,
 		},
 		{
 			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file", detail: "Range headers of one part are honoured.",
@@ -52,7 +52,7 @@ func (s *Server) fileRoutes() []route {
 		{method: "HEAD", path: base + "/{path}", tag: "Files", summary: "Describe a file", answers: []answer{{http.StatusOK, "size, time and type in the headers", nil, ""}}, wait: true, handler: s.statFile},
 		{
 			method: "DELETE", path: base + "/{path}", tag: "Files", summary: "Delete a file or directory",
-			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, handler: s.deleteFile,
+			answers: []answer{{http.StatusOK, "the finished job", wire.Job{}, ""}, accepted}, wait: true, idempotent: true, handler: s.deleteFile,
 		},
 	}
 }

@@ -18,7 +18,7 @@ func (s *Server) jobRoutes() []route {
 	after := parameter{"Last-Event-ID", "header", "id of the last event that was seen", object{"type": "string"}}
 	return []route{
 		{method: "GET", path: "/v1/jobs", tag: "Jobs", summary: "List jobs", query: filters, answers: []answer{{http.StatusOK, "a page of jobs, newest first", wire.List[wire.Job]{}, ""}}, handler: s.listJobs},
-		{method: "POST", path: "/v1/jobs/batch", tag: "Jobs", summary: "Start many jobs at once", detail: "With a wait the answer comes when all jobs have ended or the time is up, and shows each as it is then.", body: wire.BatchRequest{}, answers: []answer{{http.StatusMultiStatus, "one outcome for each entry, in order", wire.BatchResult{}, ""}}, wait: true, handler: s.batch},
+		{method: "POST", path: "/v1/jobs/batch", tag: "Jobs", summary: "Start many jobs at once", detail: "With a wait the answer comes when all jobs have ended or the time is up, and shows each as it is then.", body: wire.BatchRequest{}, answers: []answer{{http.StatusMultiStatus, "one outcome for each entry, in order", wire.BatchResult{}, ""}}, wait: true, idempotent: true, handler: s.batch},
 		{method: "GET", path: "/v1/jobs/{id}", tag: "Jobs", summary: "Read a job, or wait for it", answers: []answer{
 			{http.StatusOK, "the job", wire.Job{}, ""},
 			{http.StatusAccepted, "the job, which did not end within the wait", wire.Job{}, ""},

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -24,6 +25,8 @@ func parameterDocs(path, name string) string {
 		return "path in the workspace; slashes need no escape"
 	case name == "name":
 		return "name of a package"
+	case name == "tool":
+		return "name of the tool"
 	case strings.HasPrefix(path, "/v1/jobs"):
 		return "id of the job"
 	case strings.HasPrefix(path, "/v1/artifacts"):
@@ -48,7 +51,7 @@ func (s *Server) document() ([]byte, error) {
 			item = object{}
 			paths[r.path] = item
 		}
-		item[strings.ToLower(r.method)] = operation(r, sch)
+		item[strings.ToLower(r.method)] = operation(r, sch, s.cfg.Limits.WaitMaxSeconds)
 		if !seen[r.tag] {
 			seen[r.tag] = true
 			tags = append(tags, object{"name": r.tag})
@@ -68,7 +71,8 @@ func (s *Server) document() ([]byte, error) {
 		"servers":    []object{{"url": "/"}},
 		"tags":       tags,
 		"paths":      paths,
-		"components": object{"schemas": sch.all, "responses": responses(), "securitySchemes": security()},
+		"webhooks":   webhooks(sch),
+		"components": object{"schemas": sch.all, "responses": responses(), "headers": headers(), "securitySchemes": security()},
 		"security":   []object{{"bearer": []string{}}, {"apiKey": []string{}}},
 	}
 	text, err := json.Marshal(doc)
@@ -88,11 +92,12 @@ func security() object {
 func responses() object {
 	return object{"Problem": object{
 		"description": "The request failed; code says how.",
+		"headers":     references("X-Request-Id", "Retry-After", "WWW-Authenticate"),
 		"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}},
 	}}
 }
 
-func operation(r route, sch *schemas) object {
+func operation(r route, sch *schemas, longest int) object {
 	op := object{
 		"operationId": operationID(r), "summary": r.summary, "tags": []string{r.tag},
 		"responses": answers(r, sch),
@@ -100,7 +105,7 @@ func operation(r route, sch *schemas) object {
 	if r.detail != "" {
 		op["description"] = r.detail
 	}
-	if parameters := parametersOf(r); len(parameters) > 0 {
+	if parameters := parametersOf(r, longest); len(parameters) > 0 {
 		op["parameters"] = parameters
 	}
 	content := object{}
@@ -129,7 +134,8 @@ func operationID(r route) string {
 	return strings.ToLower(r.method) + path
 }
 
-func parametersOf(r route) []object {
+// parametersOf are the parameters of a route. longest is the largest wait, in seconds.
+func parametersOf(r route, longest int) []object {
 	var out []object
 	for _, match := range pathParameter.FindAllStringSubmatch(r.path, -1) {
 		out = append(out, object{
@@ -141,10 +147,10 @@ func parametersOf(r route) []object {
 	}
 	if r.wait {
 		out = append(out,
-			object{"name": "wait", "in": "query", "description": "seconds to hold the answer until the job is finished", "schema": object{"type": "number", "minimum": 0, "maximum": 60}},
+			object{"name": "wait", "in": "query", "description": "seconds to hold the answer until the job is finished; more counts as the maximum", "schema": object{"type": "number", "minimum": 0, "maximum": longest}},
 			object{"name": "Prefer", "in": "header", "description": "wait=N, the same as the query parameter", "schema": object{"type": "string"}})
 	}
-	if r.method == "POST" {
+	if r.idempotent {
 		out = append(out, object{"name": "Idempotency-Key", "in": "header", "description": "the same key and body give the same job; another body is 409", "schema": object{"type": "string", "maxLength": 255}})
 	}
 	return out
@@ -153,7 +159,7 @@ func parametersOf(r route) []object {
 func answers(r route, sch *schemas) object {
 	out := object{"default": object{"$ref": "#/components/responses/Problem"}}
 	for _, a := range r.answers {
-		response := object{"description": a.doc}
+		response := object{"description": a.doc, "headers": headersOf(r, a)}
 		switch {
 		case a.body != nil:
 			response["content"] = object{"application/json": object{"schema": sch.of(a.body)}}
@@ -184,12 +190,27 @@ func (s *Server) bounds() map[string]object {
 		"CreateRequest.name":         {"maxLength": l.MaxNameBytes},
 		"UpdateRequest.name":         {"maxLength": l.MaxNameBytes},
 		"CommandRequest.commands":    {"minItems": 1, "maxItems": l.MaxCommands},
-		"BatchRequest.jobs":          {"minItems": 1, "maxItems": l.MaxBatch},
+		"BatchRequest.jobs":          {"minItems": 1, "maxItems": l.MaxBatch, "items": batchEntry()},
 		"PackagesRequest.packages":   {"minItems": 1},
 		"ResourcesRequest.memory_mb": whole(l.Memory.Min, l.Memory.Max, l.Memory.Default),
 		"ResourcesRequest.pids":      whole(l.PIDs.Min, l.PIDs.Max, l.PIDs.Default),
 		"ResourcesRequest.disk_mb":   whole(l.Disk.Min, l.Disk.Max, l.Disk.Default),
 		"ResourcesRequest.cpus":      {"minimum": l.CPUs.Min, "maximum": l.CPUs.Max, "default": l.CPUs.Default},
 		"GPURequest.count":           {"minimum": 0, "maximum": farm.MaxGPUs},
+	}
+}
+
+// batchEntry describes an entry of a batch, whose other fields are those of the body of its kind's route.
+func batchEntry() object {
+	kinds := make([]string, 0, len(service.BatchKinds()))
+	for _, kind := range service.BatchKinds() {
+		kinds = append(kinds, string(kind))
+	}
+	return object{
+		"type": "object", "required": []string{"kind"}, "description": "the body of the kind's route, with kind and sandbox_id beside it",
+		"properties": object{
+			"kind":       object{"type": "string", "enum": kinds, "description": "what the job does"},
+			"sandbox_id": object{"type": "string", "description": "the sandbox it works in; not with create and run"},
+		},
 	}
 }

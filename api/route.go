@@ -13,17 +13,19 @@ import (
 
 // route is one row of the table from which the router and the OpenAPI document are made.
 type route struct {
-	method          string
-	path            string // in OpenAPI's form; {path} takes the rest, slashes included
-	tag             string
-	summary         string
-	detail          string
-	query           []parameter
-	body            any      // example of the JSON body's type; nil: none
-	optional        bool     // the body may be left out
-	raw             []string // media types of a body that is not JSON
-	answers         []answer
-	wait            bool // takes wait and Prefer
+	method   string
+	path     string // in OpenAPI's form; {path} takes the rest, slashes included
+	tag      string
+	summary  string
+	detail   string
+	query    []parameter
+	body     any      // example of the JSON body's type; nil: none
+	optional bool     // the body may be left out
+	raw      []string // media types of a body that is not JSON
+	answers  []answer
+	wait     bool // takes wait and Prefer
+	// idempotent means that it honours Idempotency-Key.
+	idempotent      bool
 	open            bool // needs no key
 	browserCallable bool // web pages of trusted origins may call it
 	hidden          bool // not in the document

@@ -23,7 +23,7 @@ func (s *Server) sandboxRoutes() []route {
 	filters := append(append(paging(), created()...), query("name", "only of exactly this name", object{"type": "string"}), query("state", "only in these states, separated by commas", stateSchema(farm.SandboxStates())),
 		query("label", "key=value; may be repeated", object{"type": "array", "items": object{"type": "string"}}))
 	return []route{
-		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, handler: s.createSandbox},
+		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, idempotent: true, handler: s.createSandbox},
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
 		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading is not use: idleness goes on.", answers: one, handler: s.readSandbox},
 		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},

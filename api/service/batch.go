@@ -12,6 +12,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+// BatchKinds are the kinds of jobs that a batch may hold.
+func BatchKinds() []farm.JobKind {
+	return []farm.JobKind{
+		farm.KindCreate, farm.KindExecute, farm.KindCommand, farm.KindRun, farm.KindInstall, farm.KindInterrupt, farm.KindRestart, farm.KindClose,
+	}
+}
+
 // batchHead is what an entry of a batch has beside the body of its route.
 type batchHead struct {
 	Kind      string `json:"kind" required:"true"`

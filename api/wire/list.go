@@ -26,7 +26,7 @@ type Items[T any] struct {
 
 // BatchRequest is the body of POST /v1/jobs/batch. Each entry is {kind, sandbox_id, …the body of the kind's route}.
 type BatchRequest struct {
-	Jobs []json.RawMessage `json:"jobs" doc:"entries {kind, sandbox_id, …the body of the route}; kinds: create, execute, command, run, close, interrupt, restart" required:"true"`
+	Jobs []json.RawMessage `json:"jobs" doc:"entries {kind, sandbox_id, …the body of the route}" required:"true"`
 }
 
 // BatchResult is the answer to a batch: one outcome for each entry, in order.
