@@ -10,9 +10,9 @@ import (
 // uploadsBatch is how many uploads one list request gives; S3 allows no more.
 const uploadsBatch = 1000
 
-// AbortUploads aborts uploads under a prefix that were begun before a moment and never came to an end, and gives their
-// number: their parts take room that no list of objects shows. A service that lists no uploads by prefix (MinIO) gives
-// none: it aborts them by itself.
+// AbortUploads aborts multipart uploads under a prefix that began before a time and were never completed, and returns their
+// number: their parts take space that no list of objects shows. A service that cannot list uploads by prefix (MinIO) returns
+// none; it aborts them by itself.
 func (s *Store) AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error) {
 	core := minio.Core{Client: s.client}
 	var aborted int
@@ -48,7 +48,7 @@ func (s *Store) listUploads(ctx context.Context, core minio.Core, prefix, key, u
 	return page, nil
 }
 
-// abort ends an upload. One that is gone meanwhile counts as aborted.
+// abort ends an upload. One that no longer exists counts as aborted.
 func (s *Store) abort(ctx context.Context, core minio.Core, key, upload string) error {
 	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

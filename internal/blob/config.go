@@ -20,8 +20,8 @@ type Config struct {
 	Bucket string
 	// Region is what requests are signed for. "" means "us-east-1".
 	Region string
-	// StallTimeout ends a connection on which no byte has moved either way for so long while something was asked of it.
-	// 0 means a minute, which leaves a server the time to put a large upload together.
+	// StallTimeout ends a connection with a pending request on which no byte moves in either direction for this long.
+	// 0 means a minute, which gives a server time to assemble a large upload.
 	StallTimeout time.Duration
 }
 
@@ -50,7 +50,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// parseEndpoint takes scheme and host only: S3 signatures cover the path, so a service below one can not be addressed.
+// parseEndpoint takes scheme and host only: S3 signatures cover the path, so a service below a path cannot be used.
 func parseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -58,7 +58,7 @@ func parseEndpoint(text string) (*url.URL, error) {
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("parse URL %q: the scheme is neither http nor https", text)
+		return nil, fmt.Errorf("parse URL %q: the scheme must be http or https", text)
 	case u.Host == "":
 		return nil, fmt.Errorf("parse URL %q: no host", text)
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.User != nil:

@@ -14,8 +14,8 @@ const (
 	maxFilename = 200 // bytes; file systems stop at 255, and browsers add " (1)" and ".part"
 )
 
-// safeType gives a media type that is safe to send from an origin of ours: what a browser would run as a document or a
-// script, and what can not be understood, becomes application/octet-stream.
+// safeType returns a media type that is safe to serve from our origin: types that a browser would run as a document or a
+// script, and malformed ones, become application/octet-stream.
 func safeType(text string) string {
 	kind, params, err := mime.ParseMediaType(text)
 	if err != nil {
@@ -36,7 +36,7 @@ func safeType(text string) string {
 	return kind
 }
 
-// isActive tells subtypes that a browser may execute or render as a document.
+// isActive reports whether a browser may execute a subtype or render it as a document.
 func isActive(sub string) bool {
 	sub = strings.ToLower(sub)
 	for _, word := range []string{"html", "script", "svg", "xsl", "flash"} {
@@ -53,7 +53,7 @@ func isToken(text string) bool {
 	})
 }
 
-// disposition makes the header of RFC 6266: a plain ASCII name for old clients and the real one behind it.
+// disposition makes the header of RFC 6266: an ASCII name for old clients, followed by the real one.
 func disposition(name, kind string, inline bool) string {
 	verb := "attachment"
 	switch kind {
@@ -95,7 +95,7 @@ func shorten(name string) string {
 	return strings.ToValidUTF8(name[:maxFilename-len(ext)], "") + ext
 }
 
-// asciiName replaces what may not stand between quotes, and the percent sign, which some clients decode.
+// asciiName replaces characters that are not allowed between quotes, and the percent sign, which some clients decode.
 func asciiName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '"' || r == '\\' || r == '%' {

@@ -1,7 +1,6 @@
-// Package blob keeps bytes in an S3 service: artifacts, and files that wait for a sandbox.
+// Package blob stores bytes in an S3 service: artifacts, and staged uploads.
 //
-// It owns the only use of the S3 client in the program. It promises that memory stays flat however large an object is,
-// that a transfer may last as long as bytes move but not longer, and that every error carries a farm code: not_found for
-// a missing object, unavailable for a service that is down. It does not know tenants: the caller chooses keys, and checks
-// who may see them.
+// It owns the only use of the S3 client in the program. Memory stays flat however large an object is. A
+// transfer may take as long as bytes move. Every error has a farm code: not_found for a missing object, unavailable for a service
+// that is down. The package does not know tenants: the caller chooses keys and checks who may read them.
 package blob

@@ -12,15 +12,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// errNoBucket is the cause given where the service answers but the bucket was never made.
+// errNoBucket is the cause if the service responds but the bucket does not exist.
 var errNoBucket = errors.New("find bucket: it does not exist")
 
-// unavailable gives an error of the service its code; what went wrong stays inside.
+// unavailable gives an error of the service its code; callers do not see the details.
 func unavailable(err error) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "The object store does not answer at the moment. Try again later.")
 }
 
-// toFarm gives an error of the S3 client its code. The end of the caller's own context keeps its identity.
+// toFarm gives an error of the S3 client its code. If the caller's context has ended, its error is returned.
 func toFarm(ctx context.Context, err error, doing string) error {
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return fmt.Errorf("%s: %w", doing, ctxErr)
@@ -28,7 +28,7 @@ func toFarm(ctx context.Context, err error, doing string) error {
 	err = fmt.Errorf("%s: %w", doing, err)
 	resp, ok := errors.AsType[minio.ErrorResponse](err)
 	if !ok {
-		// No answer of the service: refused, cut, stalled, or our own timeout.
+		// The service did not respond: refused, reset, stalled, or our own timeout.
 		return unavailable(err)
 	}
 	switch {
@@ -45,19 +45,19 @@ func toFarm(ctx context.Context, err error, doing string) error {
 	}
 }
 
-// isBucketThere tells that another process made the bucket in the meantime.
+// isBucketThere reports whether another process has created the bucket in the meantime.
 func isBucketThere(err error) bool {
 	code := minio.ToErrorResponse(err).Code
 	return code == minio.BucketAlreadyOwnedByYou || code == minio.BucketAlreadyExists
 }
 
-// body gives errors in the middle of a download their code.
+// body gives errors during a download their code.
 type body struct {
 	ctx context.Context //nolint:containedctx // a reader has no other way to learn of its caller's context
 	io.ReadCloser
 }
 
-// Read reads on; io.EOF stays what it is.
+// Read reads the object; io.EOF is returned unchanged.
 func (b body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {

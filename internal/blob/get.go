@@ -19,7 +19,7 @@ func (s *Store) Get(ctx context.Context, key string, offset, length int64) (io.R
 		return nil, Info{}, err
 	}
 	if offset < 0 || length < 0 {
-		return nil, Info{}, farm.Invalidf("An offset and a length are 0 or more.")
+		return nil, Info{}, farm.Invalidf("An offset and a length must be 0 or more.")
 	}
 	var opts minio.GetObjectOptions
 	switch {
@@ -59,7 +59,7 @@ func infoOf(obj minio.ObjectInfo) Info {
 	return Info{Key: obj.Key, Size: obj.Size, ETag: strings.Trim(obj.ETag, `"`), ContentType: obj.ContentType, Modified: obj.LastModified}
 }
 
-// wholeSize takes an object's size from an answer that may hold only a part of it.
+// wholeSize returns an object's size from a response that may have only a part of it.
 func wholeSize(header http.Header, partial int64) int64 {
 	_, total, ok := strings.Cut(header.Get("Content-Range"), "/")
 	if !ok {

@@ -10,7 +10,7 @@ import (
 // maxKey is the longest key that S3 takes, in bytes.
 const maxKey = 1024
 
-// checkKey refuses keys that services treat in different ways: on a disk behind S3 a key is a path.
+// checkKey rejects keys that services treat differently: some store a key as a path on a disk.
 func checkKey(key string) error {
 	switch {
 	case key == "":

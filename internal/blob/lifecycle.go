@@ -11,21 +11,20 @@ import (
 	"github.com/minio/minio-go/v7/pkg/lifecycle"
 )
 
-// ErrNoLifecycle says that the service keeps no lifecycle rules, or not for this account. It will not become better by
-// trying again.
-var ErrNoLifecycle = errors.New("the object store keeps no lifecycle rules for us")
+// ErrNoLifecycle means that the service has no lifecycle rules, or not for this account. A retry does not help.
+var ErrNoLifecycle = errors.New("the object store does not support lifecycle rules for this account")
 
-// noRules is the code of the answer of a bucket that has no rules yet.
+// noRules is the error code of a bucket without rules.
 const noRules = "NoSuchLifecycleConfiguration"
 
-// LifecycleRule lets the service itself remove what nobody else did.
+// LifecycleRule lets the service itself remove leftovers.
 type LifecycleRule struct {
-	ID     string // names the rule in the bucket; needed
-	Prefix string // of the keys that it is about; needed
-	// Days is how old an object is when it is removed; at least 1.
+	ID     string // identifies the rule in the bucket; required
+	Prefix string // of the keys that it applies to; required
+	// Days is the age at which an object is removed; at least 1.
 	Days int
-	// AbortDays is how old an upload is that was never brought to an end when it is aborted; at least 1. Not every
-	// service knows that of a rule, see AbortUploads.
+	// AbortDays is the age at which an incomplete upload is aborted; at least 1. Not every service supports this, see
+	// AbortUploads.
 	AbortDays int
 }
 
@@ -36,9 +35,9 @@ func (r LifecycleRule) validate() error {
 	return nil
 }
 
-// EnsureLifecycle sees to it that the bucket has these rules, and says whether it had to change anything. Rules of other
-// ids stay as they are. One that is there with more days keeps them: objects may have been made to live so long.
-// ErrNoLifecycle when the service does not take rules.
+// EnsureLifecycle makes sure that the bucket has these rules, and reports whether it changed anything. Rules with other ids are
+// kept. An existing rule with more days keeps them: objects may rely on it. ErrNoLifecycle if the service does not support
+// rules.
 func (s *Store) EnsureLifecycle(ctx context.Context, rules ...LifecycleRule) (changed bool, err error) {
 	for _, r := range rules {
 		if err := r.validate(); err != nil {
@@ -66,8 +65,8 @@ func (s *Store) EnsureLifecycle(ctx context.Context, rules ...LifecycleRule) (ch
 	return true, nil
 }
 
-// into puts the rule into a configuration, and says whether that changed it. What a service has dropped of it, such as
-// the aborting of uploads, is not missed: it would drop it again.
+// into adds the rule to a configuration, and reports whether that changed it. Parts that a service dropped, such as the abort of
+// uploads, are not added again: it would drop them again.
 func (r LifecycleRule) into(config *lifecycle.Configuration) bool {
 	at := slices.IndexFunc(config.Rules, func(there lifecycle.Rule) bool { return there.ID == r.ID })
 	if at < 0 {
@@ -91,7 +90,7 @@ func (r LifecycleRule) into(config *lifecycle.Configuration) bool {
 	return true
 }
 
-// lifecycleError tells a service that does not take rules from one that does not answer.
+// lifecycleError distinguishes a service that does not support rules from one that does not respond.
 func lifecycleError(ctx context.Context, err error, doing string) error {
 	switch minio.ToErrorResponse(err).StatusCode {
 	case http.StatusNotImplemented, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusBadRequest:

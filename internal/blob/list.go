@@ -30,7 +30,7 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(Info) error) er
 	return nil
 }
 
-// Delete removes objects. One that is missing counts as removed.
+// Delete removes objects. A missing one counts as removed.
 func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		if err := checkKey(key); err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// DeletePrefix removes every object whose key begins with prefix, which may not be empty, and tells how many there were.
+// DeletePrefix removes every object whose key begins with prefix, which must not be empty, and returns their number.
 func (s *Store) DeletePrefix(ctx context.Context, prefix string) (int, error) {
 	if prefix == "" {
 		return 0, farm.Invalidf("Deleting by prefix needs a prefix.")

@@ -8,13 +8,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// DefaultExpiry is how long a link works where nothing else is asked for; MaxExpiry is the most that S3 allows.
+// DefaultExpiry is the default life of a link; MaxExpiry is the longest that S3 allows.
 const (
 	DefaultExpiry = 15 * time.Minute
 	MaxExpiry     = 7 * 24 * time.Hour
 )
 
-// PresignOptions says how long a link works and how its answer is labelled; the labels are part of the signature.
+// PresignOptions sets the life of a link and the headers of its response; both are covered by the signature.
 type PresignOptions struct {
 	// Expiry is from a second to MaxExpiry. 0 means DefaultExpiry.
 	Expiry time.Duration
@@ -24,7 +24,7 @@ type PresignOptions struct {
 	Inline      bool
 }
 
-// Presign makes a link with which anybody may GET the object until it expires. It asks nobody: the object need not exist.
+// Presign makes a link with which anybody may GET the object until it expires. It makes no request: the object need not exist.
 func (s *Store) Presign(ctx context.Context, key string, opts PresignOptions) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
@@ -33,7 +33,7 @@ func (s *Store) Presign(ctx context.Context, key string, opts PresignOptions) (s
 		opts.Expiry = DefaultExpiry
 	}
 	if opts.Expiry < time.Second || opts.Expiry > MaxExpiry {
-		return "", farm.Invalidf("A link expires after one second to seven days.")
+		return "", farm.Invalidf("The life of a link must be between one second and seven days.")
 	}
 	kind := safeType(opts.ContentType)
 	params := url.Values{

@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// smallObject is up to where an object of unknown size goes up in one request. One of known size does up to partSize.
-	// Such a request is sent from memory, so that it can be tried again.
+	// smallObject is the size up to which an object of unknown size is sent in one request; one of known size up to partSize.
+	// Such a request is sent from memory, so it can be retried.
 	smallObject = 1 << 20
-	// partSize and partsAtOnce bound what an upload holds in memory: 24 MiB.
+	// partSize and partsAtOnce bound the memory of an upload: 24 MiB.
 	partSize    = 8 << 20
 	partsAtOnce = 3
 )
 
-// PutOptions says how an object is kept.
+// PutOptions has the metadata of an object.
 type PutOptions struct {
 	// ContentType is its media type. "" and types that a browser would run mean application/octet-stream.
 	ContentType string
 	// Filename is what a download is called. "" means the last part of the key.
 	Filename string
-	// Inline lets a browser show the object instead of saving it; it counts only for png, jpeg, gif and webp.
+	// Inline lets a browser show the object instead of saving it; it has an effect only for png, jpeg, gif and webp.
 	Inline bool
 }
 
-// Put stores size bytes of r, or all of r where size is -1. An object with the key is replaced, and only once all bytes are there.
-// A source that ends early is CodeInvalid; an error of r comes back as it is.
+// Put stores size bytes of r, or all of r where size is -1. An existing object is replaced once all bytes have arrived.
+// A source that ends early is CodeInvalid; an error of r is returned unchanged.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, opts PutOptions) (Info, error) {
 	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
 	if size < -1 {
-		return Info{}, farm.Invalidf("An object's size is 0 or more, or -1 where it is not known.")
+		return Info{}, farm.Invalidf("An object's size must be 0 or more, or -1 if it is unknown.")
 	}
 	src := &source{r: r, left: size, sum: sha256.New()}
 	head := make([]byte, headSize(size))
@@ -73,7 +73,7 @@ func (s *Store) putOptions(key string, opts PutOptions) minio.PutObjectOptions {
 	}
 }
 
-// headSize is how much is read before it is known whether one request does: one byte more than a small object has.
+// headSize is how much is read to find out whether one request is enough: one byte more than a small object has.
 func headSize(size int64) int64 {
 	if size >= 0 && size <= partSize {
 		return size
@@ -81,17 +81,17 @@ func headSize(size int64) int64 {
 	return smallObject + 1
 }
 
-// source counts and hashes what is read, and tells an early end and an error of the reader from one of the service.
+// source counts and hashes the bytes, and distinguishes an early end and an error of the reader from errors of the service.
 type source struct {
 	r    io.Reader
-	left int64 // bytes still to come, -1 where that is not known
+	left int64 // bytes left, -1 if unknown
 	read int64
 	sum  hash.Hash
 	eof  bool
 	err  error // what r failed with
 }
 
-// Read reads on from r.
+// Read reads from r.
 func (s *source) Read(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -112,7 +112,7 @@ func (s *source) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		// Wrapped, since the S3 client takes a bare io.ErrUnexpectedEOF for an orderly end.
+		// Wrapped, since the S3 client treats a bare io.ErrUnexpectedEOF as the end of the data.
 		s.err = fmt.Errorf("read the object's bytes: %w", err)
 		return n, s.err
 	case s.left > 0:
@@ -124,10 +124,10 @@ func (s *source) Read(p []byte) (int, error) {
 	}
 }
 
-// ended tells that all bytes were read.
+// ended reports whether all bytes were read.
 func (s *source) ended() bool { return s.eof || s.left == 0 }
 
-// failed picks the cause of a failed upload: the source's own where it has one.
+// failed returns the cause of a failed upload: the source's own error if there is one.
 func (s *source) failed(ctx context.Context, err error) error {
 	if s.err != nil {
 		return s.err

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stallChecks is how often within the stall time a waiting connection is looked at.
+// stallChecks is how often a waiting connection is checked within the stall timeout.
 const stallChecks = 4
 
-// stallConn ends a read or a write once no byte has moved in either direction for a while. Both directions count, since
-// the reader of an HTTP connection waits for the answer while a long upload is still being sent; and what the kernel
-// still holds counts too, which on a slow line is minutes of sending.
+// stallConn ends a read or a write if no byte moves in either direction for the stall timeout. Both directions count, since the
+// reader of an HTTP connection waits for the response while a long upload is being sent. Bytes in the kernel's buffer count as
+// well: on a slow line they take minutes to send.
 type stallConn struct {
 	net.Conn
 	stall  time.Duration
-	moved  atomic.Int64 // when a byte moved last, in Unix nanoseconds
-	queued atomic.Int64 // bytes that the kernel held when it was asked last
+	moved  atomic.Int64 // when the last byte moved, in Unix nanoseconds
+	queued atomic.Int64 // bytes in the kernel's buffer at the last check
 }
 
 func newStallConn(conn net.Conn, stall time.Duration) *stallConn {
@@ -30,7 +30,7 @@ func newStallConn(conn net.Conn, stall time.Duration) *stallConn {
 	return c
 }
 
-// Read reads, and waits on while anything moves.
+// Read reads, and keeps waiting while bytes move.
 func (c *stallConn) Read(p []byte) (int, error) {
 	began := time.Now()
 	for {
@@ -48,7 +48,7 @@ func (c *stallConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes all of p, and waits on while anything moves.
+// Write writes all of p, and keeps waiting while bytes move.
 func (c *stallConn) Write(p []byte) (int, error) {
 	began := time.Now()
 	var done int
@@ -71,7 +71,7 @@ func (c *stallConn) touch() { c.moved.Store(time.Now().UnixNano()) }
 
 func (c *stallConn) nextCheck() time.Time { return time.Now().Add(c.stall / stallChecks) }
 
-// stalled tells that nothing has moved for the stall time, of which a call has waited through all.
+// stalled reports whether nothing moved for the stall timeout while a call waited all that time.
 func (c *stallConn) stalled(began time.Time) bool {
 	if queued := c.unsent(); c.queued.Swap(queued) != queued {
 		c.touch()
@@ -79,7 +79,7 @@ func (c *stallConn) stalled(began time.Time) bool {
 	return time.Since(began) >= c.stall && time.Since(time.Unix(0, c.moved.Load())) >= c.stall
 }
 
-// unsent gives how many bytes the other side has not acknowledged yet; 0 where the kernel does not tell.
+// unsent returns how many bytes the peer has not acknowledged; 0 if the kernel does not say.
 func (c *stallConn) unsent() int64 {
 	sc, ok := c.Conn.(syscall.Conn)
 	if !ok {

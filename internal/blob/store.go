@@ -10,20 +10,20 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// controlTimeout bounds one call that moves no object: such a call is small, so ten seconds means that the service hangs.
+// controlTimeout bounds one call without object data: after ten seconds the service hangs.
 const controlTimeout = 10 * time.Second
 
 // pingTimeout bounds Ping: a readiness probe must answer before its own caller gives up.
 const pingTimeout = 3 * time.Second
 
-// attempts is how often one request is tried: enough for a connection that broke, few enough that a service that is
-// down is reported within about a second.
+// attempts is how often one request is tried: enough for a broken connection, few enough that a service that is down is
+// reported within about a second.
 const attempts = 3
 
 // Info describes one object.
 type Info struct {
 	Key  string
-	Size int64 // bytes of the whole object, also where a part of it was asked for
+	Size int64 // bytes of the whole object, even if a part was requested
 	// SHA256 is the hex digest of the content. Only Put knows it; elsewhere it is "".
 	SHA256      string
 	ETag        string
@@ -31,14 +31,14 @@ type Info struct {
 	Modified    time.Time // zero from Put
 }
 
-// Store is a client of one bucket. Its methods may be used at the same time.
+// Store is a client of one bucket. Its methods may be called concurrently.
 type Store struct {
 	cfg    Config
 	client *minio.Client // for this process's own calls
 	public *minio.Client // signs links for callers; makes no calls
 }
 
-// New makes a Store. It talks to nobody: a store made while the service is down works once it is up.
+// New makes a Store. It makes no request: a store made while the service is down works once it is up.
 func New(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -56,7 +56,7 @@ func New(cfg Config) (*Store, error) {
 	return &Store{cfg: cfg, client: client, public: public}, nil
 }
 
-// newClient makes an S3 client. With the region given it never asks the service for it, so that it can sign offline.
+// newClient makes an S3 client. With a fixed region it never asks the service, so it can sign offline.
 func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio.Client, error) {
 	u, err := parseEndpoint(endpoint)
 	if err != nil {
@@ -69,7 +69,7 @@ func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio
 		BucketLookup: minio.BucketLookupPath,
 		Transport:    transport,
 		MaxRetries:   attempts,
-		// A CRC32C behind each upload guards it on the way at a fraction of what signing its SHA-256 would cost.
+		// A CRC32C behind each upload protects it in transit at a fraction of the cost of a signed SHA-256.
 		TrailingHeaders: true,
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio
 	return client, nil
 }
 
-// Ping asks the service for the bucket. CodeUnavailable when the service is down or the bucket is missing.
+// Ping checks that the bucket exists. CodeUnavailable when the service is down or the bucket is missing.
 func (s *Store) Ping(ctx context.Context) error {
 	callCtx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// EnsureBucket makes the bucket unless it is there.
+// EnsureBucket creates the bucket if it does not exist.
 func (s *Store) EnsureBucket(ctx context.Context) error {
 	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// dialTimeout bounds making one connection: an object store is near.
+// dialTimeout bounds making one connection: an object store is on the same network.
 const dialTimeout = 5 * time.Second
 
-// newTransport makes an HTTP transport that gives up when nothing moves, and never because a transfer is long.
+// newTransport makes an HTTP transport that times out when no byte moves, never because a transfer takes long.
 func newTransport(stall time.Duration) *http.Transport {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -26,7 +26,7 @@ func newTransport(stall time.Duration) *http.Transport {
 		MaxIdleConnsPerHost: 32,
 		IdleConnTimeout:     stall,
 		TLSHandshakeTimeout: dialTimeout,
-		// Objects are stored as they are: what was put in gzipped comes out gzipped.
+		// Objects are stored as they are: gzipped content is returned gzipped.
 		DisableCompression: true,
 		WriteBufferSize:    64 << 10,
 		ReadBufferSize:     64 << 10,

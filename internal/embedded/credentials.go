@@ -18,7 +18,7 @@ type credentials struct {
 	SecretKey string `json:"secret_key"`
 }
 
-// LoadOrCreateCredentials gives the S3 keys kept in dir. The first call there makes random ones, readable by the owner only.
+// LoadOrCreateCredentials returns the S3 keys stored in dir. If there are none it creates random ones, readable by the owner only.
 func LoadOrCreateCredentials(dir string) (access, secret string, err error) {
 	file := filepath.Join(dir, credentialsFile)
 	c, err := loadCredentials(file)
@@ -53,7 +53,7 @@ func loadCredentials(file string) (credentials, error) {
 	return c, nil
 }
 
-// createCredentials writes a whole file and then links it into place: of two processes that come first, one wins and both
+// createCredentials writes a complete file and then links it into place: of two processes that do this at once, one wins and both
 // use its keys.
 func createCredentials(dir, file string) (credentials, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

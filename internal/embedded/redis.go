@@ -16,14 +16,14 @@ import (
 type RedisConfig struct {
 	// Dir holds the data, the lock and the socket. Required; made if missing.
 	Dir string
-	// Binary is the redis-server program. "" looks for it in PATH, and runs an in-process server that keeps nothing
-	// where there is none.
+	// Binary is the redis-server program. "" looks for it in PATH; if there is none, an in-process
+	// server without persistence is used.
 	Binary string
-	// Logger gets what the server prints, and its restarts. nil means slog.Default().
+	// Logger gets the output of the server, and its restarts. nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Redis is a server for this process alone, on a unix socket.
+// Redis is a server that only this process uses, on a unix socket.
 type Redis struct {
 	addr       string
 	persistent bool
@@ -33,7 +33,7 @@ type Redis struct {
 }
 
 // StartRedis starts the server and returns when it answers. ctx bounds the start only; Close ends the server. A second
-// call for a folder that is in use fails; a server left over by a killed process is stopped first.
+// call for a folder that is in use fails. A server that a killed process left running is stopped first.
 func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Dir == "" {
@@ -46,7 +46,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make Redis folder: %w", err)
 	}
-	// The child's working folder is named by the kernel, without links; ours has to read the same.
+	// The kernel reports the child's working folder with links resolved; ours must match it.
 	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, fmt.Errorf("find Redis folder: %w", err)
 	}
@@ -87,10 +87,10 @@ func (r *Redis) Network() string { return "unix" }
 // Addr is the path of the socket.
 func (r *Redis) Addr() string { return r.addr }
 
-// Persistent tells whether data outlives the process.
+// Persistent reports whether data outlives the process.
 func (r *Redis) Persistent() bool { return r.persistent }
 
-// Close ends the server in order and waits for its end. It may be called more than once.
+// Close shuts the server down and waits until it has ended. It may be called more than once.
 func (r *Redis) Close() error {
 	r.close.Do(func() { r.err = r.stop() })
 	return r.err

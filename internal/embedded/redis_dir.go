@@ -15,11 +15,11 @@ import (
 const (
 	redisLockFile = "redis.lock"
 	socketFile    = "redis.sock"
-	// maxSocketPath is what fits into a unix socket's address with its closing zero.
+	// maxSocketPath is the longest path of a unix socket, without its final NUL.
 	maxSocketPath = 107
 )
 
-// lockDir takes the folder for this process. The lock ends with the process, and a child does not inherit it.
+// lockDir locks the folder for this process. The lock ends with the process; children do not inherit it.
 func lockDir(dir, name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -35,7 +35,7 @@ func lockDir(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// socketPath gives the socket's path in dir, or a short one in the folder for temporary files where that is too long.
+// socketPath gives the socket's path in dir, or a short one in the temporary directory if that is too long.
 func socketPath(dir string) (string, error) {
 	if path := filepath.Join(dir, socketFile); len(path) <= maxSocketPath {
 		return path, nil
@@ -51,7 +51,7 @@ func socketPath(dir string) (string, error) {
 	return "", fmt.Errorf("place Redis socket: every path is longer than %d bytes", maxSocketPath)
 }
 
-// ownDir makes a folder at a place where others may write too, and refuses one that somebody else made there.
+// ownDir makes a folder in a directory that others can write to, and refuses one that belongs to somebody else.
 func ownDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make socket folder: %w", err)
@@ -62,7 +62,7 @@ func ownDir(dir string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("check socket folder: %s is not ours alone", dir)
+		return fmt.Errorf("check socket folder: %s belongs to another user or is open to others; remove it", dir)
 	}
 	return nil
 }

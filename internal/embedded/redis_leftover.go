@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pidFile names the child and when it began, so that a later process with the same number is not taken for it.
+// pidFile holds the process id of the child and its start time, so that a later process with the same id is not mistaken for it.
 const pidFile = "redis.pid"
 
 func writePID(dir string, pid int) error {
@@ -30,8 +30,8 @@ func writePID(dir string, pid int) error {
 	return nil
 }
 
-// stopLeftover ends the child of a process that was killed, if it still runs: two servers on one append-only file would
-// destroy it. The folder's lock is held, so that nobody else owns the child.
+// stopLeftover ends the child of a killed process, if it still runs: two servers would destroy the append-only file. The caller
+// holds the folder's lock, so no other process owns the child.
 func stopLeftover(ctx context.Context, cfg RedisConfig) error {
 	pid, ok, err := leftover(cfg.Dir)
 	if err != nil || !ok {
@@ -69,8 +69,8 @@ func waitGone(ctx context.Context, dir string) (bool, error) {
 	}
 }
 
-// leftover gives the process named in the pid file if it is surely the one that wrote here: the same number, the same
-// start, a Redis by name, and at home in dir.
+// leftover returns the process in the pid file if it is certainly our former child: same id, same start time, named
+// redis-server, with dir as its working directory.
 func leftover(dir string) (pid int, ok bool, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, pidFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,7 @@ func leftover(dir string) (pid int, ok bool, err error) {
 	return pid, true, nil
 }
 
-// startTicks gives when a process began, in clock ticks since the machine did. A process that has ended but was not
-// waited for counts as gone.
+// startTicks returns the start time of a process, in clock ticks since boot. A zombie counts as ended.
 func startTicks(pid int) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

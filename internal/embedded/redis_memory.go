@@ -14,11 +14,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// clockTick is how often the in-process server is told that time goes on: it lets no key expire by itself.
+// clockTick is how often the clock of the in-process server is advanced: it does not expire keys by itself.
 const clockTick = 100 * time.Millisecond
 
-// startMemory serves an in-process Redis on a unix socket, so that its clients need not know the difference, and no
-// other user of the machine can reach it.
+// startMemory serves an in-process Redis on a unix socket: clients see no difference, and no other user of the machine can
+// connect.
 func startMemory(ctx context.Context, cfg RedisConfig, addr string) (*Redis, error) {
 	if err := os.Remove(addr); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old Redis socket: %w", err)

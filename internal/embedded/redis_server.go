@@ -17,11 +17,11 @@ import (
 const (
 	// redisStartTimeout bounds the first start: replaying a large append-only file takes a while.
 	redisStartTimeout = 2 * time.Minute
-	// redisStopTimeout bounds each step of an end in order: the last of the append-only file has to reach the disk.
+	// redisStopTimeout bounds each step of a shutdown: the end of the append-only file has to be written.
 	redisStopTimeout = 10 * time.Second
-	// redisPoll is how often a server that starts or ends is looked at.
+	// redisPoll is how often a starting or stopping server is checked.
 	redisPoll = 20 * time.Millisecond
-	// backoffMin and backoffMax bound the pause before a restart. A child that lived for backoffReset starts anew at the least.
+	// backoffMin and backoffMax bound the delay before a restart. A child that ran for backoffReset resets it to the minimum.
 	backoffMin   = 100 * time.Millisecond
 	backoffMax   = 5 * time.Second
 	backoffReset = 30 * time.Second
@@ -32,13 +32,13 @@ type server struct {
 	cfg    RedisConfig
 	binary string
 	addr   string
-	exited chan error    // the first children's ends, for whoever waits for the start
-	done   chan struct{} // closed when the supervisor has ended, and with it the last child
+	exited chan error    // exits of children, for the caller that waits for the start
+	done   chan struct{} // closed when the supervisor and its last child have ended
 
 	mu      sync.Mutex
 	closing bool
-	child   *os.Process   // nil while none runs
-	wake    chan struct{} // closed with closing, to cut a pause short
+	child   *os.Process   // nil if none runs
+	wake    chan struct{} // closed on stop, to interrupt a delay
 }
 
 func startServer(ctx context.Context, cfg RedisConfig, binary, addr string) (*Redis, error) {
@@ -74,8 +74,8 @@ func (s *server) waitReady(ctx context.Context) error {
 	}
 }
 
-// supervise keeps a child running until stop. It holds its thread: the kernel ends the child when the thread that
-// started it ends, and so the child ends with this process however that is killed.
+// supervise keeps a child running until stop. It locks its OS thread: the kernel kills the child when the
+// thread that started it ends, so the child ends with this process even if that is killed.
 func (s *server) supervise(ctx context.Context) {
 	defer close(s.done)
 	runtime.LockOSThread()
@@ -114,7 +114,7 @@ func (s *server) runChild(ctx context.Context) error {
 	cmd.Dir = s.cfg.Dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} //nolint:forbidigo // handed on to the child, not a setting
 	cmd.Stdout, cmd.Stderr = out, out
-	// A group of its own keeps the terminal's Ctrl-C away from it: the farm ends it last.
+	// A process group of its own keeps Ctrl-C of the terminal away from it: the farm stops it last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := s.start(cmd); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *server) runChild(ctx context.Context) error {
 	return fmt.Errorf("run %s: %w; it said last: %s", s.binary, err, out.tail())
 }
 
-// start starts the child unless stop came first; under the lock, so that stop sees each child.
+// start starts the child unless stop was called first. It holds the lock, so stop sees every child.
 func (s *server) start(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *server) args() []string {
 	}
 }
 
-// stop ends the child: asked by command, then by signal, then killed.
+// stop ends the child: by the SHUTDOWN command, then SIGTERM, then SIGKILL.
 func (s *server) stop() error {
 	s.mu.Lock()
 	if !s.closing {
@@ -174,7 +174,7 @@ func (s *server) stop() error {
 		<-s.done
 		return nil
 	}
-	// A server that does not take the command, such as one that still loads, gets the signal at once.
+	// A server that refuses the command, such as one that is still loading, gets the signal at once.
 	if shutdown(s.addr) == nil && s.ended(redisStopTimeout) {
 		return nil
 	}

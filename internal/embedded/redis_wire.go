@@ -18,7 +18,7 @@ import (
 // commandTimeout bounds one inline command: the server is on this machine.
 const commandTimeout = 2 * time.Second
 
-// ping asks the server whether it is ready; while it loads its data it says no.
+// ping checks whether the server is ready; a server that is still loading its data is not.
 func ping(ctx context.Context, addr string) error {
 	answer, err := command(ctx, addr, "PING")
 	if err != nil {
@@ -30,7 +30,7 @@ func ping(ctx context.Context, addr string) error {
 	return nil
 }
 
-// shutdown asks the server to end. One that does closes the connection without a word.
+// shutdown sends SHUTDOWN. A server that obeys closes the connection without a reply.
 func shutdown(addr string) error {
 	answer, err := command(context.Background(), addr, "SHUTDOWN") //nolint:forbidigo // Close has no context; command bounds itself
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
@@ -64,7 +64,7 @@ func command(ctx context.Context, addr, text string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// lineLog logs what a child prints, and keeps the last lines for its obituary.
+// lineLog logs the output of a child, and keeps its last lines for the error when it ends.
 type lineLog struct {
 	ctx context.Context //nolint:containedctx // a writer has no other way to it
 	log *slog.Logger
@@ -82,7 +82,7 @@ const (
 
 func newLineLog(ctx context.Context, log *slog.Logger) *lineLog { return &lineLog{ctx: ctx, log: log} }
 
-// Write takes what the child printed; it never fails.
+// Write logs complete lines; it never fails.
 func (l *lineLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

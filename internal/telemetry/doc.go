@@ -1,6 +1,6 @@
-// Package telemetry is what an operator sees of a process from outside: the registry of its metrics, the server that
-// shows it where no API does, and the figures of its Redis clients.
+// Package telemetry exposes a process to its operator: the registry of metrics, the server that shows them without a key, the
+// metrics of Redis clients, and the export of traces.
 //
-// Services keep their own figures and register them here. Names begin with sandfarm_, and labels are bounded: no caller,
-// sandbox or job can make a series.
+// Services define their own metrics and register them here. Names begin with sandfarm_, and labels are bounded: no caller,
+// sandbox or job can create a series.
 package telemetry

@@ -18,7 +18,7 @@ import (
 const (
 	// exportPause is the wait before the first retry of an export; it doubles.
 	exportPause = 200 * time.Millisecond
-	// maxRefusal bounds what is read of a collector's answer.
+	// maxRefusal bounds how much of a collector's response is read.
 	maxRefusal = 1 << 10
 )
 
@@ -45,7 +45,7 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans, and tries again until ctx ends while the collector does not answer or asks to wait.
+// UploadTraces sends spans. It retries until ctx ends if the collector does not respond or is busy.
 func (c *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	// TracesData and the request of the trace service are the same on the wire: field 1 holds the spans.
 	message, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
@@ -73,7 +73,7 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceS
 	}
 }
 
-// post sends one request, and says whether another may do better.
+// post sends one request, and reports whether a retry may succeed.
 func (c *collector) post(ctx context.Context, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {

@@ -11,25 +11,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis counts what a process asks of Redis. Add its Hook to every client of the process.
+// Redis has the metrics of the Redis commands of a process. Add its Hook to every client of the process.
 type Redis struct {
 	commands *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
 }
 
-// Why a command went wrong, as the label reason says it.
+// Values of the label reason: why a command failed.
 const (
 	reasonReply   = "reply"   // Redis refused it
 	reasonTimeout = "timeout" // no answer in time
 	reasonNetwork = "network" // no connection, or one that broke
-	reasonCaller  = "caller"  // whoever asked gave up
+	reasonCaller  = "caller"  // the caller gave up
 )
 
 // pipeline is the name under which a batch of commands is counted as one round trip.
 const pipeline = "pipeline"
 
-// NewRedis makes the figures and registers them.
+// NewRedis creates the metrics and registers them.
 func NewRedis(to prometheus.Registerer) (*Redis, error) {
 	r := &Redis{
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -98,8 +98,7 @@ func (r *Redis) failed(ctx context.Context, err error) {
 	}
 }
 
-// reasonOf names what went wrong; "" where nothing did: a key that is not there and a script that has to be sent whole
-// are answers.
+// reasonOf classifies an error; "" for none. A missing key and a script that must be sent in full are not errors.
 func reasonOf(ctx context.Context, err error) string {
 	var reply redis.Error
 	var network net.Error
@@ -120,8 +119,8 @@ func reasonOf(ctx context.Context, err error) string {
 	}
 }
 
-// greeting reports whether a command belongs to the beginning of a connection: the client sends it by itself, and older
-// servers refuse parts of it to no harm.
+// greeting reports whether a command belongs to the handshake of a connection: the client sends it by itself, and older
+// servers reject parts of it, which is harmless.
 func greeting(name string) bool {
 	switch name {
 	case "hello", "client", "auth", "select":
@@ -131,7 +130,7 @@ func greeting(name string) bool {
 	}
 }
 
-// blocking reports whether a command waits in Redis for something to happen: its time says nothing of Redis.
+// blocking reports whether a command waits in Redis for an event: its duration says nothing about Redis.
 func blocking(name string) bool {
 	switch name {
 	case "blpop", "brpop", "blmove", "brpoplpush", "bzpopmin", "bzpopmax", "xread", "xreadgroup", "wait":

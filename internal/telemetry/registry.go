@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry makes the registry of a process, with the figures of the Go runtime, of the process and of the build in it.
+// NewRegistry makes the registry of a process, with metrics of the Go runtime, the process and the build.
 func NewRegistry(service, version string) (*prometheus.Registry, error) {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -22,7 +22,7 @@ func NewRegistry(service, version string) (*prometheus.Registry, error) {
 	return registry, nil
 }
 
-// Register puts collectors into a registry and joins what is wrong with them.
+// Register registers collectors and joins their errors.
 func Register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
 	var errs []error
 	for _, c := range collectors {
@@ -34,7 +34,7 @@ func Register(to prometheus.Registerer, collectors ...prometheus.Collector) erro
 	return nil
 }
 
-// Seconds are the bounds of histograms of what takes from a millisecond to minutes.
+// Seconds are histogram buckets for durations from a millisecond to half an hour.
 func Seconds() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 }

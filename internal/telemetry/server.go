@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	headerTimeout = 10 * time.Second // a scraper sends one line; nobody else has business here
-	writeTimeout  = 30 * time.Second // beyond what any scraper waits
+	headerTimeout = 10 * time.Second // a scraper sends one line
+	writeTimeout  = 30 * time.Second // longer than any scraper waits
 	stopTimeout   = 2 * time.Second  // a scrape in progress is not worth more
 )
 

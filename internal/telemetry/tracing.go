@@ -11,12 +11,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// exportTimeout bounds what is sent to a collector, and the last of it at the end of the process.
+// exportTimeout bounds one export, and the flush at the end of the process.
 const exportTimeout = 5 * time.Second
 
 // NewTracing makes the provider of spans that are sent to an OTLP collector over HTTP, such as http://127.0.0.1:4318; each
 // export, and Shutdown by its caller, is bounded. Spans wait in memory, are sent in batches, and are dropped when the
-// collector is slower than they come. A trace is taken when its caller's is.
+// collector is slower than they come. A request is traced if its caller's trace is sampled.
 func NewTracing(ctx context.Context, endpoint, service, version string) (*trace.TracerProvider, error) {
 	exporter, err := otlptrace.New(ctx, newCollector(endpoint))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package tracing carries traces from process to process and from call to call. It knows no exporter: where no span is in
-// a context, as on a farm that exports none, every function here does nothing.
+// Package tracing propagates traces between processes and calls. It knows no exporter: without a span in the context, as on a
+// farm that exports none, every function does nothing.
 package tracing
 
 import (
@@ -13,13 +13,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Name is what spans name as their maker.
+// Name is the name of the instrumentation in spans.
 const Name = "github.com/sandfarm/sandfarm"
 
 // header is the name of W3C Trace Context, in HTTP and in _meta of MCP.
 const header = "traceparent"
 
-// Parent writes the context's span as a traceparent; "" where none is recorded.
+// Parent formats the context's span as a traceparent; "" if none is recorded.
 func Parent(ctx context.Context) string {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
@@ -28,13 +28,13 @@ func Parent(ctx context.Context) string {
 	return fmt.Sprintf("00-%s-%s-%s", span.TraceID(), span.SpanID(), span.TraceFlags())
 }
 
-// Remote puts the span of a traceparent into the context, as the parent of spans to come. What cannot be read is nothing.
+// Remote puts the span of a traceparent into the context, as the parent of new spans. A malformed one is ignored.
 func Remote(ctx context.Context, parent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{header: parent})
 }
 
-// Start begins a span below the context's, with attributes by name and value. Its end is the caller's to call, with the
-// error that it ended with.
+// Start begins a child of the context's span, with attributes as pairs of name and value. The caller calls end with the
+// operation's error.
 func Start(ctx context.Context, name string, kind trace.SpanKind, pairs ...string) (context.Context, func(error)) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -47,8 +47,8 @@ func Start(ctx context.Context, name string, kind trace.SpanKind, pairs ...strin
 	return begin(ctx, parent.TracerProvider(), name, kind, attributes)
 }
 
-// Adopt begins a span below that of a traceparent, where the context has a span at all, to which it is linked. A parent
-// that cannot be read, or is the context's trace, changes nothing.
+// Adopt begins a child of a traceparent's span and links it to the context's span, if the context has one. A malformed parent, or
+// one of the context's own trace, changes nothing.
 func Adopt(ctx context.Context, parent, name string) (context.Context, func(error)) {
 	own := trace.SpanFromContext(ctx)
 	remote := Remote(ctx, parent)
@@ -59,7 +59,7 @@ func Adopt(ctx context.Context, parent, name string) (context.Context, func(erro
 	return inner, end(span)
 }
 
-// Begin begins a span of a provider, below the context's where it has one. A nil provider begins none.
+// Begin begins a span of a provider, as a child of the context's span if there is one. With a nil provider it does nothing.
 func Begin(ctx context.Context, provider trace.TracerProvider, name string, kind trace.SpanKind, attributes ...attribute.KeyValue) (context.Context, func(error)) {
 	if provider == nil {
 		return ctx, func(error) {}
@@ -67,7 +67,7 @@ func Begin(ctx context.Context, provider trace.TracerProvider, name string, kind
 	return begin(ctx, provider, name, kind, attributes)
 }
 
-// Past tells of something below the context's span that is over already, such as what another process measured.
+// Past records a child span that has ended already, such as one that another process measured.
 func Past(ctx context.Context, name string, began, ended time.Time) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

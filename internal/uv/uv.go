@@ -1,5 +1,5 @@
-// Package uv brings the installer that sandboxes use: one static program, taken from its wheel in the Python index. Its
-// version and the hashes of the wheels are pinned here, so what runs in a sandbox is what was tried, whichever index it came
+// Package uv provides the installer that sandboxes use: one static program, extracted from its wheel in the Python index. Its
+// version and the hashes of the wheels are pinned here, so a sandbox runs what was tested, whichever index it came
 // from. uv was chosen because it installs the usual ten packages ten times as fast as pip and runs in any image.
 package uv
 
@@ -38,7 +38,7 @@ func wheels() map[string]wheel {
 	}
 }
 
-// Fetch gives a file of the index.
+// Fetch opens a file of the index.
 type Fetch func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error)
 
 // Program fetches the installer for an architecture by Go's or the kernel's name of it.
@@ -68,7 +68,7 @@ func Program(ctx context.Context, fetch Fetch, arch string) ([]byte, error) {
 	return unpack(data)
 }
 
-// unpack takes the program out of a wheel.
+// unpack extracts the program from a wheel.
 func unpack(data []byte) ([]byte, error) {
 	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

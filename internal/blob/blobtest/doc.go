@@ -1,2 +1,2 @@
-// Package blobtest holds what every S3 service has to pass before the farm may use it through package blob.
+// Package blobtest is the conformance suite of S3 services that the farm uses through package blob.
 package blobtest

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// expiryPatience is how long a link of one second may take to expire on the server's clock.
+// expiryPatience is how long to wait for a link of one second to expire by the server's clock.
 const expiryPatience = time.Minute
 
 func presign(t *testing.T, s *blob.Store, key string, opts blob.PresignOptions) string {
