@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// sdkTimeout bounds one program of the SDK's tests; all of its tests take some 100 s on a machine that is busy.
+// sdkTimeout bounds one run of the SDK's tests, which takes about 100 s, or four minutes on a busy machine.
 const sdkTimeout = 8 * time.Minute
 
-// sdkOnEvery are the tests that every Python runs besides the first, which runs all of them: those that depend on its version.
-var sdkOnEvery = []string{
+// sdkVersionTests depend on the version of Python. The first Python runs all tests, the others run these.
+var sdkVersionTests = []string{
 	"tests/test_results.py", "tests/test_faults.py", "tests/test_async.py", "tests/test_not_sandfarm.py", "tests/test_imports.py",
 	"tests/test_outage.py::test_forked_processes_do_not_share_connections",
 }
 
-// TestPythonSDK builds the wheel as its users do, installs it into a fresh environment of each Python, and runs its tests there.
+// TestPythonSDK builds the wheel, installs it into a new environment of each Python on this machine, and runs the tests there.
 func TestPythonSDK(t *testing.T) {
 	dev := os.Getenv("SANDFARM_TEST_SDK")
 	if dev == "" {
@@ -37,7 +37,7 @@ func TestPythonSDK(t *testing.T) {
 	f := newFarm(t, "SANDFARM_API_KEYS=acme:"+hex.EncodeToString(sum[:]))
 	s := &pythonSDK{dev: filepath.Join(dev, "bin", "python"), source: absolute(t, "../../sdk/python"), url: f.url, key: key}
 	s.wheel = s.build(t)
-	t.Run("each", func(t *testing.T) { // the farm is stopped when all of them are done
+	t.Run("each", func(t *testing.T) { // the farm must not stop before all of them are done
 		for n, python := range s.pythons(t) {
 			t.Run(python.version, func(t *testing.T) {
 				t.Parallel()
@@ -47,7 +47,7 @@ func TestPythonSDK(t *testing.T) {
 	})
 }
 
-// pythonSDK is the package in the tree, and the farm that its tests use.
+// pythonSDK is the package in this tree, and the farm that its tests use.
 type pythonSDK struct{ dev, source, wheel, url, key string }
 
 type interpreter struct{ version, path string }
@@ -61,14 +61,14 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// run runs a program in the package's folder and gives what it printed.
+// run runs a program in the package's folder and returns its output.
 func (s *pythonSDK) run(t *testing.T, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), sdkTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = s.source, append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1", "PIP_DISABLE_PIP_VERSION_CHECK=1")...)
-	cmd.WaitDelay = 5 * time.Second // what it started itself may hold the streams open
+	cmd.WaitDelay = 5 * time.Second // processes that it started may keep the streams open
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -82,7 +82,7 @@ func (s *pythonSDK) must(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// build makes an sdist and, from that, a wheel, and looks at what is in it.
+// build makes an sdist and, from it, a wheel, and checks the content of the wheel.
 func (s *pythonSDK) build(t *testing.T) string {
 	t.Helper()
 	dist := t.TempDir()
@@ -110,7 +110,7 @@ func (s *pythonSDK) build(t *testing.T) string {
 	return wheels[0]
 }
 
-// pythons finds the interpreters of this machine that the package is for: first the one that its tools were made with.
+// pythons finds the supported interpreters of this machine. The first is the one that the SDK's tools use.
 func (s *pythonSDK) pythons(t *testing.T) []interpreter {
 	t.Helper()
 	const about = "import sys, venv; v = sys.version_info; assert v >= (3, 10); print(f'{v.major}.{v.minor}', getattr(sys, '_base_executable', sys.executable))"
@@ -137,14 +137,14 @@ func (s *pythonSDK) pythons(t *testing.T) []interpreter {
 	return all
 }
 
-// test installs the wheel for one Python and runs its tests: all of them, or those that depend on the version.
+// test installs the wheel for one Python and runs all tests, or those that depend on the version.
 func (s *pythonSDK) test(t *testing.T, python string, all bool) {
 	t.Helper()
 	dir := t.TempDir()
 	s.must(t, python, "-m", "venv", "--without-pip", dir)
 	python = filepath.Join(dir, "bin", "python")
 	install := []string{"-m", "pip", "--python", python, "install", "-q", s.wheel}
-	tests := sdkOnEvery
+	tests := sdkVersionTests
 	if all {
 		tests = []string{"tests"}
 		s.lend(t, python)
@@ -164,7 +164,7 @@ func (s *pythonSDK) test(t *testing.T, python string, all bool) {
 	judge(t, report)
 }
 
-// lend makes the notebooks' tools importable in an environment of the same Python.
+// lend makes the packages of the SDK's tools importable in another environment of the same Python.
 func (s *pythonSDK) lend(t *testing.T, python string) {
 	t.Helper()
 	const where = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -174,7 +174,7 @@ func (s *pythonSDK) lend(t *testing.T, python string) {
 	}
 }
 
-// pin gives the line of a package in requirements-dev.txt.
+// pin returns the line of a package in requirements-dev.txt.
 func (s *pythonSDK) pin(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.source, "requirements-dev.txt"))
@@ -190,7 +190,7 @@ func (s *pythonSDK) pin(t *testing.T, name string) string {
 	return ""
 }
 
-// judge reads pytest's report. A test that was skipped counts as one that failed.
+// judge reads pytest's report. A skipped test counts as a failure.
 func judge(t *testing.T, report string) {
 	t.Helper()
 	content, err := os.ReadFile(report)

@@ -167,7 +167,7 @@ def test_a_stream_of_events_resumes_where_it_broke(fake: Make) -> None:
 
 
 def test_a_value_that_arrives_in_pieces_is_one_value(fake: Make) -> None:
-    entries = [("text/html", "x" * (1 << 20)), ("text/plain", "y")]
+    entries = [("image/png", "AAAA"), ("text/html", "x" * (1 << 20)), ("text/plain", "y")]
     events = [("display", {"display": 0, "mime": mime, "data": data}) for mime, data in entries]
     frames = [*events, ("state", {"state": "completed"})]
     text = "".join(f"id: {n}-0\nevent: {name}\ndata: {json.dumps(data)}\n\n" for n, (name, data) in enumerate(frames))
@@ -180,7 +180,7 @@ def test_a_value_that_arrives_in_pieces_is_one_value(fake: Make) -> None:
     shown: list[Rich] = []
     with Client(fake(farm).url) as client:
         client.run("1", on_result=shown.append)
-    assert [value.mimes for value in shown] == [("text/html", "text/plain")]
+    assert [value.mimes for value in shown] == [("image/png", "text/html", "text/plain")]
 
 
 def test_a_stream_without_events_is_given_up(fake: Make) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,8 @@ def test_artifacts_outlive_their_sandbox(client: Client, tmp_path: Path) -> None
         assert (artifact.path, artifact.name, artifact.size) == ("out/täst.csv", "täst.csv", 4)
         assert "Signature" not in repr(artifact), "a link is a secret"
         assert [a.id for a in box.artifacts.list()] == [artifact.id]
+        assert [a.id for a in client.artifacts(sandbox_id=box.id, name="täst.csv")] == [artifact.id]
+        assert not list(client.artifacts(sandbox_id=box.id, created_before=artifact.created_at - timedelta(minutes=1)))
         assert [a.id for a in box.artifacts.list(job=artifact.job_id)] == [artifact.id]
     assert [a.id for a in box.artifacts.list()] == [artifact.id], "also when the sandbox is closed"
     assert box.artifacts.save(artifact, tmp_path).read_bytes() == b"a,b\n"

@@ -30,7 +30,9 @@ def test_submit_poll_wait(box: Sandbox) -> None:
     assert box.poll(job.id) == done
     assert done.timings.run_ms > 0
     assert job.id in {found.id for found in box.jobs(state="completed")}
-    assert [found.id for found in box.client.jobs(sandbox_id=box.id, state="completed", kind="execute")][:1] == [job.id]
+    assert [found.id for found in box.client.jobs(sandbox_id=box.id, state="completed,failed", kind="execute,run")][:1] == [
+        job.id
+    ]
     assert done.request["code"] == "print('done')"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -237,10 +238,12 @@ def test_a_run_in_a_sandbox_of_its_own(client: Client) -> None:
 
 
 def test_life_of_a_sandbox(client: Client, unique: str) -> None:
-    box = client.create(name="of the SDK", labels={"test": unique}, ttl=300, idle=200, env={"A": "1"}, memory_mb=512, cpus=1)
+    box = client.create(
+        name=f"of the SDK {unique}", labels={"test": unique}, ttl=300, idle=200, env={"A": "1"}, memory_mb=512, cpus=1
+    )
     info = box.info()
     assert (info.name, info.state, info.ttl_seconds, info.idle_seconds, info.env_names) == (
-        "of the SDK",
+        f"of the SDK {unique}",
         "ready",
         300,
         200,
@@ -249,6 +252,11 @@ def test_life_of_a_sandbox(client: Client, unique: str) -> None:
     assert (info.resources.memory_mb, info.resources.cpus) == (512, 1)
     assert info.open
     assert [found.id for found in client.sandboxes(labels={"test": unique})] == [box.id]
+    second = timedelta(seconds=1)
+    before, after = info.created_at - second, info.created_at + second
+    named = client.sandboxes(name=f"of the SDK {unique}", created_after=before, created_before=after)
+    assert [found.id for found in named] == [box.id]
+    assert not list(client.sandboxes(name=f"of the SDK {unique}", created_before=before))
     later = box.keep_alive(600)
     assert later.expires_at > info.expires_at
     assert box.update(labels={"test": unique, "x": "y"}).labels == {"test": unique, "x": "y"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,10 +63,16 @@ class AsyncFarm:
         return d.build(SandboxInfo, await self._http.json(Call("GET", ("v1", "sandboxes", sandbox_id)), "id"))
 
     async def sandboxes(
-        self, *, state: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        *,
+        state: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
     ) -> AsyncIterator[SandboxInfo]:
         """See `Client.sandboxes`."""
-        query = [("state", state)] if state else []
+        query = _filters(state=state, name=name, created_after=created_after, created_before=created_before)
         query += [("label", f"{key}={value}") for key, value in (labels or {}).items()]
         async for item in self._pages(("v1", "sandboxes"), query, d.object_of(SandboxInfo)):
             yield item
@@ -142,11 +149,18 @@ class AsyncFarm:
         return await self._jobs.with_linked_data(await self._jobs.get(_id(job), wait))
 
     async def jobs(
-        self, *, sandbox_id: str | None = None, state: str | None = None, kind: str | None = None
+        self,
+        *,
+        sandbox_id: str | None = None,
+        state: str | None = None,
+        kind: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
     ) -> AsyncIterator[Job]:
         """See `Client.jobs`."""
-        filters = {"sandbox_id": sandbox_id, "state": state, "kind": kind}
-        query = [(name, value) for name, value in filters.items() if value]
+        query = _filters(
+            sandbox_id=sandbox_id, state=state, kind=kind, created_after=created_after, created_before=created_before
+        )
         async for item in self._pages(("v1", "jobs"), query, decode_job):
             yield item
 
@@ -167,9 +181,20 @@ class AsyncFarm:
 
     # --- artifacts ---------------------------------------------------------------------------------------------------
 
-    async def artifacts(self, *, sandbox_id: str | None = None, job: Job | str | None = None) -> AsyncIterator[Artifact]:
+    async def artifacts(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        job: Job | str | None = None,
+        name: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator[Artifact]:
         """See `Client.artifacts`."""
-        query = [(name, value) for name, value in (("sandbox_id", sandbox_id), ("job_id", _id(job) if job else None)) if value]
+        job_id = _id(job) if job else None
+        query = _filters(
+            sandbox_id=sandbox_id, job_id=job_id, name=name, created_after=created_after, created_before=created_before
+        )
         async for item in self._pages(("v1", "artifacts"), query, d.object_of(Artifact)):
             yield item
 
@@ -252,6 +277,15 @@ class AsyncFarm:
             if next_cursor in {"", cursor}:
                 return
             cursor = next_cursor
+
+
+def _filters(**filters: str | datetime | None) -> list[tuple[str, str]]:
+    """The query of a list, without the filters that are None."""
+    return [
+        (name, value.astimezone(timezone.utc).isoformat() if isinstance(value, datetime) else value)
+        for name, value in filters.items()
+        if value
+    ]
 
 
 def _id(item: Job | Artifact | str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,29 @@ class Farm:
         """Returns a snapshot of a sandbox. Closed sandboxes are readable for a day."""
         return finish(self._async.info(sandbox_id))
 
-    def sandboxes(self, *, state: str | None = None, labels: Mapping[str, str] | None = None) -> Iterator[SandboxInfo]:
+    def sandboxes(
+        self,
+        *,
+        state: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[SandboxInfo]:
         """Iterates over the sandboxes, newest first.
 
         Args:
             state: only sandboxes in these states, separated by commas.
             labels: only sandboxes with all of these labels.
+            name: only sandboxes with this name.
+            created_after: only sandboxes that were created after this time.
+            created_before: only sandboxes that were created before this time.
         """
-        return iterate(self._async.sandboxes(state=state, labels=labels))
+        return iterate(
+            self._async.sandboxes(
+                state=state, labels=labels, name=name, created_after=created_after, created_before=created_before
+            )
+        )
 
     # --- work --------------------------------------------------------------------------------------------------------
 
@@ -158,15 +174,29 @@ class Farm:
         """Returns a snapshot of a job. With `wait`, waits up to so many seconds (at most 60) for it to be final."""
         return finish(self._async.job(job, wait=wait))
 
-    def jobs(self, *, sandbox_id: str | None = None, state: str | None = None, kind: str | None = None) -> Iterator[Job]:
+    def jobs(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        state: str | None = None,
+        kind: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[Job]:
         """Iterates over the jobs, newest first.
 
         Args:
             sandbox_id: only jobs of this sandbox.
             state: only jobs in these states, separated by commas.
-            kind: only jobs of this kind.
+            kind: only jobs of these kinds, separated by commas.
+            created_after: only jobs that were created after this time.
+            created_before: only jobs that were created before this time.
         """
-        return iterate(self._async.jobs(sandbox_id=sandbox_id, state=state, kind=kind))
+        return iterate(
+            self._async.jobs(
+                sandbox_id=sandbox_id, state=state, kind=kind, created_after=created_after, created_before=created_before
+            )
+        )
 
     def wait(self, job: Job | str, *, timeout: float | None = None) -> Job:
         """Waits until a job is final. It raises nothing if the job failed: look at `state`.
@@ -189,9 +219,29 @@ class Farm:
 
     # --- artifacts ---------------------------------------------------------------------------------------------------
 
-    def artifacts(self, *, sandbox_id: str | None = None, job: Job | str | None = None) -> Iterator[Artifact]:
-        """Iterates over the files that jobs created, newest first."""
-        return iterate(self._async.artifacts(sandbox_id=sandbox_id, job=job))
+    def artifacts(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        job: Job | str | None = None,
+        name: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[Artifact]:
+        """Iterates over the files that jobs created, newest first.
+
+        Args:
+            sandbox_id: only artifacts of this sandbox.
+            job: only artifacts of this job.
+            name: only artifacts with this name, the last element of the path.
+            created_after: only artifacts that were created after this time.
+            created_before: only artifacts that were created before this time.
+        """
+        return iterate(
+            self._async.artifacts(
+                sandbox_id=sandbox_id, job=job, name=name, created_after=created_after, created_before=created_before
+            )
+        )
 
     def artifact(self, artifact: Artifact | str) -> Artifact:
         """Returns an artifact by its id, with a new link."""
