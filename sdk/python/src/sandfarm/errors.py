@@ -12,7 +12,7 @@ SandfarmError                    base class of everything that this package rais
 ├── InternalError                internal: a fault of the farm; its log has more under `request_id`
 ├── JobError                     a job did not complete; see `.job` and the partial `.result`
 │   ├── JobFailed · JobTimedOut · JobCanceled · JobLost
-├── WaitTimeout                  `wait_timeout` is over and the job continues (also a TimeoutError)
+├── WaitTimeout                  `wait_timeout` has expired and the job continues (also a TimeoutError)
 └── ResultError                  raised only by `check()`; its subclasses are in `sandfarm.results`
     ├── CodeError                the code raised, or its exit code is not 0
     ├── CommandError             the exit code of a command is not 0

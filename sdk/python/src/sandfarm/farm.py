@@ -123,7 +123,7 @@ class Farm:
             JobTimedOut: the code exceeded its timeout; `.result` has the output until then.
             JobCanceled: the job was canceled.
             JobError: the code could not run; the message says why.
-            WaitTimeout: `wait_timeout` is over; the job continues.
+            WaitTimeout: `wait_timeout` has expired; the job continues.
             CodeError: with `check`: the code raised, or its exit code is not 0.
         """
         return finish(

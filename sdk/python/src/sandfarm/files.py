@@ -171,7 +171,7 @@ class Packages:
             InvalidError: a requirement is not valid.
             PackageError: with `check`: a package could not be installed; `.result` has the outcome for each.
             JobError: the install could not run, or exceeded its timeout.
-            WaitTimeout: `wait_timeout` is over; the install continues.
+            WaitTimeout: `wait_timeout` has expired; the install continues.
         """
         return finish(
             self._async.install(

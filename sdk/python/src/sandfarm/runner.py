@@ -64,7 +64,7 @@ class Runner:
             JobCanceled: the job was canceled, or the sandbox was closed; `.result` likewise.
             JobError: the code could not run; the message says why.
             ConflictError: the sandbox is closed.
-            WaitTimeout: `wait_timeout` is over; the job continues.
+            WaitTimeout: `wait_timeout` has expired; the job continues.
             CodeError: with `check`: the code raised, or its exit code is not 0.
         """
         return finish(
