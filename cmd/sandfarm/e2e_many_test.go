@@ -127,7 +127,7 @@ func (f *farmProcess) many(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		until(t.Context(), t, "the head of the line runs", 20*time.Second, func() bool {
+		until(t.Context(), t, "the head of the FIFO runs", time.Minute, func() bool {
 			now, err := f.Job(t.Context(), head.ID)
 			return err == nil && now.State == "running"
 		})
@@ -155,7 +155,7 @@ func (f *farmProcess) many(t *testing.T) {
 			t.Errorf("after the close: %v, state %s", err, job.State)
 		}
 	}
-	until(t.Context(), t, "the queues are empty", 10*time.Second, func() bool {
+	until(t.Context(), t, "the queues are empty", time.Minute, func() bool {
 		queues, err := f.Queues(t.Context())
 		depth := 0
 		for _, q := range queues {

@@ -140,7 +140,7 @@ func TestStdioBridge(t *testing.T) {
 		t.Errorf("close: %s %v", text, fields)
 	}
 
-	t.Run("DoesTheSameAsHTTP", func(t *testing.T) {
+	t.Run("SameAsHTTP", func(t *testing.T) {
 		web, err := mcpclient.NewStreamableHttpClient(f.url + "/mcp")
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestStdioBridge(t *testing.T) {
 	})
 }
 
-func TestStdioBridgeOfAFarmThatIsDown(t *testing.T) {
+func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 	t.Parallel()
 	url := "http://" + freeAddress(t)
 	s := bridge(t, url, t.TempDir())
@@ -172,8 +172,8 @@ func TestStdioBridgeOfAFarmThatIsDown(t *testing.T) {
 	}
 }
 
-// TestStdioBridgeWritesTheProtocolAlone holds stdout to one message a line, and the process to ending with its input.
-func TestStdioBridgeWritesTheProtocolAlone(t *testing.T) {
+// TestStdioBridgeWritesOnlyTheProtocol holds stdout to one message a line, and the process to ending with its input.
+func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -93,9 +93,9 @@ func endedTask(t *testing.T, url, id string) (a taskAnswer) {
 	return a
 }
 
-func TestATaskSurvivesARestartOfTheAPI(t *testing.T) {
+func TestTaskSurvivesARestartOfTheAPI(t *testing.T) {
 	t.Parallel()
-	f := newPartedFarm(t)
+	f := newServicesFarm(t)
 	made := endedTask(t, f.url, callTask(t, f.url, "create_sandbox", map[string]any{"ttl_seconds": 300}).TaskID)
 	if made.Status != "completed" || made.Result == nil || made.Result.Structured["state"] != "ready" {
 		t.Fatalf("create gave %+v", made)

@@ -21,7 +21,7 @@ import (
 
 // nodesFarm is a farm on two engines, each with room for four sandboxes of small.
 type nodesFarm struct {
-	*partedFarm
+	*servicesFarm
 	second *enginetest.Daemon
 }
 
@@ -34,7 +34,7 @@ func small() wire.CreateRequest {
 
 func newNodesFarm(t *testing.T) *nodesFarm {
 	t.Helper()
-	f := &nodesFarm{partedFarm: newPartedFarm(t), second: enginetest.New(t, enginetest.Options{})}
+	f := &nodesFarm{servicesFarm: newServicesFarm(t), second: enginetest.New(t, enginetest.Options{})}
 	f.second.Load("sandfarm/python")
 	out, err := exec.Command("docker", "info", "--format", "{{.MemTotal}}").Output()
 	if err != nil {
@@ -137,7 +137,7 @@ func TestTwoNodes(t *testing.T) {
 		}
 		waiting = append(waiting, made.Job)
 	}
-	until(t.Context(), t, "the creates wait in their order", 20*time.Second, func() bool {
+	until(t.Context(), t, "the creates wait in their order", time.Minute, func() bool {
 		for i := range waiting {
 			job, err := f.Job(t.Context(), waiting[i].ID)
 			if err != nil || job.State != "queued" || job.Position != i+1 || job.EstimateSeconds == nil || *job.EstimateSeconds <= 0 || job.Attempt != 0 {
@@ -167,12 +167,12 @@ func TestTwoNodes(t *testing.T) {
 	f.second.Kill()
 	died := time.Now()
 	for _, id := range append(second[1:], waiting[0].SandboxID) {
-		until(t.Context(), t, "the sandbox of the dead engine is told lost", 40*time.Second, func() bool {
+		until(t.Context(), t, "the sandbox of the dead engine is marked lost", 40*time.Second, func() bool {
 			s, err := f.Sandbox(t.Context(), id)
 			return err == nil && s.State == string(farm.SandboxLost) && strings.Contains(s.Reason, "does not answer")
 		})
 	}
-	t.Logf("the sandboxes of the dead engine were told lost after %v", time.Since(died))
+	t.Logf("the sandboxes of the dead engine were marked lost after %v", time.Since(died))
 	f.close(first[1])
 	f.close(first[2])
 	for range 2 {

@@ -27,11 +27,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// TestWhatAnOperatorSees scrapes a farm of single services that wants API keys, at work, with a real Prometheus and the file that
+// TestMetricsAndDashboard scrapes a farm of single services that wants API keys, at work, with a real Prometheus and the file that
 // ships: every query of the dashboard and of the alerts gives numbers there.
-func TestWhatAnOperatorSees(t *testing.T) {
+func TestMetricsAndDashboard(t *testing.T) {
 	t.Parallel()
-	f := newPartedFarm(t)
+	f := newServicesFarm(t)
 	const key = "sf_key_of_the_operators_test_0123456789"
 	sum := sha256.Sum256([]byte(key))
 	var err error

@@ -31,9 +31,9 @@ func TestPackagesSurviveAKill(t *testing.T) {
 	if err != nil || auto.State != "completed" {
 		t.Fatalf("auto_install: %v %+v", err, auto)
 	}
-	f.toldOf(auto.Result.Execute.Installed, "The operator does not allow not-allowed")
+	f.wantOutcomesOf(auto.Result.Execute.Installed, "The operator does not allow not-allowed")
 
-	install := f.starts(box, "asked")
+	install := f.startInstall(box, "asked")
 	code, err := f.Execute(t.Context(), other, wire.ExecuteRequest{Code: "import asked_by_code; print(asked_by_code.__version__)", AutoInstall: true})
 	if err != nil {
 		t.Fatal(err)
@@ -61,19 +61,19 @@ func TestPackagesSurviveAKill(t *testing.T) {
 	close(release)
 	time.Sleep(time.Second) // the installers notice that nobody is there
 	f.start()
-	f.told(f.second(install), "")
-	f.told(f.second(made.Job), "")
+	f.wantOutcomes(f.second(install), "")
+	f.wantOutcomes(f.second(made.Job), "")
 	for job, want := range map[string]wire.Job{"execute": code, "run": run} {
 		done := f.second(want)
 		if got := done.Result.Execute; got == nil || got.Stdout != "1.0\n" || got.Error != nil {
 			t.Errorf("%s: %+v", job, got)
 		} else {
-			f.toldOf(got.Installed, "")
+			f.wantOutcomesOf(got.Installed, "")
 		}
 	}
-	f.whole(box, "asked")
-	f.whole(other, "asked-by-code")
-	f.whole(made.Sandbox.ID, "asked-by-create")
+	f.wantPackages(box, "asked")
+	f.wantPackages(other, "asked-by-code")
+	f.wantPackages(made.Sandbox.ID, "asked-by-create")
 	if got := f.run(box, "import asked; print(kept, asked.__version__)").Stdout; !strings.HasPrefix(got, "7 1.0") {
 		t.Errorf("the kernel afterwards: %q", got)
 	}
@@ -82,7 +82,7 @@ func TestPackagesSurviveAKill(t *testing.T) {
 // second wants a job that the second worker has completed.
 func (f *packageFarm) second(job wire.Job) wire.Job {
 	f.t.Helper()
-	done := f.waits(job, "completed")
+	done := f.waitState(job, "completed")
 	if done.Attempt != 2 {
 		f.t.Errorf("%s job: attempt %d", job.Kind, done.Attempt)
 	}

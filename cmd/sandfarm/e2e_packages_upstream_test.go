@@ -269,8 +269,8 @@ func leads(to string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }
 }
 
-// standsStill does not answer for as long as somebody waits.
-func standsStill(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+// hangs does not answer for as long as somebody waits.
+func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 // half gives the first half of a file, and then what comes instead of the rest.
 func (u *upstream) half(then func(w http.ResponseWriter, r *http.Request, rest []byte)) http.HandlerFunc {

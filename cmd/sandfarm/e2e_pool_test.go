@@ -15,23 +15,23 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// TestWarmPool has one farm keep a pool, and takes from it what should and should not be there.
+// TestWarmPool runs a farm with a pool and claims members in different conditions.
 func TestWarmPool(t *testing.T) {
 	t.Parallel()
 	namespace := "sandfarm-pool-" + strings.ToLower(rand.Text()[:8])
 	f := newFarm(t, "SANDFARM_WORKER_POOL=python=5", "SANDFARM_ENGINE_NAMESPACE="+namespace,
-		"SANDFARM_WORKER_CREATE_TIMEOUT=5m") // 45 cold starts at once on a machine that is busy with other tests
+		"SANDFARM_WORKER_CREATE_TIMEOUT=5m") // 45 cold starts at once, beside other tests
 	f.awaitPool(5)
-	t.Run("NothingIsLeftOfTheOneBefore", f.nothingLeft)
+	t.Run("NoDataOfAnEarlierSandbox", f.nothingLeft)
 	t.Run("LimitsAreSetAtTheClaim", f.pooledLimits)
 	t.Run("OneShotRuns", f.pooledRun)
-	t.Run("MemberThatDied", func(t *testing.T) { f.deadMembers(t, namespace) })
+	t.Run("DeadMember", func(t *testing.T) { f.deadMembers(t, namespace) })
 	t.Run("WorkerKilledBetweenClaimAndReady", f.killedAfterClaim)
 	t.Run("FiftyAtOnce", f.manyCreates)
 	t.Run("DownLeavesNothing", func(t *testing.T) { f.poolGone(t, namespace) })
 }
 
-// pool gives how many are ready.
+// pool is the number of ready members.
 func (f *farmProcess) pool() int {
 	workers, err := f.Workers(f.t.Context())
 	if err != nil {
@@ -51,7 +51,7 @@ func (f *farmProcess) awaitPool(n int) {
 	until(f.t.Context(), f.t, "the pool is filled", 3*time.Minute, func() bool { return f.pool() >= n })
 }
 
-// hits is how many creates got a sandbox of the pool.
+// hits counts the creates that claimed a member.
 func (f *farmProcess) hits(t *testing.T) string {
 	t.Helper()
 	for line := range strings.Lines(string(download(t, f.url+"/metrics"))) {
@@ -120,7 +120,7 @@ func (f *farmProcess) pooledRun(t *testing.T) {
 	}
 }
 
-// Members whose container is killed are either noticed before a create gets them or replaced at once: no create fails.
+// Killed members are noticed before a create claims them, or replaced at once: no create fails.
 func (f *farmProcess) deadMembers(t *testing.T, namespace string) {
 	f.awaitPool(2)
 	out, err := exec.Command("docker", "ps", "-q", "--filter", "label=sandfarm.pool=python", "--filter", "label=sandfarm.namespace="+namespace).Output()
@@ -129,7 +129,7 @@ func (f *farmProcess) deadMembers(t *testing.T, namespace string) {
 	}
 	for _, id := range strings.Fields(string(out)) {
 		out, err := exec.Command("docker", "kill", id).CombinedOutput()
-		if err != nil && !strings.Contains(string(out), "is not running") && !strings.Contains(string(out), "No such container") { // one that just ended
+		if err != nil && !strings.Contains(string(out), "is not running") && !strings.Contains(string(out), "No such container") { // it has just exited
 			t.Fatalf("kill: %v %s", err, out)
 		}
 	}
@@ -178,7 +178,7 @@ func (f *farmProcess) manyCreates(t *testing.T) {
 	}
 }
 
-// The farm is killed right after it accepted creates: they are done when it is back, by members or cold.
+// The farm is killed right after it accepted creates. They complete when it is back, with members or cold.
 func (f *farmProcess) killedAfterClaim(t *testing.T) {
 	f.awaitPool(3)
 	var jobs, boxes []string

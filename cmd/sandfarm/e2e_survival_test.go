@@ -36,8 +36,8 @@ func TestStopAndStartKeepsSandboxesJobsAndArtifacts(t *testing.T) {
 	}
 }
 
-// A worker process that is killed in the middle of a run is replaced by one that attaches to the same execution.
-func TestKilledWorkerMidRunIsOneRunWithWholeOutput(t *testing.T) {
+// When a worker is killed in the middle of a run, the next one continues the same execution.
+func TestKilledWorkerMidRunGivesOneRunWithCompleteOutput(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	box := f.sandbox(wire.CreateRequest{})
@@ -52,13 +52,13 @@ for n in range(%d):
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "output has begun", 20*time.Second, func() bool {
+	until(t.Context(), t, "there is output", time.Minute, func() bool {
 		for event, err := range f.Events(t.Context(), job.ID, "") {
 			return err == nil && event.Name != ""
 		}
 		return false
 	})
-	time.Sleep(time.Second) // some lines have been sent; which ones does not matter
+	time.Sleep(time.Second) // some lines have been sent
 	f.stop(syscall.SIGKILL)
 	f.start()
 	done, err := f.Wait(t.Context(), job.ID)
@@ -96,7 +96,7 @@ for n in range(%d):
 	}
 }
 
-func TestRedisThatIsKilledIsBackWithItsRecords(t *testing.T) {
+func TestKilledRedisComesBackWithItsRecords(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	box := f.sandbox(wire.CreateRequest{})
@@ -143,7 +143,7 @@ func TestDownLeavesNothingInTheEngine(t *testing.T) {
 	}
 }
 
-// Without redis-server jobs are forgotten on stop, and one warning says so; sandboxes are taken back from the engine.
+// Without redis-server jobs are lost when the farm stops, and a warning says so. Sandboxes are restored from the engine.
 func TestWithoutRedisServerSandboxesAreAdopted(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "PATH=")

@@ -51,14 +51,14 @@ type farmProcess struct {
 	out  *testlog.Log
 }
 
-// newFarm starts a farm that is removed, with all that it made in the engine, after the test.
+// newFarm starts a farm and removes it, with everything that it made in the engine, after the test.
 func newFarm(t *testing.T, env ...string) *farmProcess {
 	t.Helper()
 	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t)}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
 		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
-		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // what waits for room is tested apart
+		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // waiting for resources has its own tests
 	f.env = append(f.env, env...)
 	var err error
 	if f.Client, err = client.New(f.url); err != nil {
@@ -133,7 +133,7 @@ func (f *farmProcess) stop(signal syscall.Signal) {
 	}
 }
 
-// sandbox makes a ready sandbox.
+// sandbox creates a sandbox and waits until it is ready.
 func (f *farmProcess) sandbox(request wire.CreateRequest) wire.Sandbox {
 	f.t.Helper()
 	made, err := f.CreateSandbox(f.t.Context(), request, client.WithWait(60*time.Second))
@@ -143,7 +143,7 @@ func (f *farmProcess) sandbox(request wire.CreateRequest) wire.Sandbox {
 	return made.Sandbox
 }
 
-// run executes code that must succeed and gives its result.
+// run executes code, which must succeed, and returns its result.
 func (f *farmProcess) run(sandbox, code string) *wire.ExecuteResult {
 	f.t.Helper()
 	job, err := f.Execute(f.t.Context(), sandbox, wire.ExecuteRequest{Code: code}, client.WithWait(60*time.Second))
@@ -153,7 +153,7 @@ func (f *farmProcess) run(sandbox, code string) *wire.ExecuteResult {
 	return job.Result.Execute
 }
 
-// until polls a condition.
+// until polls a condition until it holds; after the deadline the test fails.
 func until(ctx context.Context, t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(within); !ok(); time.Sleep(50 * time.Millisecond) {

@@ -155,12 +155,12 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 }
 
 // A collector that is down costs spans and nothing else.
-func TestTracesToNobody(t *testing.T) {
+func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "SANDFARM_TELEMETRY_OTLP_ENDPOINT=http://"+freeAddress(t))
 	began := time.Now()
-	job, err := f.Run(t.Context(), wire.RunRequest{Code: "print(1)"}, client.WithWait(30*time.Second))
-	if err != nil || job.State != "completed" || time.Since(began) > 30*time.Second {
+	job, err := f.Run(t.Context(), wire.RunRequest{Code: "print(1)"}, client.WithWait(time.Minute))
+	if err != nil || job.State != "completed" || time.Since(began) > 2*time.Minute {
 		t.Errorf("run: %v %+v after %s", err, job, time.Since(began))
 	}
 }

@@ -3,6 +3,7 @@ package farmd
 import (
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -108,10 +109,16 @@ func (c *console) heartbeat() {
 	c.elapsed(now, text)
 }
 
-func (c *console) welcome(url string, keys bool) {
-	header := ""
+// welcome says how to use the farm that listens on addr. program is how this program was started.
+func (c *console) welcome(program, addr string, keys bool) {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		addr = net.JoinHostPort("127.0.0.1", port) // a client cannot connect to "all addresses"
+	}
+	url, header, curl, note := "http://"+addr, "", "", ""
 	if keys {
-		header = `, "headers": {"Authorization": "Bearer YOUR_KEY"}`
+		header, curl = `, "headers": {"Authorization": "Bearer YOUR_KEY"}`, ` -H "Authorization: Bearer $SANDFARM_API_KEY"`
+		note = ", with a key in SANDFARM_API_KEY"
 	}
 	c.line("the farm is ready. Ctrl-C stops it; sandboxes, jobs and files are kept for the next start.\n")
 	_, _ = fmt.Fprintf(c.out, `  API         %[1]s/v1
@@ -120,15 +127,15 @@ func (c *console) welcome(url string, keys bool) {
   metrics     %[1]s/metrics
   MCP         %[1]s/mcp
 
-Try it in another terminal:
+Try it in another terminal%[5]s:
 
-  bin/sandfarm run examples/plot.py
-  curl -s '%[1]s/v1/run?wait=30' -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'
+  echo 'print(6 * 7)' | %[4]s run - --url %[1]s
+  curl -s '%[1]s/v1/run?wait=30'%[3]s -H 'Content-Type: application/json' -d '{"code": "print(6 * 7)"}'
 
-For models, put this into the configuration of an MCP client ("bin/sandfarm mcp config --client NAME" prints the form of
+For models, put this into the configuration of an MCP client ("%[4]s mcp config --client NAME" prints the form of
 claude-code, claude-desktop, cursor and vscode):
 
   {"mcpServers": {"sandfarm": {"type": "http", "url": "%[1]s/mcp"%[2]s}}}
 
-`, url, header)
+`, url, header, curl, program, note)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // Up runs a whole farm in this process until ctx ends: a worker, the scheduler and the API, and Redis and S3 unless the
@@ -86,7 +87,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return err
 	}
 	running = append(running, metrics)
-	say.welcome("http://"+server.Addr(), len(s.API.Keys) > 0)
+	say.welcome(os.Args[0], server.Addr(), len(s.API.Keys) > 0)
 	<-ctx.Done()
 	return nil
 }

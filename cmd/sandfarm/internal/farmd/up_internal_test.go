@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// What a person is to paste into a client must be what the client takes.
+// The configuration to paste must be valid for clients.
 func TestWelcomeShowsTheConfigurationOfMCP(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []bool{false, true} {
 		var out bytes.Buffer
-		newConsole(&out).welcome("http://127.0.0.1:8000", keys)
+		newConsole(&out).welcome("bin/sandfarm", "127.0.0.1:8000", keys)
 		_, rest, found := strings.Cut(out.String(), `{"mcpServers"`)
 		line, _, _ := strings.Cut(`{"mcpServers"`+rest, "\n")
 		var config struct {
@@ -27,6 +27,18 @@ func TestWelcomeShowsTheConfigurationOfMCP(t *testing.T) {
 		server := config.MCPServers["sandfarm"]
 		if server.Type != "http" || server.URL != "http://127.0.0.1:8000/mcp" || (server.Headers["Authorization"] != "") != keys {
 			t.Errorf("keys %v: %+v", keys, server)
+		}
+	}
+}
+
+// "All addresses" is nothing that a client can connect to.
+func TestWelcomeNamesAnAddressToConnectTo(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]string{"[::]:8000": "http://127.0.0.1:8000/v1\n", "0.0.0.0:81": "http://127.0.0.1:81/v1\n", "10.1.2.3:8000": "http://10.1.2.3:8000/v1\n", "[::1]:8000": "http://[::1]:8000/v1\n"} {
+		var out bytes.Buffer
+		newConsole(&out).welcome("sandfarm", addr, true)
+		if text := out.String(); !strings.Contains(text, want) || !strings.Contains(text, `-H "Authorization: Bearer $SANDFARM_API_KEY"`) {
+			t.Errorf("%s: no %q, or no key, in %s", addr, want, text)
 		}
 	}
 }

@@ -24,19 +24,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// partedFarm is a farm of single services on a Redis, an object store and an engine that a test can take away.
-type partedFarm struct {
+// servicesFarm is a farm of separate services. A test can stop its Redis, S3 and engine.
+type servicesFarm struct {
 	*farmProcess
 	commands map[string][]string
 	procs    map[string]*exec.Cmd
 	engine   *gate
 }
 
-func newPartedFarm(t *testing.T) *partedFarm {
+func newServicesFarm(t *testing.T) *servicesFarm {
 	t.Helper()
 	dir, redis, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
 	namespace := "sandfarm-test-" + strings.ReplaceAll(api, ":", "-")
-	f := &partedFarm{
+	f := &servicesFarm{
 		farmProcess: &farmProcess{t: t, url: "http://" + api, data: dir, out: &testlog.Log{}},
 		procs:       map[string]*exec.Cmd{}, engine: newGate(t, filepath.Join(dir, "engine.sock")),
 	}
@@ -67,7 +67,7 @@ func newPartedFarm(t *testing.T) *partedFarm {
 	})
 	f.startParts("redis", "minio")
 	for _, address := range []string{redis, s3} {
-		until(t.Context(), t, address+" answers", 20*time.Second, func() bool {
+		until(t.Context(), t, address+" answers", time.Minute, func() bool {
 			conn, err := net.Dial("tcp", address)
 			if err == nil {
 				_ = conn.Close()
@@ -80,7 +80,7 @@ func newPartedFarm(t *testing.T) *partedFarm {
 	return f
 }
 
-// minioBinary is the one that `make test` builds.
+// minioBinary is the MinIO server that `make test` builds.
 func minioBinary(t *testing.T) string {
 	t.Helper()
 	if path := os.Getenv("SANDFARM_TEST_MINIO"); path != "" {
@@ -93,8 +93,8 @@ func minioBinary(t *testing.T) string {
 	return filepath.Join(cache, "sandfarm", "bin", "minio")
 }
 
-// removeAll removes the containers and volumes of a filter from the engine. What a worker was removing when it was killed is
-// refused until the engine has done it.
+// removeAll removes the containers and volumes of a filter from the engine. The engine refuses those that a killed worker was
+// removing, until that is done.
 func removeAll(t *testing.T, filter string) {
 	t.Helper()
 	for _, kind := range [][2][]string{{{"ps", "-aq"}, {"rm", "-f"}}, {{"volume", "ls", "-q"}, {"volume", "rm", "-f"}}} {
@@ -108,7 +108,7 @@ func removeAll(t *testing.T, filter string) {
 	}
 }
 
-func (f *partedFarm) startParts(names ...string) {
+func (f *servicesFarm) startParts(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
 		argv := f.commands[name]
@@ -122,26 +122,26 @@ func (f *partedFarm) startParts(names ...string) {
 	}
 }
 
-func (f *partedFarm) signal(name string, s syscall.Signal) {
+func (f *servicesFarm) signal(name string, s syscall.Signal) {
 	f.t.Helper()
 	if err := f.procs[name].Process.Signal(s); err != nil {
 		f.t.Fatalf("signal %s: %v", name, err)
 	}
 }
 
-// kill ends a part and waits for its end.
-func (f *partedFarm) kill(name string, s syscall.Signal) {
+// kill signals a process and waits until it has exited.
+func (f *servicesFarm) kill(name string, s syscall.Signal) {
 	_ = f.procs[name].Process.Signal(s)
 	_ = f.procs[name].Wait()
 	delete(f.procs, name)
 }
 
-func (f *partedFarm) awaitReady() {
+func (f *servicesFarm) awaitReady() {
 	f.t.Helper()
 	until(f.t.Context(), f.t, "the farm is ready", 60*time.Second, func() bool { return f.ask("GET", "/readyz", nil).status == http.StatusOK })
 }
 
-// reply is what a caller sees, without the patience of the client.
+// reply is an answer as the farm sent it, without retries of the client.
 type reply struct {
 	status     int
 	code       farm.Code
@@ -150,7 +150,7 @@ type reply struct {
 	body       []byte
 }
 
-// ask sends one request. A string is JSON; a reader goes as it is.
+// ask sends a request. A string is sent as JSON, a reader as it is.
 func (f *farmProcess) ask(method, path string, body any) reply {
 	var content io.Reader
 	kind := "application/octet-stream"
@@ -184,7 +184,7 @@ func (f *farmProcess) ask(method, path string, body any) reply {
 	return r
 }
 
-// gate is a way to the engine that can be closed: then nobody answers there, as when the engine is stopped.
+// gate is a proxy to the engine. While it is closed the engine does not answer, as if it were stopped.
 type gate struct {
 	path  string
 	mu    sync.Mutex
