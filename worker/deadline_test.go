@@ -15,11 +15,11 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// toldOf links a worker to an agent of which only the deadlines are looked at, in seconds.
-func toldOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
+// deadlinesOf connects a worker to an agent that records the deadlines it gets, in seconds from now.
+func deadlinesOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
 	t.Helper()
 	var mu sync.Mutex
-	var told []int64
+	var got []int64
 	agent := workertest.Hostile(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		ms, err := strconv.ParseInt(r.URL.Query().Get("in_ms"), 10, 64)
 		if err != nil || r.Method != http.MethodPut || r.URL.Path != "/v1/deadline" {
@@ -27,26 +27,26 @@ func toldOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, (ms+999)/1000)
+		got = append(got, (ms+999)/1000)
 	}))
 	join(t, w, box, func() *client.Client { return agent })
 	return func() []int64 {
 		mu.Lock()
 		defer mu.Unlock()
-		return slices.Clone(told)
+		return slices.Clone(got)
 	}
 }
 
-// within reports whether the last that was told is so many seconds, give or take a minute of a slow machine.
-func within(told []int64, n int, seconds int64) bool {
-	return len(told) == n && told[n-1] <= seconds && told[n-1] > seconds-60
+// within reports whether n deadlines came and the last is so many seconds, give or take a minute of a slow machine.
+func within(got []int64, n int, seconds int64) bool {
+	return len(got) == n && got[n-1] <= seconds && got[n-1] > seconds-60
 }
 
-func TestAgentLearnsOfAChangedDeadlineAtOnce(t *testing.T) {
+func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
-	told := toldOf(t, w, box)
+	got := deadlinesOf(t, w, box)
 	cancels, err := b.Store.Cancels(t.Context())
 	workertest.Must(t, err)
 	w.background.Go(func() { w.watchCancels(cancels) })
@@ -55,34 +55,34 @@ func TestAgentLearnsOfAChangedDeadlineAtOnce(t *testing.T) {
 	workertest.Must(t, err)
 	_, err = b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
-	workertest.Until(t, "the agent is told", func() bool { return within(told(), 1, 7200) })
+	workertest.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
 }
 
-// The reconciler tells what a message did not: each deadline once.
-func TestReconcilerTellsDeadlines(t *testing.T) {
+// The reconciler sends deadlines that a message did not bring, each once.
+func TestReconcilerSendsDeadlines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	b.Fake.Put(box.ID, true)
-	told := toldOf(t, w, box)
+	got := deadlinesOf(t, w, box)
 	workertest.Must(t, w.reconciler.Run(t.Context())) // the fake's containers have no deadline
-	workertest.Until(t, "the agent is told", func() bool { return within(told(), 1, 3600) })
+	workertest.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 3600) })
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	ttl := 60 * 60 * 24
 	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
-	workertest.Until(t, "the agent is told of the change", func() bool {
-		workertest.Must(t, w.reconciler.Run(t.Context())) // one that comes during another's telling leaves it to the next
-		return within(told(), 2, 60*60*24)
+	workertest.Until(t, "the agent has the change", func() bool {
+		workertest.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves it to the next
+		return within(got(), 2, 60*60*24)
 	})
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	w.node.Close() // the last round has ended
-	if n := len(told()); n != 2 {
-		t.Errorf("the agent was told %d times", n)
+	if n := len(got()); n != 2 {
+		t.Errorf("the agent got %d deadlines", n)
 	}
 }
 
-// A sandbox whose agent ended it at its deadline is expired, not lost, whoever notices first.
+// A sandbox that its agent ended at the deadline is expired, not lost, whoever notices first.
 func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 	t.Parallel()
 	for name, notice := range map[string]func(ctx context.Context, w *Worker, job farm.Ref) error{

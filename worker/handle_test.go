@@ -48,8 +48,8 @@ func TestCommandFromTaskToRecord(t *testing.T) {
 	}
 }
 
-// A worker that stops in the middle leaves the job running, and the next one gives every line once.
-func TestTakeoverGivesEveryLineOnce(t *testing.T) {
+// A worker that stops leaves its job running, and the next worker adds the rest of the output: every line appears once.
+func TestTakeoverKeepsEveryLineOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
@@ -90,8 +90,8 @@ func TestTakeoverGivesEveryLineOnce(t *testing.T) {
 	}
 }
 
-// A task that comes again while its job is in hand must not run beside itself.
-func TestTaskThatComesTwiceRunsOnce(t *testing.T) {
+// A task that is delivered again while its job is active must not run the job twice.
+func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
@@ -113,7 +113,7 @@ func TestTaskThatComesTwiceRunsOnce(t *testing.T) {
 		t.Fatalf("the job is %s", got.State)
 	}
 	if jobs, _ := w.jobs.count(); jobs != 0 || !w.jobs.reserve(job.ID) {
-		t.Fatal("the job is still in hand")
+		t.Fatal("the job is still active")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	}
 }
 
-// A fault of ours ends the job; nobody else would.
+// A panic of the worker ends the job.
 func TestPanicFailsTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -151,7 +151,7 @@ func TestPanicFailsTheJob(t *testing.T) {
 	}
 }
 
-func TestContainerThatIsGoneLosesJobAndSandbox(t *testing.T) {
+func TestGoneContainerLosesJobAndSandbox(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
@@ -191,8 +191,8 @@ func TestCallbackTasksNeedNoRecord(t *testing.T) {
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(call.Ref))) // a job that nobody knows is done
 }
 
-// Sizes come from hostile ground. One below zero ended the process.
-func TestFileOfNegativeSizeIsHostile(t *testing.T) {
+// Sizes come from an untrusted agent. A negative size ended the process.
+func TestFileOfNegativeSizeLosesTheSandbox(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()

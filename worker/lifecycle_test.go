@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-func TestCloseCancelsWhatRunsAndWaits(t *testing.T) {
+func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
@@ -38,7 +38,7 @@ func TestCloseCancelsWhatRunsAndWaits(t *testing.T) {
 	}
 	for _, job := range []farm.Ref{background, waiting} {
 		if got := b.Job(job); got.Error == nil || got.Error.Code != farm.CodeConflict || got.Error.Message != execution.ClosedMessage {
-			t.Errorf("the caller of a job that went with its sandbox is told %+v", got.Error)
+			t.Errorf("the caller of a job that went with its sandbox gets %+v", got.Error)
 		}
 	}
 	if got := b.Job(closing); got.State != farm.JobCompleted {
@@ -49,8 +49,8 @@ func TestCloseCancelsWhatRunsAndWaits(t *testing.T) {
 	}
 }
 
-// A create job that fails under a close must leave the close job alone: it ended it, and the sandbox stayed closing.
-func TestAbandonedCreationLeavesTheCloseJob(t *testing.T) {
+// A create job that fails during a close must not end the close job: the sandbox stayed closing.
+func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
@@ -78,7 +78,7 @@ func TestAbandonedCreationLeavesTheCloseJob(t *testing.T) {
 	}
 }
 
-func TestFailedCreationEndsWhatWaitsAndTellsWhy(t *testing.T) {
+func TestFailedCreateEndsWaitingJobsWithAReason(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
@@ -96,7 +96,7 @@ func TestFailedCreationEndsWhatWaitsAndTellsWhy(t *testing.T) {
 	}
 }
 
-func TestStoppingWorkerAbandonsNothing(t *testing.T) {
+func TestStoppingWorkerEndsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
@@ -108,8 +108,8 @@ func TestStoppingWorkerAbandonsNothing(t *testing.T) {
 	}
 }
 
-// The container of a sandbox that is being closed goes under what runs in it: that is no loss.
-func TestGoneUnderACloseIsNotLost(t *testing.T) {
+// The container of a closing sandbox is removed while jobs run in it: they are cancelled, not lost.
+func TestJobOfAClosingSandboxIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
@@ -126,12 +126,12 @@ func TestGoneUnderACloseIsNotLost(t *testing.T) {
 	}
 }
 
-func TestOneShotIsClosedBehindItsEnd(t *testing.T) {
+func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
 	job, box := b.Creation(farm.KindRun)
-	b.Move(box, farm.SandboxStarting, farm.SandboxReady) // as if a worker before had come this far
+	b.Move(box, farm.SandboxStarting, farm.SandboxReady) // as an earlier attempt left it
 	b.agent(box, w)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	if got := b.Job(job); got.State != farm.JobCompleted || got.Result.Command.Commands[0].Stdout != "one shot\n" {
@@ -146,7 +146,7 @@ func TestOneShotIsClosedBehindItsEnd(t *testing.T) {
 	}
 }
 
-// A worker whose fence is old must not close the sandbox that another one uses.
+// A fenced worker must not close the sandbox that another worker uses.
 func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -180,7 +180,7 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	}
 }
 
-// Files that came with a request are not written again under code that may have changed them.
+// Input files are not written again once the code has started, which may have changed them.
 func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

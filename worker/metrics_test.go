@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// measured is a worker that was made and not started, and what a scrape of it gives.
+// measured makes a worker that is not started, and a function that scrapes it.
 func measured(t *testing.T) (*Worker, func() map[string]*dto.MetricFamily) {
 	t.Helper()
 	registry := prometheus.NewRegistry()

@@ -26,9 +26,9 @@ func (c *handClock) read() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return 
 
 func (c *handClock) pass(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
 
-// What is being started on an engine that stays silent goes back to its queue: soon when another node has room, later when none
-// has. It is not lost, and nothing of it stays with the node.
-func TestStartLeavesASilentEngine(t *testing.T) {
+// A create on an engine that stays silent is requeued: soon if another node has room, later if none has. It is not lost, and the node
+// keeps no reservation for it.
+func TestCreateLeavesASilentEngine(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []farm.JobKind{farm.KindCreate, farm.KindRun} {
 		for _, other := range []bool{true, false} {
@@ -69,19 +69,19 @@ func TestStartLeavesASilentEngine(t *testing.T) {
 				if s.State != farm.SandboxQueued || s.Node != "" || s.Void != 1 || s.ExpiresAt.IsZero() {
 					t.Errorf("sandbox %+v", s)
 				}
-				if told := b.Progress(job); !strings.Contains(told, "engine") {
-					t.Errorf("who follows the job is told %q", told)
+				if message := b.Progress(job); !strings.Contains(message, "engine") {
+					t.Errorf("the progress event says %q", message)
 				}
-				promises, err := b.Store.Reservations(t.Context(), "n1")
-				if _, promised := promises[box]; promised || err != nil {
-					t.Errorf("the node still promises it room (%v)", err)
+				reservations, err := b.Store.Reservations(t.Context(), "n1")
+				if _, reserved := reservations[box]; reserved || err != nil {
+					t.Errorf("the node still has a reservation for it (%v)", err)
 				}
 				var seen dto.Metric
 				if err := w.metrics.moved.Write(&seen); err != nil || seen.Counter.GetValue() != 1 {
 					t.Errorf("%v creations are counted (%v)", seen.Counter.GetValue(), err)
 				}
 				if state := b.Sandbox(lost).State; (state == farm.SandboxLost) == other {
-					t.Errorf("the sandbox that somebody has is %s", state)
+					t.Errorf("the sandbox that has an owner is %s", state)
 				}
 				if w.placement.Accepts(farm.QueueCPU) {
 					t.Error("the worker would take it again at once")
@@ -95,8 +95,8 @@ func TestStartLeavesASilentEngine(t *testing.T) {
 	}
 }
 
-// A create whose member of the pool is on an engine that has died goes on at another node, and the member leaves the pool.
-func TestClaimedMemberOfADeadEngineIsLeft(t *testing.T) {
+// A create whose pool member is on a dead engine moves to another node, and the member leaves the pool.
+func TestClaimedMemberOfADeadEngineIsDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.pooling(5000, "python=1")
@@ -119,7 +119,7 @@ func TestClaimedMemberOfADeadEngineIsLeft(t *testing.T) {
 	}
 }
 
-// A creation that is cancelled while its engine is silent ends; it is not sent elsewhere.
+// A create that is cancelled while its engine is silent ends; it does not move.
 func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -128,7 +128,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	b.Fake.Close()
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
-	workertest.Until(t, "the job is in hand", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
+	workertest.Until(t, "the sandbox is being started", func() bool { r := w.jobs.get(job.ID); return r != nil && r.start.Load() != nil })
 	w.jobs.get(job.ID).requestCancel()
 	workertest.Must(t, <-handled)
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxFailed {
@@ -136,7 +136,7 @@ func TestCanceledStartOfASilentEngineEnds(t *testing.T) {
 	}
 }
 
-// A worker that comes to itself when its creation has gone on at another node changes nothing of it.
+// A worker that resumes after its create has moved to another node changes nothing.
 func TestLateStartIsFenced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -166,9 +166,9 @@ func TestLateStartIsFenced(t *testing.T) {
 	}
 }
 
-// Of a sandbox whose creation went on elsewhere the reconciler removes what was made before, and nothing of an open one that a
-// worker has taken over on the same node.
-func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
+// The reconciler removes the void container of a sandbox whose create moved, and no container of a sandbox that a worker took over on the
+// same node.
+func TestReconcilerRemovesVoidContainers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)
@@ -204,10 +204,10 @@ func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
 	made(taken, "1")
 
 	if err := w.removeVoid(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
-		t.Errorf("a takeover cleared what the worker before has made (%v)", err)
+		t.Errorf("a takeover cleared the container of an earlier attempt (%v)", err)
 	}
 	if err := w.removeVoid(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
-		t.Errorf("an attempt takes the container of one that was left behind (%v)", err)
+		t.Errorf("an attempt uses a void container (%v)", err)
 	}
 	made(back, "3")
 	workertest.Must(t, w.reconciler.Run(t.Context()))
@@ -219,7 +219,7 @@ func TestReconcilerRemovesWhatIsVoid(t *testing.T) {
 	}
 }
 
-// The sandboxes of an engine that stays silent are told lost; one that answers again in time keeps them.
+// The sandboxes of an engine that stays silent are marked as lost; an engine that answers again in time keeps them.
 func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

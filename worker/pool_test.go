@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// A create that claimed a member is done as soon as the member has its limits and the engine knows whose it is.
+// A create that claimed a member completes as soon as the member has its limits and the engine has its owner.
 func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -57,8 +57,8 @@ func TestClaimSetsTheLimits(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 4096, CPUs: 0.5})
 }
 
-// A member that cannot grow on its node goes, and the create waits for room wherever there is some.
-func TestMemberWithoutRoomToGrowSendsItsCreateElsewhere(t *testing.T) {
+// A member that cannot grow on its node is removed, and the create waits in the queue of all nodes.
+func TestMemberWithoutRoomToGrowRequeuesItsCreate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.pooling(3000+512, "python=1")

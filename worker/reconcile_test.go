@@ -41,8 +41,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// A container that cannot be removed keeps the reconciler neither from the others nor from the records.
-func TestReconcileGoesOnAfterAnError(t *testing.T) {
+// A container that cannot be removed does not stop the reconciler.
+func TestReconcileContinuesAfterAnError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
@@ -50,7 +50,7 @@ func TestReconcileGoesOnAfterAnError(t *testing.T) {
 	b.Fake.Put("sbx_nobody", true)
 	b.Fake.BreakRemovals(true)
 	if err := w.reconciler.Run(t.Context()); err == nil {
-		t.Error("the error is not told")
+		t.Error("the error is not returned")
 	}
 	if got := b.Sandbox(gone).State; got != farm.SandboxLost {
 		t.Errorf("a sandbox without a container is %s", got)
@@ -81,8 +81,8 @@ func TestCloseThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// The reconciler takes members for what they are: nobody's yet, somebody's, or left over.
-func TestReconcileKnowsMembers(t *testing.T) {
+// The reconciler keeps members of the pool that are idle or have an open sandbox, and removes the others.
+func TestReconcileKeepsUsedMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.pooling(64<<10, "python=9")
@@ -133,8 +133,7 @@ func TestReconcileKnowsMembers(t *testing.T) {
 	}
 }
 
-// A Redis that forgets: the sandbox that a member became is taken back from the engine's note, for its tenant, and members that
-// nobody had go.
+// When Redis lost its data, the sandbox of a claimed member is restored from the engine's note, and members without an owner are removed.
 func TestLostRecordsOfMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -163,8 +162,8 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	}
 }
 
-// Where Redis keeps nothing at all, a start takes back what members became.
-func TestStartAdoptsWhatMembersBecame(t *testing.T) {
+// On a farm whose Redis keeps no data, a start restores the sandboxes of claimed members.
+func TestStartRestoresClaimedMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.pooling(64<<10, "python=1")
@@ -180,13 +179,12 @@ func TestStartAdoptsWhatMembersBecame(t *testing.T) {
 		t.Errorf("adopted: %+v", s)
 	}
 	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("one that nobody had: %v", err)
+		t.Errorf("a member without an owner: %v", err)
 	}
 }
 
-// Members whose container ended while no worker looked leave the pool before anybody claims them, and so do all members of a
-// node on which no worker wants them any more.
-func TestReconcileTakesMembersOut(t *testing.T) {
+// The reconciler retires idle members whose container has ended, and all members of a node on which no worker wants a pool any more.
+func TestReconcileRetiresMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.pooling(64<<10, "python=2")

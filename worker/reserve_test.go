@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// A create that finds no room goes back to its queue as it was, and begins when there is room.
+// A create that does not fit is requeued, and starts when there is room.
 func TestCreateWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -51,7 +51,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	}
 }
 
-func TestCancelMeetsCreateWithoutRoom(t *testing.T) {
+func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(1000, 4)
@@ -67,7 +67,7 @@ func TestCancelMeetsCreateWithoutRoom(t *testing.T) {
 	}
 }
 
-func TestClosedAndLostSandboxesLeaveTheirRoom(t *testing.T) {
+func TestClosedAndLostSandboxesEndTheirReservations(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)
@@ -83,8 +83,8 @@ func TestClosedAndLostSandboxesLeaveTheirRoom(t *testing.T) {
 	b.Reserved(farm.Capacity{})
 }
 
-// Containers without a promise get one; promises without a sandbox go, but not while one may be on its way.
-func TestReconcileCorrectsRoom(t *testing.T) {
+// Containers without a reservation get one; reservations without a sandbox end, but not while the sandbox may still start.
+func TestReconcileCorrectsReservations(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)

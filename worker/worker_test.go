@@ -39,7 +39,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 	w.Stop()
 }
 
-// A start that fails half way signs off and leaves no goroutine (TestMain looks).
+// A start that fails half way removes its registration and leaves no goroutine (TestMain checks).
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

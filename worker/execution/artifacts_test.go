@@ -128,8 +128,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// A log longer than the agent keeps is read again from the object store, and the rest from the agent.
-func TestStageLogReplaysWhatWasStored(t *testing.T) {
+// A long log is read again from the object store, and the rest from the agent.
+func TestStageLogReplaysStagedFrames(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Register("w1")
@@ -191,8 +191,8 @@ func TestStageLogReplaysWhatWasStored(t *testing.T) {
 
 func second(_ uint64, err error) error { return err }
 
-// When the whole log is in the store, the agent has nothing more to say and may have forgotten the execution.
-func TestTakeoverOfALogThatIsWhole(t *testing.T) {
+// When the whole log is staged, the agent may have forgotten the execution.
+func TestTakeoverOfACompleteLog(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Register("w1")
@@ -234,8 +234,8 @@ func TestTakeoverOfALogThatIsWhole(t *testing.T) {
 	}
 }
 
-// Sizes come from hostile ground. One below zero ended the process.
-func TestFileOfNegativeSizeIsHostile(t *testing.T) {
+// Sizes come from an untrusted agent. A negative size ended the process.
+func TestFileOfNegativeSizeBreaksTheProtocol(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	x, n := b.runner()

@@ -45,7 +45,7 @@ func collectorOf(r *farm.Request, published uint64) *collector {
 	return newCollector(&farm.Job{ID: "job_x"}, r, farm.DefaultLimits(), published)
 }
 
-// keep is the store's rule: an event that is not newer than the last is left out.
+// keep appends events as the store does: it skips an event that is not newer than the last.
 func keep(t *testing.T, log, more []farm.Event) []farm.Event {
 	t.Helper()
 	for _, e := range more {
@@ -80,8 +80,8 @@ func texts(log []farm.Event) (stdout, stderr string, displays int) {
 	return stdout, stderr, displays
 }
 
-// Whoever takes over when, and however events were gathered: every byte is an event once.
-func TestEventsAreSentOnceWhateverTakesOver(t *testing.T) {
+// Every byte is in one event, whenever another worker takes over.
+func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -250,9 +250,12 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 		workertest.Must(t, c.add(f))
 	}
 	want := []farm.RichResult{
-		{Display: 0, Mime: "text/html", Data: "a, updated"}, {Display: 0, Mime: "text/plain", Data: "a, updated"},
-		{Display: 1, Mime: "text/html", Data: "b"}, {Display: 1, Mime: "text/plain", Data: "b"},
-		{Display: 3, Mime: "text/html", Data: "d"}, {Display: 3, Mime: "text/plain", Data: "d"},
+		{Display: 0, Mime: "text/html", Data: "a, updated"},
+		{Display: 0, Mime: "text/plain", Data: "a, updated"},
+		{Display: 1, Mime: "text/html", Data: "b"},
+		{Display: 1, Mime: "text/plain", Data: "b"},
+		{Display: 3, Mime: "text/html", Data: "d"},
+		{Display: 3, Mime: "text/plain", Data: "d"},
 	}
 	if diff := cmp.Diff(want, c.rich); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
@@ -294,7 +297,8 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	show(5, 2, map[string]string{"text/html": large, "text/plain": "still second"})
 	want := []farm.RichResult{
 		{Display: 0, Mime: "text/plain", Data: "small"},
-		{Display: 1, Mime: "text/html"}, {Display: 1, Mime: "text/plain", Data: "still second"},
+		{Display: 1, Mime: "text/html"},
+		{Display: 1, Mime: "text/plain", Data: "still second"},
 		{Display: 2, Mime: "text/html"},
 	}
 	if diff := cmp.Diff(want, c.rich); diff != "" {

@@ -10,8 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// Code of a job that has ended is ended too, also an install that came before the job's own work; that of the job at hand
-// and of one that has not ended goes on.
+// evict stops code of ended jobs, also their installs, but not code of the current job and of jobs that have not ended.
 func TestEvictEndsCodeOfEndedJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

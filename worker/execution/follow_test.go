@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 )
 
-// endless gives frames of one size for ever.
+// endless gives frames of one size without end.
 type endless struct {
 	size  int
 	given atomic.Int64
@@ -20,7 +20,7 @@ func (e *endless) Next() (agent.Frame, error) {
 
 func (e *endless) Close() error { return nil }
 
-// Frames that a worker has no time for do not gather in it, however large they are.
+// Frames that wait in memory are bounded, however large they are.
 func TestFramesReadAheadAreBounded(t *testing.T) {
 	t.Parallel()
 	for size, most := range map[int]int64{1: 33, readAhead / 4: 5, 2 * readAhead: 2} {

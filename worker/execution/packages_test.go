@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestEveryPackageAskedForIsReported(t *testing.T) {
+func TestEveryRequestedPackageIsReported(t *testing.T) {
 	t.Parallel()
 	asked := &farm.InstallRequest{Manager: "pip", Packages: []string{"Six", "pandas>=2", "lost"}}
 	reported := []farm.PackageOutcome{
@@ -50,7 +50,7 @@ func TestEveryPackageAskedForIsReported(t *testing.T) {
 	}
 }
 
-func TestWhatCodeNeedsIsBounded(t *testing.T) {
+func TestPackagesOfImportsAreBounded(t *testing.T) {
 	t.Parallel()
 	o := &agent.Outcome{Install: []farm.PackageOutcome{{Name: "--flag", Status: farm.PackageInstalled}, {Name: "PyYAML", Requested: "yaml", Why: strings.Repeat("w", 1000)}}}
 	got := reportImports(o)
@@ -68,7 +68,7 @@ func TestWhatCodeNeedsIsBounded(t *testing.T) {
 	}
 }
 
-func TestKnownPackagesCanBeTrue(t *testing.T) {
+func TestListedPackagesAreWellFormed(t *testing.T) {
 	t.Parallel()
 	got := valid([]farm.Package{
 		{Name: "six", Version: "1.17.0", Manager: "pip"},
@@ -117,8 +117,8 @@ func TestLastLineOfAnInstaller(t *testing.T) {
 	}
 }
 
-// What an agent says of packages reaches terminals and models: it is text, and nothing that either would act on.
-func TestWhatIsSaidOfPackagesIsPlain(t *testing.T) {
+// What an agent reports on packages reaches terminals and models, so it has no control characters.
+func TestReportsOfPackagesArePlainText(t *testing.T) {
 	t.Parallel()
 	asked := &farm.InstallRequest{Manager: "npm", Packages: []string{"left-pad"}}
 	got := reportRequested(asked, &agent.Outcome{Install: []farm.PackageOutcome{{
@@ -140,7 +140,7 @@ func TestWhatIsSaidOfPackagesIsPlain(t *testing.T) {
 	}
 }
 
-// Some dozen MiB of empty values in an outcome were GiB in the worker.
+// Some dozen MiB of empty values in an outcome took GiB in the worker.
 func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{"Install": `{"install":[%s{}]}`, "Files": `{"files":[%s{}]}`, "Notes": `{"notes":[%s""]}`, "Traceback": `{"error":{"traceback":[%s""]}}`} {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// withGPUs gives a worker that is not started devices, which may be leased.
+// withGPUs gives a placer devices, which may be leased.
 func (b *bundle) withGPUs(p *Placer, models ...string) {
 	b.T.Helper()
 	devices := make([]farm.GPUDevice, len(models))
@@ -23,7 +23,7 @@ func (b *bundle) withGPUs(p *Placer, models ...string) {
 	workertest.Must(b.T, p.ReconcileGPUs(b.T.Context()))
 }
 
-// wanting makes the creation of a sandbox with GPUs, and gives it into a worker's hands.
+// wanting accepts the create of a sandbox with GPUs, and claims it for a worker.
 func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 	b.T.Helper()
 	box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: workertest.Tenant, Spec: farm.SandboxSpec{Image: "python", TTLSeconds: 3600, GPU: &gpu}}
@@ -35,7 +35,7 @@ func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 	return claim
 }
 
-// leased gives the devices that a sandbox has on the node.
+// leased gives the devices that are leased to a sandbox.
 func (b *bundle) leased(r *store.Claim) []string {
 	b.T.Helper()
 	now, err := b.Store.GPUs(b.T.Context(), "n1")
@@ -80,7 +80,7 @@ func TestGateOfGPUs(t *testing.T) {
 	workertest.Until(t, "the a100 is free", func() bool { return p.Accepts("gpu-a100") })
 }
 
-// Creates that need no GPU are left to others while jobs wait for one; where there are no others, only while a device is free.
+// Creates without a GPU are left to other workers while jobs wait for a GPU; if there are no such workers, only while a device is free.
 func TestGPUWorkerYields(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -101,7 +101,7 @@ func TestGPUWorkerYields(t *testing.T) {
 	}
 }
 
-// What fits no node for want of memory keeps no device.
+// A create that does not fit for lack of memory keeps no device.
 func TestNoRoomReturnsTheGPUs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -115,7 +115,7 @@ func TestNoRoomReturnsTheGPUs(t *testing.T) {
 	}
 }
 
-// Leases of sandboxes that have ended, and of those that a dead worker did not begin, are free; others stay.
+// Leases of ended sandboxes, and of those that a dead worker did not start, end; others stay.
 func TestLeasesThatAreOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -129,8 +129,8 @@ func TestLeasesThatAreOver(t *testing.T) {
 		}
 		runs = append(runs, r)
 	}
-	begun, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
-	for _, r := range []*store.Claim{begun, ended, contained} {
+	started, ended, left, contained, moved := runs[0], runs[1], runs[2], runs[3], runs[4]
+	for _, r := range []*store.Claim{started, ended, contained} {
 		_, err := b.Store.MoveSandbox(t.Context(), store.Move{Ref: r.Sandbox.Ref(), To: farm.SandboxStarting, Node: "n1"})
 		workertest.Must(t, err)
 	}
@@ -150,7 +150,7 @@ func TestLeasesThatAreOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    *store.Claim
 		want int
-	}{"Begun": {begun, 1}, "Ended": {ended, 0}, "LeftByADeadWorker": {left, 0}, "WithAContainer": {contained, 1}} {
+	}{"Started": {started, 1}, "Ended": {ended, 0}, "LeftByADeadWorker": {left, 0}, "WithAContainer": {contained, 1}} {
 		if got := b.leased(c.r); len(got) != c.want {
 			t.Errorf("%s: leased %v, want %d", name, got, c.want)
 		}
@@ -166,8 +166,8 @@ func TestLeasesThatAreOver(t *testing.T) {
 	}
 }
 
-// Redis loses everything while a sandbox runs: its devices are its own again before any is leased.
-func TestNothingIsLeasedBeforeTheLook(t *testing.T) {
+// When Redis lost its data, no device is leased before the reconciler has restored the leases.
+func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.placer()
@@ -176,20 +176,20 @@ func TestNothingIsLeasedBeforeTheLook(t *testing.T) {
 	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: p.deps.WorkerID, Node: "n1"}))
 	r := b.wanting(p, farm.GPU{Count: 1})
 	if ok, err := p.Reserve(t.Context(), r); ok || err != nil {
-		t.Fatalf("place = %v, %v before the look", ok, err)
+		t.Fatalf("place = %v, %v before reconciling", ok, err)
 	}
 	workertest.Must(t, p.ReconcileGPUs(t.Context()))
 	workertest.Until(t, "the device may be leased", func() bool { return p.Accepts("gpu") })
 	if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
-		t.Errorf("place = %v, %v after the look", ok, err)
+		t.Errorf("place = %v, %v after reconciling", ok, err)
 	}
 	if p.gpus.kept(r.Sandbox.ID).fence == 0 {
 		t.Error("no fence is kept")
 	}
 }
 
-// Of two containers that were made for one device, the one that runs has it, whichever the engine lists first.
-func TestWhatRunsKeepsItsDevices(t *testing.T) {
+// Of two containers for one device, the running one has it, whichever the engine lists first.
+func TestRunningContainerKeepsItsDevices(t *testing.T) {
 	t.Parallel()
 	list := []engine.Container{{ID: "made"}, {ID: "runs", Running: true}, {ID: "also made"}}
 	slices.SortStableFunc(list, runningFirst)

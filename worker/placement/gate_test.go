@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func TestCapacityIsWhatTheSettingsLeave(t *testing.T) {
+func TestCapacityFollowsTheSettings(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1000, 1.5, 3

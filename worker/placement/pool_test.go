@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// What a claim finds may be another than what was claimed. Then nothing of it is taken for the sandbox.
+// A claimed member may be unusable. Then it is removed, and nothing of it is used for the sandbox.
 func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(b *bundle, p *Placer, m store.Member, s *farm.Sandbox){
@@ -48,7 +48,7 @@ func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 	}
 }
 
-// Idle members hold room that nobody else needs: a create gets it.
+// Idle members give way to creates.
 func TestIdleMembersGiveWay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -72,7 +72,7 @@ func TestIdleMembersGiveWay(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 5048, CPUs: 3})
 }
 
-func TestMembersThatShouldNotBeThereLeave(t *testing.T) {
+func TestUnwantedMembersLeave(t *testing.T) {
 	t.Parallel()
 	for reason, spoil := range map[string]func(b *bundle, p *Placer){
 		LeftChanged: func(_ *bundle, p *Placer) { p.cfg.Version = "next" },
@@ -92,7 +92,7 @@ func TestMembersThatShouldNotBeThereLeave(t *testing.T) {
 			b := setup(t)
 			p := b.pooling(64<<10, "python=2")
 			first, second := b.member(p), b.member(p)
-			// What is missing afterwards is not started: a create waits, and goes first.
+			// Missing members are not started now: a create waits, and goes first.
 			b.Creation(farm.KindCreate)
 			workertest.Must(t, p.maintain(t.Context()))
 			if b.IdleMembers() != 2 {
@@ -118,8 +118,8 @@ func TestMembersThatShouldNotBeThereLeave(t *testing.T) {
 	}
 }
 
-// One worker of a node tends the pool; what another one that is alive starts is left to it, and what a dead one left is removed.
-func TestOneWorkerTendsThePool(t *testing.T) {
+// One worker of a node maintains the pool. It leaves members that a living worker starts, and removes those of a dead one.
+func TestOneWorkerMaintainsThePool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p, other := b.pooling(64<<10, "python=1"), b.pooling(64<<10, "python=1")
@@ -141,8 +141,8 @@ func TestOneWorkerTendsThePool(t *testing.T) {
 	}
 }
 
-// A fill that fails leaves nothing, and the next one waits.
-func TestFillThatFailsLeavesNothing(t *testing.T) {
+// A failed fill leaves nothing, and the next one waits.
+func TestFailedFillLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t) // its engine makes no containers
 	p := b.pooling(64<<10, "python=3")
@@ -181,7 +181,7 @@ func TestMemberThatFindsNoRoomWaits(t *testing.T) {
 	b.Reserved(farm.Capacity{})
 }
 
-// While creates come one after the other, members are not replaced before there is none left.
+// During a series of creates, members are replaced only when none is left.
 func TestFillsWaitForAQuietMoment(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-// Engine answers what the worker asks of Docker about containers. Containers go by "test-" and the sandbox's id.
+// Engine is a fake of a Docker engine. The name of a container is "test-" and the id of its sandbox.
 type Engine struct {
 	*httptest.Server
 	mu         sync.Mutex
@@ -129,11 +129,11 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.updates = append(e.updates, string(body))
 		_, _ = w.Write([]byte("{}"))
 	default:
-		http.Error(w, `{"message":"the fake does not do this"}`, http.StatusNotImplemented)
+		http.Error(w, `{"message":"the fake has no such request"}`, http.StatusNotImplemented)
 	}
 }
 
-// PutMember adds the container of a member of the warm pool, as it was made: nobody's.
+// PutMember adds the container of a member of the warm pool, without an owner.
 func (e *Engine) PutMember(id, epoch string, running bool) {
 	e.SetLabels(id, map[string]string{
 		engine.LabelNamespace: "test", engine.LabelSandbox: id, engine.LabelNode: Node, node.LabelPool: "python", node.LabelEpoch: epoch,
@@ -183,7 +183,7 @@ func (e *Engine) PutNote(sandbox string) {
 	e.notes[sandbox] = map[string]string{engine.LabelRole: engine.RoleNote, engine.LabelSandbox: sandbox}
 }
 
-// volume answers what the worker asks of Docker about volumes, which are notes here.
+// volume answers requests about volumes. All volumes are notes.
 func (e *Engine) volume(w http.ResponseWriter, r *http.Request, name string) {
 	name = strings.TrimPrefix(name, "test-note-")
 	switch labels, ok := e.notes[name]; {

@@ -62,7 +62,7 @@ func Task(ref farm.Ref) queue.Task { return queue.Task{Type: queue.TypeJob, Ref:
 // In gives a clock that is ahead by d.
 func In(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
 
-// Hostile is a client to an agent that answers as the handler does.
+// Hostile gives a client to a fake agent that answers with a handler.
 func Hostile(t *testing.T, h http.Handler) *client.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -93,7 +93,7 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// Until waits for something that comes at once on a healthy machine.
+// Until waits for a condition that becomes true at once on a healthy machine.
 func Until(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !met(); {
