@@ -7,14 +7,28 @@ func reads() hints  { return hints{readOnly: true, idempotent: true} }
 func runs() hints   { return hints{destructive: true} }
 func brings() hints { return hints{openWorld: true} }
 
-// addTools registers every tool. Descriptions say what a tool does, when to use it, its limits, and what to call next.
-func (s *Server) addTools() error {
-	for _, t := range []*tool{
+// tools makes every tool. Descriptions say what a tool does, when to use it, its limits, and what to call next.
+func (s *Server) tools() []*tool {
+	return []*tool{
 		createSandbox(), listSandboxes(), closeSandbox(),
 		executePython(), executeCommand(), getJobResult(), cancelJob(), restartKernel(),
 		installPackages(), checkPackage(), checkPackages(),
 		s.uploadFile(), listFiles(), s.downloadFile(),
-	} {
+	}
+}
+
+// ToolNames lists the names of the farm's tools.
+func ToolNames() []string {
+	var names []string
+	for _, t := range (&Server{}).tools() {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// addTools registers every tool.
+func (s *Server) addTools() error {
+	for _, t := range s.tools() {
 		if err := s.add(t); err != nil {
 			return fmt.Errorf("add tool %s: %w", t.name, err)
 		}

@@ -30,18 +30,26 @@ func Command(streams verbs.Streams, connect Connect, version string) *cobra.Comm
 	c := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve the farm's tools to an MCP client over stdio",
-		Long: `Serve the farm's tools (create_sandbox, execute_python_code, install_packages_in_sandbox and so on) over stdio, for MCP
-clients that start their servers themselves, such as Claude Desktop. "sandfarm mcp config" prints what to paste into a
-client's configuration. Clients that speak HTTP can use the farm's /mcp directly.
+		Long: `Serve the farm's tools over stdio, for MCP clients that start their servers as programs, such as Claude Desktop. Clients that
+speak HTTP can use the farm's address /mcp directly.
 
-The tools upload_file_to_sandbox and download_file can use files of this machine here, below the directories of --root
-(default: the current directory, unless that is / or holds your home). A model chooses the names, so nothing outside is
-read or written, hidden files are left alone, and no file that is there is overwritten.
+Getting started:
+  1. Start a farm (sandfarm up), or set SANDFARM_URL and SANDFARM_API_KEY to reach one elsewhere.
+  2. Run "sandfarm mcp config --client NAME" and paste its output into the client's configuration.
+  3. Ask the model to run some code. The client starts this command by itself.
 
-With --toolset it serves the tools of an older system instead, with the names and answers that its clients know.
+Tools: ` + toolNames() + `.
+Prompts: analyse_file, plot_data, run_script.
 
-Only the protocol is written on stdout; what there is to say otherwise goes to stderr. It ends when stdin ends.`,
+Files: upload_file_to_sandbox and download_file can use files of this machine below the directories of --root (default: the current
+directory, unless that is / or contains your home). A model chooses the names, so nothing outside is read or written, hidden files are
+left alone, and no existing file is overwritten.
+
+Toolsets: --toolset serves the tools of an older system instead, with the names and answers that its clients know.
+
+Stdout carries only the protocol, messages go to stderr. The command ends when stdin ends.`,
 		Example: `  sandfarm mcp config --client claude-desktop
+  sandfarm mcp --toolset notebook
   sandfarm mcp --root ~/project --root ~/data
   SANDFARM_URL=https://farm.example.com SANDFARM_API_KEY=… sandfarm mcp`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -72,6 +80,24 @@ Only the protocol is written on stdout; what there is to say otherwise goes to s
 	_ = c.RegisterFlagCompletionFunc("toolset", cobra.FixedCompletions(toolsets(), cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(configCommand(streams, connect))
 	return c
+}
+
+// toolNames lists the farm's own tools for the help, in lines of a terminal.
+func toolNames() string {
+	lines := []string{""}
+	for i, name := range mcp.ToolNames() {
+		word := name
+		if i > 0 {
+			word = ", " + name
+		}
+		if last := len(lines) - 1; len(lines[last])+len(word) > 120 {
+			lines[last] += ","
+			lines = append(lines, name)
+		} else {
+			lines[last] += word
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // toolsets lists the names of all toolsets: the farm's own and those of older systems.

@@ -162,8 +162,8 @@ func configCommand(streams verbs.Streams, connect Connect) *cobra.Command {
 		Long: `Print what to paste into the configuration of an MCP client, with this farm's address and a place for the key. A farm
 that was started without keys takes any.
 
-Over HTTP a client speaks to the farm's /mcp itself. Over stdio it starts "sandfarm mcp" on your machine, whose tools can
-use files there, below --root. With --over only that configuration is printed on stdout, to be written to a file.`,
+Over HTTP a client talks to the farm's /mcp directly. Over stdio it starts "sandfarm mcp" on your machine, whose tools can use files
+there, below --root. With --over only that configuration is printed to stdout, so that it can be written to a file.`,
 		Example: `  sandfarm mcp config --client claude-code
   sandfarm mcp config --client cursor --over http > .cursor/mcp.json
   sandfarm mcp config --client claude-desktop --over stdio --root ~/Documents/work --url https://farm.example.com`,
