@@ -14,21 +14,21 @@ import (
 
 // Config are the settings of the server. Environment names begin with SANDFARM_API_.
 type Config struct {
-	// Listen needs a loopback address where there are no Keys. Port 0 takes a free one.
+	// Listen must be a loopback address if there are no Keys. Port 0 picks a free port.
 	Listen string `toml:"listen" default:"127.0.0.1:8000" doc:"Address to serve on. Without keys it must be a loopback address."`
 	// Keys are the API keys. None: every caller is the tenant "default".
-	Keys []KeyConfig `toml:"keys" doc:"API keys. None: everyone on this machine may use the farm."`
+	Keys []KeyConfig `toml:"keys" doc:"API keys. Without keys everyone on this machine can use the farm."`
 	// TrustedHosts are names, beside loopback ones, by which callers may address a server without keys: anything else
 	// in the Host header is refused, since a web page could have pointed its own name here.
-	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, beside loopback ones, under which a farm without keys answers."`
+	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
 	// TrustedOrigins are the origins of web pages, beside those on loopback, that may call MCP and the older systems' routes.
-	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, beside those on loopback, that may call the MCP addresses and the routes of older systems, such as https://chat.example.com."`
+	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, in addition to loopback, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com."`
 	// AllowPrivateCallbacks lets callback_url lead to private addresses.
-	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Let callback_url lead to private addresses."`
+	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses."`
 	// Heartbeat is the time between signs of life in an event stream.
-	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Between signs of life in a quiet event stream."`
-	// StallTimeout ends a connection that neither takes nor sends a byte while one is due.
-	StallTimeout time.Duration `toml:"stall_timeout" default:"30s" min:"1s" doc:"How long a body or an answer may stand still."`
+	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Interval of keep-alive comments in an event stream without events."`
+	// StallTimeout closes a connection that stops in the middle of a body or an answer.
+	StallTimeout time.Duration `toml:"stall_timeout" default:"30s" min:"1s" doc:"How long the transfer of a body or an answer may stall."`
 
 	// Limits bound what callers may ask for. The zero value means farm.DefaultLimits.
 	Limits farm.Limits `toml:"-"`
@@ -36,7 +36,7 @@ type Config struct {
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.
 type KeyConfig struct {
-	Tenant string `toml:"tenant" doc:"Owner of what is made with the key: letters, digits, dots, dashes and underscores."`
+	Tenant string `toml:"tenant" doc:"Tenant that owns what is created with the key: letters, digits, dots, dashes and underscores."`
 	SHA256 string `toml:"sha256" secret:"true" doc:"SHA-256 of the key, in hex (printf %s KEY | sha256sum)."`
 }
 
@@ -74,9 +74,9 @@ func (c Config) validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	switch {
 	case err != nil:
-		problems = append(problems, fmt.Errorf("api.listen: %q is no host:port", c.Listen))
+		problems = append(problems, fmt.Errorf("api.listen: %q is not host:port", c.Listen))
 	case len(c.Keys) == 0 && !guard.Loopback(host):
-		problems = append(problems, fmt.Errorf("api.listen: %q is no loopback address and no API key is set: set api.keys, or listen on 127.0.0.1", c.Listen))
+		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys, or listen on 127.0.0.1", c.Listen))
 	}
 	seen := make(map[string]bool, len(c.Keys))
 	for i, key := range c.Keys {
@@ -87,7 +87,7 @@ func (c Config) validate() error {
 			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be 1 to 64 letters, digits, dots, dashes and underscores", i, key.Tenant))
 		}
 		if sum := strings.ToLower(key.SHA256); seen[sum] {
-			problems = append(problems, fmt.Errorf("api.keys[%d]: the same key is there twice", i))
+			problems = append(problems, fmt.Errorf("api.keys[%d]: the same key is listed twice", i))
 		} else {
 			seen[sum] = true
 		}

@@ -98,7 +98,7 @@ func (s *Server) writeFile(c *gin.Context) error {
 	return s.written(c, call, out, http.StatusCreated, first(out))
 }
 
-// written answers a change of files: with what it made, or with the job while it goes on.
+// written answers a change of files: with its result, or with the job if it is still running.
 func (s *Server) written(c *gin.Context, call service.Call, out service.Outcome, status int, body any) error {
 	if !out.Done() || call.Wait == 0 {
 		return accepted(c, call, out, status, out.Job)
@@ -216,14 +216,14 @@ func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 	return s.send(c, status, f, shown)
 }
 
-// partOf looks at the file's size first, so that a range beyond its end is told as such.
+// partOf reads the size of the file first, so that a range beyond its end can be answered with 416.
 func (s *Server) partOf(c *gin.Context, call service.Call, id, file string, wanted rest.ByteRange) (service.Range, error) {
 	entry, err := s.service.StatFile(c.Request.Context(), call, id, file)
 	if err != nil {
 		return service.Range{}, err
 	}
 	if entry.Type != "file" {
-		return service.Range{}, farm.Invalidf("%s is no file but a %s.", entry.Path, entry.Type)
+		return service.Range{}, farm.Invalidf("%s is a %s, not a file.", entry.Path, entry.Type)
 	}
 	offset, length, ok := wanted.Within(entry.Size)
 	if !ok {

@@ -13,11 +13,11 @@ import (
 func (s *Server) packageRoutes() []route {
 	const base = "/v1/sandboxes/{id}"
 	return []route{
-		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "A job: poll it, or each package by its name. What cannot be had is told one by one, the rest is installed, and a kernel that runs can import it.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.install},
-		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "What the image brought, what was installed, what is being installed, and what could not be.", answers: []answer{{http.StatusOK, "the packages, by name", wire.Items[wire.Package]{}, ""}}, handler: s.listPackages},
+		{method: "POST", path: base + "/packages", tag: "Packages", summary: "Install packages", detail: "A job: poll it, or poll each package by its name. Failures are reported for each package; the others are installed, and running kernels can import them at once.", body: wire.PackagesRequest{}, answers: jobAnswers(), wait: true, idempotent: true, handler: s.install},
+		{method: "GET", path: base + "/packages", tag: "Packages", summary: "List packages", detail: "Packages of the image, installed packages, running installs and failed installs.", answers: []answer{{http.StatusOK, "the packages, by name", wire.Items[wire.Package]{}, ""}}, handler: s.listPackages},
 		{method: "GET", path: base + "/packages/{name}", tag: "Packages", summary: "Look a package up", detail: "Names are compared by PEP 503.", query: []parameter{
-			query("manager", "whose package it is", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
-		}, answers: []answer{{http.StatusOK, "how it stands with the package", wire.Package{}, ""}}, handler: s.readPackage},
+			query("manager", "package manager", object{"type": "string", "enum": []string{"pip", "npm"}, "default": "pip"}),
+		}, answers: []answer{{http.StatusOK, "the status of the package", wire.Package{}, ""}}, handler: s.readPackage},
 	}
 }
 

@@ -25,11 +25,11 @@ func (s *Server) sandboxRoutes() []route {
 	return []route{
 		{method: "POST", path: "/v1/sandboxes", tag: "Sandboxes", summary: "Create a sandbox", body: wire.CreateRequest{}, answers: made, wait: true, idempotent: true, handler: s.createSandbox},
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
-		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading is not use: idleness goes on.", answers: one, handler: s.readSandbox},
+		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading does not count as use.", answers: one, handler: s.readSandbox},
 		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
-		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels what runs and waits in it, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
+		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels its running and queued jobs, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
 		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Freeze a sandbox to disk", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
-		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Bring a frozen sandbox back", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
+		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a frozen sandbox", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
 	}
 }
 

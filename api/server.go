@@ -62,7 +62,7 @@ type Server struct {
 	stop sync.Once
 }
 
-// New makes a server. It fails on settings that are wrong, and tells all of them.
+// New makes a server. It fails on invalid settings and reports all of them.
 func New(cfg Config, deps Deps) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -31,8 +31,8 @@ type BatchOutcome struct {
 	Err error
 }
 
-// Batch takes many jobs in, one after the other, each with its own outcome. Then it waits for all of them together, as long
-// as the call says, and shows every job as it is at the end of the wait.
+// Batch accepts many jobs in order, each with its own outcome. Then it waits for all of them, as long as the call says, and
+// returns every job as it is at the end of the wait.
 func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) ([]BatchOutcome, error) {
 	p := c.problems()
 	switch {
@@ -84,7 +84,7 @@ func (s *Service) awaitBatch(ctx context.Context, batch []BatchOutcome, deadline
 	}
 }
 
-// entryKey gives an entry a key of its own under the batch's key, whose fingerprint covers the whole batch.
+// entryKey derives the key of an entry from that of the batch. Its fingerprint covers the whole batch.
 func entryKey(key string, i int) string {
 	suffix := fmt.Sprintf("#%d", i)
 	return key[:min(len(key), maxKey-len(suffix))] + suffix
@@ -129,7 +129,7 @@ func (s *Service) entry(ctx context.Context, c Call, raw json.RawMessage) (Outco
 	}
 }
 
-// split takes the head of an entry away from the route's body.
+// split separates kind and sandbox_id of an entry from the body of its route.
 func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
 	own := make(map[string]json.RawMessage, 2)
 	for _, key := range []string{"kind", "sandbox_id"} {

@@ -38,7 +38,7 @@ type Outcome struct {
 // Done reports whether the job has ended.
 func (o Outcome) Done() bool { return o.Job.Final() }
 
-// idempotency gives the call's key with its fingerprint; extra are hashes of staged bodies.
+// idempotency returns the key of the call with its fingerprint; extra are hashes of staged bodies.
 func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 	if c.Key == "" {
 		return nil, nil //nolint:nilnil // no key is not an error
@@ -60,9 +60,9 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 	return &store.Idempotency{Key: c.Key, Fingerprint: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// submit takes a job in and waits for it as long as the call says. The watch begins before the job does, so its end
-// is never missed. A job that makes its sandbox takes one of the warm pool where it can; nothing fails between that and its
-// acceptance.
+// submit submits a job and waits for it as long as the call says. The watch begins before the job does, so its end
+// is never missed. A job that creates its sandbox claims one of the warm pool if it can; nothing can fail between the
+// claim and the acceptance.
 func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
 	var watch *store.Watch
 	if c.Wait > 0 {
@@ -132,7 +132,7 @@ func (s *Service) outcome(ctx context.Context, job *farm.Job, box *farm.Sandbox)
 	return out, nil
 }
 
-// await waits until the job is final, the time is up, the caller has gone or the server stops. It gives the job as it
+// await waits until the job is final, the time is up, the caller leaves or the server stops. It returns the job as it
 // is then. With look, the record is read before the first wait.
 func (s *Service) await(ctx context.Context, watch *store.Watch, job *farm.Job, wait time.Duration, look bool) (*farm.Job, error) {
 	timer := time.NewTimer(wait)

@@ -31,8 +31,8 @@ func instant(t time.Time) *time.Time {
 	return &t
 }
 
-// some makes null arrays empty ones.
-func some[T any](list []T) []T {
+// emptyIfNil makes nil an empty list, so that JSON has [] and not null.
+func emptyIfNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
@@ -50,14 +50,14 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	out.EnvNames = some(out.EnvNames)
+	out.EnvNames = emptyIfNil(out.EnvNames)
 	if b.Spec.GPU != nil && b.Spec.GPU.Count > 0 {
 		out.GPU = &wire.GPU{Count: b.Spec.GPU.Count, Model: b.Spec.GPU.Model}
 	}
 	return out
 }
 
-// job shows a job. Its place in line is looked up while it is queued, and links are made for its artifacts.
+// job converts a job. It reads the queue position of a queued job and makes links for artifacts.
 func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	out := wire.Job{
 		ID: j.ID, Kind: string(j.Kind), SandboxID: j.SandboxID, State: string(j.State), Attempt: j.Attempt - j.Uncounted,
@@ -105,9 +105,9 @@ func (s *Service) result(ctx context.Context, j *farm.Job) *wire.Result {
 	case r.Install != nil:
 		return &wire.Result{Install: s.installResult(ctx, r)}
 	case r.File != nil:
-		return &wire.Result{File: &wire.FileResult{Entries: entriesOf(r.File.Entries), Notes: some(r.Notes)}}
+		return &wire.Result{File: &wire.FileResult{Entries: entriesOf(r.File.Entries), Notes: emptyIfNil(r.Notes)}}
 	default:
-		return &wire.Result{Note: &wire.NoteResult{Notes: some(r.Notes)}}
+		return &wire.Result{Note: &wire.NoteResult{Notes: emptyIfNil(r.Notes)}}
 	}
 }
 
@@ -117,10 +117,10 @@ func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.Execu
 		Stdout: e.Stdout, Stderr: e.Stderr, ExitCode: e.ExitCode, ExecutionCount: e.ExecutionCount,
 		Truncated: wire.Truncated(e.Truncated), KernelRestarted: e.Restarted, FreshProcess: e.FreshProcess,
 		Results: make([]wire.Rich, len(e.Rich)), Artifacts: s.artifacts(ctx, r.Artifacts),
-		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(e.Installed), Notes: some(r.Notes),
+		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(e.Installed), Notes: emptyIfNil(r.Notes),
 	}
 	if e.Error != nil {
-		out.Error = &wire.CodeError{Name: e.Error.Name, Value: e.Error.Value, Traceback: some(e.Error.Traceback)}
+		out.Error = &wire.CodeError{Name: e.Error.Name, Value: e.Error.Value, Traceback: emptyIfNil(e.Error.Traceback)}
 	}
 	for i, rich := range e.Rich {
 		out.Results[i] = s.rich(ctx, rich)
@@ -131,7 +131,7 @@ func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.Execu
 func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.CommandResult {
 	out := &wire.CommandResult{
 		Results: make([]wire.CommandOutcome, len(r.Command.Commands)), Artifacts: s.artifacts(ctx, r.Artifacts),
-		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(r.Command.Installed), Notes: some(r.Notes),
+		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(r.Command.Installed), Notes: emptyIfNil(r.Notes),
 	}
 	for i, c := range r.Command.Commands {
 		out.Results[i] = wire.CommandOutcome{
@@ -145,7 +145,7 @@ func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.Comma
 func (s *Service) installResult(ctx context.Context, r *farm.Result) *wire.InstallResult {
 	return &wire.InstallResult{
 		Packages: outcomesOf(r.Install.Packages), Stdout: r.Install.Stdout, Stderr: r.Install.Stderr,
-		Truncated: wire.Truncated(r.Install.Truncated), Artifacts: s.artifacts(ctx, r.Artifacts), Notes: some(r.Notes),
+		Truncated: wire.Truncated(r.Install.Truncated), Artifacts: s.artifacts(ctx, r.Artifacts), Notes: emptyIfNil(r.Notes),
 	}
 }
 

@@ -51,10 +51,10 @@ func (s *Service) Events(ctx context.Context, tenant, jobID, after string) (*Eve
 // Close ends the reading.
 func (e *Events) Close() { e.watch.Close() }
 
-// Next gives the next events, at least one, or none when nothing happened for the time patience: then it is called
-// again. io.EOF: the final state has been given, the record is gone, or the server stops.
-func (e *Events) Next(ctx context.Context, patience time.Duration) ([]wire.Event, error) {
-	timer := time.NewTimer(patience)
+// Next returns the next events, or none if nothing happened within timeout: call it again then. io.EOF: the final state was
+// returned, the record is deleted, or the server stops.
+func (e *Events) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for {
 		if len(e.pending) > 0 {
@@ -78,7 +78,7 @@ func (e *Events) Next(ctx context.Context, patience time.Duration) ([]wire.Event
 	}
 }
 
-// take shows what is pending and reads on where there may be more.
+// take returns the pending events and reads more if there may be more.
 func (e *Events) take(ctx context.Context) ([]wire.Event, error) {
 	out := make([]wire.Event, 0, len(e.pending))
 	for i := range e.pending {

@@ -24,7 +24,7 @@ func (s *Service) Images(ctx context.Context) (wire.Items[wire.Image], error) {
 	}
 	list := wire.Items[wire.Image]{Items: make([]wire.Image, len(images))}
 	for i, image := range images {
-		list.Items[i] = wire.Image{Name: image.Name, Description: image.Description, Languages: some(image.Languages), Size: image.Size}
+		list.Items[i] = wire.Image{Name: image.Name, Description: image.Description, Languages: emptyIfNil(image.Languages), Size: image.Size}
 	}
 	return list, nil
 }
@@ -42,7 +42,7 @@ func (s *Service) Workers(ctx context.Context) (wire.Items[wire.Worker], error) 
 			images[j] = image.Name
 		}
 		list.Items[i] = wire.Worker{
-			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: some(w.Queues), Images: images, Slots: w.Slots,
+			ID: w.ID, Node: w.Node, Host: w.Host, Version: w.Version, Queues: emptyIfNil(w.Queues), Images: images, Slots: w.Slots,
 			Running: w.Running, Sandboxes: w.Sandboxes, StartedAt: w.StartedAt.UTC(), SeenAt: w.SeenAt.UTC(), Problem: w.Problem,
 			Capacity: wire.Room(w.Capacity), Promised: wire.Room(w.Reserved), GPUs: gpusOf(w.GPUs), GPUsLeased: w.LeasedGPUs(), Pool: stockOf(w.Pool),
 		}
@@ -85,7 +85,7 @@ func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 	return list, nil
 }
 
-// Ready looks at every part that the farm needs: Redis, the object store and a worker that takes jobs.
+// Ready checks every part that the farm needs: Redis, the object store and a worker that accepts jobs.
 func (s *Service) Ready(ctx context.Context) wire.Ready {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -91,7 +91,7 @@ func (s *Service) checkGPURoom(ctx context.Context, spec *farm.SandboxSpec) erro
 	}
 }
 
-// offeredGPUs says in words which devices there are: those of each node.
+// offeredGPUs lists the devices of each node in words.
 func offeredGPUs(workers []farm.Worker) string {
 	var words []string
 	for _, w := range eachNode(workers) {
@@ -110,7 +110,7 @@ func offeredGPUs(workers []farm.Worker) string {
 	return strings.Join(words, ", ")
 }
 
-// eachNode gives one worker of each node: all of them offer the same devices. The one that was seen last knows best.
+// eachNode returns one worker of each node, the one with the latest heartbeat: all workers of a node offer the same devices.
 func eachNode(workers []farm.Worker) []farm.Worker {
 	nodes := map[string]farm.Worker{}
 	for _, w := range workers {

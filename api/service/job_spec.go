@@ -25,10 +25,10 @@ const (
 // requestTimeout bounds the storing of a long request: the job is accepted already, and its caller waits for the answer.
 const requestTimeout = 5 * time.Second
 
-// requestKey is where the whole of a long request lies. The scheduler removes it when the job's record is gone.
+// requestKey is the object key of a long request. The scheduler deletes the object after the job's record.
 func requestKey(ref farm.Ref) string { return fmt.Sprintf("requests/%s/%s", ref.Tenant, ref.ID) }
 
-// shown is a request as callers may see it: without the values of env, without contents, without what is the farm's own.
+// shown is a request as callers may see it: without the values of env, without contents of files, without internal fields.
 func shown(r *farm.Request) *farm.Request {
 	out := &farm.Request{Install: r.Install, Context: r.Context, Files: shownFiles(r.Files)}
 	if r.Sandbox != nil {

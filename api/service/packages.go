@@ -14,13 +14,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// lookupWait is how long a look into a sandbox may take: it passes the line by and costs some milliseconds.
+// lookupWait bounds a lookup in a sandbox, which does not wait in the sandbox's FIFO and takes a few milliseconds.
 const lookupWait = 20 * time.Second
 
-// npmMark stands before the names of npm packages where both managers' names are kept together.
+// npmMark is the prefix of npm packages where names of both managers are stored together.
 const npmMark = farm.ManagerNpm + ":"
 
-// Install asks for packages. What cannot be had is told for each package in the job's result.
+// Install starts an install. The job's result reports failures for each package.
 func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.PackagesRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 func (s *Service) recorded(ctx context.Context, tenant, jobID string, p wire.Package) (wire.Package, error) {
 	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: jobID})
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return p, nil // forgotten: the sandbox knows
+		return p, nil // the record is deleted: ask the sandbox
 	}
 	if err != nil {
 		return p, err
@@ -207,7 +207,7 @@ func outcomeOf(job *farm.Job, name string) (farm.PackageOutcome, bool) {
 	return farm.PackageOutcome{}, false
 }
 
-// look asks the sandbox what is in it. known is false where it cannot be asked: it is not ready yet, or over.
+// look lists the packages in the sandbox. known is false if the sandbox is not ready yet or has ended.
 func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (found []farm.Package, known bool, err error) {
 	if box.State != farm.SandboxReady && box.State != farm.SandboxBusy {
 		return nil, false, nil
@@ -234,7 +234,7 @@ func (s *Service) look(ctx context.Context, tenant string, box *farm.Sandbox) (f
 	return out.record.Result.Packages, true, nil
 }
 
-// PackageList lists the packages of a sandbox: what is in it, what is being installed, and what could not be.
+// PackageList lists the packages of a sandbox: installed ones, running installs and failed installs.
 func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wire.Items[wire.Package], error) {
 	list := wire.Items[wire.Package]{Items: []wire.Package{}}
 	box, err := s.sandbox(ctx, tenant, sandboxID)
@@ -259,17 +259,17 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 			p = wire.Package{Status: string(farm.PackageNotFound)}
 			p.Manager, p.Name = splitKey(key)
 		}
-		told, err := s.recorded(ctx, tenant, id, p)
+		current, err := s.recorded(ctx, tenant, id, p)
 		if err != nil {
 			return list, err
 		}
-		if there && told.Status != string(farm.PackageInstalling) {
-			told.Version = p.Version // what a later install has changed, and what a failed one has not
+		if there && current.Status != string(farm.PackageInstalling) {
+			current.Version = p.Version // what a later install has changed, and what a failed one has not
 		}
-		if known && !there && told.Status == string(farm.PackageInstalled) || told.Status == string(farm.PackageNotFound) {
-			continue // it has been removed since
+		if known && !there && current.Status == string(farm.PackageInstalled) || current.Status == string(farm.PackageNotFound) {
+			continue // it was removed later
 		}
-		byKey[key] = told
+		byKey[key] = current
 	}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		list.Items = append(list.Items, byKey[key])
@@ -277,7 +277,7 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 	return list, nil
 }
 
-// splitKey takes packageKey back.
+// splitKey is the inverse of packageKey.
 func splitKey(key string) (manager, name string) {
 	if name, ok := strings.CutPrefix(key, npmMark); ok {
 		return farm.ManagerNpm, name

@@ -25,10 +25,10 @@ type File struct {
 	Link    string
 }
 
-// Range is the part of a file that is wanted: Length 0 goes on to the end.
+// Range is the requested part of a file. Length 0: to the end.
 type Range struct{ Offset, Length int64 }
 
-// read runs a job that changes nothing. It passes the sandbox's line by and is not listed.
+// read runs a job that changes nothing. It does not wait in the sandbox's FIFO and is not listed.
 func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.FileRequest) (Outcome, error) {
 	if !farm.ValidID(farm.SandboxPrefix, sandboxID) {
 		return Outcome{}, noSandbox(sandboxID)
@@ -53,7 +53,7 @@ func (s *Service) read(ctx context.Context, c Call, sandboxID string, r farm.Fil
 	return out, err
 }
 
-// giveUp cancels a read for which nobody waits any more.
+// giveUp cancels a read whose caller no longer waits.
 func (s *Service) giveUp(ctx context.Context, ref farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func (s *Service) ReadFile(ctx context.Context, c Call, sandboxID, file string, 
 	return f, nil
 }
 
-// LinkFile puts a copy of a file aside and gives a presigned link to it. The copy goes when the link has expired.
+// LinkFile copies a file to the object store and returns a presigned link. The copy is deleted after the link has expired.
 func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) (string, error) {
 	clean, err := farm.CleanFilePath(file)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Service) LinkFile(ctx context.Context, c Call, sandboxID, file string) 
 	return link, nil
 }
 
-// forget removes a staged object that has served its purpose.
+// forget deletes a staged object that is no longer needed.
 func (s *Service) forget(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()

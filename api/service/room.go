@@ -16,7 +16,7 @@ type nodes struct {
 	asked      int64           // in nanoseconds
 }
 
-// capacities gives what each node has, as far as it is known. It is believed as long as the list of images.
+// capacities returns the capacity of each known node. It is cached as long as the list of images.
 func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.Capacity, error) {
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()

@@ -60,7 +60,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Packages: names, Idempotency: idem})
 }
 
-// sandbox reads a sandbox's record; what is not an id of a sandbox is not found.
+// sandbox reads the record of a sandbox. An invalid id is not_found.
 func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox, error) {
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return nil, noSandbox(id)

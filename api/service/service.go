@@ -1,5 +1,5 @@
 // Package service holds the farm's verbs without HTTP: what a caller may ask for, checked and turned into jobs. The REST
-// routes and later the MCP tools are thin covers of it. It owns all validation, waiting for jobs, staging of uploads and
+// routes and the MCP tools are thin layers over it. It owns all validation, waiting for jobs, staging of uploads and
 // links to artifacts. It runs no code and touches no engine: jobs go to the dispatcher, records come from the store.
 package service
 
@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Submitter takes jobs in and cancels them.
+// Submitter submits and cancels jobs.
 type Submitter interface {
 	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
 	Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error)
@@ -76,7 +76,7 @@ type Store interface {
 	Pool
 }
 
-// Queues tells how deep the queues are.
+// Queues reports the backlog of queues.
 type Queues interface {
 	Depths(ctx context.Context) ([]farm.QueueDepth, error)
 }
@@ -104,7 +104,7 @@ type Deps struct {
 	Resolver  Resolver                // default net.DefaultResolver
 	Logger    *slog.Logger            // default: nothing is logged
 	Now       func() time.Time        // default time.Now
-	Accepted  func(kind farm.JobKind) // called for every job that was taken in; default: nothing
+	Accepted  func(kind farm.JobKind) // called for every accepted job; default: nothing
 	Pooled    func(hit bool)          // called for every create that asked the warm pool for a sandbox; default: nothing
 }
 
@@ -129,7 +129,7 @@ type Service struct {
 	drain    sync.Once
 }
 
-// New makes a service. It talks to nobody.
+// New makes a service. It does no I/O.
 func New(deps Deps, o Options) *Service {
 	if deps.Resolver == nil {
 		deps.Resolver = net.DefaultResolver

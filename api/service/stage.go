@@ -16,10 +16,10 @@ import (
 // inlineBytes is the largest file that travels in its job's request; anything larger goes through the object store.
 const inlineBytes = 64 << 10
 
-// dropTimeout bounds the removal of staged objects, which goes on after the caller has left.
+// dropTimeout bounds the deletion of staged objects, which continues after the caller has left.
 const dropTimeout = 10 * time.Second
 
-// stage holds the objects that were put aside for one job until its worker takes them.
+// stage holds the staged objects of one job until its worker reads them.
 type stage struct {
 	s      *Service
 	prefix string
@@ -42,8 +42,8 @@ func (g *stage) put(ctx context.Context, r io.Reader, size int64) (blob.Info, er
 	return info, nil
 }
 
-// spill stages a file that is too large to travel in the request.
-func (g *stage) spill(ctx context.Context, f *farm.InputFile) error {
+// moveToBlobStore stages a file that is too large to be stored in the request.
+func (g *stage) moveToBlobStore(ctx context.Context, f *farm.InputFile) error {
 	if g.inline+len(f.Content) <= inlineBytes {
 		g.inline += len(f.Content)
 		return nil
@@ -56,7 +56,7 @@ func (g *stage) spill(ctx context.Context, f *farm.InputFile) error {
 	return nil
 }
 
-// drop removes what was staged: nobody will take it.
+// drop deletes the staged objects: no worker will read them.
 func (g *stage) drop(ctx context.Context) {
 	if len(g.keys) == 0 {
 		return
@@ -81,7 +81,7 @@ func (g *stage) submit(ctx context.Context, c Call, a store.Accept) (Outcome, er
 	return out, err
 }
 
-// refused reports whether a job was not taken in: an error can also come after that, from the wait.
+// refused reports whether a job was not accepted: an error can also come later, from the wait.
 func (g *stage) refused(ctx context.Context, job *farm.Job) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()

@@ -149,7 +149,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	job.Queue, job.TimeoutSeconds, job.CallbackURL = spec.GPU.Queue(), timeout, r.CallbackURL
 	staged := s.stage(c.Tenant, job.ID)
 	for i := range files {
-		if err := staged.spill(ctx, &files[i]); err != nil {
+		if err := staged.moveToBlobStore(ctx, &files[i]); err != nil {
 			staged.drop(ctx)
 			return Outcome{}, err
 		}
@@ -195,7 +195,7 @@ func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 	return files
 }
 
-// Control interrupts what runs in a sandbox (farm.KindInterrupt) or starts its kernels anew (farm.KindRestart).
+// Control interrupts what runs in a sandbox (farm.KindInterrupt) or restarts its kernels (farm.KindRestart).
 func (s *Service) Control(ctx context.Context, c Call, kind farm.JobKind, sandboxID string, r wire.ControlRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {

@@ -23,7 +23,7 @@ type Part struct {
 	Content io.Reader
 }
 
-// open gives the sandbox of an upload when it takes work: nobody should send gigabytes to learn that it is closed.
+// open fails if the sandbox of an upload accepts no work: nobody should send gigabytes to learn that it is closed.
 func (s *Service) open(ctx context.Context, tenant, id string) error {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string,
 	return s.changeStaged(ctx, c, job, staged, request, "", sum)
 }
 
-// take reads one file: into the request where it is small, else into the object store. It also gives a hash of it.
+// take reads one file and returns its hash. A small file is stored in the request, a larger one in the object store.
 func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, string, error) {
 	file := farm.InputFile{Path: p.Path}
 	head := make([]byte, max(0, inlineBytes-g.inline)+1)
@@ -115,7 +115,7 @@ func (s *Service) WriteTar(ctx context.Context, c Call, sandboxID, directory str
 	return s.changeStaged(ctx, c, job, staged, farm.FileRequest{Op: farm.FileTar, Path: clean, Staged: info.Key, Size: info.Size}, "", info.SHA256)
 }
 
-// WriteFiles stores several files under a directory; next gives one after the other and io.EOF at the end.
+// WriteFiles stores several files under a directory; next returns them in order, then io.EOF.
 func (s *Service) WriteFiles(ctx context.Context, c Call, sandboxID, directory string, next func() (Part, error)) (Outcome, error) {
 	under, err := farm.CleanPath(directory)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Service) parts(ctx context.Context, staged *stage, under string, next f
 			clean = under + "/" + clean
 		}
 		if seen[clean] {
-			return nil, nil, farm.Invalidf("the file %q is there twice", farm.Shorten(clean))
+			return nil, nil, farm.Invalidf("the file %q is in the upload twice", farm.Shorten(clean))
 		}
 		seen[clean] = true
 		file, sum, err := staged.take(ctx, Part{Path: clean, Content: s.capped(part.Content)}, -1)
@@ -204,7 +204,7 @@ func (s *Service) change(ctx context.Context, c Call, sandboxID string, r farm.F
 	return s.changeStaged(ctx, c, job, s.stage(c.Tenant, job.ID), r, callback, sums...)
 }
 
-// changeStaged takes the change in. Where it is finished in time and has failed, its error is the answer.
+// changeStaged submits the change. If it fails within the wait, its error is the answer.
 func (s *Service) changeStaged(ctx context.Context, c Call, job *farm.Job, staged *stage, r farm.FileRequest, callback string, sums ...string) (Outcome, error) {
 	idem, err := c.idempotency(sums...)
 	if err != nil {

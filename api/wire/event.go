@@ -25,7 +25,7 @@ type DisplayData struct {
 
 // ProgressData is the data of progress events. Total 0: not known.
 type ProgressData struct {
-	Message string  `json:"message" doc:"what is going on"`
+	Message string  `json:"message" doc:"current step"`
 	Done    float64 `json:"done,omitempty" doc:"how much is done"`
 	Total   float64 `json:"total,omitempty" doc:"how much there is"`
 }

@@ -7,21 +7,21 @@ type Job struct {
 	ID        string `json:"id" doc:"id of the job"`
 	Kind      string `json:"kind" doc:"what it does" enum:"create,execute,command,install,file,run,close,interrupt,restart,hibernate,resume"`
 	SandboxID string `json:"sandbox_id" doc:"the sandbox it works in"`
-	State     string `json:"state" doc:"where it stands; code that raised is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
-	Attempt   int    `json:"attempt" doc:"how many workers have taken it; 0 while it is queued"`
-	Position  int    `json:"position" doc:"place while it is queued, 1 is next: a create or run stands among those that wait for room, others in the line of their sandbox; 0 otherwise"`
+	State     string `json:"state" doc:"state of the job; code that raised an exception is completed" enum:"queued,running,completed,failed,timed_out,canceled,lost"`
+	Attempt   int    `json:"attempt" doc:"how many workers have started it; 0 while it is queued"`
+	Position  int    `json:"position" doc:"position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise"`
 
 	// EstimateSeconds is null as a rule: it is known only where creates have begun lately.
 	EstimateSeconds *float64 `json:"estimate_seconds" doc:"seconds until a create or run begins, from how fast its queue moved lately; null: not known"`
 
 	CreatedAt  time.Time  `json:"created_at" doc:"when it was accepted"`
-	StartedAt  *time.Time `json:"started_at" doc:"when a worker took it; null: not yet"`
+	StartedAt  *time.Time `json:"started_at" doc:"when a worker started it; null: not yet"`
 	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`
-	Timings    Timings    `json:"timings" doc:"where the time went"`
+	Timings    Timings    `json:"timings" doc:"duration of each phase"`
 	Request    *JobSpec   `json:"request" doc:"what was asked for, code up to 64 KiB; null where the farm itself made the job"`
 	Result     *Result    `json:"result" doc:"the outcome; null until there is one"`
 	Error      *JobError  `json:"error" doc:"why it failed, timed out, was canceled or lost; null otherwise"`
-	Links      Links      `json:"links" doc:"where to go on"`
+	Links      Links      `json:"links" doc:"paths of the job"`
 }
 
 // Final reports whether the job has ended.
@@ -36,7 +36,7 @@ func (j *Job) Final() bool {
 
 // Timings says where the time of a job went, in milliseconds.
 type Timings struct {
-	QueueMS  float64 `json:"queue_ms" doc:"milliseconds until a worker had it"`
+	QueueMS  float64 `json:"queue_ms" doc:"milliseconds until a worker started it"`
 	RunMS    float64 `json:"run_ms" doc:"milliseconds in the sandbox"`
 	UploadMS float64 `json:"upload_ms" doc:"milliseconds for its artifacts"`
 }
@@ -44,7 +44,7 @@ type Timings struct {
 // JobError says why a job did not complete: a code and a sentence.
 type JobError struct {
 	Code    string `json:"code" doc:"kind of the error" enum:"invalid,unauthorized,not_found,conflict,too_large,exhausted,unavailable,internal"`
-	Message string `json:"message" doc:"what happened and what to do, in a sentence"`
+	Message string `json:"message" doc:"what happened and what to do"`
 }
 
 // Links are the paths of a job.

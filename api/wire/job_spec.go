@@ -8,8 +8,8 @@ type JobSpec struct {
 	Context         string   `json:"context,omitempty" doc:"name of the kernel"`
 	Commands        []string `json:"commands,omitempty" doc:"the shell commands"`
 	Cwd             string   `json:"cwd,omitempty" doc:"working directory of the commands"`
-	ContinueOnError bool     `json:"continue_on_error,omitempty" doc:"commands that fail do not stop those behind them"`
-	Background      bool     `json:"background,omitempty" doc:"the commands do not hold back the jobs behind them"`
+	ContinueOnError bool     `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
+	Background      bool     `json:"background,omitempty" doc:"the commands do not block later jobs of the sandbox"`
 	AutoInstall     bool     `json:"auto_install,omitempty" doc:"missing packages are installed first"`
 	Packages        []string `json:"packages,omitempty" doc:"packages to install"`
 	Manager         string   `json:"manager,omitempty" doc:"installer of the packages" enum:"pip,npm"`

@@ -23,10 +23,10 @@ type Worker struct {
 	Sandboxes int         `json:"sandboxes" doc:"open sandboxes"`
 	StartedAt time.Time   `json:"started_at" doc:"when it started"`
 	SeenAt    time.Time   `json:"seen_at" doc:"its last heartbeat"`
-	Capacity  Room        `json:"capacity" doc:"what its node has for sandboxes"`
-	Promised  Room        `json:"promised" doc:"what the sandboxes of its node were promised of that"`
-	Pool      []PoolStock `json:"pool" doc:"sandboxes of its node that are started ahead of need"`
-	Problem   string      `json:"problem" doc:"why it takes no jobs now; empty when it does"`
+	Capacity  Room        `json:"capacity" doc:"capacity of its node for sandboxes"`
+	Promised  Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
+	Pool      []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
+	Problem   string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
 	GPUsLeased int         `json:"gpus_leased" doc:"how many of them sandboxes have"`
@@ -40,11 +40,11 @@ type GPUDevice struct {
 	Leased   bool   `json:"leased" doc:"a sandbox has it"`
 }
 
-// PoolStock is how many sandboxes of an image are started ahead of need.
+// PoolStock is the number of pooled sandboxes of an image.
 type PoolStock struct {
 	Image  string `json:"image" doc:"name of the image"`
-	Target int    `json:"target" doc:"how many there are to be, by the worker's settings"`
-	Ready  int    `json:"ready" doc:"how many wait for a create, on the whole node"`
+	Target int    `json:"target" doc:"target of the worker's settings"`
+	Ready  int    `json:"ready" doc:"ready members on the node"`
 }
 
 // Room is memory and cores for sandboxes.
@@ -53,13 +53,13 @@ type Room struct {
 	CPUs     float64 `json:"cpus" doc:"cores"`
 }
 
-// Queue says how much waits in a queue.
+// Queue is the backlog of a queue.
 type Queue struct {
 	Name    string `json:"name" doc:"name of the queue"`
 	Depth   int    `json:"depth" doc:"jobs that wait"`
 	Running int    `json:"running" doc:"jobs that run"`
 
-	OldestSeconds float64 `json:"oldest_seconds" doc:"for how long the next job has waited, of those on the queue and of those that their tenant's share holds back; 0 when none waits"`
+	OldestSeconds float64 `json:"oldest_seconds" doc:"age of the oldest waiting job, on the queue or parked by its tenant's share; 0 if none waits"`
 
 	GPUs       int `json:"gpus" doc:"devices that its sandboxes may have; 0 where they have none"`
 	GPUsLeased int `json:"gpus_leased" doc:"how many of them sandboxes have"`
@@ -97,7 +97,7 @@ type Limits struct {
 	TTLDefaultSeconds  int `json:"ttl_default_seconds" doc:"ttl_seconds when none is given"`
 	TTLMinSeconds      int `json:"ttl_min_seconds" doc:"smallest ttl_seconds"`
 	TTLMaxSeconds      int `json:"ttl_max_seconds" doc:"largest ttl_seconds"`
-	IdleDefaultSeconds int `json:"idle_default_seconds" doc:"idle_seconds when none is given; 0: no such limit"`
+	IdleDefaultSeconds int `json:"idle_default_seconds" doc:"idle_seconds when none is given; 0: no idle limit"`
 	IdleMinSeconds     int `json:"idle_min_seconds" doc:"smallest idle_seconds that is not 0"`
 
 	Memory IntRange   `json:"memory_mb" doc:"memory of a sandbox"`
@@ -115,7 +115,7 @@ type Limits struct {
 	MaxPackageBytes int `json:"max_package_bytes" doc:"bytes of one package's name and versions"`
 	MaxBatch        int `json:"max_batch" doc:"jobs of one batch"`
 	MaxContexts     int `json:"max_contexts" doc:"kernels of a sandbox"`
-	MaxWaiting      int `json:"max_waiting" doc:"jobs that wait in one sandbox's line"`
+	MaxWaiting      int `json:"max_waiting" doc:"queued jobs of one sandbox"`
 
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" doc:"output of a stream sent as events"`
@@ -132,14 +132,14 @@ type Limits struct {
 
 // IntRange bounds a whole number.
 type IntRange struct {
-	Default int `json:"default" doc:"when nothing is said"`
+	Default int `json:"default" doc:"value if none is given"`
 	Min     int `json:"min" doc:"smallest"`
 	Max     int `json:"max" doc:"largest"`
 }
 
 // FloatRange bounds a number.
 type FloatRange struct {
-	Default float64 `json:"default" doc:"when nothing is said"`
+	Default float64 `json:"default" doc:"value if none is given"`
 	Min     float64 `json:"min" doc:"smallest"`
 	Max     float64 `json:"max" doc:"largest"`
 }

@@ -2,7 +2,7 @@ package wire
 
 // Problem is an error by RFC 9457; its media type is application/problem+json.
 type Problem struct {
-	Type      string `json:"type" doc:"about:blank: the title says it all"`
+	Type      string `json:"type" doc:"always about:blank"`
 	Title     string `json:"title" doc:"the kind of problem"`
 	Status    int    `json:"status" doc:"status code of the answer"`
 	Detail    string `json:"detail" doc:"what is wrong and what to do"`

@@ -11,7 +11,7 @@ type CreateRequest struct {
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
-	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no such limit"`
+	IdleSeconds *int              `json:"idle_seconds,omitempty" doc:"life after the end of the last use; 0: no idle limit"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels to find it by"`
 	CallbackURL string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
@@ -34,7 +34,7 @@ type ResourcesRequest struct {
 type UpdateRequest struct {
 	Name        *string            `json:"name,omitempty" doc:"new name"`
 	TTLSeconds  *int               `json:"ttl_seconds,omitempty" doc:"new life, from now"`
-	IdleSeconds *int               `json:"idle_seconds,omitempty" doc:"new life after the end of the last use; 0: no such limit"`
+	IdleSeconds *int               `json:"idle_seconds,omitempty" doc:"new life after the end of the last use; 0: no idle limit"`
 	Labels      *map[string]string `json:"labels,omitempty" doc:"the new labels; they replace the old ones"`
 }
 
@@ -56,8 +56,8 @@ type CommandRequest struct {
 	Cwd             string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
 	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands alone"`
 	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all of them together" default:"300"`
-	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"go on after a command that failed"`
-	Background      bool              `json:"background,omitempty" doc:"do not hold back the jobs behind it"`
+	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
+	Background      bool              `json:"background,omitempty" doc:"do not block later jobs of the sandbox"`
 	AutoInstall     bool              `json:"auto_install,omitempty" doc:"install what the Python programs that the commands start import and the sandbox lacks, and what the requirements.txt beside them lists"`
 	CallbackURL     string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }

@@ -95,7 +95,7 @@ type InstalledOne struct {
 	Name      string `json:"name" doc:"name of the package"`
 	Requested string `json:"requested" doc:"what was asked for"`
 	Version   string `json:"version" doc:"the version that is there now"`
-	Status    string `json:"status" doc:"how it went" enum:"installed,failed"`
+	Status    string `json:"status" doc:"outcome" enum:"installed,failed"`
 	Message   string `json:"message" doc:"why it failed, or what to know about it"`
 	Why       string `json:"why,omitempty" doc:"of an automatic install: what asked for it"`
 }
@@ -103,7 +103,7 @@ type InstalledOne struct {
 // Package is how it stands with one package of a sandbox.
 type Package struct {
 	Name    string `json:"name" doc:"name of the package, normalised by PEP 503"`
-	Status  string `json:"status" doc:"how it stands" enum:"installing,installed,failed,not_found"`
+	Status  string `json:"status" doc:"status of the package" enum:"installing,installed,failed,not_found"`
 	Version string `json:"version,omitempty" doc:"the version that is there"`
 	JobID   string `json:"job_id,omitempty" doc:"the job that installs it, or was the last to"`
 	Message string `json:"message,omitempty" doc:"why it failed, or what to do next"`

@@ -2,12 +2,12 @@ package wire
 
 import "time"
 
-// Sandbox is a sandbox as callers see it. The values of its environment are not told, only the names.
+// Sandbox is a sandbox as callers see it. Of its environment it has only the names.
 type Sandbox struct {
 	ID          string            `json:"id" doc:"id of the sandbox"`
 	Name        string            `json:"name" doc:"name that the caller gave; need not be unique"`
-	State       string            `json:"state" doc:"where it stands" enum:"queued,starting,ready,busy,hibernated,closing,closed,expired,failed,lost"`
-	Reason      string            `json:"reason" doc:"why it failed, was lost or ended, in a sentence; empty otherwise"`
+	State       string            `json:"state" doc:"state of the sandbox" enum:"queued,starting,ready,busy,hibernated,closing,closed,expired,failed,lost"`
+	Reason      string            `json:"reason" doc:"why it failed, was lost or ended; empty otherwise"`
 	Image       string            `json:"image" doc:"name of its image"`
 	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist,full"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
@@ -15,11 +15,11 @@ type Sandbox struct {
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`
 	EnvNames    []string          `json:"env_names" doc:"names of its environment variables"`
 	CreatedAt   time.Time         `json:"created_at" doc:"when it was asked for"`
-	ExpiresAt   time.Time         `json:"expires_at" doc:"when it ends at the latest"`
+	ExpiresAt   time.Time         `json:"expires_at" doc:"its deadline"`
 	LastUsedAt  time.Time         `json:"last_used_at" doc:"end of its last use"`
 	ClosedAt    *time.Time        `json:"closed_at" doc:"when it ended; null: it has not"`
 	TTLSeconds  int               `json:"ttl_seconds" doc:"life from its creation, or from the last PATCH"`
-	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no such limit"`
+	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no idle limit"`
 }
 
 // Resources is what a sandbox may use.

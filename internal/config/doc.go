@@ -7,7 +7,7 @@
 //
 //	toml    key in the file; absent: that of tag json, or the field's name in snake_case; "-": no setting
 //	env     full name of its environment variable; absent: prefix, sections and key in upper case joined by "_"; "-": none
-//	default value when neither file nor environment gives one; absent: what the field held before
+//	default value when neither file nor environment gives one; absent: the value of the field before
 //	doc     what it means, in plain words
 //	oneof   the allowed values of a string or a list, separated by blanks
 //	min     smallest allowed number or duration

@@ -43,8 +43,8 @@ func Example(target any) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("# Every line that begins with \"#\" and no blank is a setting at its default: remove the \"#\" to change it.\n")
-	b.WriteString("# The environment variable named beside a setting wins over this file.\n")
+	b.WriteString("# A line that begins with \"#\" and no blank is a setting with its default: remove the \"#\" to change it.\n")
+	b.WriteString("# The environment variable of a setting overrides this file.\n")
 	writeTable(&b, fields, "", "")
 	return b.String()
 }

@@ -43,7 +43,7 @@ func (f field) secret() bool            { return f.tag.Get("secret") == "true" }
 func (f field) oneOf() []string         { return strings.Fields(f.tag.Get("oneof")) }
 func (f field) bound(tag string) string { return f.tag.Get(tag) }
 
-// target gives the struct behind a pointer, or says what is wrong with it.
+// target returns the struct behind a pointer, or an error.
 func target(v any) (reflect.Value, error) {
 	p := reflect.ValueOf(v)
 	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {

@@ -1,6 +1,6 @@
 package config
 
-// nearest gives the name that differs from key in at most two letters (one for short keys), or "".
+// nearest returns the name that differs from key in at most two letters (one for short keys), or "".
 func nearest(key string, names []string) string {
 	best, limit := "", 3
 	if len(key) < 5 {

@@ -57,7 +57,7 @@ func parse(v reflect.Value, text string) error {
 	return nil
 }
 
-// wholeNumber says which numbers a type holds; the bounds of 64 bits would help nobody.
+// wholeNumber says which numbers a type holds; the bounds of 64 bits would not help.
 func wholeNumber(t reflect.Type) string {
 	unsigned := t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64
 	switch {
@@ -73,7 +73,7 @@ func wholeNumber(t reflect.Type) string {
 	}
 }
 
-// parseText sets any setting that a string can give: scalars, lists and maps.
+// parseText sets any setting that a string can hold: scalars, lists and maps.
 func (f field) parseText(text string) error {
 	switch f.kind {
 	case kindList:

@@ -72,10 +72,10 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return farm.Invalidf("callback_url must be a whole http or https address")
+		return farm.Invalidf("callback_url must be a complete http or https address")
 	}
 	if u.User != nil {
-		return farm.Invalidf("callback_url holds a user name: callbacks are signed, not logged in")
+		return farm.Invalidf("callback_url holds a user name: remove it; callbacks are authenticated by their signature")
 	}
 	if p.AllowPrivate {
 		return nil

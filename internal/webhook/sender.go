@@ -50,8 +50,8 @@ func NewSender(policy Policy) *Sender {
 	}}
 }
 
-// Post delivers one message. It succeeds when the receiver answers 2xx. gone is true when the receiver asked not to be
-// told again (410), or can never be reached (a private address): there is no use in trying again.
+// Post delivers one message. It succeeds when the receiver answers 2xx. gone is true if the receiver wants no
+// more messages (410) or can never be reached (a private address): do not retry.
 func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, at time.Time) (gone bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {

@@ -25,7 +25,7 @@ func FormatSecret(secret []byte) string {
 	return SecretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// Sign gives the webhook-signature of a message: "v1," and the base64 of HMAC-SHA256 over "id.timestamp.body".
+// Sign returns the webhook-signature of a message: "v1," and the base64 of HMAC-SHA256 over "id.timestamp.body".
 func Sign(secret []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = fmt.Fprintf(mac, "%s.%s.", id, strconv.FormatInt(at.Unix(), 10))
