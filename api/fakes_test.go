@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,8 +51,14 @@ func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) 
 	case farm.FileMkdir:
 		return &farm.FileResult{Entries: []farm.FileEntry{{Path: r.Path, Type: "dir"}}}, nil
 	case farm.FileList:
-		out := &farm.FileResult{}
-		for path := range f.files {
+		out := &farm.FileResult{TooLong: len(f.files["too-long"])}
+		for _, path := range slices.Sorted(maps.Keys(f.files)) {
+			if path <= r.After {
+				continue
+			}
+			if out.More = r.Limit > 0 && len(out.Entries) == r.Limit; out.More {
+				break
+			}
 			out.Entries = append(out.Entries, entry(path))
 		}
 		return out, nil

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -28,6 +27,8 @@ func (s *Server) fileRoutes() []route {
 		{method: "GET", path: base, tag: "Files", summary: "List files", query: []parameter{
 			query("path", "directory in the workspace", object{"type": "string", "default": ""}),
 			query("recursive", "the whole tree", object{"type": "boolean", "default": false}),
+			query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": farm.MaxListedFiles, "default": farm.MaxListedFiles}),
+			query("cursor", "next_cursor of the page before", object{"type": "string"}),
 		}, answers: []answer{{http.StatusOK, "the entries", wire.Files{}, ""}}, wait: true, handler: s.listFiles},
 		{
 			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
@@ -66,11 +67,18 @@ func (s *Server) listFiles(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.service.ListFiles(c.Request.Context(), reading(call, s), c.Param("id"), c.Query("path"), recursive)
+	var page service.FilePage
+	if page.After, err = service.FileCursor(c.Query("cursor")); err != nil {
+		return rest.BadRequestf("cursor is not one that a list gave")
+	}
+	if page.Limit, err = rest.Limit(c, farm.MaxListedFiles, farm.MaxListedFiles); err != nil {
+		return err
+	}
+	found, err := s.service.ListFiles(c.Request.Context(), reading(call, s), c.Param("id"), c.Query("path"), recursive, page)
 	if err != nil {
 		return err
 	}
-	return rest.Reply(c, http.StatusOK, wire.Files{Items: found.Entries, Note: strings.Join(found.Notes, " ")})
+	return rest.Reply(c, http.StatusOK, found)
 }
 
 // reading makes a call of a read: its answer is the content, so it waits whatever the caller said.

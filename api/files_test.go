@@ -65,6 +65,37 @@ func TestFilesGoInAndOut(t *testing.T) {
 	}
 }
 
+func TestFilesAreListedPageByPage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	base := "/v1/sandboxes/" + b.sandbox() + "/files"
+	for _, name := range []string{"a", "b", "ü", "x"} {
+		get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"/"+name, "")
+	}
+	var names []string
+	cursor := ""
+	for range 2 {
+		page := get[wire.Files](b, http.StatusOK, "GET", base+"?limit=3"+cursor, nil)
+		for _, e := range page.Items {
+			names = append(names, e.Path)
+		}
+		if page.Note != "" {
+			t.Errorf("note %q", page.Note)
+		}
+		cursor = "&cursor=" + string(page.NextCursor)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "x", "ü"}, names); diff != "" || cursor != "&cursor=" {
+		t.Errorf("cursor %q, names (-want +got):\n%s", cursor, diff)
+	}
+	for _, query := range []string{"?limit=0", "?limit=-1", "?limit=50001", "?limit=x", "?cursor=***", "?cursor=" + strings.Repeat("YQ", 5000), "?cursor=_w"} {
+		b.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", base+query, nil)
+	}
+	get[wire.FileEntry](b, http.StatusCreated, "PUT", base+"/too-long", "12")
+	if page := get[wire.Files](b, http.StatusOK, "GET", base, nil); !strings.Contains(page.Note, "more than 4000 bytes") || !strings.Contains(page.Note, ": 2 here") {
+		t.Errorf("note %q", page.Note)
+	}
+}
+
 func TestFileNamesArriveAsSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

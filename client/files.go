@@ -23,12 +23,23 @@ type Files struct {
 // Files returns the workspace of a sandbox. It sends nothing.
 func (c *Client) Files(sandboxID string) *Files { return &Files{c: c, id: sandboxID} }
 
-// List lists a directory ("" is the workspace), or the whole tree below it.
+// List lists a directory ("" is the workspace), or the whole tree below it, with as many requests as it takes. Entries are ordered
+// by name in each directory, a directory before its content.
 func (f *Files) List(ctx context.Context, path string, recursive bool) ([]wire.FileEntry, error) {
-	var got wire.Items[wire.FileEntry]
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
-	err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "files"), query: query}, &got)
-	return got.Items, err
+	var entries []wire.FileEntry
+	for {
+		var got wire.Files
+		if err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "files"), query: query}, &got); err != nil {
+			return nil, err
+		}
+		entries = append(entries, got.Items...)
+		next := string(got.NextCursor)
+		if next == "" || next == query.Get("cursor") {
+			return entries, nil
+		}
+		query.Set("cursor", next)
+	}
 }
 
 // Info is the result of Stat.

@@ -38,6 +38,26 @@ func TestReadFromAnOffset(t *testing.T) {
 	}
 }
 
+func TestListReadsEveryPage(t *testing.T) {
+	t.Parallel()
+	pages := map[string]wire.Files{
+		"":   {Items: []wire.FileEntry{{Path: "a"}, {Path: "b"}}, NextCursor: "Yg"},
+		"Yg": {Items: []wire.FileEntry{{Path: "c"}}},
+	}
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		page, ok := pages[query.Get("cursor")]
+		if !ok || query.Get("path") != "d" || query.Get("recursive") != "true" {
+			t.Errorf("query %v", query)
+		}
+		reply(t, w, http.StatusOK, page)
+	}))
+	entries, err := c.Files("sbx_1").List(t.Context(), "d", true)
+	if err != nil || len(entries) != 3 || entries[2].Path != "c" {
+		t.Errorf("entries %+v, %v", entries, err)
+	}
+}
+
 func TestReadRefusesTheWholeForAPart(t *testing.T) {
 	t.Parallel()
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("0123456789")) }))

@@ -50,13 +50,10 @@ func seconds(text string, longest time.Duration) (time.Duration, error) {
 
 // Page reads limit and cursor.
 func Page(c *gin.Context) (store.Page, error) {
-	p := store.Page{Limit: PageDefault, Cursor: c.Query("cursor")}
-	if text, ok := c.GetQuery("limit"); ok {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > PageMax {
-			return p, BadRequestf("limit must be a whole number from 1 to %d", PageMax)
-		}
-		p.Limit = n
+	p := store.Page{Cursor: c.Query("cursor")}
+	var err error
+	if p.Limit, err = Limit(c, PageDefault, PageMax); err != nil {
+		return p, err
 	}
 	if !utf8.ValidString(p.Cursor) || len(p.Cursor) > 200 || strings.ContainsFunc(p.Cursor, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return p, BadRequestf("cursor is not one that a list gave")
@@ -92,6 +89,19 @@ func Created(c *gin.Context) (store.TimeRange, error) {
 		*into = t
 	}
 	return r, nil
+}
+
+// Limit reads ?limit=, the entries of a page.
+func Limit(c *gin.Context, standard, most int) (int, error) {
+	text, ok := c.GetQuery("limit")
+	if !ok {
+		return standard, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, BadRequestf("limit must be a whole number from 1 to %d", most)
+	}
+	return n, nil
 }
 
 // Labels reads label=key=value, which may be repeated.

@@ -3,11 +3,14 @@ package service
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"path"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -62,17 +65,40 @@ func (s *Service) giveUp(ctx context.Context, ref farm.Ref) {
 	}
 }
 
-// ListFiles lists a directory of the workspace, or the whole tree under it.
-func (s *Service) ListFiles(ctx context.Context, c Call, sandboxID, directory string, recursive bool) (wire.FileResult, error) {
+// FilePage chooses a part of a listing. The zero value is its first farm.MaxListedFiles entries.
+type FilePage struct {
+	Limit int
+	After string // the last path of the page before: see FileCursor
+}
+
+// FileCursor reads the cursor of a listing, and gives the path after which its next page begins. Empty: the first page.
+func FileCursor(cursor string) (after string, err error) {
+	path, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || !utf8.Valid(path) || len(path) > farm.MaxPathBytes {
+		return "", errors.New("read cursor: it is not one that a listing gave")
+	}
+	return string(path), nil
+}
+
+// ListFiles lists a directory of the workspace, or the whole tree under it, page by page.
+func (s *Service) ListFiles(ctx context.Context, c Call, sandboxID, directory string, recursive bool, page FilePage) (wire.Files, error) {
 	clean, err := farm.CleanPath(directory)
 	if err != nil {
-		return wire.FileResult{}, err
+		return wire.Files{}, err
 	}
-	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileList, Path: clean, Recursive: recursive})
+	out, err := s.read(ctx, c, sandboxID, farm.FileRequest{Op: farm.FileList, Path: clean, Recursive: recursive, Limit: page.Limit, After: page.After})
 	if err != nil {
-		return wire.FileResult{}, err
+		return wire.Files{}, err
 	}
-	return *out.Job.Result.File, nil
+	found := out.record.Result.File
+	files := wire.Files{Items: out.Job.Result.File.Entries}
+	if n := len(found.Entries); found.More && n > 0 {
+		files.NextCursor = wire.Cursor(base64.RawURLEncoding.EncodeToString([]byte(found.Entries[n-1].Path)))
+	}
+	if found.TooLong > 0 {
+		files.Note = fmt.Sprintf("Files with a path of more than %d bytes are left out, with all below them: %d here.", farm.MaxPathBytes, found.TooLong)
+	}
+	return files, nil
 }
 
 // StatFile describes a file or directory.

@@ -26,10 +26,11 @@ type FileEntry struct {
 	Type       string    `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
 }
 
-// Files is a listing of the workspace.
+// Files is a page of a listing of the workspace, or what an upload has written.
 type Files struct {
-	Items []FileEntry `json:"items" doc:"files and directories, sorted by path"`
-	Note  string      `json:"note" doc:"what the caller should know: a listing that was cut says so; usually empty"`
+	Items      []FileEntry `json:"items" doc:"files and directories: by name in each directory, a directory before what is in it"`
+	NextCursor Cursor      `json:"next_cursor" doc:"send it as cursor to get the next page; null: this is the last"`
+	Note       string      `json:"note" doc:"what the caller should know, such as what a listing leaves out; usually empty"`
 }
 
 // Link is a presigned link.

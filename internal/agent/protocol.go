@@ -135,6 +135,21 @@ const (
 	StopCancel    StopReason = "cancel"
 )
 
+// ListQuery says what a listing contains.
+type ListQuery struct {
+	Recursive bool
+	Limit     int    // entries at most; 0: as many as the agent gives at once
+	After     string // only entries after this path, in the order of a walk; empty: all
+}
+
+// Listing is a page of a listing, in the order of a walk: by name in each directory, a directory before what is in it.
+type Listing struct {
+	Entries []farm.FileEntry `json:"entries"`
+	More    bool             `json:"more"`     // there are more entries after the last one
+	After   string           `json:"after"`    // that of the query
+	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long
+}
+
 // Execution tells of one that the agent holds.
 type Execution struct {
 	ID       string    `json:"id"`

@@ -132,6 +132,8 @@ type FileRequest struct {
 	Path      string      `json:"path"`
 	To        string      `json:"to,omitempty"`
 	Recursive bool        `json:"recursive,omitempty"`
+	Limit     int         `json:"limit,omitempty"`  // list: entries at most; 0: MaxListedFiles
+	After     string      `json:"after,omitempty"`  // list: the last path of the page before
 	Staged    string      `json:"staged,omitempty"` // key of the staged object
 	Size      int64       `json:"size,omitempty"`   // bytes staged
 	Parts     []InputFile `json:"parts,omitempty"`

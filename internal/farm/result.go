@@ -77,14 +77,19 @@ type CommandOutcome struct {
 	DurationMS float64   `json:"duration_ms"`
 }
 
+// MaxListedFiles bounds the entries of one page of a listing.
+const MaxListedFiles = 50_000
+
 // FileResult is the outcome of an operation on files.
 type FileResult struct {
 	Entries []FileEntry `json:"entries,omitempty"`
-	Content []byte      `json:"content,omitempty"` // read: the bytes, when they are few
-	Staged  string      `json:"staged,omitempty"`  // read: where the bytes are otherwise
-	Size    int64       `json:"size,omitempty"`    // read: bytes of the whole file
-	Offset  int64       `json:"offset,omitempty"`  // read: where the part begins
-	Length  int64       `json:"length,omitempty"`  // read: bytes of the part
+	More    bool        `json:"more,omitempty"`     // list: there are more entries after the last one
+	TooLong int         `json:"too_long,omitempty"` // list: entries left out, with all below them, because their path is too long
+	Content []byte      `json:"content,omitempty"`  // read: the bytes, when they are few
+	Staged  string      `json:"staged,omitempty"`   // read: where the bytes are otherwise
+	Size    int64       `json:"size,omitempty"`     // read: bytes of the whole file
+	Offset  int64       `json:"offset,omitempty"`   // read: where the part begins
+	Length  int64       `json:"length,omitempty"`   // read: bytes of the part
 }
 
 // FileEntry describes a file or directory of the workspace. Path is relative to the workspace.

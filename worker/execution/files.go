@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -14,8 +15,6 @@ import (
 const (
 	// inlineRead is how many bytes of a file travel in the job's record instead of the object store.
 	inlineRead = 256 << 10
-	// maxEntries bounds a listing.
-	maxEntries = 50_000
 )
 
 // File does a file operation in the workspace.
@@ -43,11 +42,8 @@ func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.Fi
 	f := t.Request.File
 	switch f.Op {
 	case farm.FileList:
-		entries, more, err := c.List(ctx, f.Path, f.Recursive, maxEntries)
-		if err == nil && more {
-			err = farm.Errorf(farm.CodeTooLarge, "the directory holds more than %d entries: list a part of it", maxEntries)
-		}
-		return &farm.FileResult{Entries: entries}, err
+		list, err := c.List(ctx, f.Path, agent.ListQuery{Recursive: f.Recursive, Limit: listLimit(f.Limit), After: f.After})
+		return &farm.FileResult{Entries: list.Entries, More: list.More, TooLong: max(list.TooLong, 0)}, err
 	case farm.FileStat:
 		return one(c.Stat(ctx, f.Path))
 	case farm.FileRead:
@@ -69,6 +65,14 @@ func (x *Runner) fileOp(ctx context.Context, c *client.Client, t Task) (*farm.Fi
 	default:
 		return nil, farm.Invalidf("unknown operation %q on files", f.Op)
 	}
+}
+
+// listLimit is the number of entries of a page.
+func listLimit(limit int) int {
+	if limit <= 0 {
+		return farm.MaxListedFiles
+	}
+	return min(limit, farm.MaxListedFiles)
 }
 
 func one(entry farm.FileEntry, err error) (*farm.FileResult, error) {

@@ -141,8 +141,8 @@ func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, 
 }
 
 func (f caller) Files(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error) {
-	found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive)
-	return found.Entries, err //nolint:wrapcheck // an error of the domain
+	found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{})
+	return found.Items, err //nolint:wrapcheck // an error of the domain
 }
 
 func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error) {

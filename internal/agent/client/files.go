@@ -8,19 +8,21 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// List lists what is under a directory of the workspace ("" and "." mean the workspace), sorted by path; a file lists itself. more says
-// that there is more than limit (0: the agent's own limit).
-func (c *Client) List(ctx context.Context, path string, recursive bool, limit int) (entries []farm.FileEntry, more bool, err error) {
-	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}, "limit": {strconv.Itoa(limit)}}
-	var out struct {
-		Entries []farm.FileEntry `json:"entries"`
-		More    bool             `json:"more"`
+// List lists what is under a directory of the workspace ("" and "." mean the workspace). A file lists itself.
+func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agent.Listing, error) {
+	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(q.Recursive)}, "limit": {strconv.Itoa(q.Limit)}, "after": {q.After}}
+	var list agent.Listing
+	if err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, &list); err != nil {
+		return list, err
 	}
-	err = c.call(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, &out)
-	return out.Entries, out.More, err
+	if list.After != q.After { // an agent from before the pages gives the first one again and again
+		return list, farm.Errorf(farm.CodeTooLarge, "This sandbox was started by an older version, which lists %d entries at most: list a subdirectory.", len(list.Entries))
+	}
+	return list, nil
 }
 
 // Stat describes one file or directory; a symlink is described itself.

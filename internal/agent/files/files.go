@@ -8,19 +8,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"sort"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
-)
-
-const (
-	// listDefault is how many entries a listing gives without a limit.
-	listDefault = 10_000
-	// MaxEntries bounds the entries of a listing.
-	MaxEntries = 100_000
 )
 
 // Workspace is a directory of user code. Paths are relative to it, or absolute under its public name; no path and no symbolic
@@ -122,69 +113,6 @@ func (w *Workspace) Stat(p string) (farm.FileEntry, error) {
 		return farm.FileEntry{}, Problem(err, p)
 	}
 	return entry(p, info), nil
-}
-
-// List lists what is under a path, at most limit entries (0: listDefault). more: there are more.
-func (w *Workspace) List(p string, recursive bool, limit int) (entries []farm.FileEntry, more bool, err error) {
-	if p, err = cleanPath(p); err != nil {
-		return nil, false, err
-	}
-	if limit <= 0 {
-		limit = listDefault
-	}
-	limit = min(limit, MaxEntries)
-	info, err := w.root.Stat(p)
-	if err != nil {
-		return nil, false, Problem(err, p)
-	}
-	if !info.IsDir() {
-		return []farm.FileEntry{entry(p, info)}, false, nil
-	}
-	err = w.walk(p, func(name string, info fs.FileInfo) error {
-		if len(entries) == limit {
-			more = true
-			return fs.SkipAll
-		}
-		entries = append(entries, entry(path.Join(p, name), info))
-		if info.IsDir() && !recursive {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, false, Problem(err, p)
-	}
-	sort.Slice(entries, func(i, j int) bool { return entries[i].Path < entries[j].Path })
-	if entries == nil {
-		entries = []farm.FileEntry{}
-	}
-	return entries, more, nil
-}
-
-// walk calls do for everything under a directory, with names relative to it. It does not follow symbolic links, and leaves out
-// what vanishes, what it may not read, and names that are not UTF-8.
-func (w *Workspace) walk(p string, do func(name string, info fs.FileInfo) error) error {
-	sub, err := w.root.OpenRoot(p)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sub.Close() }()
-	return fs.WalkDir(sub.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if name == "." {
-			return err
-		}
-		if err != nil || !utf8.ValidString(name) || (p == "." && name == stagingDir) {
-			if d != nil && d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return nil //nolint:nilerr // it vanished
-		}
-		return do(name, info)
-	})
 }
 
 // Open opens a regular file for reading. It never opens a device, and never waits for the other end of a pipe. The caller closes

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -42,20 +43,20 @@ func TestFilesRoundTrip(t *testing.T) {
 	}
 	agenttest.Must(t, a.Move(t.Context(), "d/ü.txt", "e/f/g"))
 	agenttest.Must(t, a.Mkdir(t.Context(), "z/y"))
-	entries, more, err := a.List(t.Context(), "", true, 0)
+	list, err := a.List(t.Context(), "", agent.ListQuery{Recursive: true})
 	agenttest.Must(t, err)
 	var names []string
-	for _, e := range entries {
+	for _, e := range list.Entries {
 		names = append(names, e.Type+" "+e.Path)
 	}
-	if diff := cmp.Diff([]string{"dir d", "dir e", "dir e/f", "file e/f/g", "dir z", "dir z/y"}, names); diff != "" || more {
-		t.Errorf("more %v, entries (-want +got):\n%s", more, diff)
+	if diff := cmp.Diff([]string{"dir d", "dir e", "dir e/f", "file e/f/g", "dir z", "dir z/y"}, names); diff != "" || list.More {
+		t.Errorf("more %v, entries (-want +got):\n%s", list.More, diff)
 	}
-	if entries, more, err := a.List(t.Context(), ".", false, 2); err != nil || len(entries) != 2 || !more {
-		t.Errorf("limited: %v, %v, %v", entries, more, err)
+	if list, err := a.List(t.Context(), ".", agent.ListQuery{Limit: 2}); err != nil || len(list.Entries) != 2 || !list.More {
+		t.Errorf("limited: %+v, %v", list, err)
 	}
-	if entries, _, err := a.List(t.Context(), "e/f/g", false, 0); err != nil || len(entries) != 1 || entries[0].Path != "e/f/g" {
-		t.Errorf("list of a file: %v, %v", entries, err)
+	if list, err := a.List(t.Context(), "e/f/g", agent.ListQuery{}); err != nil || len(list.Entries) != 1 || list.Entries[0].Path != "e/f/g" {
+		t.Errorf("list of a file: %+v, %v", list, err)
 	}
 	agenttest.Must(t, a.Remove(t.Context(), "e"))
 	if _, err := a.Stat(t.Context(), "e/f/g"); farm.CodeOf(err) != farm.CodeNotFound {
@@ -100,8 +101,8 @@ func TestFilesRefuse(t *testing.T) {
 		"write under a file":      {write("file/x"), farm.CodeConflict},
 		"write through a link":    {write("etc/new"), farm.CodeInvalid},
 		"write a long name":       {write(strings.Repeat("n", 256)), farm.CodeInvalid},
-		"list nothing":            {func() error { _, _, err := a.List(ctx, "none", false, 0); return err }, farm.CodeNotFound},
-		"list through a link":     {func() error { _, _, err := a.List(ctx, "etc", true, 0); return err }, farm.CodeInvalid},
+		"list nothing":            {func() error { _, err := a.List(ctx, "none", agent.ListQuery{}); return err }, farm.CodeNotFound},
+		"list through a link":     {func() error { _, err := a.List(ctx, "etc", agent.ListQuery{Recursive: true}); return err }, farm.CodeInvalid},
 		"remove nothing":          {func() error { return a.Remove(ctx, "none") }, farm.CodeNotFound},
 		"remove the workspace":    {func() error { return a.Remove(ctx, ".") }, farm.CodeInvalid},
 		"move over a directory":   {func() error { return a.Move(ctx, "file", "dir") }, farm.CodeConflict},

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -23,11 +25,9 @@ func (s *Server) getFiles(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, more, err := s.files.List(query.Get("path"), query.Get("recursive") == "true", int(min(limit, files.MaxEntries))) //nolint:gosec // bounded
-	if err != nil {
-		return nil, err
-	}
-	return map[string]any{"entries": entries, "more": more}, nil
+	return s.files.List(query.Get("path"), agent.ListQuery{
+		Recursive: query.Get("recursive") == "true", After: query.Get("after"), Limit: int(min(limit, math.MaxInt32)), //nolint:gosec // bounded
+	})
 }
 
 func (s *Server) getStat(_ http.ResponseWriter, r *http.Request) (any, error) {

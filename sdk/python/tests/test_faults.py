@@ -226,3 +226,18 @@ def test_a_wait_survives_a_short_outage(box: Sandbox, proxy: Proxy) -> None:
         proxy.cut()
         threading.Timer(1.0, setattr, (proxy, "refusing", False)).start()
         assert waiting.result(120).result.stdout == "there\n"
+
+
+def test_every_page_of_a_listing_is_read(fake: Make) -> None:
+    def entry(path: str) -> dict[str, Any]:
+        return {"path": path, "size": 0, "mode": "0644", "modified_at": "2026-01-01T00:00:00Z", "type": "file"}
+
+    def farm(_method: str, path: str, *_: Any) -> tuple[int, dict[str, str], Any]:
+        if "cursor=Yg" in path:
+            return 200, {}, {"items": [entry("c")], "next_cursor": None, "note": ""}
+        return 200, {}, {"items": [entry("a"), entry("b")], "next_cursor": "Yg", "note": ""}
+
+    served = fake(farm)
+    with Client(served.url) as client:
+        assert [e.path for e in client.sandbox("sbx_1").files.list(recursive=True)] == ["a", "b", "c"]
+    assert len(served.seen) == 2

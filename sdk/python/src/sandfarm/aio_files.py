@@ -36,8 +36,16 @@ class AsyncFiles:
     async def list(self, path: str = "", *, recursive: bool = False) -> list[FileEntry]:
         """See `Files.list`."""
         query = [("path", workspace_path(path)), ("recursive", "true" if recursive else "false")]
-        listing = await self._handle.http.json(Call("GET", await self._at(), query=query, wait=-1), "items")
-        return list(d.tuple_of(FileEntry)(listing["items"]))
+        entries: builtins.list[FileEntry] = []
+        cursor: str | None = None
+        while True:
+            page = query if cursor is None else [*query, ("cursor", cursor)]
+            listing = await self._handle.http.json(Call("GET", await self._at(), query=page, wait=-1), "items")
+            entries += d.tuple_of(FileEntry)(listing["items"])
+            following = listing.get("next_cursor")
+            if not following or following == cursor:
+                return entries
+            cursor = following
 
     async def stat(self, path: str) -> FileEntry:
         """See `Files.stat`."""
