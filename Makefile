@@ -7,7 +7,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 AGENT := internal/agent/binary/bin/agent-linux-$(GOARCH)
 LINT := $(CACHE)/bin/golangci-lint
-# Packages tested side by side; each has goroutines enough of its own.
+# Packages tested in parallel.
 P ?= 2
 # What to test, to benchmark, and flags for go test: make test PKG=./internal/blob/... RUN=TestPut FLAGS=-v
 PKG ?= ./...
@@ -28,7 +28,7 @@ export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
-# Packages whose tests reach the Docker engine: they take turns, since some of them remove what others made.
+# Packages whose tests use the Docker engine run one at a time, since some remove containers of others.
 ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \
 	| awk '/\/internal\/engine( |$$)/ || $$1 ~ /\/cmd\/sandfarm(_test)?$$/ {print $$1}' | sort -u)
 # All the others.
@@ -57,7 +57,7 @@ dist: ## archives for every system with checksums and bills of materials, in dis
 agent:
 	GOOS=linux go build -ldflags "-s -w" -o $(AGENT) ./cmd/agent
 
-# The first time, the program and the sandbox image are made side by side.
+# The first time, the program and the sandbox image are built at the same time.
 first: setup-run
 	@AGENT=$(AGENT) LDFLAGS="$(LDFLAGS)" deploy/setup.sh first
 
@@ -67,19 +67,19 @@ run: first ## set up this machine, build, and start a farm on 127.0.0.1:8000
 down: build ## remove the farm's containers and volumes from the Docker engine
 	bin/sandfarm down
 
-doctor: build ## say what this machine offers, and what to do about each problem
+doctor: build ## check this machine, and say what to do about each problem
 	bin/sandfarm doctor
 
 images: setup-run build ## build the sandbox images
 	bin/sandfarm image build python
 
-# What the images of docker compose are made of: their contexts are these folders alone.
+# The build contexts of the images of docker compose.
 compose-stage: build
 	@mkdir -p bin/image/farm bin/image/minio
 	@cp bin/sandfarm bin/image/farm/sandfarm
 	@cp $(CACHE)/bin/minio deploy/compose/minio/ready.sh bin/image/minio/
 
-compose-init: ## make ready for docker compose: sandbox image, programs for the images, passwords in .env
+compose-init: ## prepare docker compose: sandbox image, programs for the images, passwords in .env
 	@deploy/setup.sh compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
@@ -88,7 +88,7 @@ compose-init: ## make ready for docker compose: sandbox image, programs for the 
 compose: compose-init ## start a farm of containers with WORKERS workers (docs/compose.md)
 	docker compose up --build --detach --wait --scale worker=$(WORKERS)
 
-compose-down: ## stop that farm and remove its containers and sandboxes; data stays
+compose-down: ## stop that farm and remove its containers and sandboxes; data is kept
 	docker compose down
 
 setup-run:
@@ -97,28 +97,28 @@ setup-run:
 setup-test:
 	@deploy/setup.sh test
 
-test: setup-test build ## every test, unit and integration, on real parts; installs and starts what is missing
+test: setup-test build ## run all tests, unit and integration, on real components; installs and starts what is missing
 	bin/sandfarm image build python
 	@engine="$(ENGINE_PKGS)"; other="$(OTHER_PKGS)"; \
 	{ [ -z "$$other" ] || go test -json -count=1 -timeout 20m -tags integration -p $(P) -run '$(RUN)' $(FLAGS) $$other; \
 	  [ -z "$$engine" ] || go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$engine; } \
 	| $(TESTSUM) -noskip
 
-test-unit: agent ## the tests that need no server
+test-unit: agent ## run the tests that need no server
 	@go test -json -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
-test-integration: setup-test build ## only the tests that need Docker, Redis, MinIO or Python
+test-integration: setup-test build ## run only the tests that need Docker, Redis, MinIO or Python
 	bin/sandfarm image build python
 	@pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
 	go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$pkgs | $(TESTSUM) -noskip
 
-test-compose: ## docker compose end to end, with and without buildx, in a project of its own
+test-compose: ## test docker compose end to end, with and without buildx, in a separate project
 	@deploy/setup.sh test-compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
 	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
-test-faults: setup-test build ## take parts of a farm of processes away (kill -9, SIGTERM, restarts); a line for each fault, within 8 minutes
+test-faults: setup-test build ## kill each component of a farm in turn (kill -9, SIGTERM, restarts) and print a line for each fault; up to 8 minutes
 	bin/sandfarm image build python
 	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
 	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
@@ -129,10 +129,10 @@ test-recipes: setup-run build ## the recipes of docs/recipes, with the real pack
 	bin/sandfarm image build python
 	@go test -json -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
 
-test-gpu: build ## on a host with NVIDIA GPUs: nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
+test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix product in a sandbox (docs/gpu.md)
 	@deploy/gpu-check.sh
 
-test-race: ## the tests that need no server, under the race detector (needs a C compiler)
+test-race: ## run the tests that need no server under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## go vet and golangci-lint (its pinned version is built once); ruff and mypy for the Python SDK
@@ -149,31 +149,31 @@ fmt: ## format the code
 	@deploy/setup.sh lint
 	$(LINT) fmt ./...
 
-gen: build ## write again what is made from the code
+gen: build ## regenerate files that are made from the code
 	go generate ./...
 	@{ echo '# Settings'; echo; \
 	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \
 	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
 	  bin/sandfarm config markdown; } > docs/configuration.md
 
-verify: gen ## check that what is made from the code is current, go.mod tidy, and each dependency explained
+verify: gen ## check that generated files are current, go.mod is tidy, and each dependency is explained
 	git diff --exit-code
 	deploy/dependencies.sh check
 	go mod tidy -diff
 	go mod verify
 
-bench: setup-test build ## the comparisons of docs/benchmarks.md, as a table; ONLY=print,stdout chooses some
+bench: setup-test build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
 	bin/sandfarm image build python
 	go run ./bench $(if $(ONLY),-only $(ONLY))
 	@[ -n '$(ONLY)' ] || { echo; echo 'Queue hop, from enqueue to handler, in milliseconds:'; \
 	go test -tags integration -run '^$$' -bench Hop -benchtime 40x ./internal/queue | grep '^Benchmark'; }
 
-bench-go: setup-test ## the Go benchmarks; BENCH=regexp and PKG= choose some
+bench-go: setup-test ## run the Go benchmarks; BENCH=regexp and PKG= select some
 	@pkgs=$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u); \
 	[ '$(PKG)' = ./... ] || pkgs='$(PKG)'; \
 	go test -tags integration -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 60m $(FLAGS) $$pkgs
 
-clean: ## remove what was built here, and everything of ours from the Docker engine; data in .sandfarm stays
+clean: ## remove build outputs, and everything of Sandfarm from the Docker engine; data in .sandfarm is kept
 	@if [ -x bin/sandfarm ] || $(MAKE) --no-print-directory build; then bin/sandfarm down; fi
 	@! command -v docker >/dev/null 2>&1 || docker image ls --format '{{.Repository}}:{{.Tag}}' 'sandfarm/*' | sort -r | xargs -r docker image rm >/dev/null
 	rm -rf bin internal/agent/binary/bin/agent-linux-*

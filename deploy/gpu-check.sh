@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks a host with NVIDIA GPUs: a farm of its own runs nvidia-smi and a CUDA matrix product in a sandbox with one device.
-# It ends with an error that says what is missing where there is no such host.
+# On any other host it fails and says what is missing.
 set -eu
 farm=bin/sandfarm
 port=${SANDFARM_TEST_PORT:-8199}

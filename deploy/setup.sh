@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a machine ready for Sandfarm: a Docker engine that answers, a Redis server and, for the tests, a MinIO server.
+# Prepares a machine for Sandfarm: a running Docker engine, a Redis server and, for the tests, a MinIO server and other tools.
 #
 #   deploy/setup.sh run    what `make run` needs
 #   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
@@ -14,14 +14,13 @@
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
 #   deploy/setup.sh engine the Docker engine alone
-#   deploy/setup.sh first  compiles the program, and the sandbox image beside it where neither is here yet
+#   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
 #
-# It may be called any number of times: what is there is left alone, and nothing takes more than a second or two then.
-# What is missing is installed with apt on Debian and Ubuntu, as root or with sudo. On any other machine one sentence says
-# what is missing and how to get it, and nothing is changed.
+# It can be run any number of times: it keeps what exists, and then takes a second or two. Missing packages are installed with apt on
+# Debian and Ubuntu, as root or with sudo. On any other machine it changes nothing and says what is missing and how to get it.
 #
-#   XDG_CACHE_HOME          tools that are built here go to its folder sandfarm/bin (default ~/.cache)
-#   DOCKER_HOST             an engine elsewhere: it must answer, none is installed or started here
+#   XDG_CACHE_HOME          tools are built in its folder sandfarm/bin (default ~/.cache)
+#   DOCKER_HOST             a remote engine: it must be running; none is installed or started here
 #   SANDFARM_TEST_MINIO     a minio binary of your own for the tests
 #   SANDFARM_TEST_MCP       a folder of your own with what the MCP tests run (node, node_modules, venv)
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
@@ -67,7 +66,7 @@ tail_of() {
 
 # --- rights ---------------------------------------------------------------------------------------------------------
 
-# may_be_root tells whether commands can run as root: we are root, or sudo works (it may ask when there is a terminal).
+# may_be_root reports whether commands can run as root: we are root, or sudo works (it may prompt on a terminal).
 may_be_root() {
     [ "$(id -u)" = 0 ] && return 0
     have sudo || return 1
@@ -78,19 +77,19 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# may_install tells whether packages can be installed with apt here.
+# may_install reports whether packages can be installed with apt here.
 may_install() { have apt-get && may_be_root; }
 
 # --- packages -------------------------------------------------------------------------------------------------------
 
-# apt_install installs Debian packages, with no recommended extras. Their services are not started: this script starts
-# the engine itself, and the farm starts a Redis of its own that nobody else can reach.
+# apt_install installs Debian packages, without recommended ones. Their services are not started: this script starts the engine, and
+# the farm starts its own private Redis.
 apt_install() {
     mkdir -p "$log"
     apt_log=$log/apt.log
     : >"$apt_log"
     if [ ! -e /usr/sbin/policy-rc.d ]; then
-        # The sanctioned way to tell Debian's package scripts not to start services.
+        # The documented way to keep Debian's package scripts from starting services.
         as_root sh -c 'printf "#!/bin/sh\nexit 101\n" >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d'
         trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
         trap 'exit 130' INT
@@ -113,7 +112,7 @@ apt_install() {
     fi
 }
 
-# known_package tells whether apt knows a package under this name.
+# known_package reports whether apt knows a package.
 known_package() { apt-cache show "$1" >/dev/null 2>&1; }
 
 # --- Go -------------------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ go_tool() { # name, module, package, version
     mkdir -p "$bin" "$log"
     : >"$log/$1.log"
     work=$(mktemp -d "$bin/.$1.XXXXXX")
-    # -C keeps this module's go.mod out of it. Built aside and moved: a build that is cut leaves nothing half done.
+    # -C keeps this module's go.mod out of it. Built aside and renamed: an interrupted build leaves nothing incomplete.
     if ! timed "building $1 $4 (once)" "$log/$1.log" \
         env GOFLAGS='' CGO_ENABLED=0 GOBIN="$work" go -C "$work" install -v -trimpath -ldflags "-s -w" "$3@$4"; then
         rm -rf "$work"
@@ -194,7 +193,7 @@ build_buildx() {
         github.com/docker/buildx/version.Version
 }
 
-# setup_compose gives the docker command its compose, where it has none.
+# setup_compose installs the compose plugin of the docker command, if it is missing.
 setup_compose() {
     if docker compose version >/dev/null 2>&1; then return 0; fi
     build_compose
@@ -208,7 +207,7 @@ setup_compose() {
 
 socket=/var/run/docker.sock
 
-# engine_answers tells whether the engine can be used by this user.
+# engine_answers reports whether this user can use the engine.
 engine_answers() {
     if have docker; then
         docker info >/dev/null 2>&1
@@ -221,7 +220,7 @@ engine_answers() {
     fi
 }
 
-# engine_runs tells whether a dockerd of this machine is up, whoever may use it.
+# engine_runs reports whether a dockerd runs on this machine, even if this user cannot use it.
 engine_runs() {
     for process in /proc/[0-9]*; do
         read -r name 2>/dev/null <"$process/comm" && [ "$name" = dockerd ] && return 0
@@ -237,12 +236,12 @@ find_dockerd() {
     return 1
 }
 
-# await_engine waits for the engine to answer, and says why when it does not.
+# await_engine waits until the engine answers, or fails with the reason.
 await_engine() { # log file or empty
     tries=0
     while [ $tries -lt 60 ]; do
         if engine_answers; then
-            say "the Docker engine answers"
+            say "the Docker engine is ready"
             return 0
         fi
         if [ $tries -ge 5 ] && ! engine_runs; then break; fi # it ended
@@ -254,7 +253,7 @@ await_engine() { # log file or empty
     die "the Docker engine did not start: see its log (${1:-journalctl -u docker})"
 }
 
-# may_not_use ends the script where an engine is up that this user may not use.
+# may_not_use fails if an engine is running that this user may not use.
 may_not_use() {
     if [ "$(id -u)" != 0 ] && [ -S "$socket" ] && [ ! -w "$socket" ]; then
         die "you may not use the Docker engine at $socket: run 'sudo usermod -aG docker $(id -un)' and log in again, or work as root"
@@ -264,9 +263,9 @@ may_not_use() {
 # engine_packages prints what the engine needs on this machine.
 engine_packages() {
     printf 'docker.io '
-    # Where the kernel has AppArmor, the engine cannot start a container without its parser.
+    # With AppArmor in the kernel, the engine cannot start a container without its parser.
     if grep -qs Y /sys/module/apparmor/parameters/enabled && ! have apparmor_parser; then printf 'apparmor '; fi
-    # Without an init system nobody has mounted the control groups.
+    # Without an init system the control groups are not mounted.
     if ! grep -q ' cgroup2\{0,1\} ' /proc/mounts; then printf 'cgroupfs-mount '; fi
 }
 
@@ -282,12 +281,12 @@ start_engine() { # path of dockerd
     if ! grep -q ' cgroup2\{0,1\} ' /proc/mounts && have cgroupfs-mount; then
         as_root cgroupfs-mount
     fi
-    # A containerd socket whose server is gone makes dockerd wait for it in vain.
+    # A stale containerd socket makes dockerd wait for it forever.
     if [ -S /run/containerd/containerd.sock ] && ! grep -qsx containerd /proc/[0-9]*/comm; then
         as_root rm -f /run/containerd/containerd.sock
     fi
-    # setsid -f: it must outlive make and the terminal, and hold no descriptor of ours, or whoever reads our output
-    # through a pipe would wait for it.
+    # setsid -f: it must outlive make and the terminal. It must not inherit our descriptors, or a reader of our output would wait
+    # for it.
     # shellcheck disable=SC2086,SC2016 # the flags are words; the inner shell expands its own arguments
     as_root setsid -f sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1' sh \
         "$log/dockerd.log" "$1" ${SANDFARM_DOCKERD_FLAGS:-} >/dev/null 2>&1 </dev/null
@@ -313,7 +312,7 @@ setup_engine() {
         apt_install $(engine_packages) $(missing_packages)
         # Newer Debian has the docker command in a package of its own.
         if ! have docker && known_package docker-cli; then apt_install docker-cli; fi
-        dockerd=$(find_dockerd) || die "docker.io is installed, but brought no dockerd"
+        dockerd=$(find_dockerd) || die "docker.io is installed, but has no dockerd"
     fi
     may_be_root ||
         die "the Docker engine is installed but not running, and starting it needs root: run 'sudo systemctl start docker' (or dockerd), and start again"
@@ -322,10 +321,10 @@ setup_engine() {
 
 # --- the rest -------------------------------------------------------------------------------------------------------
 
-# What builds a base image where no registry is reachable. The keyring lets Ubuntu check what Debian signed.
+# Packages that build a base image without a registry. Ubuntu needs the keyring to verify Debian's signatures.
 base_packages='debootstrap debian-archive-keyring '
 
-# missing_packages prints the Debian packages that this mode needs and that are not here.
+# missing_packages prints the missing Debian packages of this mode.
 missing_packages() {
     case $mode in *compose) ;; *) have redis-server || printf 'redis-server ' ;; esac
     have debootstrap || [ -x /usr/sbin/debootstrap ] || base_is_there || printf '%s' "$base_packages"
@@ -338,7 +337,7 @@ missing_packages() {
     fi
 }
 
-# base_is_there tells whether the image that sandboxes are built on exists, or a registry can give it.
+# base_is_there reports whether the base image exists, or a registry has it.
 base_is_there() {
     have docker || return 1
     docker image inspect sandfarm/base:latest >/dev/null 2>&1 && return 0
@@ -353,7 +352,7 @@ setup_packages() {
     if may_install; then
         # shellcheck disable=SC2086 # a list of words
         apt_install $wanted
-        # The packages start a Redis and a Prometheus at the next boot; the farm and its tests have their own.
+        # The packages would start Redis and Prometheus at the next boot; the farm and its tests start their own.
         for service in redis-server prometheus; do
             case " $wanted" in *" $service "*)
                 if [ -d /run/systemd/system ] && have systemctl; then
@@ -366,7 +365,7 @@ setup_packages() {
     if [ "$mode" = test ]; then
         case $wanted in
         "$base_packages") ;; # the image build says so itself when it comes to need it
-        *) die "the tests need what is missing here: install ${wanted% } with this machine's package manager, and start again" ;;
+        *) die "the tests need missing packages: install ${wanted% } with this machine's package manager, and start again" ;;
         esac
     fi
     case $wanted in *redis-server*)
@@ -375,7 +374,7 @@ setup_packages() {
 }
 
 setup_minio() {
-    # The Makefile names the one that is built here; any other is the caller's own, and has to be there.
+    # The Makefile sets the one that is built here; any other is the caller's own and must exist.
     if [ "${SANDFARM_TEST_MINIO:-$bin/minio}" != "$bin/minio" ]; then
         [ -x "$SANDFARM_TEST_MINIO" ] || die "SANDFARM_TEST_MINIO=$SANDFARM_TEST_MINIO is not an executable"
         return 0
@@ -385,7 +384,7 @@ setup_minio() {
 
 # --- folders in the cache -------------------------------------------------------------------------------------------
 
-# new_folder makes the folder in which something is prepared, and removes it when this script is cut short. Its path is in $work.
+# new_folder makes a temporary folder, which is removed if this script is interrupted. Its path is in $work.
 new_folder() { # the name under which it will be published
     mkdir -p "$cache" "$log"
     work=$(mktemp -d "$1.XXXXXX")
@@ -394,8 +393,8 @@ new_folder() { # the name under which it will be published
     trap 'exit 143' TERM
 }
 
-# publish makes a name a link to the folder that was prepared, in one step: whoever looks finds nothing or all of it. A virtual
-# environment knows its own path, so the folder stays where it was made.
+# publish atomically makes a name a link to the prepared folder: others see nothing or all of it. A virtual environment knows its own
+# path, so the folder is not moved.
 publish() { # name
     chmod 755 "$work"
     ln -s "${work##*/}" "$work.link"
@@ -406,7 +405,7 @@ publish() { # name
     if [ -n "$old" ]; then rm -rf "${1%/*}/$old"; fi
 }
 
-# discard removes a folder that was prepared in vain, because another run of this script has published its own meanwhile.
+# discard removes the prepared folder, if another run of this script has published its own meanwhile.
 discard() {
     rm -rf "$work"
     trap - EXIT INT TERM
@@ -431,7 +430,7 @@ mcp_pins() {
 # mcp_dir prints where those tools are: one folder for each set of versions.
 mcp_dir() { printf '%s/mcp-%s' "$cache" "$(mcp_pins | sha256sum | cut -c 1-12)"; }
 
-# npm_tarball takes a package apart that the registry has, after checking its sum.
+# npm_tarball downloads a package from the registry, verifies its sum and unpacks it.
 npm_tarball() { # name, version, sum, directory
     curl -fsSL --retry 3 --connect-timeout 20 --max-time 600 -o "$4.tgz" "$registry/$1/-/$1-$2.tgz" ||
         die "$1 $2 could not be fetched from $registry: the MCP tests need it (SANDFARM_NPM_REGISTRY names another registry)"
@@ -441,8 +440,8 @@ npm_tarball() { # name, version, sum, directory
     rm "$4.tgz"
 }
 
-# setup_mcp brings Node and, from their lock files, the official MCP clients and the conformance runner. Node and npm come
-# as packages of the npm registry, so that neither has to be here.
+# setup_mcp installs Node and, from their lock files, the official MCP clients and the conformance runner. Node and npm are
+# downloaded from the npm registry, so neither needs to be installed.
 setup_mcp() {
     if [ -n "${SANDFARM_TEST_MCP:-}" ] && [ "$SANDFARM_TEST_MCP" != "$(mcp_dir)" ]; then
         [ -x "$SANDFARM_TEST_MCP/node/bin/node" ] || die "SANDFARM_TEST_MCP=$SANDFARM_TEST_MCP has no node/bin/node"
@@ -455,7 +454,7 @@ setup_mcp() {
     aarch64 | arm64) node_arch=arm64 node_sum=$node_sum_arm64 ;;
     *) die "the MCP tests need Node $node_version, and there is none for $(uname -m) here" ;;
     esac
-    have curl || die "curl is missing, which fetches Node for the MCP tests: install it, and start again"
+    have curl || die "curl is missing, which downloads Node for the MCP tests: install it, and start again"
     registry=${SANDFARM_NPM_REGISTRY:-${npm_config_registry:-https://registry.npmjs.org}}
     registry=${registry%/}
     say "fetching Node $node_version, the MCP conformance runner and the MCP SDKs (once; about a minute)"
@@ -463,7 +462,7 @@ setup_mcp() {
     npm_tarball "node-linux-$node_arch" "$node_version" "$node_sum" "$work/node"
     npm_tarball npm "$npm_version" "$npm_sum" "$work/npm"
     cp "$here/deploy/mcp/package.json" "$here/deploy/mcp/package-lock.json" "$work/"
-    # Scripts of packages are not run. The system's certificates count, for registries behind a company's own authority.
+    # Scripts of packages are not run. Node uses the system's certificates, for registries behind a company's own authority.
     : >"$log/mcp.log"
     if ! timed "installing the packages of deploy/mcp" "$log/mcp.log" env -C "$work" PATH="$work/node/bin:$PATH" HOME="$work" \
         npm_config_registry="$registry" node --use-system-ca npm/bin/npm-cli.js ci --ignore-scripts --no-audit --no-fund --cache "$work/.npm"; then
@@ -478,7 +477,7 @@ setup_mcp() {
     if mcp_works "$dir"; then discard; else publish "$dir"; fi
 }
 
-# mcp_works tells whether a folder has all of it.
+# mcp_works reports whether a folder is complete.
 mcp_works() {
     [ -x "$1/node/bin/node" ] && "$1/venv/bin/python" -c 'from importlib import util; util.find_spec("mcp").name' 2>/dev/null
 }
@@ -514,7 +513,7 @@ setup_sdk() {
     if sdk_works "$dir"; then discard; else publish "$dir"; fi
 }
 
-# sdk_works tells whether the environment is there and starts: it does not when its Python was replaced since.
+# sdk_works reports whether the environment exists and starts. It does not start if its Python was replaced.
 sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
 
 # --- the recipes ----------------------------------------------------------------------------------------------------
@@ -539,7 +538,7 @@ setup_recipes() {
     if recipes_work "$dir"; then discard; else publish "$dir"; fi
 }
 
-# recipes_work tells whether the environment is complete. A Python that was replaced since leaves one that does not start.
+# recipes_work reports whether the environment is complete and starts. It does not start if its Python was replaced.
 recipes_work() { "$1/bin/python" -c 'import pytest, openai' 2>/dev/null; }
 
 # --- the agent's tests ----------------------------------------------------------------------------------------------
@@ -581,7 +580,7 @@ kernel_python() {
 # kernel_dir prints where the environment is in which the agent's tests run kernels: one for each set of pinned versions.
 kernel_dir() { printf '%s/kernel-%s-%s' "$cache" "$image_python" "$(sha256sum <"$here/images/python/requirements.txt" | cut -c 1-12)"; }
 
-# kernel_works tells whether the environment is there and starts.
+# kernel_works reports whether the environment exists and starts.
 kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas, PIL' 2>/dev/null; }
 
 setup_kernel() {
@@ -598,7 +597,7 @@ setup_kernel() {
     if ! python=$(kernel_python); then
         python=python3
         requirements=$log/kernel-requirements.txt
-        # An older Python cannot have them all: it gets the newest ones that it can.
+        # An older Python does not support all pinned versions: it gets the newest that it supports.
         sed 's/==/<=/' "$here/images/python/requirements.txt" >"$requirements"
         say "no Python $image_python is here and none could be fetched: the tests run $(python3 --version 2>&1) with packages no newer than the image's"
     fi

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Makes .env, from which docker compose takes the farm's passwords: random ones, made on this machine, readable by you
-# alone. What the file has already stays as it is.
+# Creates .env with random passwords for docker compose, readable by you alone. Variables that the file has already are kept.
 #
 #   deploy/compose/init.sh [FILE]               the first start; FILE is .env beside docker-compose.yml by default
 #   deploy/compose/init.sh --key TENANT [FILE]  another API key
@@ -22,14 +21,14 @@ hash() {
     if command -v sha256sum >/dev/null 2>&1; then printf %s "$1" | sha256sum; else printf %s "$1" | shasum -a 256; fi | cut -c 1-64
 }
 
-# has tells whether the file sets a variable to something.
+# has reports whether the file sets a variable.
 has() { grep -q "^$1=." "$file"; }
 
 # put writes a variable unless the file has it.
 put() { has "$1" || printf '%s=%s\n' "$1" "$2" >>"$file"; }
 
-# bundle prints where this machine keeps the certificate authorities that it trusts: a company's own may be among them,
-# and containers do not know it.
+# bundle prints the path of this machine's trusted certificate authorities: a company's own may be among them, which containers
+# lack.
 bundle() {
     for path in "${SSL_CERT_FILE:-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
         if [ -n "$path" ] && [ -f "$path" ]; then
@@ -66,7 +65,7 @@ if [ ! -e "$file" ]; then
     printf '%s\n' "# Settings of docker compose, with its passwords. Made by deploy/compose/init.sh; keep it, and keep it to yourself." >"$file"
 fi
 chmod 600 "$file"
-[ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # a last line without an end would swallow the next
+[ -z "$(tail -c 1 "$file")" ] || echo >>"$file" # a last line without a newline would swallow the next
 
 put SANDFARM_REDIS_PASSWORD "$(random 24)"
 put SANDFARM_S3_ACCESS_KEY "farm-$(random 4)"

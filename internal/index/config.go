@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where packages come from when nothing is set.
+// Default package indexes.
 const (
 	DefaultPyPIURL  = "https://pypi.org/simple/"
 	DefaultFilesURL = "https://files.pythonhosted.org/"
@@ -24,20 +24,20 @@ const (
 // Config holds the settings of an Index. The zero value is the public indexes without a cache.
 type Config struct {
 	PyPIURL   string        `toml:"pypi_url" env:"SANDFARM_PYPI_INDEX_URL" default:"https://pypi.org/simple/" doc:"Python package index that sandboxes and image builds install from: its simple index."`
-	FilesURL  string        `toml:"files_url" default:"https://files.pythonhosted.org/" doc:"Where the index's links may lead beside its own host. Several addresses are separated by commas."`
+	FilesURL  string        `toml:"files_url" default:"https://files.pythonhosted.org/" doc:"Addresses that links of the index may lead to, besides its own host. Separate several with commas."`
 	NpmURL    string        `toml:"npm_url" env:"SANDFARM_NPM_REGISTRY" default:"https://registry.npmjs.org/" doc:"npm registry that sandboxes and image builds install from."`
-	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Room for packages in the object store, in MiB. The oldest go first."`
-	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is believed before the index is asked again."`
-	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may stand still in an answer."`
-	MaxFileMB int           `toml:"max_file_mb" default:"8192" min:"1" doc:"Largest file that is fetched, in MiB."`
+	CacheMB   int           `toml:"cache_mb" default:"20480" min:"1" doc:"Space for packages in the object store, in MiB. The oldest are removed first."`
+	PageAge   time.Duration `toml:"page_age" default:"10m" min:"1ms" doc:"How long a project's page is used before the index is asked again."`
+	Timeout   time.Duration `toml:"timeout" default:"30s" min:"10ms" doc:"How long the index may send nothing before a request fails."`
+	MaxFileMB int           `toml:"max_file_mb" default:"8192" min:"1" doc:"Largest file that is downloaded, in MiB."`
 
-	SpoolMB int `toml:"spool_mb" default:"0" min:"0" doc:"Room for files while they are downloaded, in MiB. Files over 32 MiB need 8 of it, since they go through memory into the object store. 0: three quarters of what is free where temporary files lie."`
+	SpoolMB int `toml:"spool_mb" default:"0" min:"0" doc:"Space for files during their download, in MiB. A file over 32 MiB takes 8 MiB, since it is streamed into the object store. 0: three quarters of the free space of the temporary directory."`
 
-	Cache  Cache            `toml:"-"` // nil: nothing is kept
+	Cache  Cache            `toml:"-"` // nil: no cache
 	Client *http.Client     `toml:"-"` // nil: one with the host's trust store and proxy settings
 	Logger *slog.Logger     `toml:"-"` // nil: nothing is logged
 	Now    func() time.Time `toml:"-"` // nil: time.Now
-	Dir    string           `toml:"-"` // where files lie while they arrive; empty: os.TempDir
+	Dir    string           `toml:"-"` // of files during their download; empty: os.TempDir
 }
 
 func (c Config) withDefaults() Config {
@@ -58,11 +58,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// minSpool is the least room for downloads: one file of the size up to which files are spooled, and some windows.
+// minSpool is the minimum space for downloads: one spooled file and some windows.
 const minSpool = 64 << 20
 
-// spoolBytes is the room for files on their way: what is configured, or most of what the disk has, and never more than is fetched or
-// kept at all.
+// spoolBytes is the space for downloads: as configured, or most of the free disk space, and never more than the largest file or the
+// cache.
 func (c Config) spoolBytes() int64 {
 	most := int64(max(c.CacheMB, c.MaxFileMB)) << 20
 	if c.SpoolMB > 0 {
@@ -70,12 +70,12 @@ func (c Config) spoolBytes() int64 {
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(c.Dir, &disk); err != nil {
-		return most // the first file will say what is wrong
+		return most // the first download reports the error
 	}
 	return min(max(int64(disk.Bavail)*disk.Bsize/4*3, minSpool), most) //nolint:gosec // no disk has that many blocks
 }
 
-// Validate reports every problem of the settings. Zero fields count as their defaults.
+// Validate reports all problems of the settings. Zero fields stand for their defaults.
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) validate() error {
@@ -93,7 +93,7 @@ func (c Config) validate() error {
 		value int
 	}{{"cache_mb", c.CacheMB}, {"max_file_mb", c.MaxFileMB}} {
 		if n.value < 1 {
-			errs = append(errs, fmt.Errorf("index.%s is %d; it is at least 1", n.name, n.value))
+			errs = append(errs, fmt.Errorf("index.%s is %d; it must be at least 1", n.name, n.value))
 		}
 	}
 	for _, d := range []struct {
@@ -101,20 +101,20 @@ func (c Config) validate() error {
 		value time.Duration
 	}{{"page_age", c.PageAge}, {"timeout", c.Timeout}} {
 		if d.value <= 0 {
-			errs = append(errs, fmt.Errorf("index.%s is %s; it is above 0", d.name, d.value))
+			errs = append(errs, fmt.Errorf("index.%s is %s; it must be above 0", d.name, d.value))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// base parses an address that others are resolved against. Its text is not in the error: it may hold a password.
+// base parses a base address. The error does not contain it: it may have a password.
 func base(address string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(strings.TrimSpace(address), "/") + "/")
 	if err != nil {
-		return nil, errors.New("it is no URL")
+		return nil, errors.New("it is not a URL")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("%q is no http address", u.Redacted())
+		return nil, fmt.Errorf("%q is not an http address", u.Redacted())
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q has a query or a fragment", u.Redacted())

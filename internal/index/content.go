@@ -13,26 +13,27 @@ import (
 	"time"
 )
 
-// errNowCached says that a file's flight has landed in the cache.
+// errNowCached means that the file is in the cache now and must be read there.
 var errNowCached = errors.New("the file is in the cache now")
 
-// content reads one file, wherever it is: in the cache, on its way, or upstream. It reads on where the cache breaks off.
+// content reads one file, wherever it is: in the cache, in a running download, or upstream. If the cache fails, it continues
+// elsewhere.
 type content struct {
 	x    *Index
 	ctx  context.Context //nolint:containedctx // io.ReadSeeker has no other way to learn of its caller's context
 	want wanted
 	size int64
-	err  error // what reading ended with, when it went wrong
+	err  error // why reading failed
 
 	off    int64
-	jumped bool          // off was set by Seek and nothing was read since
-	body   io.ReadCloser // of the cache or of upstream, at off; nil: none is open
-	part   bool          // body is of upstream, and holds a slot
+	jumped bool          // Seek set off, and nothing was read since
+	body   io.ReadCloser // from the cache or from upstream, at off; nil if none is open
+	part   bool          // body is from upstream and occupies a slot
 	flight *flight       // nil: the file is in the cache
-	sum    hash.Hash     // of what was read, where a large file is read from its start
+	sum    hash.Hash     // of the bytes read so far, if a large file is read from its start
 }
 
-// open gives a file once it is known where it comes from. The caller closes it.
+// open returns a file as soon as its source is known. The caller closes it.
 func (x *Index) open(ctx context.Context, want wanted) (*content, error) {
 	c := &content{x: x, ctx: ctx, want: want}
 	if size, ok := x.known.get(want.key); ok && want.key != "" && x.cache.use() {
@@ -40,11 +41,11 @@ func (x *Index) open(ctx context.Context, want wanted) (*content, error) {
 		c.size = size
 		return c, nil
 	}
-	return c, c.board(false)
+	return c, c.attach(false)
 }
 
-// board takes the file's flight. anew skips the cache, which was seen to be wrong.
-func (c *content) board(anew bool) error {
+// attach joins the file's flight. anew skips the cache, which has turned out to be wrong.
+func (c *content) attach(anew bool) error {
 	f, err := c.x.join(c.ctx, c.want, anew)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (c *content) board(anew bool) error {
 	return nil
 }
 
-// Read reads on.
+// Read reads the file.
 func (c *content) Read(p []byte) (int, error) {
 	if c.off >= c.size {
 		return 0, io.EOF
@@ -116,7 +117,7 @@ func (c *content) readWhere(p []byte) (int, error) {
 		if n, ok := c.readCache(p); ok {
 			return n, nil
 		}
-		if err := c.board(true); err != nil {
+		if err := c.attach(true); err != nil {
 			return 0, err
 		}
 		if c.flight == nil {
@@ -129,7 +130,7 @@ func (c *content) readWhere(p []byte) (int, error) {
 	if !c.jumped || c.off == 0 {
 		return c.readOn(p)
 	}
-	// A part from the middle of a file that is on its way: installers give up when it takes too long.
+	// A range from the middle of a file that is being downloaded: installers give up if it takes too long.
 	ctx, cancel := context.WithTimeoutCause(c.ctx, max(c.x.cfg.Timeout/3, time.Millisecond), errStalled)
 	defer cancel()
 	n, err := c.flight.readAt(ctx, p, c.off)
@@ -142,8 +143,8 @@ func (c *content) readWhere(p []byte) (int, error) {
 	return c.flight.readAt(c.ctx, p, c.off)
 }
 
-// readOn reads what follows, as the file arrives. A reader that a window has passed reads from the cache, or from upstream as long as
-// the cache does not have the file; its bytes are hashed, so it cannot get a whole file that is not the one listed.
+// readOn reads the file sequentially while it is downloaded. A reader that fell behind the window reads from the cache, or from
+// upstream until the cache has the file; its own bytes are hashed, so it never gets a complete file with a wrong hash.
 func (c *content) readOn(p []byte) (int, error) {
 	f := c.flight
 	if f.window != nil {
@@ -168,13 +169,13 @@ func (c *content) readOn(p []byte) (int, error) {
 	return 0, errors.Join(c.Close(), errNowCached)
 }
 
-// readCache reads from the cache; false when that does not work any more.
+// readCache reads from the cache; false if that fails.
 func (c *content) readCache(p []byte) (int, bool) {
 	if c.body == nil {
 		body, size, ok := c.x.cache.get(c.ctx, c.want.key, c.off, 0)
 		if ok && size != c.size {
 			body.Close()
-			c.x.cache.remove(c.ctx, c.want.key) // it is not what was put
+			c.x.cache.remove(c.ctx, c.want.key) // it is not what was stored
 			ok = false
 		}
 		if !ok {
@@ -195,7 +196,7 @@ func (c *content) readCache(p []byte) (int, bool) {
 	return 0, false
 }
 
-// direct asks upstream for the part that is waited for. Its bytes are of the file as a whole unchecked, as any part is.
+// direct requests the range from upstream. As with any range, its bytes are not verified.
 func (c *content) direct() bool {
 	if !c.x.partSlots.TryAcquire(1) {
 		return false
@@ -214,7 +215,7 @@ func (c *content) direct() bool {
 	return true
 }
 
-// Seek sets where Read goes on.
+// Seek sets the offset of the next Read.
 func (c *content) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -257,7 +258,7 @@ func (c *content) Close() error {
 	return c.x.leave(f)
 }
 
-// serveFile serves a file or a part of it.
+// serveFile serves a file or a range of it.
 func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
 	c := &content{x: x, ctx: r.Context(), want: want, size: want.size}
 	if r.Method != http.MethodHead || want.size == 0 {
@@ -278,8 +279,8 @@ func (x *Index) serveFile(w http.ResponseWriter, r *http.Request, want wanted) {
 	http.ServeContent(w, r, "", time.Time{}, c)
 	if c.err != nil {
 		if r.Context().Err() == nil {
-			x.warn(r.Context(), "package was cut off", "file", want.name, "error", c.err)
+			x.warn(r.Context(), "a download of a package was cut off", "file", want.name, "error", c.err)
 		}
-		panic(http.ErrAbortHandler) // the reader must see that the file is not whole
+		panic(http.ErrAbortHandler) // the reader must notice that the file is incomplete
 	}
 }

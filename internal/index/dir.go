@@ -20,13 +20,13 @@ type Dir struct{ path string }
 
 var _ Cache = (*Dir)(nil)
 
-// NewDir makes a Cache in a directory, which is made when something is put.
+// NewDir makes a Cache in a directory, which is created by the first Put.
 func NewDir(path string) *Dir { return &Dir{path: path} }
 
-// file is where a key lies. Keys are ours, but a mistake must not leave the directory.
+// file returns the path of a key. Keys are ours, but a mistake must not escape the directory.
 func (d *Dir) file(key string) (string, error) {
 	if !filepath.IsLocal(key) || strings.HasSuffix(key, tempSuffix) {
-		return "", fmt.Errorf("find %q in the package cache: it is no key", key)
+		return "", fmt.Errorf("find %q in the package cache: it is not a key", key)
 	}
 	return filepath.Join(d.path, filepath.FromSlash(key)), nil
 }
@@ -60,13 +60,13 @@ func (d *Dir) Get(_ context.Context, key string, offset, length int64) (io.ReadC
 	return section{io.LimitReader(f, length), f}, info.Size(), nil
 }
 
-// section is a part of a file.
+// section is a range of a file.
 type section struct {
 	io.Reader
 	io.Closer
 }
 
-// Put keeps a value: it is written beside its place and moved there whole.
+// Put writes a value to a temporary file and renames it.
 func (d *Dir) Put(_ context.Context, key string, r io.Reader, size int64) (err error) {
 	path, err := d.file(key)
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 
 const (
 	chunk    = 128 << 10
-	attempts = 3 // how often a download that breaks off is taken up again
+	attempts = 3 // how often a broken download is resumed
 )
 
 var (
-	// errAbandoned ends a download that nobody waits for.
-	errAbandoned = errors.New("nobody waits for it any more")
-	// errMismatch is the cause of refusals of files that are not the ones listed.
-	errMismatch = errors.New("the file is not the one that is listed")
-	// errBroken is the cause when upstream breaks off.
-	errBroken = errors.New("upstream broke off")
+	// errAbandoned ends a download without readers.
+	errAbandoned = errors.New("no reader is left")
+	// errMismatch is the cause if a file is not the one listed.
+	errMismatch = errors.New("the file is not the one listed")
+	// errBroken is the cause if upstream closes the connection early.
+	errBroken = errors.New("upstream closed the connection early")
 )
 
-// download brings a file into its spool file and checks it. Readers follow while it grows.
+// download fetches a file into its spool file or window and verifies it. Readers follow while it grows.
 func (x *Index) download(ctx context.Context, f *flight) error {
 	if err := x.fileSlots.Acquire(ctx, 1); err != nil {
 		return fmt.Errorf("wait for other downloads: %w", err)
@@ -76,8 +76,8 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 	return f.verify(sum)
 }
 
-// prepare takes the room that a file needs while it arrives: a window where the cache can take it at the same time, or where nothing
-// else has room for it; else a spool file.
+// prepare reserves the space of a download: a window if the cache can store the file at the same time, or if the file fits
+// nowhere else; otherwise a spool file.
 func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) {
 	if size > streamOver && (f.want.key != "" && x.cache.use() || size > x.spoolMax) {
 		if err := x.reserve(ctx, f, windowSize); err != nil {
@@ -96,7 +96,7 @@ func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) 
 	return nil
 }
 
-// fileHeader asks for the bytes of a file as they are, from an offset.
+// fileHeader requests the bytes of a file without encoding, from an offset.
 func fileHeader(from int64) http.Header {
 	header := http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"identity"}}
 	if from > 0 {
@@ -105,13 +105,13 @@ func fileHeader(from int64) http.Header {
 	return header
 }
 
-// continues tells whether an answer goes on at an offset.
+// continues reports whether a response starts at an offset.
 func continues(resp *http.Response, from int64) bool {
 	return resp.StatusCode == http.StatusPartialContent &&
 		strings.HasPrefix(resp.Header.Get("Content-Range"), "bytes "+strconv.FormatInt(from, 10)+"-")
 }
 
-// sizeOf brings together what the page and upstream say of a file's size; -1 when neither does.
+// sizeOf compares the size in the page with that of the response; -1 if neither is known.
 func (x *Index) sizeOf(want wanted, answered int64) (int64, error) {
 	limit := int64(x.cfg.MaxFileMB) << 20
 	size := answered
@@ -130,10 +130,10 @@ func (x *Index) sizeOf(want wanted, answered int64) (int64, error) {
 }
 
 func tooLarge(want wanted, limitMB int) error {
-	return farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d MiB, the most that this farm fetches.", want.name, limitMB)
+	return farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d MiB, the limit of this farm.", want.name, limitMB)
 }
 
-// copy moves a body into the spool file or the window. size is -1 when it is not known.
+// copy moves a body into the spool file or the window. size is -1 if unknown.
 func (x *Index) copy(ctx context.Context, f *flight, body io.Reader, size int64, sum hash.Hash) error {
 	limit := int64(x.cfg.MaxFileMB) << 20
 	buf := make([]byte, chunk)
@@ -157,9 +157,9 @@ func (x *Index) copy(ctx context.Context, f *flight, body io.Reader, size int64,
 		case errors.Is(err, io.EOF) && (size < 0 || f.written == size):
 			return nil
 		case errors.Is(err, errStalled):
-			return farm.Wrap(err, farm.CodeUnavailable, "The %s stood still for %s within %s.", f.want.from.name, x.cfg.Timeout, f.want.name)
+			return farm.Wrap(err, farm.CodeUnavailable, "The %s sent nothing for %s during the download of %s.", f.want.from.name, x.cfg.Timeout, f.want.name)
 		case err != nil:
-			return farm.Wrap(errors.Join(errBroken, err), farm.CodeUnavailable, "The %s broke off within %s.", f.want.from.name, f.want.name)
+			return farm.Wrap(errors.Join(errBroken, err), farm.CodeUnavailable, "The %s closed the connection during the download of %s.", f.want.from.name, f.want.name)
 		}
 		if x.abandoned(f, size) {
 			return errAbandoned
@@ -167,7 +167,7 @@ func (x *Index) copy(ctx context.Context, f *flight, body io.Reader, size int64,
 	}
 }
 
-// take gives bytes to the readers.
+// take passes bytes on to the readers.
 func (x *Index) take(ctx context.Context, f *flight, p []byte, size int64) error {
 	if f.window != nil {
 		if err := x.pace(ctx, f, len(p), size); err != nil {
@@ -190,7 +190,7 @@ func (x *Index) take(ctx context.Context, f *flight, p []byte, size int64) error
 	return nil
 }
 
-// abandoned tells whether a download is not worth going on with, and takes it out of the table in the same moment.
+// abandoned reports whether a download has had no readers for too long, and removes it from the table if so.
 func (x *Index) abandoned(f *flight, size int64) bool {
 	if max(size, f.written) <= smallMax {
 		return false
@@ -209,7 +209,7 @@ func (x *Index) abandoned(f *flight, size int64) bool {
 	return true
 }
 
-// verify compares the hash and gives the last byte free.
+// verify compares the hash and releases the last byte.
 func (f *flight) verify(sum hash.Hash) error {
 	if sum != nil {
 		if got := hex.EncodeToString(sum.Sum(nil)); got != f.want.hash {

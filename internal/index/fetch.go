@@ -8,13 +8,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Fetch opens a file that the Python index lists, through the cache. sha256 pins it, in hexadecimal; "" takes what the
-// index lists. The caller closes the reader, which lives as long as ctx; one that ends with io.EOF gave the file whole and
-// right. CodeNotFound when the index does not list it, CodeConflict when it lists another hash, CodeUnavailable when
-// upstream does not answer.
+// Fetch opens a file that the Python index lists, through the cache. sha256 pins it, in hexadecimal; "" accepts the hash that the
+// index lists. The caller closes the reader, which lives as long as ctx; if it ends with io.EOF, the file was complete and
+// verified. CodeNotFound if the index does not list it, CodeConflict if it lists another hash, CodeUnavailable if
+// upstream does not respond.
 func (x *Index) Fetch(ctx context.Context, project, filename, sha256 string) (io.ReadCloser, int64, error) {
 	if !goodProject.MatchString(project) || !goodName(filename) {
-		return nil, 0, farm.Invalidf("%q and %q are no names of a project and its file.", project, filename)
+		return nil, 0, farm.Invalidf("%q and %q are not names of a project and its file.", project, filename)
 	}
 	want, err := x.pypiFile(ctx, farm.NormalPackage(farm.ManagerPip, project), filename)
 	if err != nil {

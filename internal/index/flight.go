@@ -10,38 +10,38 @@ import (
 	"time"
 )
 
-// flight is one file on its way: looked for in the cache, else downloaded to a spool file that all its readers read from
-// while it grows. The spool file has no name, so nothing of it outlives the process.
+// flight is one file that is being fetched: looked up in the cache, or else downloaded to a spool file that all readers read while it
+// grows. The spool file is unlinked, so it does not outlive the process.
 type flight struct {
 	want  wanted
-	ready chan struct{} // closed when it is known where the file comes from and how large it is, or that it does not come
+	ready chan struct{} // closed when source and size are known, or the fetch has failed
 
 	// Written before ready is closed.
-	cached bool  // it is in the cache: read it there
+	cached bool  // the cache has it: read it there
 	size   int64 // of the whole
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when something below changes
+	changed chan struct{} // closed and replaced when one of the following changes
 	spool   *os.File
-	window  *window // in place of the spool file for a large one; set before ready is closed
+	window  *window // replaces the spool file of a large file; set before ready is closed
 	written int64
-	whole   bool // all is there, and its hash is right
+	whole   bool // complete, and its hash is right
 	stored  bool // the cache has it: read it there
 	err     error
 
 	// Guarded by the Index's mutex.
 	readers  int
-	left     time.Time // when the last reader went
+	left     time.Time // when the last reader left
 	over     bool      // no longer in the table of flights
-	reserved int64     // room taken for it
-	parked   bool      // whole, and kept for later requests since no cache holds it
+	reserved int64     // space reserved for it
+	retained bool      // complete, and kept for later requests since no cache has it
 }
 
 func newFlight(want wanted) *flight {
 	return &flight{want: want, ready: make(chan struct{}), changed: make(chan struct{}), left: time.Now()}
 }
 
-// isReady tells whether ready is closed.
+// isReady reports whether ready is closed.
 func (f *flight) isReady() bool {
 	select {
 	case <-f.ready:
@@ -51,7 +51,7 @@ func (f *flight) isReady() bool {
 	}
 }
 
-// change sets what readers wait for, and wakes them.
+// change modifies the state that readers wait for, and wakes them.
 func (f *flight) change(set func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *flight) change(set func()) {
 	f.changed = make(chan struct{})
 }
 
-// readAt reads from off, and waits until there is something. The last byte is there only when the hash is right.
+// readAt reads from off, and waits for data. The last byte is available only if the hash is right.
 func (f *flight) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 	for {
 		f.mu.Lock()
@@ -84,7 +84,7 @@ func (f *flight) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 			if n > 0 || err == nil {
 				return n, nil
 			}
-			if errors.Is(err, os.ErrClosed) { // it was stored meanwhile
+			if errors.Is(err, os.ErrClosed) { // its space was needed, and the cache has it
 				continue
 			}
 			return 0, fmt.Errorf("read spool file: %w", err)
@@ -101,7 +101,7 @@ func (f *flight) readAt(ctx context.Context, p []byte, off int64) (int, error) {
 	}
 }
 
-// newSpool makes the file that a download lies in.
+// newSpool makes an unlinked file for a download.
 func newSpool(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "sandfarm-index-*")
 	if err != nil {

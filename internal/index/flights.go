@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	smallMax = 64 << 20 // files up to this size are finished when nobody waits for them any more
-	// lingerMax is how long a larger download goes on without a reader: installers read the end of a file first and
-	// come back for the rest.
+	smallMax = 64 << 20 // downloads up to this size are finished even without readers
+	// lingerMax is how long a larger download continues without readers: installers read the end of a file first, and then
+	// the rest.
 	lingerMax = 10 * time.Second
 )
 
-// join gives the flight of a file, and counts the caller as a reader: leave must follow. anew skips the cache.
+// join returns the flight of a file and counts the caller as a reader, who must call leave. anew skips the cache.
 func (x *Index) join(ctx context.Context, want wanted, anew bool) (*flight, error) {
 	id := want.id
 	if anew {
 		id += " anew"
 	}
 	x.mu.Lock()
-	if f := x.board(id); f != nil {
+	if f := x.joinExisting(id); f != nil {
 		x.mu.Unlock()
 		return f, nil
 	}
@@ -36,7 +36,7 @@ func (x *Index) join(ctx context.Context, want wanted, anew bool) (*flight, erro
 		return nil, err
 	}
 	x.mu.Lock()
-	if f := x.board(id); f != nil { // another one was faster
+	if f := x.joinExisting(id); f != nil { // another request was faster
 		x.mu.Unlock()
 		end()
 		return f, nil
@@ -47,18 +47,18 @@ func (x *Index) join(ctx context.Context, want wanted, anew bool) (*flight, erro
 	x.mu.Unlock()
 	go func() {
 		defer end()
-		x.fly(flightCtx, f, id, anew)
+		x.run(flightCtx, f, id, anew)
 	}()
 	return f, nil
 }
 
-// board joins a flight that is in the table; nil when there is none. The mutex is held.
-func (x *Index) board(id string) *flight {
+// joinExisting joins a flight in the table; nil if there is none. The caller holds the mutex.
+func (x *Index) joinExisting(id string) *flight {
 	f := x.flights[id]
 	switch {
 	case f == nil:
 		return nil
-	case f.parked:
+	case f.retained:
 		x.count.hits.Add(1)
 	default:
 		x.count.coalesced.Add(1)
@@ -67,7 +67,7 @@ func (x *Index) board(id string) *flight {
 	return f
 }
 
-// leave takes a reader off.
+// leave removes a reader.
 func (x *Index) leave(f *flight) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -76,7 +76,7 @@ func (x *Index) leave(f *flight) error {
 	return x.settle(f)
 }
 
-// settle closes the spool file when nobody can read it any more. The mutex is held.
+// settle releases the space of a flight when nobody can read it any more. The caller holds the mutex.
 func (x *Index) settle(f *flight) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (x *Index) settle(f *flight) error {
 	return x.release(f)
 }
 
-// release gives the room of a flight back. Both mutexes are held.
+// release frees the space of a flight. The caller holds both mutexes.
 func (x *Index) release(f *flight) error {
 	if f.reserved > 0 {
 		x.spoolRoom.Release(f.reserved)
@@ -111,13 +111,13 @@ func (x *Index) release(f *flight) error {
 	return err
 }
 
-// fly brings a file to its readers and into the cache.
-func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
+// run fetches a file for its readers and stores it in the cache.
+func (x *Index) run(ctx context.Context, f *flight, id string, anew bool) {
 	if f.want.key != "" && !anew {
 		if size := x.cache.size(ctx, f.want.key); size > 0 && (f.want.size == 0 || f.want.size == size) {
 			f.size, f.cached = size, true
 			x.known.put(f.want.key, f.size, 1)
-			x.land(f, id)
+			x.remove(f, id)
 			close(f.ready)
 			return
 		}
@@ -128,7 +128,7 @@ func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 		return
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		err = farm.Wrap(cause, farm.CodeUnavailable, "The download of %s was ended.", f.want.name)
+		err = farm.Wrap(cause, farm.CodeUnavailable, "The download of %s was aborted.", f.want.name)
 	}
 	if f.window != nil {
 		f.window.settleStream(err)
@@ -137,7 +137,7 @@ func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 	if errors.Is(err, errMismatch) {
 		x.refused.put(id, refusal{err: err, until: time.Now().Add(time.Minute).UnixNano()}, 1)
 	}
-	x.land(f, id)
+	x.remove(f, id)
 	if !f.isReady() {
 		close(f.ready)
 	}
@@ -146,9 +146,9 @@ func (x *Index) fly(ctx context.Context, f *flight, id string, anew bool) {
 	}
 }
 
-// store puts a file that has arrived into the cache. Without one it is kept at hand for a while.
+// store puts a downloaded file into the cache. Without a cache it is retained for a while.
 func (x *Index) store(ctx context.Context, f *flight, id string) {
-	// The bytes are here: the end of the index waits for them, but not for ever.
+	// The download is complete: Close waits for this, but not forever.
 	putCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
@@ -159,40 +159,40 @@ func (x *Index) store(ctx context.Context, f *flight, id string) {
 			x.added(putCtx, f.size)
 			f.change(func() { f.stored = true })
 		} else {
-			f.change(func() { f.err = lostWindow(f) }) // readers within the window do not see it
+			f.change(func() { f.err = lostWindow(f) }) // readers within the window are not affected
 		}
-		x.land(f, id)
+		x.remove(f, id)
 		return
 	}
 	if f.want.key != "" && x.cache.put(putCtx, f.want.key, io.NewSectionReader(f.spool, 0, f.size), f.size) {
 		x.known.put(f.want.key, f.size, 1)
 		x.added(putCtx, f.size)
 		f.change(func() { f.stored = true })
-		x.land(f, id)
+		x.remove(f, id)
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.park(f, id)
+	x.retain(f, id)
 }
 
-// land takes a flight out of the table.
-func (x *Index) land(f *flight, id string) {
+// remove removes a flight from the table.
+func (x *Index) remove(f *flight, id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.drop(f, id)
+	x.removeLocked(f, id)
 }
 
-// drop is land with the mutex held.
-func (x *Index) drop(f *flight, id string) {
+// removeLocked is remove for callers that hold the mutex.
+func (x *Index) removeLocked(f *flight, id string) {
 	if x.flights[id] == f {
 		delete(x.flights, id)
 	}
 	f.over = true
-	_ = x.settle(f) // a spool file without a name: closing it loses nothing
+	_ = x.settle(f) // closing an unlinked file loses nothing
 }
 
-// lostWindow is what a reader gets that is behind the window of a file that the cache did not take.
+// lostWindow is the error of a reader that fell behind the window of a file that the cache did not store.
 func lostWindow(f *flight) error {
-	return farm.Errorf(farm.CodeUnavailable, "The file %s is no longer at hand, since the cache did not take it. Try again.", f.want.name)
+	return farm.Errorf(farm.CodeUnavailable, "The file %s was not cached, and its beginning is gone. Try again.", f.want.name)
 }

@@ -14,11 +14,11 @@ import (
 const (
 	cacheOpenTimeout = 5 * time.Second  // an object store on the same network answers within some milliseconds
 	cachePutTimeout  = 30 * time.Minute // some GiB over a slow line
-	cacheRest        = 5 * time.Second  // how long a cache that failed is left alone: waiting for it would slow every request
+	cacheRest        = 5 * time.Second  // how long a failed cache is not used: waiting for it would delay every request
 	cacheWarnEvery   = time.Minute
 )
 
-// guard keeps a cache that is down from harming: it is left alone for a while, and one warning a minute says so.
+// guard stops using a cache that fails, for a while, and logs one warning a minute.
 type guard struct {
 	cache   Cache // nil: there is none
 	timeout time.Duration
@@ -26,11 +26,11 @@ type guard struct {
 	count   *counters
 
 	mu     sync.Mutex
-	rest   time.Time // until when it is left alone
+	rest   time.Time // until when it is not used
 	warned time.Time
 }
 
-// use tells whether the cache is worth a call.
+// use reports whether the cache should be called.
 func (g *guard) use() bool {
 	if g.cache == nil {
 		return false
@@ -40,7 +40,7 @@ func (g *guard) use() bool {
 	return time.Now().After(g.rest)
 }
 
-// failed notes an error of the cache, unless the caller has gone or there is just no such value.
+// failed records an error of the cache, unless the caller has left or the value does not exist.
 func (g *guard) failed(ctx context.Context, doing string, err error) {
 	if err == nil || ctx.Err() != nil || farm.CodeOf(err) == farm.CodeNotFound {
 		return
@@ -55,11 +55,11 @@ func (g *guard) failed(ctx context.Context, doing string, err error) {
 	}
 	g.mu.Unlock()
 	if warn {
-		g.log.WarnContext(ctx, "cache of packages does not work; they come from upstream", "doing", doing, "error", err)
+		g.log.WarnContext(ctx, "cache of packages does not work; they are fetched from upstream", "doing", doing, "error", err)
 	}
 }
 
-// get opens a value; false when there is none, or no cache.
+// get opens a value; false if there is none, or no cache.
 func (g *guard) get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, int64, bool) {
 	if !g.use() {
 		return nil, 0, false
@@ -76,7 +76,7 @@ func (g *guard) get(ctx context.Context, key string, offset, length int64) (io.R
 	return &watched{ReadCloser: r, ctx: callCtx, watch: watch, count: func(int) {}}, size, true
 }
 
-// size looks a value up; 0 when there is none.
+// size returns the size of a value; 0 if there is none.
 func (g *guard) size(ctx context.Context, key string) int64 {
 	r, size, ok := g.get(ctx, key, 0, 1)
 	if !ok {
@@ -86,14 +86,14 @@ func (g *guard) size(ctx context.Context, key string) int64 {
 	return size
 }
 
-// remove takes a value out that is not what was put.
+// remove removes a value that is wrong.
 func (g *guard) remove(ctx context.Context, key string) {
 	callCtx, cancel := context.WithTimeout(ctx, min(cacheOpenTimeout, g.timeout))
 	defer cancel()
 	g.failed(ctx, "delete", g.cache.Delete(callCtx, key))
 }
 
-// put keeps a value and tells whether it did.
+// put stores a value and reports whether that worked.
 func (g *guard) put(ctx context.Context, key string, r io.Reader, size int64) bool {
 	if !g.use() {
 		return false
@@ -103,7 +103,7 @@ func (g *guard) put(ctx context.Context, key string, r io.Reader, size int64) bo
 	return g.putStream(callCtx, key, r, size)
 }
 
-// putStream keeps a value whose end only its reader knows. A reader that fails is not the cache's fault.
+// putStream stores a value that is still being downloaded. An error of the reader is not counted as one of the cache.
 func (g *guard) putStream(callCtx context.Context, key string, r io.Reader, size int64) bool {
 	if err := g.cache.Put(callCtx, key, r, size); err != nil {
 		if !errors.Is(err, errNotStored) {

@@ -7,7 +7,7 @@ import (
 	"hash"
 )
 
-// newHash makes the hash of an algorithm that files are checked with; nil for others. md5 is as if no hash were given.
+// newHash makes the hash of an algorithm that files are checked with; nil for others. md5 does not count as a hash.
 func newHash(algorithm string) hash.Hash {
 	switch algorithm {
 	case "sha256":

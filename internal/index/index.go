@@ -23,15 +23,15 @@ const (
 	pagesAtOnce  = 32       // pages that are read from upstream at once, and as many from the cache
 	largeAtOnce  = 4        // of them, pages over pageLarge: each may need some dozen MiB of memory
 	filesAtOnce  = 64       // files that are read from upstream at once
-	partsAtOnce  = 32       // parts from the middle of files, for callers who cannot wait for the rest
+	partsAtOnce  = 32       // ranges from the middle of files, for callers that cannot wait for the download
 	absentFor    = time.Minute
-	closeTimeout = 10 * time.Second // for files that have arrived and are being put into the cache
+	closeTimeout = 10 * time.Second // for downloaded files that are being put into the cache
 )
 
-// errClosed is the cause of requests that end because the index does.
+// errClosed is the cause of requests that end because the index is closed.
 var errClosed = errors.New("the package index is closed")
 
-// Index serves packages. Its methods may be called at the same time.
+// Index serves packages. Its methods may be called concurrently.
 type Index struct {
 	cfg       Config
 	log       *slog.Logger
@@ -39,35 +39,35 @@ type Index struct {
 	pypi, npm *upstream
 	cache     *guard
 
-	pages     *lru[*page]
-	keeping   sync.Mutex      // pages are written to the cache one after the other
-	absent    *lru[time.Time] // until when a project is not asked for again
-	held      *lru[time.Time] // until when an old page is served without asking again
-	known     *lru[int64]     // sizes of files in the cache
-	refused   *lru[refusal]
-	lookups   singleflight.Group // pages in the cache
-	refreshes singleflight.Group // pages upstream
-	pageSlots *semaphore.Weighted
-	readSlots *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
-	bigSlots  *semaphore.Weighted // pages over pageLarge, wherever from
-	fileSlots *semaphore.Weighted
-	partSlots *semaphore.Weighted // parts of files that are on their way
-	served    *semaphore.Weighted // bytes of large pages that are on their way to callers
-	trimming  sync.Mutex
-	spoolMax  int64               // bytes of files on their way, on disk and in windows
-	spoolRoom *semaphore.Weighted // of them, those that are free
-	spooled   atomic.Int64        // of them, those that are taken
-	paced     pace                // of warnings
+	pages      *lru[*page]
+	keeping    sync.Mutex      // pages are written to the cache one at a time
+	absent     *lru[time.Time] // until when a project is not asked for again
+	staleUntil *lru[time.Time] // until when an old page is served without asking again
+	known      *lru[int64]     // sizes of files in the cache
+	refused    *lru[refusal]
+	lookups    singleflight.Group // pages in the cache
+	refreshes  singleflight.Group // pages upstream
+	pageSlots  *semaphore.Weighted
+	readSlots  *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
+	bigSlots   *semaphore.Weighted // pages over pageLarge, wherever from
+	fileSlots  *semaphore.Weighted
+	partSlots  *semaphore.Weighted // ranges of files that are being downloaded
+	served     *semaphore.Weighted // bytes of large pages that are being sent
+	trimming   sync.Mutex
+	spoolMax   int64               // space for downloads in bytes, on disk and in windows
+	spoolRoom  *semaphore.Weighted // the free part of it
+	spooled    atomic.Int64        // the reserved part of it
+	paced      pace                // of warnings
 
-	mu      sync.Mutex
-	flights map[string]*flight
-	parked  []*parked
-	spare   map[*flight]struct{} // landed in the cache, with spool files that are still read: their readers can go on there
-	sharing map[*page]int        // how many callers a large page is on its way to
-	grown   int64                // bytes put into the cache since the last trim
-	closed  bool
-	running map[*context.CancelCauseFunc]struct{}
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	flights  map[string]*flight
+	retained []*retained
+	spare    map[*flight]struct{} // in the cache, with spool files that are still read: the readers can continue in the cache
+	sharing  map[*page]int        // how many callers a large page is being sent to
+	grown    int64                // bytes put into the cache since the last trim
+	closed   bool
+	running  map[*context.CancelCauseFunc]struct{}
+	wg       sync.WaitGroup
 }
 
 var _ http.Handler = (*Index)(nil)
@@ -80,7 +80,7 @@ func New(cfg Config) (*Index, error) {
 	}
 	x := &Index{
 		cfg: cfg, log: cfg.Logger,
-		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), held: newLRU[time.Time](absentKept),
+		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
 		known: newLRU[int64](knownKept), refused: newLRU[refusal](absentKept),
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
@@ -100,7 +100,7 @@ func New(cfg Config) (*Index, error) {
 	return x, nil
 }
 
-// begin gives work that outlives its request a context that Close ends, and has Close wait until end is called.
+// begin returns a context for work that outlives its request. Close cancels it and waits until end is called.
 func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,8 +120,7 @@ func (x *Index) begin(ctx context.Context) (_ context.Context, end func(), err e
 	}, nil
 }
 
-// Close ends what is being fetched and waits for it. Files that have arrived are still put into the cache. Requests that
-// come later are refused.
+// Close aborts downloads and waits for them. Complete files are still put into the cache. Later requests are rejected.
 func (x *Index) Close() error {
 	x.mu.Lock()
 	x.closed = true
@@ -131,8 +130,8 @@ func (x *Index) Close() error {
 	x.mu.Unlock()
 	x.wg.Wait()
 	x.mu.Lock()
-	for len(x.parked) > 0 {
-		x.unpark(x.parked[0])
+	for len(x.retained) > 0 {
+		x.discard(x.retained[0])
 	}
 	x.mu.Unlock()
 	if x.cfg.Client == nil {

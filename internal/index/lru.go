@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lru keeps values up to a total cost; the ones longest unused go first. A value that alone costs more is not kept.
+// lru keeps values up to a total cost and evicts the least recently used. A value that alone costs more is not kept.
 type lru[V any] struct {
 	mu    sync.Mutex
 	room  int64

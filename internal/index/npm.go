@@ -50,7 +50,7 @@ func (x *Index) serveNpm(w http.ResponseWriter, r *http.Request, parts []string)
 	}
 }
 
-// packument gives a package's document.
+// packument returns a package's document.
 func (x *Index) packument(ctx context.Context, name string, short bool) (*page, error) {
 	form, accept := "full", "application/json"
 	if short {
@@ -136,7 +136,7 @@ func (x *Index) servePackument(w http.ResponseWriter, r *http.Request, name stri
 	for rest := p.doc; ; {
 		text, after, more := bytes.Cut(rest, []byte{0})
 		if _, err := w.Write(text); err != nil || !more {
-			return // the reader has it all, or has gone
+			return // the reader has everything, or has left
 		}
 		if _, err := w.Write(address); err != nil {
 			return

@@ -62,7 +62,7 @@ func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*pa
 				Modified json.RawMessage `json:"modified"`
 			}
 			if err := json.Unmarshal(value, &times); err != nil || times.Modified == nil {
-				return nil //nolint:nilerr // it has no such time
+				return nil //nolint:nilerr // without a time
 			}
 			key, value = "modified", times.Modified
 		}
@@ -140,10 +140,10 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 	target, err := absolute(k.root, dist.Tarball)
 	name := path.Base(k.name) + "-" + version + ".tgz"
 	if err != nil || dist.Tarball == "" || !goodName(name) {
-		return nil, nil //nolint:nilerr // such a version cannot be fetched
+		return nil, nil //nolint:nilerr // such a version cannot be served
 	}
 	if strings.EqualFold(target.Host, k.root.Host) {
-		target.Scheme = k.root.Scheme // old documents say http of a registry that has long been https
+		target.Scheme = k.root.Scheme // old documents have http addresses of a registry that uses https now
 	}
 	if len(k.page.Files) >= filesMax {
 		return nil, fmt.Errorf("it has more than %d versions", filesMax)
@@ -168,7 +168,7 @@ func (k *packument) version(version string, fields map[string]json.RawMessage) (
 	return bytes.ReplaceAll(text, []byte(k.mark), []byte{0}), nil
 }
 
-// shorten leaves the fields of the abbreviated form.
+// shorten keeps the fields of the abbreviated form.
 func shorten(fields map[string]json.RawMessage) {
 	var scripts map[string]json.RawMessage
 	if json.Unmarshal(fields["scripts"], &scripts) == nil {
@@ -185,7 +185,7 @@ func shorten(fields map[string]json.RawMessage) {
 	}
 }
 
-// integrity reads what a version says of its tarball: the better of several hashes counts.
+// integrity reads the hash of a tarball, the strongest if there are several.
 func integrity(text, sha1 string) map[string]string {
 	hashes := map[string]string{"sha1": sha1}
 	for part := range strings.FieldsSeq(text) {

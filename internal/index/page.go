@@ -18,7 +18,7 @@ import (
 // pageMax is the largest page that is read, unpacked: the largest of the public indexes have 10 to 40 MiB.
 const pageMax = 64 << 20
 
-// pageLarge is from where on only some pages are read at once.
+// pageLarge is the size above which only a few pages are read at once.
 const pageLarge = 8 << 20
 
 // filesMax is how many files a page may list; the largest of PyPI has some ten thousand.
@@ -47,14 +47,14 @@ type file struct {
 	Metadata       map[string]string `json:"m,omitempty"` // hashes of the metadata beside it; empty: its hash is not known; nil: there is none
 }
 
-// page is what is known of a project. It does not change once made.
+// page describes a project. It is immutable.
 type page struct {
 	Name     string    `json:"name"`
 	Versions []string  `json:"versions,omitempty"`
 	Files    []file    `json:"files"` // by name
 	ETag     string    `json:"etag,omitempty"`
 	Modified string    `json:"modified,omitempty"`
-	Fetched  time.Time `json:"fetched"` // when upstream last said so
+	Fetched  time.Time `json:"fetched"` // when upstream last confirmed it
 
 	doc  []byte // npm: the packument, with a zero byte where the address of the registry belongs
 	body []byte // PyPI: the page as JSON
@@ -63,7 +63,7 @@ type page struct {
 	links int // bytes of addresses, while it is read
 }
 
-// link takes an address into account.
+// link counts an address.
 func (p *page) link(address string) error {
 	if p.links += len(address); p.links > linksMax {
 		return fmt.Errorf("its links have more than %d MiB", linksMax>>20)
@@ -71,7 +71,7 @@ func (p *page) link(address string) error {
 	return nil
 }
 
-// find gives a file of the page; nil when it lists none of that name.
+// find returns a file of the page; nil if it lists none of that name.
 func (p *page) find(name string) *file {
 	at, ok := slices.BinarySearchFunc(p.Files, name, func(f file, name string) int { return strings.Compare(f.Name, name) })
 	if !ok {
@@ -80,13 +80,13 @@ func (p *page) find(name string) *file {
 	return &p.Files[at]
 }
 
-// arrange brings the files in order and removes those that are listed twice.
+// arrange sorts the files and removes duplicates.
 func (p *page) arrange() {
 	slices.SortStableFunc(p.Files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
 	p.Files = slices.CompactFunc(p.Files, func(a, b file) bool { return a.Name == b.Name })
 }
 
-// cost is about how many bytes of memory it takes.
+// cost estimates the memory of the page in bytes.
 func (p *page) cost() int64 {
 	n := int64(1024 + len(p.doc) + len(p.body))
 	for _, v := range p.Versions {
@@ -99,7 +99,7 @@ func (p *page) cost() int64 {
 	return n
 }
 
-// encode writes it for the cache.
+// encode serialises the page for the cache.
 func (p *page) encode() ([]byte, error) {
 	head, err := json.Marshal(p)
 	if err != nil {
@@ -128,7 +128,7 @@ func decode(r io.Reader) (*page, error) {
 	return p, nil
 }
 
-// capped reads up to pageMax bytes and fails at more. At pageLarge it asks whether there is room for a large page.
+// capped reads up to pageMax bytes and fails at more. At pageLarge it waits for a slot for large pages.
 type capped struct {
 	r     io.Reader
 	read  int64
@@ -136,7 +136,7 @@ type capped struct {
 	grown bool
 }
 
-// Read reads on. One byte more than allowed is read: the end of a page of just pageMax bytes must be seen.
+// Read reads one byte more than allowed, to detect the end of a page of exactly pageMax bytes.
 func (c *capped) Read(p []byte) (int, error) {
 	if c.read > pageMax {
 		return 0, errPageSize
@@ -154,7 +154,7 @@ func (c *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// goodName tells whether a file's name can be a part of a path, here and in the cache.
+// goodName reports whether a file's name can be part of a path, here and in the cache.
 func goodName(name string) bool {
 	return name != "" && len(name) <= 255 && name[0] != '.' && !strings.ContainsFunc(name, func(r rune) bool {
 		return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd
@@ -180,7 +180,7 @@ func absolute(page *url.URL, link string) (*url.URL, error) {
 		return nil, err
 	}
 	if target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || target.Opaque != "" {
-		return nil, errors.New("it is no http address")
+		return nil, errors.New("it is not an http address")
 	}
 	target.User = nil
 	if len(target.Host)+len(target.Path)+len(target.RawQuery) > linkMax {
@@ -189,13 +189,13 @@ func absolute(page *url.URL, link string) (*url.URL, error) {
 	return target, nil
 }
 
-// sumOf gives a short hash of a text.
+// sumOf returns a short hash of a text.
 func sumOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// compact gives JSON without a newline at its end.
+// compact returns JSON without a trailing newline.
 func compact(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

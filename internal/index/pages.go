@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	staleWait    = 5 * time.Second  // how long a request waits for a new page when an old one is at hand
-	staleHold    = 15 * time.Second // how long the old page is then served at once
+	staleWait    = 5 * time.Second  // how long a request waits for a new page if there is an old one
+	staleFor     = 15 * time.Second // how long the old page is then served without waiting
 	validatorMax = 1 << 10
 	pageTimeout  = 5 * time.Minute // a page of some dozen MiB over a slow line
 )
@@ -31,7 +31,7 @@ type source struct {
 	finish func(*page) error // makes what is not kept in the cache
 }
 
-// page gives a project's page: from memory, from the cache, or from upstream; an old one when upstream does not answer.
+// page returns a project's page: from memory, the cache or upstream; an old one if upstream does not respond.
 func (x *Index) page(ctx context.Context, s source) (*page, error) {
 	if until, ok := x.absent.get(s.key); ok && x.cfg.Now().Before(until) {
 		return nil, farm.NotFoundf("The %s has no %s.", s.from.name, s.what)
@@ -51,7 +51,7 @@ func (x *Index) page(ctx context.Context, s source) (*page, error) {
 			return old, nil
 		}
 	}
-	if until, ok := x.held.get(s.key); old != nil && ok && x.cfg.Now().Before(until) {
+	if until, ok := x.staleUntil.get(s.key); old != nil && ok && x.cfg.Now().Before(until) {
 		x.count.hits.Add(1)
 		return old, nil
 	}
@@ -63,7 +63,7 @@ func (x *Index) fresh(p *page) bool {
 	return age >= 0 && age < x.cfg.PageAge
 }
 
-// lookup reads a page from the cache; nil when it is not there.
+// lookup reads a page from the cache; nil if there is none.
 func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 	if !x.cache.use() {
 		return nil, nil
@@ -116,7 +116,7 @@ func (x *Index) lookup(ctx context.Context, s source) (*page, error) {
 	}
 }
 
-// refresh asks upstream. With an old page at hand it waits only so long, and the answer comes for later requests.
+// refresh asks upstream. If there is an old page it waits only for staleWait; the response then serves later requests.
 func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error) {
 	led := false
 	result := x.refreshes.DoChan(s.key, func() (any, error) {
@@ -156,12 +156,12 @@ func (x *Index) refresh(ctx context.Context, s source, old *page) (*page, error)
 	if old == nil || farm.CodeOf(err) == farm.CodeNotFound {
 		return nil, err
 	}
-	x.held.put(s.key, x.cfg.Now().Add(staleHold), 1)
-	x.warn(ctx, "package index does not answer; an old page is served", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
+	x.staleUntil.put(s.key, x.cfg.Now().Add(staleFor), 1)
+	x.warn(ctx, "package index does not respond; serving an old page", "page", s.key, "age", x.cfg.Now().Sub(old.Fetched), "error", err)
 	return old, nil
 }
 
-// fetchPage asks upstream for a page, with the validators of the old one, and keeps the answer.
+// fetchPage requests a page from upstream, with the validators of the old one, and stores the response.
 func (x *Index) fetchPage(ctx context.Context, s source, old *page) (*page, error) {
 	if err := x.pageSlots.Acquire(ctx, 1); err != nil {
 		return nil, s.from.unreachable(err, context.Cause(ctx))
@@ -181,7 +181,7 @@ func (x *Index) fetchPage(ctx context.Context, s source, old *page) (*page, erro
 	return p, nil
 }
 
-// keepPage puts a page into the cache while its first readers have it already.
+// keepPage puts a page into the cache in the background.
 func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	if !x.cache.use() {
 		return
@@ -195,7 +195,7 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 		x.keeping.Lock() // an older write of the page must not come after a newer one
 		defer x.keeping.Unlock()
 		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
-			return // its own write comes behind
+			return // a newer page follows
 		}
 		// A page that is there is kept when the index closes: the next one begins with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -211,7 +211,7 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 	}()
 }
 
-// ask makes the request, and a second one where upstream does not have the first form.
+// ask makes the request, and a second one if upstream does not have the first form.
 func (x *Index) ask(ctx context.Context, s source, old *page) (*page, error) {
 	var err error
 	for _, accept := range s.accept {
@@ -234,7 +234,7 @@ func (x *Index) ask(ctx context.Context, s source, old *page) (*page, error) {
 	return nil, err
 }
 
-// read makes a page of an answer.
+// read parses a response.
 func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Response) (_ *page, err error) {
 	defer resp.Body.Close()
 	now := x.cfg.Now()
@@ -264,7 +264,7 @@ func (x *Index) read(ctx context.Context, s source, old *page, resp *http.Respon
 	return p, nil
 }
 
-// validator gives a header by which a page can be asked for again; none where it is longer than any that is meant.
+// validator returns a header for revalidation; none if it is unreasonably long.
 func validator(resp *http.Response, name string) string {
 	if value := resp.Header.Get(name); len(value) <= validatorMax {
 		return value

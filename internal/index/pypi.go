@@ -46,7 +46,7 @@ func (x *Index) servePyPI(w http.ResponseWriter, r *http.Request, parts []string
 	}
 }
 
-// pypiPage gives a project's page; its name is normalised.
+// pypiPage returns a project's page; its name is normalised.
 func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 	return x.page(ctx, source{
 		key: "index/page/pypi/" + project, what: "project " + project, from: x.pypi,
@@ -62,7 +62,7 @@ func (x *Index) pypiPage(ctx context.Context, project string) (*page, error) {
 	})
 }
 
-// servePage serves a project's page in the form that is asked for.
+// servePage serves a project's page in the requested form.
 func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string) {
 	p, err := x.pypiPage(r.Context(), project)
 	if err != nil {
@@ -89,14 +89,14 @@ func (x *Index) servePage(w http.ResponseWriter, r *http.Request, project string
 		return
 	}
 	var size length
-	_ = renderHTML(&size, p) // it takes everything
+	_ = renderHTML(&size, p) // it cannot fail
 	h.Set("Content-Length", strconv.FormatInt(int64(size), 10))
 	if r.Method != http.MethodHead {
-		_ = renderHTML(w, p) // the reader has it all, or has gone
+		_ = renderHTML(w, p) // the reader has everything, or has left
 	}
 }
 
-// length counts what is written to it.
+// length counts bytes.
 type length int64
 
 // Write counts.
@@ -105,7 +105,7 @@ func (l *length) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// serveText serves a page. Callers may keep it, and ask each time whether it is still the same.
+// serveText serves a page, which callers may cache and must revalidate.
 func serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache")

@@ -72,12 +72,12 @@ func attribute(t html.Token, name string) (string, bool) {
 	return "", false
 }
 
-// anchor takes the file that an anchor leads to.
+// anchor adds the file that an anchor links to.
 func (p *page) anchor(t html.Token, at *url.URL) error {
 	href, _ := attribute(t, "href")
 	target, err := absolute(at, href)
 	if err != nil {
-		return nil //nolint:nilerr // such a link leads nowhere
+		return nil //nolint:nilerr // a malformed link
 	}
 	f := jsonFile{Filename: lastPart(target), URL: target.String(), Hashes: fragmentHashes(target.Fragment)}
 	if !distribution(f.Filename) {
@@ -117,7 +117,7 @@ func metadataOf(value string) any {
 	return strings.EqualFold(value, "true") || value == ""
 }
 
-// distribution tells whether a link leads to what installers install; pages of other sites have other links.
+// distribution reports whether a link leads to a file for installers; pages may have other links.
 func distribution(name string) bool {
 	for _, end := range []string{".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar.Z", ".tar", ".egg", ".exe", ".rpm", ".deb", ".msi", ".dmg"} {
 		if strings.HasSuffix(strings.ToLower(name), strings.ToLower(end)) {

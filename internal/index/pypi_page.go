@@ -148,14 +148,14 @@ func ended(dec *json.Decoder) error {
 	return nil
 }
 
-// add takes a file as a page lists it. One that cannot be served is left out.
+// add adds a file of a page. Files that cannot be served are skipped.
 func (p *page) add(from jsonFile, at *url.URL) error {
 	if len(p.Files) >= filesMax {
 		return fmt.Errorf("it lists more than %d files", filesMax)
 	}
 	target, err := absolute(at, from.URL)
 	if err != nil {
-		return nil //nolint:nilerr // such a link leads nowhere
+		return nil //nolint:nilerr // a malformed link
 	}
 	target.Fragment, target.RawFragment = "", ""
 	f := file{Name: from.Filename, URL: target.String(), Hashes: goodHashes(from.Hashes)}
@@ -189,7 +189,7 @@ func (p *page) add(from jsonFile, at *url.URL) error {
 	return nil
 }
 
-// metadata reads what a page says of a file's metadata.
+// metadata reads the metadata attribute of a file.
 func metadata(said any) map[string]string {
 	switch said := said.(type) {
 	case bool:
@@ -208,5 +208,5 @@ func metadata(said any) map[string]string {
 	return nil
 }
 
-// lastPart is the name of the file that an address leads to.
+// lastPart returns the file name of an address.
 func lastPart(target *url.URL) string { return path.Base(target.Path) }

@@ -23,7 +23,7 @@ func fileURL(project, name string) string {
 	return "/pypi/files/" + project + "/" + url.PathEscape(name)
 }
 
-// renderJSON writes a page as PEP 691 has it. Version 1.1 needs every size, which a page that came as HTML lacks.
+// renderJSON writes a page in the form of PEP 691. Version 1.1 requires every size, which HTML pages lack.
 func renderJSON(p *page) ([]byte, error) {
 	out := simple{Name: p.Name, Versions: p.Versions, Files: make([]jsonFile, 0, len(p.Files))}
 	out.Meta.Version = "1.1"
@@ -65,10 +65,10 @@ func renderJSON(p *page) ([]byte, error) {
 // htmlPiece is how much of a page is written at once.
 const htmlPiece = 32 << 10
 
-// renderHTML writes a page as PEP 503 has it, piece by piece: what it makes of a large page does not lie in memory.
+// renderHTML writes a page in the form of PEP 503, piece by piece, without holding all of it in memory.
 func renderHTML(w io.Writer, p *page) error {
 	b := bufio.NewWriterSize(w, htmlPiece)
-	write := func(text string) { _, _ = b.WriteString(text) } // its error comes with the next Flush
+	write := func(text string) { _, _ = b.WriteString(text) } // Flush returns its error
 	write("<!DOCTYPE html>\n<html><head><meta name=\"pypi:repository-version\" content=\"1.1\"><title>Links for ")
 	write(p.Name + "</title></head><body>\n<h1>Links for " + p.Name + "</h1>\n")
 	attribute := func(name, value string) { write(" " + name + `="` + html.EscapeString(value) + `"`) }
@@ -107,7 +107,7 @@ func renderHTML(w io.Writer, p *page) error {
 	return b.Flush()
 }
 
-// wantsJSON reads an Accept header: JSON is what callers must ask for by name.
+// wantsJSON reads an Accept header: JSON must be requested explicitly.
 func wantsJSON(accept string) bool {
 	json, page := 0.0, 0.0
 	for part := range strings.SplitSeq(accept, ",") {

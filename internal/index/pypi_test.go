@@ -169,7 +169,7 @@ func TestLinksToOtherHosts(t *testing.T) {
 		"FileRedirected": {"/pypi/files/redirected/x.whl", 502, "The package index leads to " + evil.URL},
 		"PageInside":     {"/pypi/simple/inside/", 200, "/pypi/files/inside/x.whl"},
 		"PageOutside":    {"/pypi/simple/outside/", 502, "The package index leads to " + evil.URL},
-		"PageInACircle":  {"/pypi/simple/circle/", 502, "redirects in a circle"},
+		"PageInACircle":  {"/pypi/simple/circle/", 502, "redirects in a loop"},
 	} {
 		if a := ask(t, "GET", root+c.path); a.status != c.status || !strings.Contains(a.body, c.text) {
 			t.Errorf("%s: status %d, %q", name, a.status, a.body)

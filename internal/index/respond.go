@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// preference reads one part of an Accept header.
+// preference parses one element of an Accept header.
 func preference(part string) (kind string, q float64) {
 	kind, params, err := mime.ParseMediaType(part)
 	if err != nil {
@@ -25,10 +25,10 @@ func preference(part string) (kind string, q float64) {
 	return kind, q
 }
 
-// fail answers with the sentence of an error.
+// fail responds with the message of an error.
 func (x *Index) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // nobody waits for the answer
+		panic(http.ErrAbortHandler) // the caller has left
 	}
 	status := http.StatusInternalServerError
 	switch farm.CodeOf(err) {
@@ -38,12 +38,12 @@ func (x *Index) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusBadRequest
 	case farm.CodeUnavailable, farm.CodeTooLarge:
 		status = http.StatusBadGateway
-		if errors.Is(err, errSilent) || errors.Is(err, errStalled) { // others will not be answered either
+		if errors.Is(err, errSilent) || errors.Is(err, errStalled) { // a retry would time out as well
 			status = http.StatusGatewayTimeout
 		}
 	}
 	if status >= http.StatusInternalServerError {
-		x.warn(context.WithoutCancel(r.Context()), "package index cannot answer", "path", r.URL.Path, "error", err)
+		x.warn(context.WithoutCancel(r.Context()), "package index cannot serve a request", "path", r.URL.Path, "error", err)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, farm.MessageOf(err), status)

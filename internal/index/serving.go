@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// servedFree is the size up to which pages are given without a count; most have less.
+	// servedFree is the size up to which pages are not counted; most are smaller.
 	servedFree = 256 << 10
-	// servedMax is how much memory larger pages may take that are on their way to callers.
+	// servedMax bounds the memory of larger pages that are being sent.
 	servedMax = 256 << 20
-	// servedWithin is how long a caller may take for such a page: all callers are on this host.
+	// servedWithin bounds the sending of such a page: all callers are on this host.
 	servedWithin = time.Minute
 )
 
-// serving takes room for a page while it is on its way to a caller who may be slow. Callers of one page share its room. The
-// function that it gives gives the room back.
+// serving reserves memory for a page while it is sent to a caller that may be slow. Callers of one page share the reservation. The
+// returned function releases it.
 func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (func(), error) {
 	size := min(p.cost(), servedMax)
 	if size <= servedFree {
@@ -29,7 +29,7 @@ func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (fu
 		err := x.served.Acquire(ctx, size)
 		cancel()
 		if err != nil {
-			return nil, farm.Wrap(err, farm.CodeUnavailable, "Too many large pages are being read at the moment for another one. Try again later.")
+			return nil, farm.Wrap(err, farm.CodeUnavailable, "Too many large pages are being read at the moment. Try again later.")
 		}
 		x.mu.Lock()
 		if x.sharing[p] > 0 { // another one was faster
@@ -41,7 +41,7 @@ func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (fu
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(servedWithin)) // not every writer has deadlines
 	return func() {
-		_ = control.SetWriteDeadline(time.Time{}) // the next request of the connection is another matter
+		_ = control.SetWriteDeadline(time.Time{}) // the next request of the connection has its own deadline
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if x.sharing[p]--; x.sharing[p] == 0 {
@@ -51,7 +51,7 @@ func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (fu
 	}, nil
 }
 
-// share takes part in the room that others of the page have; false when there are none.
+// share joins an existing reservation for the page; false if there is none.
 func (x *Index) share(p *page) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

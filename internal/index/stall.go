@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// errStalled is the cause of a request that ends because nothing came for too long.
-var errStalled = errors.New("it stood still for too long")
+// errStalled is the cause of a request that ends because no byte arrived for too long.
+var errStalled = errors.New("no byte arrived for too long")
 
-// stall ends a context when nothing has moved for a while.
+// stall cancels a context if nothing happens for a while.
 type stall struct {
 	timer  *time.Timer
 	every  time.Duration
 	cancel context.CancelCauseFunc
 }
 
-// newStall gives a context that ends with errStalled unless moved is called at least every so long.
+// newStall returns a context that ends with errStalled unless moved is called at least once in every interval.
 func newStall(ctx context.Context, every time.Duration) (context.Context, *stall) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return ctx, &stall{timer: time.AfterFunc(every, func() { cancel(errStalled) }), every: every, cancel: cancel}
@@ -25,7 +25,7 @@ func newStall(ctx context.Context, every time.Duration) (context.Context, *stall
 
 func (s *stall) moved() { s.timer.Reset(s.every) }
 
-// pause waits for our own side: that upstream stands still meanwhile is not its fault.
+// pause stops the timer while our own side is slow.
 func (s *stall) pause() { s.timer.Stop() }
 
 func (s *stall) end() {
@@ -33,7 +33,7 @@ func (s *stall) end() {
 	s.cancel(context.Canceled)
 }
 
-// watched is a body whose reads are watched by a stall. Closing it ends the request that it belongs to.
+// watched is a body whose reads have a stall timeout. Closing it ends its request.
 type watched struct {
 	io.ReadCloser
 	ctx   context.Context //nolint:containedctx // a reader has no other way to learn why it ended
@@ -41,7 +41,7 @@ type watched struct {
 	count func(n int)
 }
 
-// Read reads on; an error of a request that was ended says why.
+// Read reads; if the request was ended, the error is the cause.
 func (w *watched) Read(p []byte) (int, error) {
 	w.watch.moved()
 	n, err := w.ReadCloser.Read(p)

@@ -2,24 +2,24 @@ package index
 
 import "sync/atomic"
 
-// Stats counts what an Index did since it was made.
+// Stats are the counters of an Index.
 type Stats struct {
-	Requests         int64 // answered, refused ones included
-	Hits             int64 // pages and files that needed nothing of upstream
-	Coalesced        int64 // requests that joined one for the same thing
-	UpstreamRequests int64 // HTTP requests upstream, redirects not counted apart
-	UpstreamFiles    int64 // downloads of files that were begun
+	Requests         int64 // including rejected ones
+	Hits             int64 // pages and files served without upstream
+	Coalesced        int64 // requests that joined another one for the same thing
+	UpstreamRequests int64 // HTTP requests to upstream; redirects are not counted
+	UpstreamFiles    int64 // started downloads of files
 	UpstreamBytes    int64 // bytes of bodies
-	CacheErrors      int64 // calls of the cache that went wrong
+	CacheErrors      int64 // failed calls of the cache
 	Trimmed          int64 // values that Trim removed
 }
 
-// counters are Stats that are being counted.
+// counters are the live counters behind Stats.
 type counters struct {
 	requests, hits, coalesced, upstreamRequests, upstreamFiles, upstreamBytes, cacheErrors, trimmed atomic.Int64
 }
 
-// Stats gives the counters as they are now.
+// Stats returns the current counters.
 func (x *Index) Stats() Stats {
 	c := &x.count
 	return Stats{

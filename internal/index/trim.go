@@ -33,15 +33,15 @@ func (o oldest) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
 // Push and Pop are for package heap.
 func (o *oldest) Push(v any) { *o = append(*o, v.(kept)) }
 
-// Pop takes the last one.
+// Pop removes the last element.
 func (o *oldest) Pop() any {
 	last := (*o)[len(*o)-1]
 	*o = (*o)[:len(*o)-1]
 	return last
 }
 
-// Trim brings the cache under CacheMB: what was put first goes first. The index does it by itself after every so many
-// bytes. Memory is needed for what is removed, not for what stays.
+// Trim reduces the cache to CacheMB and removes the oldest values first. The index does it by itself as the cache grows. It needs
+// memory for the removed values only.
 func (x *Index) Trim(ctx context.Context) error {
 	if x.cfg.Cache == nil {
 		return nil
@@ -84,11 +84,11 @@ func (x *Index) Trim(ctx context.Context) error {
 		}
 	}
 	x.count.trimmed.Add(int64(len(keys)))
-	x.log.InfoContext(ctx, "cache of packages was trimmed", "values", len(keys), "bytes", bytes)
+	x.log.InfoContext(ctx, "trimmed the cache of packages", "values", len(keys), "bytes", bytes)
 	return nil
 }
 
-// added notes that the cache has grown, and trims it now and then: each time by a twentieth, but not for some MiB.
+// added records that the cache has grown, and trims it each time it grew by a twentieth, at least by some MiB.
 func (x *Index) added(ctx context.Context, bytes int64) {
 	x.mu.Lock()
 	x.grown += bytes

@@ -12,16 +12,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// errSilent is the cause of a request that upstream did not answer at all.
-var errSilent = errors.New("there was no answer")
+// errSilent is the cause if upstream does not respond at all.
+var errSilent = errors.New("there was no response")
 
 // redirectsMax is how many redirects are followed; indexes need one or two.
 const redirectsMax = 5
 
-// answerHeadMax bounds the headers of an answer; those of the public indexes have under 4 KiB.
+// answerHeadMax bounds the headers of a response; those of the public indexes are under 4 KiB.
 const answerHeadMax = 64 << 10
 
-// upstream is a registry that is read through.
+// upstream is a proxied registry.
 type upstream struct {
 	name    string // as in sentences: "The package index does not answer."
 	root    *url.URL
@@ -52,15 +52,15 @@ func newUpstream(name, address string, cfg Config, count *counters) (*upstream, 
 	return u, nil
 }
 
-// redirect is asked before each redirect is followed.
+// redirect checks each redirect.
 func (u *upstream) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > redirectsMax {
-		return farm.Errorf(farm.CodeUnavailable, "The %s redirects in a circle.", u.name)
+		return farm.Errorf(farm.CodeUnavailable, "The %s redirects in a loop.", u.name)
 	}
 	return u.allowed(req.URL)
 }
 
-// allowed refuses addresses on hosts that were not configured.
+// allowed rejects addresses on hosts that are not configured.
 func (u *upstream) allowed(target *url.URL) error {
 	for _, h := range u.hosts {
 		if target.Scheme == h.Scheme && strings.EqualFold(target.Host, h.Host) {
@@ -71,22 +71,22 @@ func (u *upstream) allowed(target *url.URL) error {
 		u.name, target.Scheme, target.Host)
 }
 
-// get asks for an address. The answer has one of the statuses 200, 206, 304 and 416; others become errors. Its body
-// fails when upstream stands still. The caller closes it.
+// get requests an address. The response has one of the statuses 200, 206, 304 and 416; others become errors. Its body fails if
+// upstream sends nothing for too long. The caller closes it.
 func (u *upstream) get(ctx context.Context, target *url.URL, header http.Header) (*http.Response, error) {
 	if err := u.allowed(target); err != nil {
 		return nil, err
 	}
 	if target.User == nil && strings.EqualFold(target.Host, u.root.Host) {
 		withUser := *target
-		withUser.User = u.root.User // files of an index that wants a password want it, too
+		withUser.User = u.root.User // an index with a password needs it for its files as well
 		target = &withUser
 	}
 	ctx, watch := newStall(ctx, u.timeout)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		watch.end()
-		return nil, farm.Wrap(err, farm.CodeUnavailable, "The %s gives an address that is none.", u.name)
+		return nil, farm.Wrap(err, farm.CodeUnavailable, "The %s lists an address that is not valid.", u.name)
 	}
 	req.Header = header.Clone()
 	req.Header.Set("User-Agent", "sandfarm-index/1")
@@ -107,9 +107,9 @@ func (u *upstream) get(ctx context.Context, target *url.URL, header http.Header)
 	return nil, u.refused(resp.StatusCode)
 }
 
-// unreachable is the error for a request without an answer.
+// unreachable is the error of a request without a response.
 func (u *upstream) unreachable(err, cause error) error {
-	if own, ok := errors.AsType[*farm.Error](err); ok { // a redirect that was refused
+	if own, ok := errors.AsType[*farm.Error](err); ok { // a rejected redirect
 		return own
 	}
 	if errors.Is(cause, errStalled) {
@@ -121,7 +121,7 @@ func (u *upstream) unreachable(err, cause error) error {
 	return farm.Wrap(errors.Join(errSilent, err), farm.CodeUnavailable, "The %s does not answer.", u.name)
 }
 
-// refused is the error for an answer that is none.
+// refused is the error of an unexpected status.
 func (u *upstream) refused(status int) error {
 	if status == http.StatusNotFound || status == http.StatusGone {
 		return farm.NotFoundf("The %s has no such thing.", u.name)
@@ -129,13 +129,13 @@ func (u *upstream) refused(status int) error {
 	return farm.Wrap(statusError(status), farm.CodeUnavailable, "The %s answers %d (%s).", u.name, status, http.StatusText(status))
 }
 
-// statusError is the cause of an error that is an answer of upstream.
+// statusError is a status of upstream as an error.
 type statusError int
 
-// Error gives the status.
+// Error returns the status.
 func (s statusError) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
-// broken is the error for an answer that cannot be used.
+// broken is the error of an unusable response.
 func (u *upstream) broken(err error, format string, args ...any) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "The %s gave %s.", u.name, fmt.Sprintf(format, args...))
 }

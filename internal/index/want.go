@@ -11,14 +11,14 @@ type wanted struct {
 	name   string
 	from   *upstream
 	target *url.URL
-	id     string // the same for requests that one download serves
-	key    string // in the cache; empty: it is not kept, since nothing says what it is
-	size   int64  // 0: not known
+	id     string // equal for requests that share one download
+	key    string // in the cache; empty: not cached, since its hash is unknown
+	size   int64  // 0: unknown
 
-	algorithm, hash string // what is checked; empty: nothing
+	algorithm, hash string // the expected hash; empty: not verified
 }
 
-// want takes a file from a page.
+// want describes a file of a page.
 func (u *upstream) want(name, address string, hashes map[string]string, size int64) (wanted, error) {
 	target, err := url.Parse(address)
 	if err != nil {
@@ -35,13 +35,13 @@ func (u *upstream) want(name, address string, hashes map[string]string, size int
 	return w, nil
 }
 
-// refusal is a file that is not asked for again for a while.
+// refusal is a file that is not requested again for a while.
 type refusal struct {
 	err   error
 	until int64 // Unix nanoseconds
 }
 
-// mismatch is the error for a file that is not the one listed.
+// mismatch is the error of a file that is not the one listed.
 func (w wanted) mismatch(got string) error {
 	return farm.Wrap(errMismatch, farm.CodeUnavailable, "The %s gave a file %s whose %s is %s and not %s, as listed: it is refused.",
 		w.from.name, w.name, w.algorithm, got, w.hash)

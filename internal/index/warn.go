@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	warnAtOnce = 20          // warnings in a row that are written
-	warnAgain  = time.Second // after how long another one is
+	warnAtOnce = 20          // warnings in a row that are logged
+	warnAgain  = time.Second // interval of further ones
 )
 
-// pace bounds the warnings that callers bring about: each of their requests may be one.
+// pace limits warnings that callers can cause.
 type pace struct {
 	mu   sync.Mutex
 	left float64
 	last time.Time
 }
 
-// take reports whether one more may be written.
+// take reports whether one more may be logged.
 func (p *pace) take(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +36,7 @@ func (p *pace) take(now time.Time) bool {
 	return true
 }
 
-// warn logs a warning, at the level debug where there are too many.
+// warn logs a warning, at level debug if there are too many.
 func (x *Index) warn(ctx context.Context, message string, args ...any) {
 	level := slog.LevelDebug
 	if x.paced.take(time.Now()) {

@@ -14,29 +14,29 @@ const (
 	streamOver = 32 << 20
 	// windowSize is how much of such a file is in memory.
 	windowSize = 8 << 20
-	// stallPatience is how long the download of a large file waits for its only reader to move, or for a first one to come.
+	// stallPatience is how long the download of a large file waits for its only reader to progress, or for a first reader.
 	stallPatience = 10 * time.Second
-	// slowPatience is how long it waits in all for one of several readers.
+	// slowPatience is how long it waits in total for one of several readers.
 	slowPatience = 5 * time.Second
 	paceTick     = 100 * time.Millisecond
 )
 
-// errPassed says that a window is beyond an offset: it is to be read elsewhere.
+// errPassed means that an offset is no longer in the window or the spool file.
 var errPassed = errors.New("the window has passed")
 
-// errNotStored is what the cache reads of a file that broke off.
+// errNotStored is the read error of the cache if a download fails.
 var errNotStored = errors.New("the file did not arrive whole")
 
-// window is the part of a large file that is in memory while the file goes to the cache. The download stays within it of its
-// slowest reader, unless that reader makes the others wait. Guarded by its flight's mutex.
+// window is the part of a large file that is in memory while the file is streamed into the cache. The download is never further ahead
+// of its slowest reader, unless that reader delays the others. Guarded by its flight's mutex.
 type window struct {
 	ring    []byte
 	readers map[*content]*follower
 	begun   time.Time
-	moved   chan struct{} // has a value when a reader moved or left
+	moved   chan struct{} // receives when a reader progressed or left
 	put     *io.PipeWriter
-	stored  chan bool // whether the cache took the file
-	kept    []byte    // the last byte, until the hash was compared
+	stored  chan bool // whether the cache stored the file
+	kept    []byte    // the last byte, until the hash is verified
 }
 
 // follower is a reader that follows the window from the start of the file.
@@ -72,7 +72,7 @@ func (w *window) signal() {
 	}
 }
 
-// follow notes where a reader of the window is. One that the window has passed is not waited for.
+// follow records the position of a reader. A reader behind the window is not waited for.
 func (f *flight) follow(c *content, off int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *flight) follow(c *content, off int64) {
 	f.window.signal()
 }
 
-// unfollow takes a reader out.
+// unfollow removes a reader.
 func (f *flight) unfollow(c *content) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func (f *flight) unfollow(c *content) {
 	f.window.signal()
 }
 
-// pace waits until n more bytes fit into the window of every reader that is worth waiting for.
+// pace waits until the slowest reader leaves room for n more bytes in the window.
 func (x *Index) pace(ctx context.Context, f *flight, n int, size int64) error {
 	tick := time.NewTicker(paceTick)
 	defer tick.Stop()
@@ -114,7 +114,7 @@ func (x *Index) pace(ctx context.Context, f *flight, n int, size int64) error {
 	return nil
 }
 
-// full says whether n more bytes would pass a reader that is waited for, and gives up those that took too long.
+// full reports whether n more bytes would overtake a reader, and gives up on readers that take too long.
 func (f *flight) full(n int, waited time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +123,7 @@ func (f *flight) full(n int, waited time.Duration) bool {
 		return false
 	}
 	if len(f.window.readers) == 0 {
-		return time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and come back for the rest
+		return time.Since(f.window.begun) < stallPatience // installers read the end of a file first, and then the rest
 	}
 	alone, full := len(f.window.readers) == 1, false
 	for c, r := range f.window.readers {
@@ -151,8 +151,8 @@ func (x *Index) stream(ctx context.Context, f *flight) {
 	}()
 }
 
-// feed gives bytes to the cache, all but the last one: with it the cache would have the file before its hash was compared. A
-// cache that broke off is done without.
+// feed passes bytes to the cache, except for the last one: with it the cache would have a file whose hash is not verified. Errors
+// of the cache do not end the download.
 func (w *window) feed(p []byte) {
 	if len(p) == 0 {
 		return
@@ -162,7 +162,7 @@ func (w *window) feed(p []byte) {
 	w.kept = append(w.kept[:0], p[len(p)-1])
 }
 
-// settleStream ends the stream to the cache, and says whether the cache has the file. err is what the download ended with.
+// settleStream ends the stream to the cache and reports whether it stored the file. err is the error of the download.
 func (w *window) settleStream(err error) bool {
 	if err != nil {
 		_ = w.put.CloseWithError(errors.Join(errNotStored, err)) // never fails
@@ -173,7 +173,7 @@ func (w *window) settleStream(err error) bool {
 	return <-w.stored
 }
 
-// reserve takes room for bytes of files that are being downloaded. Files that are only at hand make room; for others it waits.
+// reserve reserves space for a download. It discards retained files if it must, and otherwise waits.
 func (x *Index) reserve(ctx context.Context, f *flight, n int64) error {
 	if n > x.spoolMax {
 		return farm.Errorf(farm.CodeUnavailable, "There is no room on this worker's disk for %s: it has %d MiB, and %d are for downloads (index.spool_mb).",
@@ -191,7 +191,7 @@ func (x *Index) reserve(ctx context.Context, f *flight, n int64) error {
 	return nil
 }
 
-// grow is reserve for a file whose size is not known, while it arrives. It does not wait: others that grow might do the same.
+// grow reserves more space for a file of unknown size. It does not wait, since other downloads might wait for the same space.
 func (x *Index) grow(f *flight, n int64) error {
 	if f.written+n <= f.reserved {
 		return nil
@@ -211,8 +211,8 @@ func (x *Index) tryReserve(n int64) bool {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for len(x.parked) > 0 {
-		x.unpark(x.parked[0])
+	for len(x.retained) > 0 {
+		x.discard(x.retained[0])
 		if x.spoolRoom.TryAcquire(n) {
 			return true
 		}
@@ -233,7 +233,7 @@ func noRoom(f *flight) error {
 	return farm.Errorf(farm.CodeUnavailable, "Too many packages are being downloaded at the moment for %s as well. Try again later.", f.want.name)
 }
 
-// isStored says whether the cache has the file.
+// isStored reports whether the cache has the file.
 func (f *flight) isStored() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
