@@ -38,11 +38,11 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	Adopt   bool        `toml:"-"` // Redis keeps no data over a restart: Start restores sandboxes from their containers
-	Alone   bool        `toml:"-"` // the whole farm is this process, see pool
-	Limits  farm.Limits `toml:"-"`
-	Version string      `toml:"-"`
-	Host    string      `toml:"-"`
+	RestoreAtStart bool        `toml:"-"` // Redis keeps no data over a restart: Start restores sandboxes from their containers
+	SingleProcess  bool        `toml:"-"` // the whole farm is this process, see pool
+	Limits         farm.Limits `toml:"-"`
+	Version        string      `toml:"-"`
+	Host           string      `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {
@@ -110,7 +110,7 @@ func (c Config) placement() placement.Config {
 	return placement.Config{
 		MemoryReserveMB: c.MemoryReserveMB, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
 		GPUs: c.GPUs, GPUTakesCPU: c.GPUTakesCPU,
-		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, Alone: c.Alone, Images: c.Images,
+		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, SingleProcess: c.SingleProcess, Images: c.Images,
 		CreateTimeout: c.CreateTimeout, UploadRetry: c.UploadRetry, Limits: c.Limits, Version: c.Version,
 	}
 }

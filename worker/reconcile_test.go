@@ -172,7 +172,7 @@ func TestStartRestoresClaimedMembers(t *testing.T) {
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	idle := b.member(w)
 	b.Redis.FlushAll()
-	b.cfg.Adopt = true
+	b.cfg.RestoreAtStart = true
 	next := b.worker()
 	workertest.Must(t, next.reconciler.RestoreAll(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Tenant != workertest.Tenant {

@@ -154,7 +154,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	if w.cfg.Adopt {
+	if w.cfg.RestoreAtStart {
 		if err := w.reconciler.RestoreAll(ctx); err != nil {
 			return err
 		}

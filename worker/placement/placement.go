@@ -26,11 +26,11 @@ type Config struct {
 	GPUs        []string
 	GPUTakesCPU bool
 
-	Pool     []string
-	PoolAge  time.Duration
-	PoolFill int
-	Alone    bool     // the whole farm is this process: what "auto" in Pool depends on
-	Images   []string // that are built at start: so does this
+	Pool          []string
+	PoolAge       time.Duration
+	PoolFill      int
+	SingleProcess bool     // the whole farm is this process: what "auto" in Pool depends on
+	Images        []string // that are built at start: so does this
 
 	CreateTimeout time.Duration
 	UploadRetry   time.Duration // for how long writes are retried

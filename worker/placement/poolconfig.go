@@ -52,7 +52,7 @@ func (c Config) poolTargets(hostMB int) (map[string]int, error) {
 			targets[name] = count
 		}
 	}
-	if slices.Equal(c.Pool, []string{poolAuto}) && c.Alone && hostMB >= autoHostMB && slices.Contains(c.Images, autoImage) {
+	if slices.Equal(c.Pool, []string{poolAuto}) && c.SingleProcess && hostMB >= autoHostMB && slices.Contains(c.Images, autoImage) {
 		targets[autoImage] = autoCount
 	}
 	return targets, errors.Join(errs...)

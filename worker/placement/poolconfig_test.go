@@ -29,7 +29,7 @@ func TestPoolTargets(t *testing.T) {
 	}{
 		{true, autoHostMB, "python", 2}, {true, autoHostMB - 1, "python", 0}, {false, autoHostMB, "python", 0}, {true, autoHostMB, "node", 0},
 	} {
-		got, err := Config{Pool: []string{"auto"}, Alone: c.alone, Images: split(c.images)}.poolTargets(c.host)
+		got, err := Config{Pool: []string{"auto"}, SingleProcess: c.alone, Images: split(c.images)}.poolTargets(c.host)
 		if err != nil || got["python"] != c.want {
 			t.Errorf("auto, %+v: %v, %v", c, got, err)
 		}

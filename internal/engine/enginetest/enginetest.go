@@ -1,7 +1,6 @@
-// Package enginetest starts Docker engines beside the one of the machine, for tests of farms with several nodes and for
-// faults that the machine's own engine must not suffer. Each has its own network, process and mount namespace, so nothing
-// of it outlives the test, and the machine's own engine is not touched. Tests that use it need root, and iproute2 and
-// util-linux beside dockerd.
+// Package enginetest starts additional Docker engines on this machine, for tests of farms with several nodes and of faults that must not
+// happen to the machine's own engine. Each has its own network, process and mount namespace, so nothing of it outlives the test. Tests
+// that use it need root, dockerd, iproute2 and util-linux.
 package enginetest
 
 import (
@@ -24,11 +23,11 @@ import (
 // patience bounds the start of an engine.
 const patience = time.Minute
 
-// Options are the settings of an engine. The zero value is a plain one.
+// Options are the settings of an engine. The zero value has the defaults.
 type Options struct {
-	// Path are directories that stand before the PATH of the engine, as for hooks of its runtime.
+	// Path are directories before the PATH of the engine, for example of hooks of its runtime.
 	Path []string
-	// Args are further arguments of dockerd.
+	// Args are additional arguments of dockerd.
 	Args []string
 }
 
@@ -45,7 +44,7 @@ type Daemon struct {
 	exited  chan struct{}
 }
 
-// New starts an engine without images. It is gone, with all that is in it, when the test ends.
+// New starts an engine without images. It is removed with everything in it when the test ends.
 func New(t *testing.T, o Options) *Daemon {
 	t.Helper()
 	name := "sft-" + strings.ToLower(rand.Text()[:8])
@@ -77,10 +76,10 @@ func New(t *testing.T, o Options) *Daemon {
 	return d
 }
 
-// Start starts the engine again after Kill, on the data that it had, and waits until it answers.
+// Start starts the engine again after Kill, on its data, and waits until it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
-	for _, left := range []string{"docker.pid", "exec"} { // as a machine that starts has none: the process ids are others' now
+	for _, left := range []string{"docker.pid", "exec"} { // a machine that boots has none: the process ids belong to other processes now
 		if err := os.RemoveAll(filepath.Join(d.dir, left)); err != nil {
 			d.t.Fatalf("start engine: %v", err)
 		}
@@ -97,7 +96,7 @@ func (d *Daemon) Start() {
 	begun, exited := make(chan error, 1), make(chan struct{})
 	d.exited = exited
 	go func(cmd *exec.Cmd) {
-		// The signal of Pdeathsig comes when the thread ends that has started the process, and package engine ends threads.
+		// The Pdeathsig signal comes when the thread that started the process ends, and package engine ends threads.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -125,7 +124,7 @@ func (d *Daemon) Start() {
 	}
 }
 
-// Kill ends the engine and everything that runs in it at once, as when its machine dies. It may be called again.
+// Kill ends the engine and everything in it at once, as when its machine dies. It may be called again.
 func (d *Daemon) Kill() {
 	if d.cmd == nil || d.cmd.Process == nil {
 		return
@@ -135,10 +134,10 @@ func (d *Daemon) Kill() {
 	d.cmd = nil
 }
 
-// Pause stops the engine where it is (SIGSTOP): it takes calls, and answers none. What runs in it runs on.
+// Pause stops the engine with SIGSTOP: it accepts calls and answers none. Its containers keep running.
 func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused engine go on.
+// Resume continues a paused engine.
 func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
 
 // signal sends a signal to the engine itself.
@@ -195,13 +194,13 @@ func (d *Daemon) Load(refs ...string) {
 	}
 }
 
-// removeCgroups removes what the kernel keeps of groups that are empty.
+// removeCgroups removes empty cgroups.
 func (d *Daemon) removeCgroups() {
 	tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + d.name)
 	for _, top := range append(tops, "/sys/fs/cgroup/"+d.name) {
 		inner, _ := filepath.Glob(filepath.Join(top, "*"))
 		for _, dir := range append(inner, top) {
-			_ = os.Remove(dir) // files of the kernel refuse, groups go
+			_ = os.Remove(dir) // files of the kernel refuse, groups are removed
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// GPUs pretends that an engine has NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives
-// nothing to a container and writes down which devices it was to have.
+// GPUs is a fake of NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives a container nothing, and records
+// which devices the container should have.
 type GPUs struct {
 	Dir string
 
@@ -22,7 +22,7 @@ type GPUs struct {
 type Hooked struct {
 	Container string
 	At        time.Time // when, by the machine's clock
-	Devices   []string  // as NVIDIA_VISIBLE_DEVICES had them; nil when it was not set
+	Devices   []string  // of NVIDIA_VISIBLE_DEVICES; nil when it was not set
 }
 
 // NewGPUs makes a hook.
@@ -30,8 +30,8 @@ func NewGPUs(t *testing.T) *GPUs {
 	t.Helper()
 	dir := t.TempDir()
 	g := &GPUs{Dir: dir, log: filepath.Join(dir, "log")}
-	// The state of the container is on standard input: its id, and the bundle with its configuration. One write of a short
-	// line is whole, however many hooks write.
+	// The state of the container is on standard input: its id, and the bundle with its configuration. A short line is
+	// written at once, however many hooks write.
 	script := fmt.Sprintf(`#!/bin/sh
 state=$(cat)
 id=$(printf %%s "$state" | sed 's/.*"id":"\([^"]*\)".*/\1/')
@@ -48,7 +48,7 @@ echo "$1 $id ${devices:-none} $(date +%%s%%N)" >>%s
 	return g
 }
 
-// Seen lists the containers that were started with devices, in their order.
+// Seen lists the containers that were started with devices, in the order of their starts.
 func (g *GPUs) Seen(t *testing.T) (all []Hooked) {
 	t.Helper()
 	text, err := os.ReadFile(g.log)
