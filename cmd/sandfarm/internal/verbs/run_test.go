@@ -170,6 +170,23 @@ func TestRunSavesWhatTheCodeMade(t *testing.T) {
 	}
 }
 
+// A PIL image comes as PNG and JPEG of one value, and used to give two files.
+func TestRunSavesADisplayedValueOnce(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	f.Script = prints("", wire.ExecuteResult{Results: []wire.Rich{
+		{Mime: "image/jpeg", Data: b64("jpeg")}, {Mime: "image/png", Data: b64("png")},
+		{Display: 1, Mime: "image/jpeg", Data: b64("second")},
+	}})
+	file, dir := script(t, "code")
+	got := f.sandfarm(t.Context(), "", "run", file)
+	want := map[string]string{"work.py": "code", "work-1.png": "png", "work-2.jpg": "second"}
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" || got.code != 0 {
+		t.Errorf("%+v %s", got, diff)
+	}
+}
+
 func TestRunSavesNothingOutsideTheDirectory(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

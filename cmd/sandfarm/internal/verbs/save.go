@@ -79,15 +79,17 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 	return errors.Join(failures...)
 }
 
-// images saves the images that the code displayed without saving them, as stem-1.png and so on.
+// images saves the images that the code displayed without saving them, as stem-1.png and so on: one file for each displayed value,
+// also if the value has several types.
 func (s *saver) images(ctx context.Context, stem string, results []wire.Rich) error {
 	endings := map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg", "image/gif": ".gif"}
 	n := 0
-	for _, result := range results {
-		ending, ok := endings[result.Mime]
+	for _, value := range wire.Values(results) {
+		result, ok := value.First("image/png", "image/jpeg", "image/gif", "image/svg+xml")
 		if !ok {
 			continue
 		}
+		ending := endings[result.Mime]
 		n++
 		open := func() (io.ReadCloser, error) { return s.c.Fetch(ctx, result.URL, 0) }
 		sum := ""
