@@ -132,8 +132,8 @@ func TestUpstreamDown(t *testing.T) {
 			t.Errorf("page %q", got)
 		}
 	}
-	if u.all() != asked+1 || log.has("an old page is served") != 1 {
-		t.Errorf("upstream was asked %d times, %d warnings", u.all()-asked, log.has("an old page is served"))
+	if u.all() != asked+1 || log.has("serving an old page") != 1 {
+		t.Errorf("upstream was asked %d times, %d warnings", u.all()-asked, log.has("serving an old page"))
 	}
 	down.Store(false)
 	c.advance(time.Minute)
