@@ -8,8 +8,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
-// A queue is as deep as its tasks and the jobs that are held back from it, and as far behind as the oldest of both.
-func TestDepthsCountHeldJobs(t *testing.T) {
+// A queue is as deep as its tasks and the jobs that are parked, and as far behind as the oldest of both.
+func TestDepthsCountParkedJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	share := farm.DefaultLimits().QueueShare
@@ -26,13 +26,13 @@ func TestDepthsCountHeldJobs(t *testing.T) {
 		return depths[0]
 	}
 	if d := depth(); d.Depth != share || d.OldestSeconds > 1800 { // the queue itself goes by the true time
-		t.Errorf("nothing held: %+v", d)
+		t.Errorf("nothing is parked: %+v", d)
 	}
 	for range 3 {
 		b.submit(t, storetest.Create())
 	}
 	b.SetNow(func() time.Time { return time.Now().Add(time.Hour + 2*time.Second) }) // the answers are up to a second old, by the dispatcher's clock
 	if d := depth(); d.Depth != share+3 || d.OldestSeconds < 3600 || d.OldestSeconds > 3700 {
-		t.Errorf("three are held: %+v", d)
+		t.Errorf("three are parked: %+v", d)
 	}
 }

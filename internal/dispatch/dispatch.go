@@ -17,11 +17,11 @@ import (
 
 // Times of tasks.
 const (
-	taskSlack      = 10 * time.Minute // staging, start, upload and the graces beside a job's own timeout
-	endless        = 25 * time.Hour   // for jobs without a timeout: longer than a day, the longest that one can ask for
+	taskSlack      = 10 * time.Minute // staging, start, upload and grace periods, beside the job's own timeout
+	endless        = 25 * time.Hour   // of jobs without a timeout: longer than a day, the maximum that a caller can set
 	callbackTime   = 2 * time.Minute  // one delivery
 	callbackTries  = 15
-	enqueueTimeout = 5 * time.Second // for steps that must happen although the caller is gone
+	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
 
 // Dispatcher joins the store and the queue. It is safe for concurrent use.
@@ -31,10 +31,10 @@ type Dispatcher struct {
 	limits farm.Limits
 	log    *slog.Logger
 	now    func() time.Time
-	held   *holds
+	parked *parkedCache
 
 	mu    sync.Mutex
-	stuck map[string]time.Time // queued jobs whose task was seen active, and since when
+	stuck map[string]time.Time // tasks that are active while their job is queued, and since when
 }
 
 // New makes a Dispatcher. A nil logger means slog.Default.
@@ -42,11 +42,11 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, held: newHolds(), stuck: map[string]time.Time{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), stuck: map[string]time.Time{}}
 }
 
-// Submit accepts a job and, when nothing is before it, enqueues it. Once it is accepted it is durable, so a queue that
-// does not answer then is no error: Sweep enqueues it later.
+// Submit accepts a job and, if it is runnable, enqueues it. An accepted job is durable, so it is no error if the queue does not answer then:
+// Sweep enqueues the job later.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	if a.Job.Trace == "" {
 		a.Job.Trace = tracing.Parent(ctx)
@@ -63,31 +63,31 @@ func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted
 	if out.Sandbox != nil {
 		r.Node = out.Sandbox.Node
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // accepted: the caller may go
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the job is accepted, whether or not the caller waits
 	defer cancel()
 	if err := d.enqueue(ctx, r, job.ID); err != nil {
-		d.log.WarnContext(ctx, "accepted job not enqueued yet; the sweeper will", "job_id", job.ID, "tenant", job.Tenant, "error", err)
+		d.log.WarnContext(ctx, "accepted job is not in its queue yet; the sweep will enqueue it", "job_id", job.ID, "tenant", job.Tenant, "error", err)
 	}
 	return out, nil
 }
 
-// EnqueueNext enqueues the job that is first in a line now; nil is fine. What fails is logged and left to Sweep.
+// EnqueueNext enqueues a job that became runnable; nil is allowed. A failure is logged, and Sweep enqueues the job later.
 func (d *Dispatcher) EnqueueNext(ctx context.Context, next *farm.Ref) {
 	if next == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the line goes on whoever asked
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // it must happen even if the caller is gone
 	defer cancel()
 	r, err := d.store.Route(ctx, *next)
 	if err == nil && r.State == farm.JobQueued && !r.Parked {
 		err = d.enqueue(ctx, r, taskID(next.ID, r.Attempt))
 	}
 	if err != nil {
-		d.log.WarnContext(ctx, "next job not enqueued yet; the sweeper will", "job_id", next.ID, "tenant", next.Tenant, "error", err)
+		d.log.WarnContext(ctx, "next job is not in its queue yet; the sweep will enqueue it", "job_id", next.ID, "tenant", next.Tenant, "error", err)
 	}
 }
 
-// Finish ends a job, enqueues the next one of its line and, when it has a callback URL, the callback.
+// Finish ends a job, enqueues the next one of its FIFO and, if the job has a callback URL, the callback.
 func (d *Dispatcher) Finish(ctx context.Context, f store.Finish) error {
 	end, err := d.store.FinishEnd(ctx, f)
 	if err != nil {
@@ -107,13 +107,13 @@ func (d *Dispatcher) Force(ctx context.Context, ref farm.Ref, state farm.JobStat
 	return nil
 }
 
-// Cancel ends a queued job at once and asks the worker of a running one to end it; see store.Cancel. With a queued
-// creation goes what waits for its sandbox.
+// Cancel ends a queued job at once and asks the worker of a running one to end it; see store.Cancel. With a queued create end the jobs that
+// wait for its sandbox.
 func (d *Dispatcher) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	return d.CancelFor(ctx, ref, nil)
 }
 
-// CancelFor is Cancel by someone else than the job's caller, who is told why by jerr.
+// CancelFor is Cancel by somebody other than the job's caller; jerr tells the caller why.
 func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, error) {
 	job, end, err := d.store.CancelEnd(ctx, ref, jerr)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.Job
 	return job, nil
 }
 
-// Leave takes a running background command out of its line and enqueues the next one.
+// LeaveFIFO takes a running background command out of its FIFO and enqueues the next job.
 func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
 	next, err := d.store.LeaveFIFO(ctx, ref, attempt)
 	if err != nil {
@@ -133,8 +133,8 @@ func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) e
 	return nil
 }
 
-// after does what the end of a job asks for. The end is written, so nothing here is the caller's error: what fails is
-// logged and left to Sweep.
+// after does what follows from the end of a job. The end is stored, so nothing here is the caller's error: failures are logged, and Sweep makes
+// up for them.
 func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	if end.Sandbox != nil {
 		d.drain(ctx, *end.Sandbox)
@@ -145,28 +145,28 @@ func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	if !end.Callback {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the end is written: the caller may go
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the end is stored, even if the caller is gone
 	defer cancel()
 	if err := d.callback(ctx, ref); err != nil {
-		d.log.WarnContext(ctx, "callback not enqueued yet; the sweeper will", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
+		d.log.WarnContext(ctx, "callback is not in its queue yet; the sweep will enqueue it", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
 	}
 }
 
-// drain ends the jobs that wait for a sandbox which will never be.
+// drain cancels the unfinished jobs of a sandbox that ended with its creation.
 func (d *Dispatcher) drain(ctx context.Context, sandbox farm.Ref) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // part of the end that is written
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // part of an end that is stored
 	defer cancel()
 	jobs, err := d.store.UnfinishedJobs(ctx, sandbox)
 	for _, ref := range jobs {
 		err = errors.Join(err, d.Force(ctx, ref, farm.JobCanceled, sandboxGone()))
 	}
 	if err != nil {
-		d.log.WarnContext(ctx, "jobs of an ended sandbox not canceled yet; the sweeper will", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "error", err)
+		d.log.WarnContext(ctx, "jobs of an ended sandbox are not canceled yet; the sweep will cancel them", "sandbox_id", sandbox.ID, "tenant", sandbox.Tenant, "error", err)
 	}
 }
 
 func sandboxGone() *farm.JobError {
-	return &farm.JobError{Code: farm.CodeConflict, Message: "The sandbox ended before the job began. Create a new sandbox and send the job again."}
+	return &farm.JobError{Code: farm.CodeConflict, Message: "The sandbox ended before the job started. Create a new sandbox and send the job again."}
 }
 
 // callback enqueues the callback of a finished job.
@@ -179,7 +179,7 @@ func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 	return nil
 }
 
-// enqueue puts a job's task on its queue.
+// enqueue puts a job's task into its queue.
 func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) error {
 	timeout := endless
 	if r.TimeoutSeconds > 0 && !r.Background {
@@ -188,14 +188,14 @@ func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) err
 	return d.queue.Enqueue(ctx, queueOf(r), queue.Task{Type: queue.TypeJob, Ref: r.Ref}, queue.EnqueueOptions{ID: id, Timeout: timeout})
 }
 
-// queueOf says where a job's task goes: its own queue, that of its sandbox's node, or, while no node is chosen, that of
-// those who choose one. A job that ran goes to the node where it ran: only its engine has the container.
+// queueOf finds the queue of a job: its own, that of its sandbox's node, or cpu while no node is chosen. A running job goes to its node: only
+// that engine has the container.
 func queueOf(r *store.Route) string {
 	if r.Node != "" && (r.Queue == "" || r.State == farm.JobRunning) {
 		return farm.NodeQueue(r.Node)
 	}
 	if r.Queue == "" && r.Inline {
-		return farm.QueueControl // ends a sandbox that has no node: every worker can, and none needs room for it
+		return farm.QueueControl // it ends a sandbox that has no node: any worker can, even on a full node
 	}
 	return cmp.Or(r.Queue, farm.QueueCPU)
 }

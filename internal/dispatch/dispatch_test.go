@@ -89,10 +89,10 @@ func (b *bundle) box(t *testing.T) string {
 	return a.Sandbox.ID
 }
 
-func (b *bundle) held(t *testing.T, name, id string, want bool) {
+func (b *bundle) enqueued(t *testing.T, name, id string, want bool) {
 	t.Helper()
 	if has, err := b.queue.Has(t.Context(), name, id); err != nil || has != want {
-		t.Errorf("queue %s holds %s: %v, %v; want %v", name, id, has, err, want)
+		t.Errorf("queue %s has task %s: %v, %v; want %v", name, id, has, err, want)
 	}
 }
 
@@ -119,17 +119,17 @@ func TestTasksFollowTheLine(t *testing.T) {
 	b := setup(t)
 	create := storetest.Create()
 	b.submit(t, create)
-	b.held(t, farm.QueueCPU, create.Job.ID, true)
+	b.enqueued(t, farm.QueueCPU, create.Job.ID, true)
 
 	box := b.box(t)
 	first, second := storetest.Execute(box), storetest.Execute(box)
 	second.Job.CallbackURL = "https://example.com"
 	b.submit(t, first)
 	b.submit(t, second)
-	b.held(t, "node-n1", first.Job.ID, true)
-	b.held(t, "node-n1", second.Job.ID, false)
+	b.enqueued(t, "node-n1", first.Job.ID, true)
+	b.enqueued(t, "node-n1", second.Job.ID, false)
 	inline := b.submit(t, storetest.Read(box))
-	b.held(t, "node-n1", inline.ID, true)
+	b.enqueued(t, "node-n1", inline.ID, true)
 
 	if _, err := b.store.Claim(t.Context(), first.Job.Ref(), "w"); err != nil {
 		t.Fatal(err)
@@ -137,12 +137,12 @@ func TestTasksFollowTheLine(t *testing.T) {
 	if err := b.Finish(t.Context(), store.Finish{Ref: first.Job.Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
 		t.Fatal(err)
 	}
-	b.held(t, "node-n1", second.Job.ID, true)
-	b.held(t, queue.QueueCallbacks, "callback-"+first.Job.ID, false)
+	b.enqueued(t, "node-n1", second.Job.ID, true)
+	b.enqueued(t, queue.QueueCallbacks, "callback-"+first.Job.ID, false)
 	if _, err := b.Cancel(t.Context(), second.Job.Ref()); err != nil {
 		t.Fatal(err)
 	}
-	b.held(t, queue.QueueCallbacks, "callback-"+second.Job.ID, true)
+	b.enqueued(t, queue.QueueCallbacks, "callback-"+second.Job.ID, true)
 }
 
 func TestAcceptedWithoutQueueIsSwept(t *testing.T) {
@@ -152,11 +152,11 @@ func TestAcceptedWithoutQueueIsSwept(t *testing.T) {
 	a := storetest.Create()
 	b.submit(t, a) // no error: it is durable
 	b.fail.on = false
-	b.held(t, farm.QueueCPU, a.Job.ID, false)
+	b.enqueued(t, farm.QueueCPU, a.Job.ID, false)
 	b.sweep(t, 0) // still young
 	b.later(4 * time.Second)
 	b.sweep(t, 1)
-	b.held(t, farm.QueueCPU, a.Job.ID, true)
+	b.enqueued(t, farm.QueueCPU, a.Job.ID, true)
 	b.sweep(t, 0)
 }
 
@@ -171,9 +171,9 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.fail.on = false
-	b.held(t, queue.QueueCallbacks, "callback-"+a.Job.ID, false)
+	b.enqueued(t, queue.QueueCallbacks, "callback-"+a.Job.ID, false)
 	b.sweep(t, 1)
-	b.held(t, queue.QueueCallbacks, "callback-"+a.Job.ID, true)
+	b.enqueued(t, queue.QueueCallbacks, "callback-"+a.Job.ID, true)
 	b.sweep(t, 0)
 }
 
@@ -193,7 +193,7 @@ func TestCallbackThatWasGivenUpIsNotSweptAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.sweep(t, 0)
-	b.held(t, queue.QueueCallbacks, id, false)
+	b.enqueued(t, queue.QueueCallbacks, id, false)
 	if left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10); err != nil || len(left) != 0 {
 		t.Fatalf("callbacks %v, error %v", left, err)
 	}
@@ -219,7 +219,7 @@ func TestDeadWorkersJobIsTakenOverThenLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.sweep(t, 1)
-		b.held(t, "node-n1", job.ID+id, true)
+		b.enqueued(t, "node-n1", job.ID+id, true)
 		b.sweep(t, 0)
 	}
 	if _, err := b.store.Claim(t.Context(), job.Ref(), "w.3"); err != nil {
@@ -279,7 +279,7 @@ func TestCancelOfCreationEndsWhatWaits(t *testing.T) {
 	}
 	b.state(t, one.Ref(), farm.JobCanceled)
 	b.state(t, two.Ref(), farm.JobCanceled)
-	b.held(t, farm.QueueCPU, one.ID, false)
+	b.enqueued(t, farm.QueueCPU, one.ID, false)
 }
 
 // TestTaskLostOnItsWayIsReplaced imitates a dequeue whose answer was cut off: the task is active and nobody has it.
@@ -297,7 +297,7 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	b.sweep(t, 0)
 	b.later(16 * time.Second)
 	b.sweep(t, 1)
-	b.held(t, farm.QueueCPU, a.Job.ID+".again", true)
+	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again", true)
 	b.later(30 * time.Second)
 	b.sweep(t, 0)
 }
@@ -314,11 +314,11 @@ func TestLeaveBringsTheNext(t *testing.T) {
 	if _, err := b.store.Claim(t.Context(), background.Job.Ref(), "w"); err != nil {
 		t.Fatal(err)
 	}
-	b.held(t, "node-n1", next.ID, false)
+	b.enqueued(t, "node-n1", next.ID, false)
 	if err := b.LeaveFIFO(t.Context(), background.Job.Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
-	b.held(t, "node-n1", next.ID, true)
+	b.enqueued(t, "node-n1", next.ID, true)
 }
 
 // TestReleaseBringsTheJobBack gives a create back as often as would make it lost were it charged, then loses its task.
@@ -335,7 +335,7 @@ func TestReleaseBringsTheJobBack(t *testing.T) {
 		if err := b.Requeue(t.Context(), job.Ref(), attempt); err != nil {
 			t.Fatal(err)
 		}
-		b.held(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
+		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
 	}
 	b.later(time.Minute)
 	b.sweep(t, 0) // its task is there
@@ -343,7 +343,7 @@ func TestReleaseBringsTheJobBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.sweep(t, 1)
-	b.held(t, farm.QueueCPU, job.ID+".6", true)
+	b.enqueued(t, farm.QueueCPU, job.ID+".6", true)
 	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package dispatch is the one place where a record and a task meet: it puts on a queue what the store says is ready, and
-// finds what no queue holds.
+// Package dispatch connects records and tasks: it enqueues the jobs that are runnable by their records, and finds runnable jobs that are in no
+// queue.
 //
-// It promises that an accepted job gets a task: at once as a rule, by Sweep after an outage. It holds no state that
-// matters: any number of processes may dispatch and sweep side by side, since tasks have names and records have fences.
+// It promises that an accepted job gets a task: normally at once, after an outage by Sweep. It has no state that matters: any number of
+// processes may dispatch and sweep side by side, since tasks have names and records have fences.
 package dispatch

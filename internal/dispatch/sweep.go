@@ -11,18 +11,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Rules of the sweeper.
+// Rules of the sweep.
 const (
-	sweepAge      = 3 * time.Second // younger jobs are on their way
-	stuckAge      = 5 * time.Second // a task active for so long whose job nobody has claimed was lost on its way
-	deaths        = 3               // a job that so many workers died with kills them
+	sweepAge      = 3 * time.Second // younger jobs may still be on their way to a queue
+	stuckAge      = 5 * time.Second // a task that is active for so long without a claim of its job was lost on the way to its worker
+	maxCrashes    = 3               // a job whose workers died so often is marked as lost: it may be what kills them
 	callbackBatch = 200
 )
 
-// Sweep looks after a tenant's unfinished jobs and gives the number of tasks enqueued and jobs ended. Accepted jobs that
-// no queue holds are enqueued; running jobs whose worker is dead are enqueued for another one, and lost when three died
-// with them; jobs whose sandbox is gone end; callbacks that no queue holds are enqueued. It goes on after an error and
-// gives all of them.
+// Sweep repairs a tenant's unfinished jobs and counts the tasks that it enqueued and the jobs that it ended. It enqueues runnable jobs that are
+// in no queue, running jobs whose worker is dead, for a takeover, and callbacks that are in no queue. It marks jobs whose workers died three
+// times as lost, and ends jobs whose sandbox has ended. It continues after an error and returns all of them.
 func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error) {
 	workers, err := d.store.Workers(ctx)
 	if err != nil {
@@ -68,37 +67,36 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes 
 	switch {
 	case gone && !running:
 		return true, d.Force(ctx, r.Ref, farm.JobCanceled, sandboxGone())
-	case gone && r.Kind == farm.KindClose: // its worker ended between the sandbox's end and the job's
+	case gone && r.Kind == farm.KindClose: // its worker died after the sandbox had ended and before the job did
 		return true, d.Force(ctx, r.Ref, farm.JobCompleted, nil)
 	case gone:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
 		})
-	case running && r.Attempt-r.Uncounted >= deaths:
+	case running && r.Attempt-r.Uncounted >= maxCrashes:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,
-			Message: fmt.Sprintf("%d workers ended while they ran this job. See their logs; send the job again if they ended for another reason.", r.Attempt-r.Uncounted),
+			Message: fmt.Sprintf("%d workers died while they ran this job. See their logs, and send the job again if they died for another reason.", r.Attempt-r.Uncounted),
 		})
 	case stranded(r, nodes):
-		return true, d.rescue(ctx, r)
+		return true, d.unassignNode(ctx, r)
 	default:
-		return d.ensure(ctx, r, taskID(r.Ref.ID, r.Attempt))
+		return d.ensureEnqueued(ctx, r, taskID(r.Ref.ID, r.Attempt))
 	}
 }
 
-// ensure enqueues a job's task unless its queue holds it. A task can be active on a queue without anyone who works on it,
-// when the answer that brought it to a worker got lost; asynq notices that after a minute or two. So a queued job whose
-// task has been active for a while gets a second task. If the first one lives after all, the record gives the job to one
-// of them.
-func (d *Dispatcher) ensure(ctx context.Context, r *store.Route, id string) (bool, error) {
+// ensureEnqueued enqueues a job's task unless it is in its queue. A task can be active without a worker that has it, if the answer with
+// the task was lost; asynq notices that after a minute or two. So a queued job whose task has been active for a while gets a second task. If
+// the first one is alive after all, only one of them can claim the job.
+func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, id string) (bool, error) {
 	state, err := d.queue.State(ctx, queueOf(r), id)
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case state == "active" && d.lost(id):
+	case state == "active" && d.lostOnTheWay(id):
 		id += ".again"
-		if held, err := d.queue.Has(ctx, queueOf(r), id); err != nil || held {
+		if enqueued, err := d.queue.Has(ctx, queueOf(r), id); err != nil || enqueued {
 			return false, err
 		}
 	case state == "active", state != "" && state != "archived" && state != "completed":
@@ -108,15 +106,15 @@ func (d *Dispatcher) ensure(ctx context.Context, r *store.Route, id string) (boo
 	return true, d.enqueue(ctx, r, id)
 }
 
-// lost reports whether a task has been seen active for stuckAge without its job being claimed.
-func (d *Dispatcher) lost(id string) bool {
+// lostOnTheWay reports whether a task has been active for stuckAge without a claim of its job.
+func (d *Dispatcher) lostOnTheWay(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
 	since, known := d.stuck[id]
 	if !known {
 		d.stuck[id] = now
-		for other, at := range d.stuck { // what was claimed since is of no interest
+		for other, at := range d.stuck { // tasks whose jobs were claimed since
 			if now.Sub(at) > time.Hour {
 				delete(d.stuck, other)
 			}
@@ -142,7 +140,7 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 		state, err := d.queue.State(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
 		switch {
 		case err != nil:
-		case state == "archived": // all its tries are over: another round would never end
+		case state == "archived": // all its retries have failed: another round would never end
 			d.log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant)
 			err = d.store.CallbackDone(ctx, ref)
 		case state == "" || state == "completed":

@@ -13,7 +13,7 @@ import (
 
 // A job that is handed over is on its queue again at once, goes on under a new attempt, and may be handed over however
 // often: workers that stop in order are not held against it.
-func TestHandOver(t *testing.T) {
+func TestOfferTakeover(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	job := b.submit(t, storetest.Execute(b.box(t)))
@@ -29,20 +29,20 @@ func TestHandOver(t *testing.T) {
 		}
 		for range 2 { // the second as after an answer that got lost
 			if err := b.OfferTakeover(t.Context(), job.Ref(), attempt); err != nil {
-				t.Fatalf("HandOver = %v", err)
+				t.Fatalf("OfferTakeover = %v", err)
 			}
 		}
-		b.held(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
+		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
 		b.sweep(t, 0)
 		r, err := b.store.Route(t.Context(), job.Ref())
 		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Uncounted != attempt {
 			t.Fatalf("Route = %+v, %v", r, err)
 		}
 		if err := b.OfferTakeover(t.Context(), job.Ref(), attempt-1); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("HandOver by another attempt = %v, want ErrFenced", err)
+			t.Errorf("OfferTakeover by another attempt = %v, want ErrFenced", err)
 		}
 	}
 	if err := b.OfferTakeover(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, 1); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("HandOver of a job that is not there = %v", err)
+		t.Errorf("OfferTakeover of a job that is not there = %v", err)
 	}
 }

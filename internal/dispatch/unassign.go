@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// stranded reports whether a create waits for a node without a worker: it claimed a member of that node's pool, or its sandbox
-// was being started there. Nodes are those with a worker; a job that runs has lost its own.
+// stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being
+// started there. nodes are those with a live worker; the worker of a running job is known to be dead.
 func stranded(r *store.Route, nodes map[string]bool) bool {
 	if r.Kind != farm.KindCreate && r.Kind != farm.KindRun {
 		return false
@@ -22,9 +22,9 @@ func stranded(r *store.Route, nodes map[string]bool) bool {
 		strings.HasPrefix(r.Queue, farm.NodeQueue("")) && !nodes[strings.TrimPrefix(r.Queue, farm.NodeQueue(""))]
 }
 
-// rescue sends a stranded create to every node's queue, where it starts a sandbox as if nothing had been before. A worker that
-// comes back finds what it made void.
-func (d *Dispatcher) rescue(ctx context.Context, r *store.Route) error {
+// unassignNode takes a stranded create away from its node and enqueues it for any node, where it starts from the beginning. If the old worker
+// comes back, what it made is void.
+func (d *Dispatcher) unassignNode(ctx context.Context, r *store.Route) error {
 	attempt, queue := 0, r.Queue
 	if r.State == farm.JobRunning {
 		attempt = r.Attempt
@@ -33,7 +33,7 @@ func (d *Dispatcher) rescue(ctx context.Context, r *store.Route) error {
 		queue = farm.QueueCPU
 	}
 	err := d.store.UnassignNode(ctx, r.Ref, attempt, queue)
-	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrMove) { // its node has a worker again, or it has ended
+	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrMove) { // its node has a worker again, or the job has ended
 		return nil
 	}
 	if err != nil {

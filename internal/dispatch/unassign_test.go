@@ -10,7 +10,7 @@ import (
 )
 
 // A create that claimed a member of a node's pool waits for that node, and goes to any when the node has no worker left.
-func TestStrandedCreateGoesElsewhere(t *testing.T) {
+func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := storetest.Create()
@@ -45,7 +45,7 @@ func TestStrandedCreateGoesElsewhere(t *testing.T) {
 
 // A create whose worker died with its engine goes to another node once no worker is left on its own; one whose node has another
 // worker stays, and so does one whose sandbox is ready.
-func TestCreateOfADeadNodeGoesElsewhere(t *testing.T) {
+func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	begin := func(state ...farm.SandboxState) (farm.Ref, farm.Ref) {
@@ -80,7 +80,7 @@ func TestCreateOfADeadNodeGoesElsewhere(t *testing.T) {
 	}
 	b.sweep(t, 1)
 	b.sweep(t, 0)
-	b.held(t, "gpu", job.ID+".1", true)
+	b.enqueued(t, "gpu", job.ID+".1", true)
 	c, err := b.store.Claim(t.Context(), job, "w2")
 	if err != nil || c.Job.Attempt != 2 || c.Sandbox.State != farm.SandboxQueued || c.Sandbox.Node != "" || c.Sandbox.Void != 1 {
 		t.Errorf("claim = %+v, %v", c, err)
