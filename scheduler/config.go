@@ -11,13 +11,13 @@ import (
 
 // Config holds the settings of a scheduler.
 type Config struct {
-	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often sandboxes whose time is up are looked for."`
-	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often jobs that no queue or no living worker holds are looked for."`
+	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often the scheduler closes sandboxes whose deadline has passed."`
+	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often the scheduler enqueues jobs that are in no queue, and hands jobs of dead workers to others."`
 	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
-	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records that are over their bounds are forgotten: see limits.max_finished and limits.retention_seconds."`
-	PoolEvery   time.Duration `toml:"pool_every" default:"5s" min:"10ms" doc:"How often the warm pool is compared with its targets, and members of nodes without a worker are taken out of it."`
-	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Keep rules in the bucket by which the object store itself removes what the farm should have removed days before."`
-	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"How much earlier than its interval a loop may run, as a part of it, by chance: what was started together does not stay in step."`
+	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: see limits.max_finished and limits.retention_seconds."`
+	PoolEvery   time.Duration `toml:"pool_every" default:"5s" min:"10ms" doc:"How often the warm pool is compared with its targets, and members of nodes without a worker are removed."`
+	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
+	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"Random part of its interval by which a loop may run earlier, so that schedulers started together do not stay in step."`
 
 	Limits farm.Limits `toml:"-"`
 }
@@ -45,11 +45,11 @@ func (c Config) validate() error {
 		d    time.Duration
 	}{{"expire_every", c.ExpireEvery}, {"sweep_every", c.SweepEvery}, {"retain_every", c.RetainEvery}, {"trim_every", c.TrimEvery}, {"pool_every", c.PoolEvery}} {
 		if s.d < 10*time.Millisecond {
-			errs = append(errs, fmt.Errorf("scheduler.%s is %s; at least 10ms is needed", s.name, s.d))
+			errs = append(errs, fmt.Errorf("scheduler.%s is %s; it must be at least 10ms", s.name, s.d))
 		}
 	}
 	if c.Jitter < 0.01 || c.Jitter > 0.9 {
-		errs = append(errs, fmt.Errorf("scheduler.jitter is %g; 0.01 to 0.9 are allowed", c.Jitter))
+		errs = append(errs, fmt.Errorf("scheduler.jitter is %g; it must be from 0.01 to 0.9", c.Jitter))
 	}
 	return errors.Join(errs...)
 }

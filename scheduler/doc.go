@@ -1,5 +1,5 @@
-// Package scheduler runs the farm's periodic loops: expiry, re-enqueueing of what no queue holds, taking jobs away from
-// dead workers, retention. Any number of schedulers may run; one at a time leads, by a lock that it renews.
+// Package scheduler runs the farm's periodic loops: it closes sandboxes at their deadline, enqueues jobs that are in no queue, lets other workers
+// take over the jobs of dead ones, and removes what is old. Any number of schedulers may run; one leads, by a lock that it renews.
 //
-// It promises that nothing outlives its owner and nothing that was accepted is forgotten, whatever crashed when.
+// It promises that no sandbox outlives its deadline and no accepted job is forgotten, whatever crashes.
 package scheduler

@@ -10,27 +10,27 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// What keys in the object store begin with.
+// Prefixes of keys in the object store.
 const (
 	artifactsPrefix = "artifacts/"
 	stagingPrefix   = "staging/"
 	requestsPrefix  = "requests/" // long requests, which their jobs show in part
-	indexPrefix     = "index/"    // packages that were read through
+	indexPrefix     = "index/"    // cached package files
 )
 
 const (
-	// uploadAge is how old an upload is that nobody will end: far older than one of the largest files takes.
+	// uploadAge is the age at which an unfinished upload is aborted: much more than the largest file takes.
 	uploadAge = 3 * day
-	// rulesSlack is how much longer than the farm the object store keeps what is the farm's to remove. Until then every
-	// record that names it is gone, whatever outage there was.
+	// rulesSlack is how much longer than the farm the object store keeps objects that the farm should remove. After that time no record names
+	// them, whatever outage there was.
 	rulesSlack = store.ArtifactGrace + day
-	// stagingSlack is the same for what is staged, which no record outlives.
+	// stagingSlack is the same for staged objects, which have no records.
 	stagingSlack = 2 * day
 
 	day = 24 * time.Hour
 )
 
-// rules sees to the bucket's lifecycle rules: what the farm forgot, for whatever reason, the object store removes itself.
+// rules sets the bucket's lifecycle rules, so that the object store removes by itself what the farm failed to remove.
 func (s *Scheduler) rules(ctx context.Context) error {
 	if !s.cfg.Lifecycle {
 		return nil
@@ -43,16 +43,16 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
 		if !s.noRules {
-			s.log.WarnContext(ctx, "the object store takes no lifecycle rules; the farm alone removes what is old", "error", err)
+			s.log.WarnContext(ctx, "the object store supports no lifecycle rules; only the farm removes old objects", "error", err)
 		}
 		s.noRules = true
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("see to lifecycle rules: %w", err)
+		return fmt.Errorf("set lifecycle rules: %w", err)
 	}
 	if changed {
-		s.log.InfoContext(ctx, "the bucket's lifecycle rules were set")
+		s.log.InfoContext(ctx, "lifecycle rules of the bucket set")
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 // days rounds up to whole days, the unit of the rules.
 func days(d time.Duration) int { return int((d + day - 1) / day) }
 
-// abort ends uploads that were begun and never brought to an end.
+// abort aborts old unfinished uploads.
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
 	for _, prefix := range []string{artifactsPrefix, requestsPrefix, stagingPrefix, indexPrefix} {

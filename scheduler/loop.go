@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// stepTimeout bounds one step: a server that hangs must not hold the others up for ever.
+	// stepTimeout bounds one step, so that a server that hangs does not block a loop for ever.
 	stepTimeout = time.Minute
-	// unstageEvery is how often staged objects that nobody fetched are looked for: there are few, and they are days old.
+	// unstageEvery is how often the loop looks for staged objects that nobody fetched: there are few, and they are days old.
 	unstageEvery = time.Hour
-	// rulesEvery is how often the bucket's rules are looked at: somebody may have changed them.
+	// rulesEvery is how often the bucket's rules are checked: somebody may have changed them.
 	rulesEvery = 5 * time.Minute
 )
 
-// Names of the loops, as logs and metrics have them.
+// Names of the loops in logs and metrics.
 const (
 	loopLead    = "lead"
 	loopExpire  = "expire"
@@ -30,11 +30,11 @@ func loopNames() []string {
 	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool}
 }
 
-// loop is a step that is done again and again, by itself: one that is slow holds no other up.
+// loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
 type loop struct {
 	name   string
-	every  time.Duration // from begin to begin, at most
-	always bool          // whether or not this scheduler leads
+	every  time.Duration // from start to start, at most
+	always bool          // also while this scheduler does not lead
 	step   func(context.Context) error
 }
 
@@ -49,13 +49,12 @@ func (s *Scheduler) loops() []loop {
 		{name: loopRules, every: rulesEvery, step: s.rules},
 	}
 	if s.deps.Pool != nil {
-		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.tendPool})
+		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.checkPool})
 	}
 	return loops
 }
 
-// run does the step of a loop until ctx ends: at once, and when the lead is gained, then each time that its interval less
-// the jitter has passed.
+// run repeats the step of a loop until ctx ends: at once, when this scheduler becomes the leader, and after each interval less its jitter.
 func (s *Scheduler) run(ctx context.Context, l loop) {
 	for {
 		next, gained := time.NewTimer(s.pause(l)), s.gains()
@@ -76,7 +75,7 @@ func (s *Scheduler) run(ctx context.Context, l loop) {
 	}
 }
 
-// pause is the loop's interval less its jitter: schedulers and loops that were started together drift apart.
+// pause is the loop's interval less its jitter, so that schedulers and loops that were started together drift apart.
 func (s *Scheduler) pause(l loop) time.Duration {
 	return l.every - time.Duration(float64(l.every)*s.cfg.Jitter*s.deps.Random())
 }
@@ -86,11 +85,11 @@ func (s *Scheduler) once(ctx context.Context, l loop) {
 	defer done()
 	began := time.Now()
 	err := l.step(inner)
-	if ctx.Err() != nil { // it was stopped, which says nothing of the step
+	if ctx.Err() != nil { // it was stopped: not an error of the step
 		return
 	}
 	s.seen.ran(l.name, began, time.Now(), err)
 	if err != nil {
-		s.log.WarnContext(ctx, "a periodic step did not succeed; it is tried again", "loop", l.name, "error", err)
+		s.log.WarnContext(ctx, "periodic step failed; it will be retried", "loop", l.name, "error", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
-// metrics are a scheduler's figures. Their label is the name of a loop.
+// metrics are the metrics of a scheduler. Their label is the name of a loop.
 type metrics struct {
 	runs, errors *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
@@ -23,7 +23,7 @@ type metrics struct {
 
 func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
 	if to == nil {
-		to = prometheus.NewRegistry() // nobody looks
+		to = prometheus.NewRegistry() // nobody reads it
 	}
 	label := []string{"loop"}
 	counter := func(name, help string) prometheus.Counter {
@@ -31,16 +31,16 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 	}
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandfarm_scheduler_loop_runs_total", Help: "Runs of each periodic loop, those that went wrong included.",
+			Name: "sandfarm_scheduler_loop_runs_total", Help: "Runs of each periodic loop, including failed ones.",
 		}, label),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandfarm_scheduler_loop_errors_total", Help: "Runs of each periodic loop that went wrong, if only for one tenant.",
+			Name: "sandfarm_scheduler_loop_errors_total", Help: "Failed runs of each periodic loop, also if they failed for one tenant only.",
 		}, label),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandfarm_scheduler_loop_duration_seconds", Help: "Seconds that a run of each loop took.", Buckets: telemetry.Seconds(),
 		}, label),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sandfarm_scheduler_loop_last_success_timestamp_seconds", Help: "When a run of each loop last went well here; 0: never.",
+			Name: "sandfarm_scheduler_loop_last_success_timestamp_seconds", Help: "When a run of each loop last succeeded in this process; 0: never.",
 		}, label),
 		expired:  counter("sandfarm_scheduler_sandboxes_expired_total", "Sandboxes that were closed because their time was up."),
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
@@ -48,19 +48,19 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
 		stranded: counter("sandfarm_scheduler_pool_stranded_total", "Sandboxes that left the warm pool because their node had no worker."),
 		trimmed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandfarm_scheduler_records_trimmed_total", Help: "What was forgotten because it was over its bound, by kind.",
+			Name: "sandfarm_scheduler_records_trimmed_total", Help: "Records removed because they were beyond their bounds, by kind.",
 		}, []string{"kind"}),
 	}
 	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues} {
 		m.trimmed.WithLabelValues(kind)
 	}
-	for _, name := range loopNames() { // so that a rate knows their first run
+	for _, name := range loopNames() { // so that a rate counts their first run
 		m.runs.WithLabelValues(name)
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
 	}
 	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sandfarm_scheduler_leads", Help: "1 while this scheduler leads, else 0. One of all leads.",
+		Name: "sandfarm_scheduler_leads", Help: "1 while this scheduler is the leader, else 0. One of all schedulers leads.",
 	}, func() float64 {
 		if leading() {
 			return 1

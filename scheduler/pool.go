@@ -12,26 +12,26 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// poolPatience is how long a node may be without a worker before its members leave the pool: a worker that is started again goes on
-// with them. Nobody claims them meanwhile.
-const poolPatience = time.Minute
+// withoutWorker is how long a node may have no worker before its members are removed from the pool: a worker that is restarted keeps them.
+// Nobody claims them in between.
+const withoutWorker = time.Minute
 
-// shelf is a place of the pool: an image on a node.
+// shelf is the part of the pool for one image on one node.
 type shelf struct{ node, image string }
 
-// stock is what there is on a shelf.
+// stock counts the members of a shelf.
 type stock struct{ ready, target int }
 
-// pool is what the last look at the warm pool found.
+// pool is the state of the warm pool at the last run of the loop.
 type pool struct {
 	mu      sync.Mutex
-	gone    map[string]time.Time // nodes with members and without a worker, and since when
+	gone    map[string]time.Time // nodes that have members but no worker, and since when
 	shelves map[shelf]stock
 }
 
-// tendPool compares the warm pool with what the workers' settings ask for. Workers fill it and remove what has ended; here, members of
-// a node that has no worker any more leave it: nobody could hand them over.
-func (s *Scheduler) tendPool(ctx context.Context) error {
+// checkPool compares the warm pool with the targets of the workers. Workers start and remove members; the scheduler removes the members of
+// nodes without a worker, since no worker could serve a claim.
+func (s *Scheduler) checkPool(ctx context.Context) error {
 	workers, err := s.deps.Ledger.Workers(ctx)
 	if err != nil {
 		return fmt.Errorf("list workers: %w", err)
@@ -54,8 +54,8 @@ func (s *Scheduler) tendPool(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.seen.stranded.Inc()
-			s.log.InfoContext(ctx, "sandbox left the warm pool: its node has no worker", "sandbox_id", m.ID, "node", m.Node)
-		case !errors.Is(err, store.ErrNoMember): // else its worker is back, and was faster
+			s.log.InfoContext(ctx, "pool member removed: its node has no worker", "sandbox_id", m.ID, "node", m.Node)
+		case !errors.Is(err, store.ErrNoMember): // else its worker is back and changed it first
 			errs = append(errs, fmt.Errorf("take member %s out of the pool: %w", m.ID, err))
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Scheduler) tendPool(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stranded gives the members that nobody has claimed on nodes that have had no worker for too long.
+// stranded lists the unclaimed members of nodes that have had no worker for too long.
 func (p *pool) stranded(members []store.Member, nodes map[string]bool, now time.Time) []store.Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *pool) stranded(members []store.Member, nodes map[string]bool, now time.
 			since = now
 		}
 		p.gone[m.Node] = since
-		if m.State != store.MemberClaimed && now.Sub(since) >= poolPatience {
+		if m.State != store.MemberClaimed && now.Sub(since) >= withoutWorker {
 			out = append(out, m)
 		}
 	}
@@ -98,7 +98,7 @@ func (p *pool) set(shelves map[shelf]stock) {
 	p.shelves = shelves
 }
 
-// poolCollector shows the pool as the scheduler that leads has found it.
+// poolCollector reports the pool as the leader saw it last.
 type poolCollector struct {
 	pool          *pool
 	leading       func() bool
@@ -123,7 +123,7 @@ func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect is part of prometheus.Collector.
 func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	if !c.leading() {
-		return // what was found is another one's to tell
+		return // the leader reports it
 	}
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// leaseTTL is how long a scheduler leads without renewing; another takes over after that.
+	// leaseTTL is how long a scheduler leads without renewing the lock. After that another one takes over.
 	leaseTTL = 5 * time.Second
-	// LockName is the lock of the one that leads.
+	// LockName is the lock of the leader.
 	LockName = "scheduler"
-	// batch is how many records one step looks at, for each tenant.
+	// batch is how many records of each tenant a step handles at once.
 	batch = 200
 )
 
@@ -36,24 +36,24 @@ type Records interface {
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 }
 
-// Ledger forgets records that are over their bounds.
+// Ledger removes records that are beyond their bounds.
 type Ledger interface {
 	Trim(ctx context.Context, tenant string) (store.Trimmed, error)
 	Workers(ctx context.Context) ([]farm.Worker, error)
 }
 
-// Pool holds sandboxes that were started ahead of need.
+// Pool is the warm pool.
 type Pool interface {
 	Members(ctx context.Context, nodes ...string) ([]store.Member, error)
 	DropMember(ctx context.Context, id string, states ...store.MemberState) error
 }
 
-// Tasks forgets what the queues keep of the past.
+// Tasks removes archived tasks and unused queues.
 type Tasks interface {
 	Trim(ctx context.Context, before time.Time, unused func(queue string) bool) (queue.Trimmed, error)
 }
 
-// Jobs accepts jobs and sweeps what no queue holds.
+// Jobs accepts jobs and enqueues those that are in no queue.
 type Jobs interface {
 	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
 	Sweep(ctx context.Context, tenant string) (int, error)
@@ -67,17 +67,17 @@ type Blobs interface {
 	EnsureLifecycle(ctx context.Context, rules ...blob.LifecycleRule) (changed bool, err error)
 }
 
-// Deps are what a scheduler works with; all but the last two are needed.
+// Deps are the dependencies of a scheduler. All are required, except those with a default.
 type Deps struct {
 	Records Records
 	Ledger  Ledger
 	Jobs    Jobs
 	Tasks   Tasks
-	Pool    Pool // nil: nobody looks after it
+	Pool    Pool // nil: no warm pool
 	Blobs   Blobs
 	Log     *slog.Logger
-	Metrics prometheus.Registerer // where the figures are shown; nil: nowhere
-	Random  func() float64        // from 0 to 1, of which each pause's jitter is made; nil: math/rand
+	Metrics prometheus.Registerer // nil: no metrics
+	Random  func() float64        // from 0 to 1, for the jitter; default math/rand
 }
 
 // Scheduler runs the loops.
@@ -93,13 +93,13 @@ type Scheduler struct {
 
 	mu    sync.Mutex
 	stop  context.CancelFunc
-	until time.Time     // end of the lease, by this machine's clock; zero: another one leads
-	gain  chan struct{} // closed, and made anew, when the lead is gained
+	until time.Time     // end of the lease, by this machine's clock; zero: it does not lead
+	gain  chan struct{} // closed, and replaced, when this scheduler becomes the leader
 
-	noRules bool // of the loop rules: it was said that the object store takes none
+	noRules bool // of the loop rules: the log says that the object store has none
 }
 
-// New makes a scheduler; nothing is started.
+// New makes a scheduler. Start starts it.
 func New(cfg Config, deps Deps) (*Scheduler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -116,7 +116,7 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	return s, nil
 }
 
-// Start begins the loops, once. They go on when ctx ends; Stop ends them.
+// Start starts the loops. They do not end with ctx, but with Stop.
 func (s *Scheduler) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Scheduler) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the loops and waits for them. It may be called again, and before Start.
+// Stop stops the loops and waits for them. It may be called more than once, and before Start.
 func (s *Scheduler) Stop() {
 	s.mu.Lock()
 	stop := s.stop
@@ -143,19 +143,19 @@ func (s *Scheduler) Stop() {
 	if s.leading() {
 		ctx, done := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Stop has no context
 		defer done()
-		_ = s.deps.Records.Unlock(ctx, LockName, s.id) // it lapses by itself as well
+		_ = s.deps.Records.Unlock(ctx, LockName, s.id) // it also expires by itself
 		s.setLease(time.Time{})
 	}
 }
 
-// lead takes or renews the lease. It counts from before the call, so that it never lasts longer here than in the store.
+// lead takes or renews the lease. The lease counts from before the call, so that it never lasts longer here than in the store.
 func (s *Scheduler) lead(ctx context.Context) error {
 	ctx, done := context.WithTimeout(ctx, leaseTTL/2)
 	defer done()
 	began := time.Now()
 	held, err := s.deps.Records.Lock(ctx, LockName, s.id, leaseTTL)
 	switch {
-	case err != nil: // the lease that is held goes on to its end
+	case err != nil: // keep the current lease until it expires
 		return fmt.Errorf("take the lead: %w", err)
 	case !held:
 		s.setLease(time.Time{})
@@ -174,7 +174,7 @@ func (s *Scheduler) leading() bool {
 	return time.Now().Before(s.until)
 }
 
-// setLease writes down until when this scheduler leads, and wakes the loops where it did not before.
+// setLease sets until when this scheduler leads, and wakes the loops if it did not lead before.
 func (s *Scheduler) setLease(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Scheduler) setLease(until time.Time) {
 	s.until = until
 }
 
-// gains is closed when the lead is gained next.
+// gains is closed when this scheduler becomes the leader next.
 func (s *Scheduler) gains() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

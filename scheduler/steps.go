@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// each calls step for every tenant and joins the errors: one tenant's trouble is not another's.
+// each calls step for every tenant and joins the errors, so that an error of one tenant does not stop the others.
 func (s *Scheduler) each(ctx context.Context, step func(ctx context.Context, tenant string) error) error {
 	tenants, err := s.deps.Records.Tenants(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Scheduler) each(ctx context.Context, step func(ctx context.Context, ten
 	return errors.Join(errs...)
 }
 
-// expire submits a close job for every sandbox whose time is up.
+// expire submits a close job for every sandbox whose deadline has passed.
 func (s *Scheduler) expire(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
 		due, err := s.deps.Records.Due(ctx, tenant, batch)
@@ -51,22 +51,22 @@ func (s *Scheduler) expire(ctx context.Context) error {
 	})
 }
 
-// sweep puts accepted jobs back into queues, and takes jobs away from dead workers.
+// sweep enqueues accepted jobs that are in no queue, and lets other workers take over the jobs of dead ones.
 func (s *Scheduler) sweep(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Jobs.Sweep(ctx, tenant)
 		if n > 0 {
 			s.seen.requeued.Add(float64(n))
-			s.log.InfoContext(ctx, "jobs were given to the queues again", "tenant", tenant, "jobs", n)
+			s.log.InfoContext(ctx, "jobs enqueued again", "tenant", tenant, "jobs", n)
 		}
 		return err
 	})
 }
 
-// retain removes artifacts whose time is up: the object first, then the record, so that nothing is left unnamed.
+// retain removes expired artifacts: the object first, then the record, so that no object is left without a record.
 func (s *Scheduler) retain(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
-		for { // a job can leave many batches at once
+		for { // many artifacts of a job expire at once
 			n, err := s.retainBatch(ctx, tenant)
 			if err != nil || n < batch {
 				return err
@@ -98,16 +98,14 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	return len(expired), nil
 }
 
-// stagingAge is how old a staged object must be to be left over: far older than a link to it lives, and than a job waits
-// for its turn.
+// stagingAge is the age at which a staged object is an orphan: much more than the lifetime of a link to it, or than a job waits.
 const stagingAge = 48 * time.Hour
 
 // requestSlack is how much longer than finished jobs their long requests are kept: a job may have waited and run for days.
 const requestSlack = 8 * day
 
-// unstage removes what was staged for jobs and never fetched: uploads of jobs that were refused or cancelled, files read
-// for a link. What is in use is younger. Uploads that were begun and never ended go as well, and so do
-// long requests whose jobs are no longer kept.
+// unstage removes staged objects that nobody fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
+// are younger. It also aborts unfinished uploads and removes long requests whose jobs are no longer kept.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
 	return errors.Join(s.removeOld(ctx, stagingPrefix, stagingAge), s.removeOld(ctx, requestsPrefix, retention+requestSlack), s.abort(ctx))

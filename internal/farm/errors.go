@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Code says what kind of error a caller is told. The zero value is not a code; errors without one count as CodeInternal.
+// Code is the kind of an error that a caller gets. The zero value is not a code; errors without one count as CodeInternal.
 type Code string
 
 // The codes of the public contract.
@@ -14,15 +14,15 @@ const (
 	CodeInvalid      Code = "invalid"      // the request is wrong; sending it again will not help
 	CodeUnauthorized Code = "unauthorized" // no key, or a wrong one
 	CodeNotFound     Code = "not_found"    // no such thing, or it is another tenant's
-	CodeConflict     Code = "conflict"     // the thing is in a state that does not allow this
+	CodeConflict     Code = "conflict"     // the state of the thing does not allow this
 	CodeTooLarge     Code = "too_large"    // over a size limit
-	CodeExhausted    Code = "exhausted"    // over a rate or depth limit; try again later
-	CodeUnavailable  Code = "unavailable"  // a part that is needed is down; try again later
-	CodeInternal     Code = "internal"     // ours; the text is hidden from the caller
+	CodeExhausted    Code = "exhausted"    // over a rate or backlog limit; try again later
+	CodeUnavailable  Code = "unavailable"  // a required component is down; try again later
+	CodeInternal     Code = "internal"     // a bug or fault of the farm; the text is hidden from the caller
 )
 
-// Error is an error with a code and a sentence for the caller. Err, when set, is the cause: logged, never sent. Fields are
-// the fields of the request's body that are wrong, where the error is about such.
+// Error is an error with a code and a sentence for the caller. Err, if set, is the cause: logged, never sent. Fields are the invalid fields of
+// the request's body, if the error is about those.
 type Error struct {
 	Code    Code
 	Message string
@@ -36,7 +36,7 @@ type FieldError struct {
 	Detail  string // a sentence for the caller
 }
 
-// Error gives the sentence, and the cause behind it when there is one.
+// Error returns the sentence, followed by the cause if there is one.
 func (e *Error) Error() string {
 	if e.Err != nil {
 		return e.Message + ": " + e.Err.Error()
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf makes an Error whose message the caller sees.
@@ -52,12 +52,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Wrap gives a cause a code and a sentence of its own; the cause's text stays inside.
+// Wrap makes an Error of a cause, with a code and a sentence for the caller, who does not see the cause.
 func Wrap(err error, code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// Invalidf is Errorf with CodeInvalid, the most common one at the edge.
+// Invalidf is Errorf with CodeInvalid.
 func Invalidf(format string, args ...any) *Error { return Errorf(CodeInvalid, format, args...) }
 
 // NotFoundf is Errorf with CodeNotFound.
@@ -89,7 +89,7 @@ func FieldsError(code Code, fields []FieldError) *Error {
 	return &Error{Code: code, Message: message.String(), Fields: fields}
 }
 
-// CodeOf gives the code of an error: "" for nil, CodeInternal where none is carried.
+// CodeOf returns the code of an error: "" for nil, CodeInternal if it has none.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -100,7 +100,7 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// MessageOf gives the sentence that a caller may see: an error without a code says only that it is ours.
+// MessageOf returns the sentence for the caller. For an error without a code it only says that the fault is on our side.
 func MessageOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.Code != CodeInternal {
 		return e.Message

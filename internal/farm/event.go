@@ -13,18 +13,18 @@ const (
 	EventState    EventName = "state"
 )
 
-// Event is one thing that happened in a job. The field of its name is set.
+// Event is one event of a job. The field that its name says is set.
 type Event struct {
-	ID       string      `json:"-"` // set by the store: "<seq>-<n>", rising
+	ID       string      `json:"-"` // set by the store: "<seq>-<n>", increasing
 	Name     EventName   `json:"name"`
-	Text     string      `json:"text,omitempty"`     // stdout, stderr
-	Display  *RichResult `json:"display,omitempty"`  //
-	Artifact *Artifact   `json:"artifact,omitempty"` //
-	Progress *Progress   `json:"progress,omitempty"` //
-	State    JobState    `json:"state,omitempty"`    //
+	Text     string      `json:"text,omitempty"` // stdout, stderr
+	Display  *RichResult `json:"display,omitempty"`
+	Artifact *Artifact   `json:"artifact,omitempty"`
+	Progress *Progress   `json:"progress,omitempty"`
+	State    JobState    `json:"state,omitempty"`
 }
 
-// Progress says how far a long step is. Total 0 means that it is not known.
+// Progress is the progress of a long step. Total 0 means unknown.
 type Progress struct {
 	Message string  `json:"message"`
 	Done    float64 `json:"done,omitempty"`

@@ -10,9 +10,9 @@ const (
 
 // GPUDevice is a GPU that a node offers to sandboxes, one sandbox at a time.
 type GPUDevice struct {
-	ID       string `json:"id"`        // the driver's, such as "GPU-8f1c…", or its place in a list; unique on its node
+	ID       string `json:"id"`        // the driver's, such as "GPU-8f1c…", or its index; unique on its node
 	Model    string `json:"model"`     // normal form, see NormalGPUModel
-	MemoryMB int    `json:"memory_mb"` // MiB on the device; 0: not known
+	MemoryMB int    `json:"memory_mb"` // MiB on the device; 0: unknown
 	Leased   bool   `json:"leased"`    // a sandbox has it
 }
 
@@ -23,7 +23,7 @@ const QueueGPU = "gpu"
 const gpuQueuePrefix = QueueGPU + "-"
 
 // NormalGPUModel is a model's name in lower case with dashes, without the maker and its brands: "NVIDIA A100-SXM4-80GB"
-// and "a100 sxm4 80gb" are both "a100-sxm4-80gb". Of a text without letters and digits it is "".
+// and "a100 sxm4 80gb" are both "a100-sxm4-80gb". It is "" for a text without letters and digits.
 func NormalGPUModel(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	for len(words) > 1 {
@@ -37,7 +37,7 @@ func NormalGPUModel(name string) string {
 	return strings.Join(words, "-")
 }
 
-// Is reports whether the device is of a model: its whole name, or the beginning of it up to a dash. Any device is of "".
+// Is reports whether the device matches a model: its whole name, or the beginning of it up to a dash. Every device matches "".
 func (d GPUDevice) Is(model string) bool {
 	return model == "" || d.Model == model || strings.HasPrefix(d.Model, model+"-")
 }
@@ -56,10 +56,10 @@ func (d GPUDevice) Queues() []string {
 	return append(names, gpuQueuePrefix+d.Model)
 }
 
-// Wanted reports whether the request is for any device at all; of nil it is false.
+// Wanted reports whether the request is for at least one device; nil is for none.
 func (g *GPU) Wanted() bool { return g != nil && g.Count > 0 }
 
-// Queue is the queue of a new sandbox that has asked for this.
+// Queue is the queue of a create with this request.
 func (g *GPU) Queue() string {
 	switch {
 	case !g.Wanted():
@@ -71,7 +71,7 @@ func (g *GPU) Queue() string {
 	}
 }
 
-// GPUQueue gives the model that a queue is for, "" for any, and whether it is a queue of sandboxes with GPUs at all.
+// GPUQueue returns the model of a GPU queue, "" for any model. ok reports whether it is a GPU queue.
 func GPUQueue(queue string) (model string, ok bool) {
 	if queue == QueueGPU {
 		return "", true

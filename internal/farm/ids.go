@@ -17,23 +17,23 @@ const (
 	RequestPrefix  = "req_"
 )
 
-// idBytes is 128 bits: ids are unguessable, so they may travel in links and logs of the owner.
+// idBytes is 128 bits: ids cannot be guessed, so they may appear in links and logs of the owner.
 const idBytes = 16
 
-// idText is the length of an id behind its prefix: 26 characters of base32.
+// idText is the length of an id after its prefix: 26 characters of base32.
 const idText = 26
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// NewID makes an id of 128 random bits behind the prefix.
+// NewID makes an id: the prefix and 128 random bits.
 func NewID(prefix string) string {
 	var b [idBytes]byte
 	_, _ = rand.Read(b[:]) // never fails: the runtime ends the process when the system has no randomness
 	return prefix + idEncoding.EncodeToString(b[:])
 }
 
-// DerivedID makes the id that always belongs to these parts: doing the same work twice names its results the same. It is
-// as hard to guess as the parts, one of which must be a random id.
+// DerivedID makes the same id from the same parts, so that repeated work names its results alike. It is as hard to guess as the parts, one of
+// which must be a random id.
 func DerivedID(prefix string, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return prefix + idEncoding.EncodeToString(sum[:idBytes])

@@ -21,13 +21,13 @@ const (
 	KindPackages  JobKind = "packages" // looks up what is installed; always hidden
 )
 
-// Ref names a record: ids are unique, but every key also holds the tenant, so a foreign id finds nothing.
+// Ref names a record. Ids are unique, but every key also contains the tenant, so another tenant's id finds nothing.
 type Ref struct {
 	Tenant string `json:"t"`
 	ID     string `json:"id"`
 }
 
-// Job is the record of a job. It is the truth; the queue only wakes people up.
+// Job is the record of a job. It is the source of truth; tasks in queues only wake workers.
 type Job struct {
 	ID        string   `json:"id"`
 	Tenant    string   `json:"tenant"`
@@ -35,8 +35,8 @@ type Job struct {
 	SandboxID string   `json:"sandbox_id,omitempty"`
 	State     JobState `json:"state"`
 
-	Attempt   int    `json:"attempt"`          // the fence: how many workers have taken it, 0 while queued
-	Uncounted int    `json:"spared,omitempty"` // attempts that do not count: the worker gave the job back before it began
+	Attempt   int    `json:"attempt"`          // the fence: how often a worker has claimed it, 0 at first
+	Uncounted int    `json:"spared,omitempty"` // attempts that do not count as crashes: the worker requeued the job, or offered it for takeover
 	Worker    string `json:"worker,omitempty"` // who runs it now
 
 	CreatedAt  time.Time `json:"created_at"`
@@ -54,29 +54,29 @@ type Job struct {
 
 	TimeoutSeconds int    `json:"timeout_seconds,omitempty"`
 	CallbackURL    string `json:"callback_url,omitempty"`
-	Trace          string `json:"trace,omitempty"`  // W3C traceparent of whoever asked for it; empty: it is not traced
-	Queue          string `json:"queue"`            // where its task goes
-	Inline         bool   `json:"inline,omitempty"` // does not wait in its sandbox's line (reads, interrupt, restart, close)
-	Hidden         bool   `json:"hidden,omitempty"` // not listed and soon forgotten (reads of files)
+	Trace          string `json:"trace,omitempty"`  // W3C traceparent of the request; empty: it is not traced
+	Queue          string `json:"queue"`            // of its task; empty: that of its sandbox's node
+	Inline         bool   `json:"inline,omitempty"` // does not wait in its sandbox's FIFO (reads, interrupt, restart, close)
+	Hidden         bool   `json:"hidden,omitempty"` // not listed, and removed soon after its end (reads of files)
 }
 
 // Ref names the job's record.
 func (j *Job) Ref() Ref { return Ref{Tenant: j.Tenant, ID: j.ID} }
 
-// Timings says where the time went, in milliseconds.
+// Timings are how long each phase of a job took, in milliseconds.
 type Timings struct {
-	QueueMS  float64 `json:"queue_ms"`  // accepted until a worker had it
+	QueueMS  float64 `json:"queue_ms"`  // from acceptance to the claim
 	RunMS    float64 `json:"run_ms"`    // in the sandbox
-	UploadMS float64 `json:"upload_ms"` // artifacts on their way to the store
+	UploadMS float64 `json:"upload_ms"` // artifacts to the object store
 }
 
-// JobError says why a job failed or was lost: a code and a sentence that says what to do.
+// JobError is why a job failed or was lost: a code, and a sentence that says what to do.
 type JobError struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 }
 
-// Request is what a job has been asked to do: exactly one field is set, the one of the job's kind (Sandbox also with Run).
+// Request is the request of a job. The field of the job's kind is set, and for create and run also those that say so.
 type Request struct {
 	Sandbox *SandboxSpec    `json:"sandbox,omitempty"` // create, run
 	Execute *ExecuteRequest `json:"execute,omitempty"` // execute, run
@@ -93,7 +93,7 @@ type ExecuteRequest struct {
 	Code        string            `json:"code"`
 	Language    string            `json:"language"`
 	Context     string            `json:"context"`
-	Env         map[string]string `json:"env,omitempty"` // gone after this execution
+	Env         map[string]string `json:"env,omitempty"` // of this execution only
 	AutoInstall bool              `json:"auto_install,omitempty"`
 }
 
@@ -104,7 +104,7 @@ type CommandRequest struct {
 	Env             map[string]string `json:"env,omitempty"`
 	ContinueOnError bool              `json:"continue_on_error,omitempty"`
 	Background      bool              `json:"background,omitempty"`
-	AutoInstall     bool              `json:"auto_install,omitempty"` // what the Python programs they start need
+	AutoInstall     bool              `json:"auto_install,omitempty"` // installs what the Python programs that they start import
 }
 
 // FileOp is what a file job does.
@@ -112,18 +112,18 @@ type FileOp string
 
 // The operations on files.
 const (
-	FileWrite  FileOp = "write"  // Staged holds the bytes
-	FileTar    FileOp = "tar"    // Staged holds an uncompressed tar, unpacked under Path
-	FileMany   FileOp = "many"   // Parts hold the files
-	FileMkdir  FileOp = "mkdir"  //
-	FileDelete FileOp = "delete" //
-	FileMove   FileOp = "move"   // Path to To
-	FileList   FileOp = "list"   //
-	FileStat   FileOp = "stat"   //
-	FileRead   FileOp = "read"   // the bytes are put at Staged, or inline when they are few
+	FileWrite  FileOp = "write" // Staged holds the bytes
+	FileTar    FileOp = "tar"   // Staged holds an uncompressed tar, unpacked under Path
+	FileMany   FileOp = "many"  // Parts hold the files
+	FileMkdir  FileOp = "mkdir"
+	FileDelete FileOp = "delete"
+	FileMove   FileOp = "move" // Path to To
+	FileList   FileOp = "list"
+	FileStat   FileOp = "stat"
+	FileRead   FileOp = "read" // the bytes are stored under Staged, or inline if they are few
 )
 
-// Reads reports whether the operation changes nothing: then it does not wait in the sandbox's line.
+// Reads reports whether the operation changes nothing: then it does not wait in the sandbox's FIFO.
 func (op FileOp) Reads() bool { return op == FileList || op == FileStat || op == FileRead }
 
 // FileRequest is an operation on the workspace. Paths are relative to it and clean (see CleanPath).
@@ -137,12 +137,12 @@ type FileRequest struct {
 	Staged    string      `json:"staged,omitempty"` // key of the staged object
 	Size      int64       `json:"size,omitempty"`   // bytes staged
 	Parts     []InputFile `json:"parts,omitempty"`
-	Link      bool        `json:"link,omitempty"`   // read: the caller gets a link, so the whole file is staged and kept for it
+	Link      bool        `json:"link,omitempty"`   // read: the whole file is staged, since the caller gets a link to it
 	Offset    int64       `json:"offset,omitempty"` // read: first byte; negative: that many from the end
 	Length    int64       `json:"length,omitempty"` // read: how many bytes; 0: to the end
 }
 
-// InputFile is a file that came with a request: its bytes are inline or staged.
+// InputFile is a file of a request. Its bytes are inline or staged.
 type InputFile struct {
 	Path    string `json:"path"`
 	Content []byte `json:"content,omitempty"`
@@ -152,6 +152,6 @@ type InputFile struct {
 
 // CloseRequest ends a sandbox.
 type CloseRequest struct {
-	Expired bool   `json:"expired,omitempty"` // its time was up
+	Expired bool   `json:"expired,omitempty"` // its deadline has passed
 	Reason  string `json:"reason,omitempty"`
 }

@@ -6,28 +6,27 @@ import (
 	"time"
 )
 
-// Limits are the farm's bounds on what a caller may ask for. They are settings; GET /v1/limits shows them. The zero
-// value of a field means its default (see DefaultLimits).
+// Limits bound what a caller may request. They are settings; GET /v1/limits shows them. A zero field means its default (see DefaultLimits).
 type Limits struct {
 	MaxBodyBytes  int64 `json:"max_body_bytes" toml:"max_body_bytes" min:"1" doc:"Bytes of a JSON body."`
 	MaxCodeBytes  int64 `json:"max_code_bytes" toml:"max_code_bytes" min:"1" doc:"Bytes of the code of one execution."`
 	MaxFileBytes  int64 `json:"max_file_bytes" toml:"max_file_bytes" min:"1" doc:"Bytes of one uploaded file or tar."`
 	MaxInputBytes int64 `json:"max_input_bytes" toml:"max_input_bytes" min:"1" doc:"Bytes of the files of one run, together."`
 
-	TimeoutDefaultSeconds int `json:"timeout_default_seconds" toml:"timeout_default_seconds" min:"1" doc:"Timeout of a job that names none."`
-	TimeoutMaxSeconds     int `json:"timeout_max_seconds" toml:"timeout_max_seconds" min:"1" doc:"The longest timeout of a job."`
-	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"wait_max_seconds" min:"1" doc:"The longest that a request waits for its job."`
+	TimeoutDefaultSeconds int `json:"timeout_default_seconds" toml:"timeout_default_seconds" min:"1" doc:"Timeout of a job that sets none."`
+	TimeoutMaxSeconds     int `json:"timeout_max_seconds" toml:"timeout_max_seconds" min:"1" doc:"Maximum timeout of a job."`
+	WaitMaxSeconds        int `json:"wait_max_seconds" toml:"wait_max_seconds" min:"1" doc:"Maximum wait of a request for its job."`
 
-	TTLDefaultSeconds  int `json:"ttl_default_seconds" toml:"ttl_default_seconds" min:"1" doc:"Life of a sandbox that names none."`
-	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"ttl_min_seconds" min:"1" doc:"The shortest life of a sandbox."`
-	TTLMaxSeconds      int `json:"ttl_max_seconds" toml:"ttl_max_seconds" min:"1" doc:"The longest life of a sandbox."`
-	IdleDefaultSeconds int `json:"idle_default_seconds" toml:"idle_default_seconds" min:"0" doc:"Life of a sandbox after its last use, where it names none. 0: no limit."`
-	IdleMinSeconds     int `json:"idle_min_seconds" toml:"idle_min_seconds" min:"1" doc:"The shortest idle limit of a sandbox."`
+	TTLDefaultSeconds  int `json:"ttl_default_seconds" toml:"ttl_default_seconds" min:"1" doc:"Lifetime of a sandbox that sets none."`
+	TTLMinSeconds      int `json:"ttl_min_seconds" toml:"ttl_min_seconds" min:"1" doc:"Minimum lifetime of a sandbox."`
+	TTLMaxSeconds      int `json:"ttl_max_seconds" toml:"ttl_max_seconds" min:"1" doc:"Maximum lifetime of a sandbox."`
+	IdleDefaultSeconds int `json:"idle_default_seconds" toml:"idle_default_seconds" min:"0" doc:"Idle limit of a sandbox that sets none: how long it lives after its last use. 0: no limit."`
+	IdleMinSeconds     int `json:"idle_min_seconds" toml:"idle_min_seconds" min:"1" doc:"Minimum idle limit of a sandbox."`
 
-	Memory IntLimits `json:"memory_mb" toml:"memory_mb" doc:"Memory of a sandbox in MiB; what lies in its workspace counts."`
+	Memory IntLimits `json:"memory_mb" toml:"memory_mb" doc:"Memory of a sandbox in MiB; files in its workspace count."`
 	CPUs   CPULimits `json:"cpus" toml:"cpus" doc:"Cores of a sandbox."`
 	PIDs   IntLimits `json:"pids" toml:"pids" doc:"Processes and threads of a sandbox."`
-	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB; what is installed may take four times that."`
+	Disk   IntLimits `json:"disk_mb" toml:"disk_mb" doc:"Workspace of a sandbox in MiB; installed packages may take four times that."`
 
 	MaxEnv          int `json:"max_env" toml:"max_env" min:"1" doc:"Environment variables of one request."`
 	MaxEnvBytes     int `json:"max_env_bytes" toml:"max_env_bytes" min:"1" doc:"Bytes of their names and values together."`
@@ -39,39 +38,39 @@ type Limits struct {
 	MaxPackageBytes int `json:"max_package_bytes" toml:"max_package_bytes" min:"1" doc:"Bytes of one package's name and versions."`
 	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
 	MaxContexts     int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
-	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the line of one sandbox."`
+	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the FIFO of one sandbox."`
 
-	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result: head and tail. The whole of a longer one is an artifact."`
+	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of an output stream sent as events."`
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"max_inline_rich_bytes" min:"1" doc:"Bytes of a displayed value in the result. A larger one is an artifact."`
 	MaxArtifacts       int   `json:"max_artifacts" toml:"max_artifacts" min:"1" doc:"Artifacts of one job."`
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`
-	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Life of a download link."`
+	LinkSeconds        int   `json:"link_seconds" toml:"link_seconds" min:"1" doc:"Lifetime of a download link."`
 	RetentionSeconds   int   `json:"retention_seconds" toml:"retention_seconds" min:"1" doc:"How long finished jobs and their artifacts are kept."`
 	ClosedSeconds      int   `json:"closed_seconds" toml:"closed_seconds" min:"1" doc:"How long closed sandboxes stay readable."`
 	IdempotencySeconds int   `json:"idempotency_seconds" toml:"idempotency_seconds" min:"1" doc:"How long an Idempotency-Key is remembered."`
 	HiddenSeconds      int   `json:"-" toml:"hidden_seconds" min:"1" doc:"How long records of reads are kept."`
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
-	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Jobs of a tenant that are handed to a queue before any of them begins. Others wait behind so many, whatever else the tenant has waiting."`
-	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept, finished ones for retention_seconds at most. The oldest finished ones go first, with the Idempotency-Keys that led to them; their artifacts stay."`
-	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Jobs of a tenant that are not finished."`
+	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most."`
+	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
+	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant."`
 }
 
 // IntLimits bounds a whole number.
 type IntLimits struct {
-	Default int `json:"default" toml:"default" min:"1" doc:"What a request gets that names none."`
-	Min     int `json:"min" toml:"min" min:"1" doc:"The least that may be asked for."`
-	Max     int `json:"max" toml:"max" min:"1" doc:"The most that may be asked for."`
+	Default int `json:"default" toml:"default" min:"1" doc:"Value of a request that sets none."`
+	Min     int `json:"min" toml:"min" min:"1" doc:"Minimum of a request."`
+	Max     int `json:"max" toml:"max" min:"1" doc:"Maximum of a request."`
 }
 
 // CPULimits bounds cores.
 type CPULimits struct {
-	Default float64 `json:"default" toml:"default" min:"0.01" doc:"What a request gets that names none."`
-	Min     float64 `json:"min" toml:"min" min:"0.01" doc:"The least that may be asked for."`
-	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"The most that may be asked for."`
+	Default float64 `json:"default" toml:"default" min:"0.01" doc:"Value of a request that sets none."`
+	Min     float64 `json:"min" toml:"min" min:"0.01" doc:"Minimum of a request."`
+	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"Maximum of a request."`
 }
 
-// DefaultLimits are the limits of a farm on which nothing is set.
+// DefaultLimits are the limits of a farm without settings.
 func DefaultLimits() Limits {
 	day := int((24 * time.Hour).Seconds())
 	return Limits{
@@ -92,7 +91,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Validate reports every bound that does not fit the others. It counts zero fields as they are: see DefaultLimits.
+// Validate reports every bound that contradicts another. Zero fields count as zero: see DefaultLimits.
 func (l Limits) Validate() error {
 	var errs []error
 	for _, b := range []struct {

@@ -11,13 +11,13 @@ const (
 	ManagerNpm = "npm"
 )
 
-// InstallRequest installs packages. They have been checked at the edge.
+// InstallRequest installs packages. The API has validated them.
 type InstallRequest struct {
 	Manager  string   `json:"manager"`
-	Packages []string `json:"packages"` // as asked for, such as "numpy" or "pandas>=2"
+	Packages []string `json:"packages"` // as requested, such as "numpy" or "pandas>=2"
 }
 
-// InstallResult is the outcome of an install: one entry for each package asked for, in that order.
+// InstallResult is the outcome of an install: one entry for each requested package, in that order.
 type InstallResult struct {
 	Packages  []PackageOutcome `json:"packages"`
 	Stdout    string           `json:"stdout"`
@@ -25,25 +25,25 @@ type InstallResult struct {
 	Truncated Truncated        `json:"truncated"`
 }
 
-// PackageStatus says how it stands with a package.
+// PackageStatus is the status of a package in a sandbox.
 type PackageStatus string
 
 // The statuses of the contract.
 const (
-	PackageInstalling PackageStatus = "installing" // a job that is not finished installs it
-	PackageInstalled  PackageStatus = "installed"  // it is there, whoever brought it
+	PackageInstalling PackageStatus = "installing" // an unfinished job installs it
+	PackageInstalled  PackageStatus = "installed"  // it is there, whether the image or a job installed it
 	PackageFailed     PackageStatus = "failed"     // its last install did not succeed
-	PackageNotFound   PackageStatus = "not_found"  // it is not there, and nobody asked for it
+	PackageNotFound   PackageStatus = "not_found"  // it is not there, and no job installed it
 )
 
-// PackageOutcome is what became of one package that was asked for.
+// PackageOutcome is the outcome of one requested package.
 type PackageOutcome struct {
 	Name      string        `json:"name"`      // normalised, see NormalPackage
-	Requested string        `json:"requested"` // as it was asked for; of an automatic install what the code imports
+	Requested string        `json:"requested"` // as requested; of an automatic install, what the code imports
 	Version   string        `json:"version,omitempty"`
 	Status    PackageStatus `json:"status"`            // installed or failed
 	Message   string        `json:"message,omitempty"` // why it failed, or what the caller should know, in a sentence
-	Why       string        `json:"why,omitempty"`     // of an automatic install: what asked for it, in a few words
+	Why       string        `json:"why,omitempty"`     // of an automatic install: what needed it, in a few words
 }
 
 // Package is a package that is in a sandbox.
@@ -53,7 +53,7 @@ type Package struct {
 	Manager string `json:"manager"`
 }
 
-// Forms of requirements. They are compiled once and never change.
+// Forms of requirements.
 var (
 	// pipForm is the part of PEP 508 that names a distribution, its extras and its versions: no address, no option, no marker.
 	pipForm = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
@@ -62,8 +62,8 @@ var (
 	npmForm = regexp.MustCompile(`^((?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*)(?:@[A-Za-z0-9^~<>=.*+_-]+)?$`)
 )
 
-// RequirementName reads a requirement, such as "pandas>=2" or "@types/node@20", and gives the normalised name in it. It is
-// false for anything that an installer could take for more than a name and versions.
+// RequirementName returns the normalised name in a requirement, such as "pandas>=2" or "@types/node@20". ok is false for anything that an
+// installer could read as more than a name and versions.
 func RequirementName(manager, requirement string) (name string, ok bool) {
 	form := pipForm
 	if manager == ManagerNpm {
@@ -76,10 +76,10 @@ func RequirementName(manager, requirement string) (name string, ok bool) {
 	return NormalPackage(manager, m[1]), true
 }
 
-// separators are the runs of characters that PEP 503 takes for one.
+// separators are the runs of characters that PEP 503 treats as one.
 var separators = regexp.MustCompile(`[-_.]+`)
 
-// NormalPackage gives the form of a package's name under which names are compared: PEP 503 for pip; npm has one spelling.
+// NormalPackage normalises a package's name for comparison: PEP 503 for pip; npm names have one spelling.
 func NormalPackage(manager, name string) string {
 	if manager == ManagerNpm {
 		return name

@@ -15,8 +15,8 @@ const MaxNameBytes = 255
 // MaxPathBytes is the longest path in the workspace (PATH_MAX of Linux, less the workspace's own name).
 const MaxPathBytes = 4000
 
-// CleanPath checks a caller's path and gives it relative to the workspace, cleaned; "." is the workspace itself.
-// An absolute path is taken when it lies in /workspace. Anything that could lead outside, NUL, names over MaxNameBytes
+// CleanPath checks a caller's path and returns it cleaned and relative to the workspace; "." is the workspace itself.
+// An absolute path is accepted if it lies in /workspace. Anything that could lead outside, NUL, names over MaxNameBytes
 // and paths over MaxPathBytes give CodeInvalid.
 func CleanPath(p string) (string, error) {
 	if !utf8.ValidString(p) {

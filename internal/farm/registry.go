@@ -5,18 +5,18 @@ import "time"
 // Image is a sandbox image that a node offers.
 type Image struct {
 	Name        string    `json:"name"`
-	Ref         string    `json:"ref"`          // what the engine calls it
-	ID          string    `json:"id,omitempty"` // of what is in it: another build has another one
+	Ref         string    `json:"ref"`          // its name in the engine
+	ID          string    `json:"id,omitempty"` // of its content: another build has another one
 	Description string    `json:"description,omitempty"`
 	Languages   []string  `json:"languages"`
 	Size        int64     `json:"size"`
 	CreatedAt   time.Time `json:"created_at"`
 }
 
-// Worker is the registration of a worker process. It is renewed with every heartbeat and vanishes without it.
+// Worker is the registration of a worker process. Every heartbeat renews it, and it expires without them.
 type Worker struct {
 	ID        string      `json:"id"`
-	Node      string      `json:"node"` // the engine it is attached to
+	Node      string      `json:"node"` // the Docker engine that it uses
 	Host      string      `json:"host"`
 	Version   string      `json:"version"`
 	Queues    []string    `json:"queues"`
@@ -26,15 +26,15 @@ type Worker struct {
 	Sandboxes int         `json:"sandboxes"`
 	StartedAt time.Time   `json:"started_at"`
 	SeenAt    time.Time   `json:"seen_at"`
-	Capacity  Capacity    `json:"capacity"`          // of its node, for sandboxes; zero: not known
-	Reserved  Capacity    `json:"promised"`          // to the sandboxes of its node
+	Capacity  Capacity    `json:"capacity"`          // of its node, for sandboxes; zero: unknown
+	Reserved  Capacity    `json:"promised"`          // of that, for the sandboxes of its node
 	Pool      []PoolStock `json:"pool,omitempty"`    // of its node
-	Problem   string      `json:"problem,omitempty"` // why it takes no jobs now, in a sentence; empty when it does
+	Problem   string      `json:"problem,omitempty"` // why it accepts no jobs now, in a sentence; empty if it does
 
-	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers
+	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers to sandboxes
 }
 
-// LeasedGPUs counts the devices that sandboxes have.
+// LeasedGPUs counts the devices that are leased to sandboxes.
 func (w Worker) LeasedGPUs() (n int) {
 	for _, d := range w.GPUs {
 		if d.Leased {
@@ -44,27 +44,27 @@ func (w Worker) LeasedGPUs() (n int) {
 	return n
 }
 
-// PoolStock says how many sandboxes of an image are started ahead of need.
+// PoolStock counts the pool members of an image.
 type PoolStock struct {
 	Image  string `json:"image"`
-	Target int    `json:"target"` // wanted, by the settings of the worker that tells it
+	Target int    `json:"target"` // wanted, by the settings of the worker that reports it
 	Ready  int    `json:"ready"`  // waiting for a create, on the whole node
 }
 
-// QueueCPU is the queue of new sandboxes. Those that exist are served by the queue of their node.
+// QueueCPU is the queue of creates without a GPU. Jobs of existing sandboxes use the queue of their node.
 const QueueCPU = "cpu"
 
-// QueueControl is the queue of what ends sandboxes that have no node yet. It is never held back for want of room.
+// QueueControl is the queue of jobs that end sandboxes without a node. Its gate is never paused.
 const QueueControl = "control"
 
-// NodeQueue is the queue of everything for sandboxes of a node.
+// NodeQueue is the queue of all jobs for sandboxes of a node.
 func NodeQueue(node string) string { return "node-" + node }
 
-// QueueDepth says how much waits in a queue.
+// QueueDepth is the backlog of a queue.
 type QueueDepth struct {
 	Name    string `json:"name"`
 	Depth   int    `json:"depth"` // waiting
 	Running int    `json:"running"`
-	// OldestSeconds is for how long the job that is next has waited for the queue or in it; 0 when none waits.
+	// OldestSeconds is how long the next job has waited, parked or in the queue; 0 if none waits.
 	OldestSeconds float64 `json:"oldest_seconds"`
 }

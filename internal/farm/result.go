@@ -2,8 +2,7 @@ package farm
 
 import "time"
 
-// Result is what a job produced. Which fields are set depends on the kind: Execute for execute and run, Command for
-// commands, File for files.
+// Result is what a job produced. The kind decides which fields are set: Execute for execute and run, Command for commands, File for files.
 type Result struct {
 	Execute *ExecuteResult `json:"execute,omitempty"`
 	Command *CommandResult `json:"command,omitempty"`
@@ -13,8 +12,8 @@ type Result struct {
 	Packages []Package `json:"packages,omitempty"` // what is installed, of a lookup
 
 	Artifacts        []Artifact `json:"artifacts,omitempty"`
-	ArtifactsSkipped int        `json:"artifacts_skipped,omitempty"` // files over the caps; they stay in the workspace
-	Notes            []string   `json:"notes,omitempty"`             // what the caller should know, a sentence each
+	ArtifactsSkipped int        `json:"artifacts_skipped,omitempty"` // files beyond the limits; they stay in the workspace
+	Notes            []string   `json:"notes,omitempty"`             // what the caller should know, one sentence each
 }
 
 // ExecuteResult is the outcome of code.
@@ -26,33 +25,33 @@ type ExecuteResult struct {
 	Error          *CodeError   `json:"error,omitempty"`
 	Rich           []RichResult `json:"rich,omitempty"`
 	ExecutionCount int          `json:"execution_count"`
-	Restarted      bool         `json:"restarted,omitempty"` // the kernel is a new one: variables are gone
+	Restarted      bool         `json:"restarted,omitempty"` // the kernel was restarted: variables are lost
 	FreshProcess   bool         `json:"fresh_process,omitempty"`
 
 	Installed []PackageOutcome `json:"installed,omitempty"` // packages that were installed for the code
 }
 
-// Truncated says which streams were cut to head and tail; the whole is an artifact then.
+// Truncated says which streams were cut to head and tail; the whole stream is an artifact.
 type Truncated struct {
 	Stdout bool `json:"stdout"`
 	Stderr bool `json:"stderr"`
 }
 
-// CodeError is an error of the user's code. The traceback carries no ANSI codes.
+// CodeError is an error of the user's code. The traceback contains no ANSI codes.
 type CodeError struct {
 	Name      string   `json:"name"`
 	Value     string   `json:"value"`
 	Traceback []string `json:"traceback"`
 }
 
-// Error names for kernels that end under the code.
+// Names of errors when the kernel dies during the code.
 const (
 	ErrorKernelDied  = "KernelDied"
 	ErrorOutOfMemory = "OutOfMemory"
 )
 
-// RichResult is one MIME type of one displayed value. Text is as it is, anything else base64; what is larger than
-// MaxInlineRich is an artifact instead of Data.
+// RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
+// MaxInlineRich is an artifact and has no Data.
 type RichResult struct {
 	Display  int       `json:"display"` // number of the displayed value, from 0; entries of one value share it
 	Mime     string    `json:"mime"`
@@ -60,7 +59,7 @@ type RichResult struct {
 	Artifact *Artifact `json:"artifact,omitempty"`
 }
 
-// CommandResult is the outcome of a list of commands, as far as they ran.
+// CommandResult is the outcome of the commands that ran.
 type CommandResult struct {
 	Commands []CommandOutcome `json:"commands"`
 
@@ -85,8 +84,8 @@ type FileResult struct {
 	Entries []FileEntry `json:"entries,omitempty"`
 	More    bool        `json:"more,omitempty"`     // list: there are more entries after the last one
 	TooLong int         `json:"too_long,omitempty"` // list: entries left out, with all below them, because their path is too long
-	Content []byte      `json:"content,omitempty"`  // read: the bytes, when they are few
-	Staged  string      `json:"staged,omitempty"`   // read: where the bytes are otherwise
+	Content []byte      `json:"content,omitempty"`  // read: the bytes, if they are few
+	Staged  string      `json:"staged,omitempty"`   // read: otherwise the key of the staged object
 	Size    int64       `json:"size,omitempty"`     // read: bytes of the whole file
 	Offset  int64       `json:"offset,omitempty"`   // read: where the part begins
 	Length  int64       `json:"length,omitempty"`   // read: bytes of the part
@@ -101,7 +100,7 @@ type FileEntry struct {
 	Type       string    `json:"type"` // file, dir, symlink or other
 }
 
-// Artifact is a file that a job made, kept in the object store. The link is made when it is asked for.
+// Artifact is a file that a job made, kept in the object store. Its link is made when it is requested.
 type Artifact struct {
 	ID          string    `json:"id"`
 	Tenant      string    `json:"tenant"`

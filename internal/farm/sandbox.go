@@ -2,7 +2,7 @@ package farm
 
 import "time"
 
-// Network says what a sandbox can reach. The sandbox itself never has an interface other than loopback, except with NetworkFull.
+// Network is what a sandbox can reach. It has no interface other than loopback, except with NetworkFull.
 type Network string
 
 // The network modes of the contract.
@@ -20,7 +20,7 @@ func Networks() []Network {
 
 // Resources is what a sandbox may use. Zero fields mean the farm's default (see Limits).
 type Resources struct {
-	MemoryMB int     `json:"memory_mb"` // MiB of memory, swap included; what lies in /workspace and /tmp counts
+	MemoryMB int     `json:"memory_mb"` // MiB of memory, swap included; files in /workspace and /tmp count
 	CPUs     float64 `json:"cpus"`      // cores
 	PIDs     int     `json:"pids"`      // processes and threads
 	DiskMB   int     `json:"disk_mb"`   // MiB of the workspace; /tmp has the same size, and the home directory, where packages go, four times that
@@ -32,7 +32,7 @@ type GPU struct {
 	Model string `json:"model,omitempty"`
 }
 
-// SandboxSpec is what a caller asked for, with the defaults filled in.
+// SandboxSpec is what a caller requested, with the defaults filled in.
 type SandboxSpec struct {
 	Name        string            `json:"name,omitempty"`
 	Image       string            `json:"image"`
@@ -42,11 +42,11 @@ type SandboxSpec struct {
 	GPU         *GPU              `json:"gpu,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
-	TTLSeconds  int               `json:"ttl_seconds"`  // absolute life from creation, or from the last PATCH
-	IdleSeconds int               `json:"idle_seconds"` // life after the end of the last use; 0: no idle limit
+	TTLSeconds  int               `json:"ttl_seconds"`  // lifetime from creation, or from the last PATCH
+	IdleSeconds int               `json:"idle_seconds"` // lifetime after the last use; 0: no idle limit
 }
 
-// Sandbox is the record of a sandbox. It is the truth; the container only follows it.
+// Sandbox is the record of a sandbox. It is the source of truth; the container follows it.
 type Sandbox struct {
 	ID     string       `json:"id"`
 	Tenant string       `json:"tenant"`
@@ -55,29 +55,29 @@ type Sandbox struct {
 
 	Spec SandboxSpec `json:"spec"`
 
-	Node      string `json:"node,omitempty"`      // the engine that holds its container; empty until one is chosen
+	Node      string `json:"node,omitempty"`      // the engine of its container; empty until one is chosen
 	Container string `json:"container,omitempty"` // the engine's id of the container
 
 	CreatedAt  time.Time `json:"created_at"`
 	ReadyAt    time.Time `json:"ready_at,omitzero"`
-	LastUsedAt time.Time `json:"last_used_at"` // end of the last use; the creation when there was none
-	ExpiresAt  time.Time `json:"expires_at"`   // absolute end; idleness may end it sooner
+	LastUsedAt time.Time `json:"last_used_at"` // end of the last use, or its creation
+	ExpiresAt  time.Time `json:"expires_at"`   // absolute deadline; it may end sooner if it is idle
 	ClosedAt   time.Time `json:"closed_at,omitzero"`
 
-	// Void is the last attempt of its creation that is void, since the creation went on elsewhere: containers which that attempt
-	// or one before it made are not the sandbox's. 0: none is.
+	// Void is the last attempt of its creation that is void, since the creation was moved to another node: containers that this attempt or an
+	// earlier one made are not the sandbox's. 0: none.
 	Void int `json:"void,omitempty"`
 
 	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
-	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, whose id it has
-	Expired bool `json:"expired,omitempty"`  // its closing is due to time, so it ends as expired
+	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, and has its id
+	Expired bool `json:"expired,omitempty"`  // it closes since its deadline has passed, so it ends as expired
 }
 
 // Ref names the sandbox.
 func (s *Sandbox) Ref() Ref { return Ref{Tenant: s.Tenant, ID: s.ID} }
 
-// Deadline is when the sandbox must be gone if nothing more happens: the earlier of its absolute and its idle end.
-// A busy sandbox is never ended by idleness.
+// Deadline is when the sandbox ends if nothing more happens: the earlier of its absolute and its idle deadline. A busy sandbox has no idle
+// deadline.
 func (s *Sandbox) Deadline() time.Time {
 	if s.Spec.IdleSeconds <= 0 || s.State == SandboxBusy {
 		return s.ExpiresAt

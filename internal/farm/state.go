@@ -2,10 +2,11 @@ package farm
 
 import "slices"
 
-// JobState is where a job stands.
+// JobState is the state of a job.
 type JobState string
 
-// The states of a job. A job whose code raised is completed: a user's error is a result. Failed and lost are ours.
+// The states of a job. A job whose code raised is completed: an error of the user's code is a result. Failed and lost are faults of
+// the farm.
 const (
 	JobQueued    JobState = "queued"
 	JobRunning   JobState = "running"
@@ -17,7 +18,7 @@ const (
 )
 
 // jobMoves is the transition table of jobs. running → running is a takeover: the same execution under a new attempt.
-// running → queued is a worker that gives back what it could not begin.
+// running → queued is a requeue by a worker that could not begin it.
 var jobMoves = map[JobState][]JobState{
 	JobQueued:    {JobRunning, JobCanceled, JobFailed, JobLost},
 	JobRunning:   {JobQueued, JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost},
@@ -33,10 +34,10 @@ func JobStates() []JobState {
 	return []JobState{JobQueued, JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost}
 }
 
-// Valid reports whether s is a state at all.
+// Valid reports whether s is a state.
 func (s JobState) Valid() bool { _, ok := jobMoves[s]; return ok }
 
-// Final reports whether nothing can follow.
+// Final reports whether no state can follow.
 func (s JobState) Final() bool { moves, ok := jobMoves[s]; return ok && len(moves) == 0 }
 
 // To reports whether next may follow s.
@@ -53,7 +54,7 @@ func (s JobState) From() []JobState {
 	return from
 }
 
-// SandboxState is where a sandbox stands.
+// SandboxState is the state of a sandbox.
 type SandboxState string
 
 // The states of a sandbox.
@@ -70,8 +71,8 @@ const (
 	SandboxLost       SandboxState = "lost"
 )
 
-// sandboxMoves is the transition table of sandboxes. Closing ends as closed, or as expired when its time was up. starting →
-// queued is a creation that goes on at another node.
+// sandboxMoves is the transition table of sandboxes. Closing ends as closed, or as expired if the deadline had passed.
+// starting → queued is a create that is moved to another node.
 var sandboxMoves = map[SandboxState][]SandboxState{
 	SandboxQueued:     {SandboxStarting, SandboxClosing, SandboxClosed, SandboxFailed, SandboxLost},
 	SandboxStarting:   {SandboxQueued, SandboxStarting, SandboxReady, SandboxClosing, SandboxFailed, SandboxLost},
@@ -93,16 +94,16 @@ func SandboxStates() []SandboxState {
 	}
 }
 
-// Valid reports whether s is a state at all.
+// Valid reports whether s is a state.
 func (s SandboxState) Valid() bool { _, ok := sandboxMoves[s]; return ok }
 
-// Final reports whether nothing can follow.
+// Final reports whether no state can follow.
 func (s SandboxState) Final() bool { moves, ok := sandboxMoves[s]; return ok && len(moves) == 0 }
 
 // To reports whether next may follow s.
 func (s SandboxState) To(next SandboxState) bool { return slices.Contains(sandboxMoves[s], next) }
 
-// Accepts reports whether new work may be sent to a sandbox in this state: it waits in line while the sandbox starts.
+// Accepts reports whether a sandbox in this state accepts work: it waits in the FIFO while the sandbox starts.
 func (s SandboxState) Accepts() bool {
 	switch s {
 	case SandboxQueued, SandboxStarting, SandboxReady, SandboxBusy:

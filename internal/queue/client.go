@@ -19,20 +19,20 @@ import (
 // Defaults of EnqueueOptions.
 const (
 	defaultTimeout  = 25 * time.Hour // longer than any job may run
-	defaultMaxRetry = 25             // asynq's own; the job's record gives up sooner
+	defaultMaxRetry = 25             // asynq's default; the job's record is given up sooner
 )
 
-// depthsFor is how long Depths remembers its answer, so that scrapes and dashboards cost one look a second.
-const depthsFor = time.Second
+// depthsTTL is how long Depths remembers its answer, so that scrapes and dashboards cost one call a second.
+const depthsTTL = time.Second
 
 // EnqueueOptions are the settings of one task.
 type EnqueueOptions struct {
-	ID       string        // names the task in its queue: one that is there already is not added again; needed
-	Timeout  time.Duration // of the handler, rounded up to seconds; 0: 25 hours. The handler must end before it by itself
-	MaxRetry int           // after so many errors the task is given up; 0: 25
+	ID       string        // of the task, unique in its queue: a task that is there already is not added again; required
+	Timeout  time.Duration // of the handler, rounded up to seconds; 0: 25 hours. The handler must end by itself before that
+	MaxRetry int           // after so many errors the task is archived; 0: 25
 }
 
-// Client enqueues tasks and looks at the queues. It is safe for concurrent use.
+// Client enqueues tasks and inspects queues. It is safe for concurrent use.
 type Client struct {
 	rdb   redis.UniversalClient
 	asynq *asynq.Client
@@ -44,7 +44,7 @@ type Client struct {
 	asOf   time.Time
 }
 
-// NewClient makes a Client on a connection that stays the caller's to close. A nil logger means slog.Default.
+// NewClient makes a Client on a connection, which the caller closes. A nil logger means slog.Default.
 func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	if logger == nil {
 		logger = slog.Default()
@@ -52,9 +52,8 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
 }
 
-// Enqueue puts a task on a queue and wakes its servers. A task of that id that is on the queue already is left as it is,
-// and that is no error. CodeUnavailable when Redis does not answer: then the task may be on the queue or not, so enqueue
-// it again under the same id.
+// Enqueue puts a task into a queue and wakes its servers. If a task of that id is in the queue already, it stays as it is, and that is no
+// error. CodeUnavailable if Redis does not answer: then the task may or may not be in the queue, so enqueue it again under the same id.
 func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOptions) error {
 	if queue == "" || o.ID == "" {
 		return fmt.Errorf("enqueue task of %s: queue %q and id %q are needed", t.Ref.ID, queue, o.ID)
@@ -64,12 +63,12 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 		return err
 	}
 	options := []asynq.Option{
-		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(whole(cmp.Or(o.Timeout, defaultTimeout))),
+		asynq.TaskID(o.ID), asynq.Queue(queue), asynq.Timeout(roundUpToSecond(cmp.Or(o.Timeout, defaultTimeout))),
 		asynq.MaxRetry(cmp.Or(o.MaxRetry, defaultMaxRetry)),
 	}
 	_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
-		if dead, err := c.bury(ctx, queue, o.ID); err != nil || !dead {
+		if deleted, err := c.deleteArchived(ctx, queue, o.ID); err != nil || !deleted {
 			return err
 		}
 		_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
@@ -86,19 +85,19 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	return nil
 }
 
-// bury removes what is left of a task that was given up, which would keep its id taken for months.
-func (c *Client) bury(ctx context.Context, queue, id string) (bool, error) {
+// deleteArchived removes an archived task, which would keep its id taken for months. It reports whether it did.
+func (c *Client) deleteArchived(ctx context.Context, queue, id string) (bool, error) {
 	state, err := c.State(ctx, queue, id)
 	if err != nil || (state != "archived" && state != "completed") {
 		return false, err
 	}
 	if err := c.admin.DeleteTask(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
-		return false, unavailable("remove dead task", err)
+		return false, unavailable("remove archived task", err)
 	}
 	return true, nil
 }
 
-// State says where a task is: pending, active, retry, scheduled, archived or completed; "" when it is not on the queue.
+// State reads the state of a task: pending, active, retry, scheduled, archived or completed; "" if it is not in the queue.
 func (c *Client) State(ctx context.Context, queue, id string) (string, error) {
 	state, err := c.rdb.HGet(ctx, taskKey(queue, id), "state").Result()
 	if errors.Is(err, redis.Nil) {
@@ -110,17 +109,17 @@ func (c *Client) State(ctx context.Context, queue, id string) (string, error) {
 	return state, nil
 }
 
-// Has reports whether a queue holds a task of that id that will still run, or runs.
+// Has reports whether a queue has a task of that id that waits or runs.
 func (c *Client) Has(ctx context.Context, queue, id string) (bool, error) {
 	state, err := c.State(ctx, queue, id)
 	return state != "" && state != "archived" && state != "completed", err
 }
 
-// Depths says how much waits and runs in every queue that has ever been used, by name. The answer is up to a second old.
+// Depths counts the tasks that wait and run in every queue, by name. The answer is up to a second old.
 func (c *Client) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.asOf) < depthsFor {
+	if time.Since(c.asOf) < depthsTTL {
 		return slices.Clone(c.depths), nil
 	}
 	names, err := c.rdb.SMembers(ctx, queuesKey).Result()
@@ -158,8 +157,8 @@ func (c *Client) Depths(ctx context.Context) ([]farm.QueueDepth, error) {
 	return slices.Clone(depths), nil
 }
 
-// whole rounds up to seconds: asynq cuts off the rest, and takes 0 for half an hour.
-func whole(d time.Duration) time.Duration {
+// roundUpToSecond rounds up, since asynq truncates to seconds and reads 0 as half an hour.
+func roundUpToSecond(d time.Duration) time.Duration {
 	return max((d + time.Second - 1).Truncate(time.Second), time.Second)
 }
 

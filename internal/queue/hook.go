@@ -13,22 +13,22 @@ import (
 
 // Pauses of the hook.
 const (
-	idleLook   = time.Second            // how long a wake-up that got lost can delay a task
-	errorPause = 200 * time.Millisecond // asynq asks again at once when Redis is down, and would burn a core
+	idleLook   = time.Second            // how long a lost wake-up can delay a task
+	errorPause = 200 * time.Millisecond // asynq would ask again at once while Redis is down, and use a whole core
 )
 
-// hook makes asynq's polling blocking. asynq asks its queues in turn with a script that gives nil for an empty one, and
-// sleeps when all gave nil; that sleep is set to a millisecond. The hook sits in the server's own client, knows that
-// script by its four keys, and when all queues of a round were empty it keeps back the last answer until somebody enqueued
-// or idleLook has passed. A wake-up that comes while asynq asks is kept, so it can not fall between asking and waiting.
+// hook makes asynq's polling blocking. asynq asks its queues in turn with a script that returns nil for an empty one, and sleeps if all are
+// empty; that sleep is set to a millisecond. The hook is part of the server's own client and recognises the script by its four keys. When
+// all queues of a round were empty, it withholds the last answer until a wake-up, or until idleLook has passed. A wake-up that comes while
+// asynq asks is kept, so none falls between asking and waiting.
 type hook struct {
 	queues int
-	gate   func(queue string) bool // nil: every queue is open
-	wake   chan struct{}           // one place: a wake-up is there or not
-	stop   chan struct{}           // closed: never block again
+	gate   func(queue string) bool // nil: no queue is paused
+	wake   chan struct{}           // holds one wake-up
+	stop   chan struct{}           // closed: nothing blocks any more
 
 	mu    sync.Mutex
-	empty int // queues that were empty one after the other
+	empty int // queues in a row that were empty
 }
 
 var _ redis.Hook = (*hook)(nil)
@@ -37,17 +37,17 @@ func newHook(queues int, gate func(queue string) bool) *hook {
 	return &hook{queues: queues, gate: gate, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// DialHook leaves dialing as it is.
+// DialHook does nothing.
 func (h *hook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
 }
 
-// ProcessPipelineHook leaves pipelines as they are: asynq does not dequeue in one.
+// ProcessPipelineHook does nothing: asynq does not dequeue in pipelines.
 func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// ProcessHook keeps back the last empty answer of a round. A queue whose gate is closed is not asked: it counts as empty.
+// ProcessHook withholds the last empty answer of a round. A queue whose gate is paused is not asked and counts as empty.
 func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !isDequeue(cmd) {
@@ -64,7 +64,7 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// after looks at the answer to a dequeue and waits where there is reason to.
+// after waits, if the answer to a dequeue is a reason to.
 func (h *hook) after(err error) {
 	switch {
 	case err == nil:
@@ -73,7 +73,7 @@ func (h *hook) after(err error) {
 		if h.missed() {
 			h.wait(idleLook, h.wake)
 		}
-	case redis.HasErrorPrefix(err, "NOSCRIPT"): // the whole script follows
+	case redis.HasErrorPrefix(err, "NOSCRIPT"): // asynq sends the whole script next
 	default:
 		h.reset()
 		h.wait(errorPause, nil)
@@ -90,7 +90,7 @@ func (h *hook) wait(at time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// missed counts an empty queue and reports whether it was the last of a round.
+// missed counts an empty queue and reports whether it was the last one of a round.
 func (h *hook) missed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +108,7 @@ func (h *hook) reset() {
 	h.empty = 0
 }
 
-// signal says that something was enqueued.
+// signal wakes the hook.
 func (h *hook) signal() {
 	select {
 	case h.wake <- struct{}{}:
@@ -116,14 +116,14 @@ func (h *hook) signal() {
 	}
 }
 
-// queueName is the queue that a dequeue asks.
+// queueName is the queue of a dequeue.
 func queueName(cmd redis.Cmder) string {
 	key, _ := cmd.Args()[3].(string)
 	return strings.TrimSuffix(strings.TrimPrefix(key, "asynq:{"), "}:pending")
 }
 
-// isDequeue knows asynq's dequeue script by its keys: pending, paused, active and lease, in this order. No other script
-// of asynq has them so.
+// isDequeue recognises asynq's dequeue script by its keys: pending, paused, active and lease, in this order. No other script of asynq has the
+// same.
 func isDequeue(cmd redis.Cmder) bool {
 	args := cmd.Args()
 	if len(args) < 7 || (cmd.Name() != "evalsha" && cmd.Name() != "eval") {

@@ -7,19 +7,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// oldest finds for how long the task that is next in a queue has waited; 0 when there is none. KEYS[1] is the list of the
-// tasks that wait, ARGV[1] what the keys of tasks begin with. Redis runs it in one go: the task cannot be taken meanwhile.
+// oldest reads since when the next task of a queue has waited; "" if there is none. KEYS[1] is the list of pending tasks, ARGV[1] the prefix
+// of the keys of tasks. It is a script so that the task cannot be taken in between.
 const oldest = `
 local id = redis.call("LINDEX", KEYS[1], -1)
 if not id then return "" end
 return redis.call("HGET", ARGV[1] .. id, "pending_since") or ""`
 
-// askOldest puts the question into a pipeline.
+// askOldest adds the script to a pipeline.
 func askOldest(ctx context.Context, pipe redis.Pipeliner, queue string) *redis.Cmd {
 	return pipe.Eval(ctx, oldest, []string{listKey(queue, "pending")}, taskKey(queue, ""))
 }
 
-// ageOf reads the answer: nanoseconds since the epoch.
+// ageOf reads the answer of oldest, nanoseconds since 1970, and returns seconds.
 func ageOf(answer *redis.Cmd, now time.Time) float64 {
 	since, err := answer.Int64()
 	if err != nil {

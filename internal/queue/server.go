@@ -14,26 +14,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// abandoned is how long Stop waits for handlers whose context it has ended.
-const abandoned = 5 * time.Second
+// abandonAfter is how long Stop waits for handlers after it has canceled their context.
+const abandonAfter = 5 * time.Second
 
-// ServerConfig is what a Server takes tasks from and what it does with them.
+// ServerConfig are the queues and the handler of a Server.
 type ServerConfig struct {
-	Queues          map[string]int                    // name and weight; needed
-	Concurrency     int                               // handlers at once; at least 1
-	Handler         func(context.Context, Task) error // an error brings the task again, see retryDelay; needed
+	Queues          map[string]int                    // name and weight; required
+	Concurrency     int                               // how many handlers run at once; at least 1
+	Handler         func(context.Context, Task) error // after an error the task is retried, see retryDelay; required
 	Logger          *slog.Logger                      // default slog.Default
-	ShutdownTimeout time.Duration                     // how long Stop lets handlers run on; default 8 s
+	ShutdownTimeout time.Duration                     // how long Stop waits for handlers; default 8 s
 
-	// Gate is asked before a task is taken off a queue: false leaves the queue as it is. It must answer at once, from
-	// memory; Server.Wake says that it may answer otherwise now, else it is asked again after a second. Nil: all are open.
+	// Gate is asked before a task is taken from a queue; false pauses the queue. It must answer at once, from memory. It is asked again after a
+	// second, or at Server.Wake. Nil: no queue is paused.
 	Gate func(queue string) bool
 
-	// Hook sees what is sent to Redis, behind the server's own hook: what that waits is not in it. Nil: none.
+	// Hook sees the commands to Redis, without the waits of the server's own hook. Nil: none.
 	Hook redis.Hook
 }
 
-// Server takes tasks off queues and hands them to a handler. It outlives outages of Redis.
+// Server takes tasks from queues and runs a handler for each. It survives outages of Redis.
 type Server struct {
 	cfg   ServerConfig
 	rdb   redis.UniversalClient
@@ -48,12 +48,11 @@ type Server struct {
 	running sync.WaitGroup
 }
 
-// NewServer makes a Server with a client of its own, which it closes: dial makes that. Nothing starts yet, and Redis need
-// not be up.
+// NewServer makes a Server. It gets a client of its own from dial, and closes it. Redis need not be up yet.
 func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, error) {
 	var problems []error
 	if len(cfg.Queues) == 0 {
-		problems = append(problems, errors.New("no queue is named"))
+		problems = append(problems, errors.New("no queue is given"))
 	}
 	for name, weight := range cfg.Queues {
 		if name == "" || weight < 1 {
@@ -84,8 +83,8 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		Concurrency:              cfg.Concurrency,
 		Queues:                   cfg.Queues,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
-		TaskCheckInterval:        time.Millisecond, // the hook does the waiting
-		DelayedTaskCheckInterval: time.Second,      // tasks that come again
+		TaskCheckInterval:        time.Millisecond, // the hook waits
+		DelayedTaskCheckInterval: time.Second,      // retries
 		RetryDelayFunc:           func(n int, _ error, t *asynq.Task) time.Duration { return retryDelay(t.Type(), n) },
 		IsFailure: func(err error) bool {
 			return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)
@@ -96,8 +95,8 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 	return s, nil
 }
 
-// retryDelay is how long a task rests after its n-th error. A job is waited for; a callback's receiver that is down is not
-// to be hammered: the fifteen tries of a callback reach over six hours.
+// retryDelay is how long a task waits after its n-th error. Jobs are retried soon, since somebody waits for them. Callbacks back off, since
+// their receiver may be down: fifteen tries take more than six hours.
 func retryDelay(kind string, n int) time.Duration {
 	if kind == TypeCallback {
 		return min(5*time.Second<<min(max(n, 0), 10), time.Hour)
@@ -105,7 +104,7 @@ func retryDelay(kind string, n int) time.Duration {
 	return time.Duration(min(1+n, 5)) * time.Second
 }
 
-// Start begins to take tasks. It does not wait for Redis.
+// Start starts taking tasks. It does not wait for Redis.
 func (s *Server) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +119,7 @@ func (s *Server) Start() error {
 	s.wake = s.rdb.Subscribe(context.Background(), channels...) //nolint:forbidigo // the subscription lives until Stop
 	messages := s.wake.ChannelWithSubscriptions()
 	s.pump.Go(func() {
-		for range messages { // a renewed subscription wakes too: something may have been missed
+		for range messages { // a reconnect wakes too: wake-ups may have been missed
 			s.hook.signal()
 		}
 	})
@@ -131,11 +130,11 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Wake makes the server look at its queues now, as when a task was enqueued. It never blocks, and may be called at any time.
+// Wake makes the server look at its queues now. It never blocks, and may be called at any time.
 func (s *Server) Wake() { s.hook.signal() }
 
-// Stop takes no more tasks, waits for the handlers up to ShutdownTimeout, ends the contexts of those that still run (their
-// tasks go back to the queue) and closes the client. It may be called more than once, and before Start.
+// Stop stops taking tasks, waits for the handlers up to ShutdownTimeout, cancels the contexts of those that still run (their tasks are
+// requeued) and closes the client. It may be called more than once, and before Start.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	before := s.state
@@ -149,8 +148,8 @@ func (s *Server) Stop() {
 	close(s.hook.stop)
 	if before == "started" {
 		s.asynq.Shutdown()
-		if !waitFor(&s.running, abandoned) {
-			s.cfg.Logger.Error("handlers run on after their context has ended", "waited_ms", abandoned.Milliseconds())
+		if !waitFor(&s.running, abandonAfter) {
+			s.cfg.Logger.Error("handlers still run after their context was canceled", "waited_ms", abandonAfter.Milliseconds())
 		}
 		if err := s.wake.Close(); err != nil {
 			s.cfg.Logger.Warn("wake-up subscription not closed", "error", err)
@@ -162,7 +161,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// handle runs the handler; a panic is an error like any other.
+// handle runs the handler. A panic counts as an error.
 func (s *Server) handle(ctx context.Context, t *asynq.Task) (err error) {
 	s.running.Add(1)
 	defer s.running.Done()
@@ -174,7 +173,7 @@ func (s *Server) handle(ctx context.Context, t *asynq.Task) (err error) {
 	}()
 	task, err := decodePayload(t.Type(), t.Payload())
 	if err != nil {
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // it will not become better
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry would fail too
 	}
 	return s.cfg.Handler(ctx, task)
 }
@@ -193,7 +192,7 @@ func waitFor(wg *sync.WaitGroup, at time.Duration) bool {
 	}
 }
 
-// logger hands asynq's lines to slog.
+// logger passes asynq's log lines to slog.
 type logger struct{ to *slog.Logger }
 
 func (l logger) Debug(args ...any) { l.to.Debug("asynq", "text", fmt.Sprint(args...)) }
@@ -201,5 +200,5 @@ func (l logger) Info(args ...any)  { l.to.Info("asynq", "text", fmt.Sprint(args.
 func (l logger) Warn(args ...any)  { l.to.Warn("asynq", "text", fmt.Sprint(args...)) }
 func (l logger) Error(args ...any) { l.to.Error("asynq", "text", fmt.Sprint(args...)) }
 
-// Fatal only logs: ending the process is for main to decide.
+// Fatal only logs: asynq must not end the process.
 func (l logger) Fatal(args ...any) { l.to.Error("asynq", "text", fmt.Sprint(args...), "fatal", true) }

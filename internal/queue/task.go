@@ -10,19 +10,19 @@ import (
 // Types of tasks.
 const (
 	TypeJob      = "job"      // run the job
-	TypeCallback = "callback" // tell the job's owner that it is done
+	TypeCallback = "callback" // deliver the callback of a finished job
 )
 
 // QueueCallbacks is the queue of all callbacks.
 const QueueCallbacks = "callbacks"
 
-// Task says that there is something to do for a job. It holds no more than the name: the record is the truth.
+// Task says that there is work to do for a job. It only names the job: the record is the source of truth.
 type Task struct {
 	Type string // TypeJob or TypeCallback
 	Ref  farm.Ref
 }
 
-// encodePayload gives what travels: the ref alone, because asynq writes it again with every heartbeat.
+// encodePayload encodes the ref only, since asynq writes the payload again with every heartbeat.
 func encodePayload(t Task) ([]byte, error) {
 	data, err := json.Marshal(t.Ref)
 	if err != nil {
@@ -39,7 +39,7 @@ func decodePayload(kind string, payload []byte) (Task, error) {
 	return t, nil
 }
 
-// Keys of asynq that are read here too, and the channel on which a queue's servers are woken.
+// Keys of asynq that this package reads, and the channel that wakes a queue's servers.
 func taskKey(queue, id string) string  { return "asynq:{" + queue + "}:t:" + id }
 func listKey(queue, set string) string { return "asynq:{" + queue + "}:" + set }
 func wakeChannel(queue string) string  { return "sf:wake:" + queue }

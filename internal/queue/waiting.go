@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Waiting counts the tasks that wait in queues, as of now.
+// Waiting counts the tasks that wait in queues now.
 func (c *Client) Waiting(ctx context.Context, queues ...string) (n int, err error) {
 	if len(queues) == 0 {
 		return 0, nil

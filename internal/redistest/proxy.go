@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Proxy stands between clients and a Server, and can be cut.
+// Proxy forwards connections to a Server and can cut them.
 type Proxy struct {
 	listener net.Listener
 	to       string
@@ -19,7 +19,7 @@ type Proxy struct {
 	wg       sync.WaitGroup
 }
 
-// NewProxy gives a way to a server until the test ends.
+// NewProxy starts a proxy to a server. It stops when the test ends.
 func NewProxy(t testing.TB, s *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,12 +36,12 @@ func NewProxy(t testing.TB, s *Server) *Proxy {
 	return p
 }
 
-// Dial gives a client that goes through the proxy and that the caller closes.
+// Dial returns a client through the proxy, which the caller closes.
 func (p *Proxy) Dial() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: p.listener.Addr().String()})
 }
 
-// Cut breaks every connection that there is.
+// Cut closes every open connection.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse has new connections closed at once, or let through again.
+// Refuse closes new connections at once, or lets them through again.
 func (p *Proxy) Refuse(yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// carry copies one direction of a connection; the end of one ends the other.
+// carry copies one direction of a connection. When it ends, so does the other.
 func (p *Proxy) carry(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_, _ = to.Close(), from.Close()

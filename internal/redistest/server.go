@@ -1,4 +1,4 @@
-// Package redistest gives tests a redis-server of their own, and a way to it that can be cut.
+// Package redistest starts a redis-server for a test, and a proxy before it whose connections the test can cut.
 package redistest
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startPatience bounds the start of a redis-server, which takes milliseconds.
-const startPatience = 30 * time.Second
+// startTimeout bounds the start of a redis-server, which takes milliseconds.
+const startTimeout = 30 * time.Second
 
-// Server is a redis-server of one test, on a socket. It keeps nothing unless its arguments say so.
+// Server is the redis-server of one test, on a Unix socket. It stores nothing on disk unless its arguments say so.
 type Server struct {
 	Socket string
 
@@ -22,7 +22,7 @@ type Server struct {
 	cmd  *exec.Cmd
 }
 
-// New starts a redis-server with more arguments. It is gone when the test ends.
+// New starts a redis-server with additional arguments. It stops when the test ends.
 func New(t testing.TB, args ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sf") // t.TempDir may be too long for the path of a socket
@@ -41,7 +41,7 @@ func New(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// Start starts it again after Kill, with the files that it has left.
+// Start starts it again after Kill, with the files that it left.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	s.cmd = exec.Command("redis-server", s.args...) //nolint:gosec // a test's own arguments
@@ -49,10 +49,10 @@ func (s *Server) Start(t testing.TB) {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatalf("start redis-server: %v", err)
 	}
-	answers(t, s.Dial())
+	waitUntilUp(t, s.Dial())
 }
 
-// Kill ends it as kill -9 does.
+// Kill kills it with SIGKILL.
 func (s *Server) Kill() {
 	if s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill()
@@ -60,12 +60,12 @@ func (s *Server) Kill() {
 	}
 }
 
-// Dial gives a client that the caller closes.
+// Dial returns a client, which the caller closes.
 func (s *Server) Dial() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket})
 }
 
-// Client gives a client that is closed when the test ends.
+// Client returns a client that is closed when the test ends.
 func (s *Server) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
 	rdb := s.Dial()
@@ -73,11 +73,11 @@ func (s *Server) Client(t testing.TB) redis.UniversalClient {
 	return rdb
 }
 
-// answers waits until a server answers, and closes the client.
-func answers(t testing.TB, rdb redis.UniversalClient) {
+// waitUntilUp waits until the server answers, and closes the client.
+func waitUntilUp(t testing.TB, rdb redis.UniversalClient) {
 	t.Helper()
 	defer func() { _ = rdb.Close() }()
-	for deadline := time.Now().Add(startPatience); rdb.Ping(t.Context()).Err() != nil; time.Sleep(5 * time.Millisecond) { //nolint:forbidigo // a process has no signal for it
+	for deadline := time.Now().Add(startTimeout); rdb.Ping(t.Context()).Err() != nil; time.Sleep(5 * time.Millisecond) { //nolint:forbidigo // a process has no signal for it
 		if time.Now().After(deadline) {
 			t.Fatal("redis-server does not answer")
 		}

@@ -1,4 +1,4 @@
-// Package testlog keeps what a program or a logger under test says, while it says it.
+// Package testlog collects the log of a program under test while it runs.
 package testlog
 
 import (
@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// tailBytes is what Tail gives of a longer text: enough for the message of a failed test.
+// tailBytes is the length of Tail: enough for the message of a failed test.
 const tailBytes = 6000
 
-// Log is a text that one side writes while another reads it. The zero value is empty and ready.
+// Log is a text that can be read while it is written. The zero value is empty and ready.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -22,14 +22,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String gives all that was written until now.
+// String returns what was written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Tail gives the end of what was written until now, for the message of a failed test.
+// Tail returns the end of what was written so far, for the message of a failed test.
 func (l *Log) Tail() string {
 	text := l.String()
 	return text[max(0, len(text)-tailBytes):]
