@@ -137,7 +137,7 @@ func TestLifecycleRulesThatNobodyTakes(t *testing.T) {
 		s := startWith(t, f, &log, scheduler.Config{Lifecycle: true})
 		time.Sleep(time.Hour)
 		s.Stop()
-		if n := strings.Count(log.String(), "takes no lifecycle rules"); n != 1 || f.keeps().asked < 10 {
+		if n := strings.Count(log.String(), "supports no lifecycle rules"); n != 1 || f.keeps().asked < 10 {
 			t.Errorf("%d warnings after %d tries: %.300s", n, f.keeps().asked, log.String())
 		}
 		if strings.Contains(log.String(), "did not succeed") || count(f.done(), "sweep a") == 0 {
