@@ -41,7 +41,7 @@ func read(t *testing.T, c *client.Client, after string) ([]string, error) {
 
 const final = "id: 9-1\nevent: state\ndata: {\"state\":\"completed\"}\n\n"
 
-func TestEventsGoOnWhereTheConnectionBroke(t *testing.T) {
+func TestEventsResumeAfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	c := stream(
@@ -63,7 +63,7 @@ func TestEventsGoOnWhereTheConnectionBroke(t *testing.T) {
 	}
 }
 
-func TestEventsBeginBehindTheOneThatIsNamed(t *testing.T) {
+func TestEventsStartAfterAnID(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	c := stream(t, &asked, final)
@@ -102,7 +102,7 @@ func TestEventsOfAnUnknownJobGiveTheProblem(t *testing.T) {
 	}
 }
 
-func TestEventsEndWhenTheReaderHasEnough(t *testing.T) {
+func TestEventsEndWhenTheReaderStops(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,7 +58,7 @@ func TestListReadsEveryPage(t *testing.T) {
 	}
 }
 
-func TestReadRefusesTheWholeForAPart(t *testing.T) {
+func TestReadRejectsTheWholeFileForAPart(t *testing.T) {
 	t.Parallel()
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("0123456789")) }))
 	if _, err := c.Files("sbx_1").Read(t.Context(), "digits", 4); err == nil {
@@ -66,7 +66,7 @@ func TestReadRefusesTheWholeForAPart(t *testing.T) {
 	}
 }
 
-func TestWriteIsStreamedAndItsJobWaitedFor(t *testing.T) {
+func TestWriteStreamsAndWaitsForItsJob(t *testing.T) {
 	t.Parallel()
 	var got []byte
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,7 +58,7 @@ func TestErrorCarriesTheProblem(t *testing.T) {
 	}
 }
 
-func TestWhatIsRepeated(t *testing.T) {
+func TestRetries(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	tests := map[string]struct {
@@ -153,7 +153,7 @@ func unavailable(pause string) func(*testing.T, http.ResponseWriter) {
 	}
 }
 
-func TestRepeatingEnds(t *testing.T) {
+func TestRetriesEnd(t *testing.T) {
 	t.Parallel()
 	n := 0
 	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -194,7 +194,7 @@ func TestCredentialsAndEncodingOfPaths(t *testing.T) {
 	}
 }
 
-func TestListsAreWalkedPageByPage(t *testing.T) {
+func TestListsFetchEveryPage(t *testing.T) {
 	t.Parallel()
 	pages := map[string]wire.List[wire.Job]{
 		"":  {Items: []wire.Job{{ID: "job_1"}, {ID: "job_2"}}, NextCursor: "b"},

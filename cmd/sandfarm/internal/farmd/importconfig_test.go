@@ -70,7 +70,7 @@ func TestImportedSettingsLoad(t *testing.T) {
 	}
 }
 
-func TestImportedSettingsAreThoseThatWereSet(t *testing.T) {
+func TestImportTranslatesEachSetting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		old, want string
@@ -95,7 +95,7 @@ func TestImportedSettingsAreThoseThatWereSet(t *testing.T) {
 	}
 }
 
-func TestImportRefusesWhatMakesNoSense(t *testing.T) {
+func TestImportRejectsInvalidSettings(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]string{
 		"NoTOML": "[server", "WrongType": "[server]\nport = 'x'", "Port": "[server]\nport = 65536", "Memory": "[docker]\nmem_limit = 'much'",

@@ -134,7 +134,7 @@ max = 1024
 	}
 }
 
-func TestVariablesThatNothingReadsAreTold(t *testing.T) {
+func TestUnreadVariablesAreLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	farmd.WarnOfUnread(slog.New(slog.NewTextHandler(&out, nil)), []string{
@@ -146,7 +146,7 @@ func TestVariablesThatNothingReadsAreTold(t *testing.T) {
 	}
 }
 
-func TestServicesShareWhatTheyMust(t *testing.T) {
+func TestServicesShareLimits(t *testing.T) {
 	t.Setenv("SANDFARM_LIMITS_MEMORY_MB_MAX", "3000")
 	t.Setenv("SANDFARM_DATA", "relative/dir")
 	s := load(t, "")

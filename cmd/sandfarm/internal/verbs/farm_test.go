@@ -22,7 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// fakeFarm speaks as much of the contract as the verbs use. Every job that is asked for does what Script says.
+// fakeFarm implements the routes that the verbs use. Script is what every job does.
 type fakeFarm struct {
 	*httptest.Server
 	t *testing.T

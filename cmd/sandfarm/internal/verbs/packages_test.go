@@ -179,7 +179,7 @@ func TestRunInstallsPackagesFirst(t *testing.T) {
 	}
 }
 
-func TestExecInstallsWhatItsProgramsImport(t *testing.T) {
+func TestExecAutoInstall(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Script = func(func(string, any), <-chan struct{}) (string, *wire.Result) {
@@ -198,7 +198,7 @@ func TestExecInstallsWhatItsProgramsImport(t *testing.T) {
 	}
 }
 
-func TestRunEndsWhereAPackageCannotBeInstalled(t *testing.T) {
+func TestRunStopsIfAPackageCannotBeInstalled(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Routes["POST /v1/sandboxes/{id}/packages"] = f.start

@@ -120,7 +120,7 @@ func TestRunPrintsOutputAsItAppears(t *testing.T) {
 	}
 }
 
-func TestRunPrintsWhatIsBeyondTheEvents(t *testing.T) {
+func TestRunPrintsOutputTooLongForEvents(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	whole := f.artifact(".output/stdout.txt", "first part, and the rest of it\n")
@@ -138,7 +138,7 @@ func TestRunPrintsWhatIsBeyondTheEvents(t *testing.T) {
 	}
 }
 
-func TestRunSavesWhatTheCodeMade(t *testing.T) {
+func TestRunSavesTheFilesOfTheCode(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	png := base64.StdEncoding.EncodeToString([]byte("shown"))
@@ -277,7 +277,7 @@ func TestRunNamesAFewOfManyFilesThatItDoesNotSave(t *testing.T) {
 	}
 }
 
-func TestRunDropsADownloadThatIsNotWhole(t *testing.T) {
+func TestRunDropsAnIncompleteDownload(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	broken := f.artifact("broken.bin", "what was stored")
@@ -329,7 +329,7 @@ func TestRunCancelsAJobThatWasAcceptedAfterTheInterrupt(t *testing.T) {
 	}
 }
 
-func TestRunSendsWhatTheFlagsSay(t *testing.T) {
+func TestRunSendsItsFlags(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	f.Script = prints("", wire.ExecuteResult{})

@@ -1,0 +1,88 @@
+package verbs_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+)
+
+func TestLists(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := newFarm(t)
+	f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{Items: []wire.Sandbox{{
+		ID: "sbx_1", Name: "red\x1b[31m\nname", State: "ready", Image: "python", CreatedAt: now.Add(-90 * time.Second), ExpiresAt: now.Add(3*time.Hour + time.Minute),
+	}}})
+	f.Routes["GET /v1/jobs"] = f.gives(200, wire.List[wire.Job]{Items: []wire.Job{{ID: "job_1", Kind: "execute", State: "queued", CreatedAt: now}}})
+	f.Routes["GET /v1/queues"] = f.gives(200, wire.Items[wire.Queue]{Items: []wire.Queue{{Name: "gpu", Depth: 3, Running: 1, GPUs: 8, GPUsLeased: 5}}})
+	f.Routes["GET /v1/images"] = f.gives(200, wire.Items[wire.Image]{Items: []wire.Image{{Name: "python", Languages: []string{"python", "bash"}, Size: 2_500_000_000, Description: "Data"}}})
+	f.Routes["GET /v1/workers"] = f.gives(200, wire.Items[wire.Worker]{Items: []wire.Worker{{ID: "wrk_1", Host: "h", Slots: 4, Running: 1, Sandboxes: 2, SeenAt: now}}})
+	f.Routes["GET /v1/artifacts"] = f.gives(200, wire.List[wire.Artifact]{Items: []wire.Artifact{{ID: "art_1", Path: "a.txt", Size: 12_345}}})
+	tests := map[string]struct {
+		args []string
+		want []string // words of the second line
+	}{
+		"Sandboxes": {[]string{"sandbox", "ls"}, []string{"sbx_1", "red�[31m", "name", "ready", "python", "1m", "ago", "in", "3h"}},
+		"Jobs":      {[]string{"job", "ls"}, []string{"job_1", "execute", "queued", "-", "0s", "ago", "-"}},
+		"Queues":    {[]string{"queues"}, []string{"gpu", "3", "1", "5/8"}},
+		"Image":     {[]string{"image", "ls"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
+		"Images":    {[]string{"images"}, []string{"python", "python,", "bash", "2.5", "GB", "Data"}},
+		"Workers":   {[]string{"workers"}, []string{"wrk_1", "h", "1/4", "2", "-", "-", "0s", "ago", "ok"}},
+		"Artifacts": {[]string{"artifact", "ls"}, []string{"art_1", "a.txt", "12.3", "KB", "-", "-", "-"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := f.sandfarm(t.Context(), "", test.args...)
+			lines := strings.Split(got.out, "\n")
+			if got.code != 0 || len(lines) != 3 || !slices.Equal(strings.Fields(lines[1]), test.want) {
+				t.Errorf("%+v, want the words %q", got, test.want)
+			}
+			got = f.sandfarm(t.Context(), "", append(test.args, "--json")...)
+			var list wire.List[map[string]any]
+			decode(t, got.out, &list)
+			if len(list.Items) != 1 || list.NextCursor != "" {
+				t.Errorf("--json printed %s", got.out)
+			}
+		})
+	}
+}
+
+func TestSandboxLsAsksForOpenOnes(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"&state=queued%2Cstarting%2Cready%2Cbusy%2Chibernated%2Cclosing": nil,
+		"":              {"--all"},
+		"&state=closed": {"--state", "closed"},
+	} {
+		f := newFarm(t)
+		f.Routes["GET /v1/sandboxes"] = f.gives(200, wire.List[wire.Sandbox]{})
+		got := f.sandfarm(t.Context(), "", append([]string{"sandbox", "ls"}, args...)...)
+		if diff := cmp.Diff([]string{"GET /v1/sandboxes?limit=200" + want}, f.asked()); diff != "" || got.code != 0 {
+			t.Errorf("%q: %+v %s", args, got, diff)
+		}
+	}
+}
+
+func TestEveryMissingThingIsReported(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	missing := func(w http.ResponseWriter, r *http.Request) {
+		f.answer(w, http.StatusNotFound, wire.Problem{Status: 404, Code: "not_found", Detail: "there is no " + r.PathValue("id"), RequestID: "req_1"})
+	}
+	f.Routes["DELETE /v1/sandboxes/{id}"] = missing
+	f.Routes["DELETE /v1/sandboxes/{box}/files/{id}"] = missing
+	for verb, args := range map[string][]string{"close": {"sandbox", "close"}, "remove": {"files", "rm", "sbx_1"}} {
+		got := f.sandfarm(t.Context(), "", append(args, "A", "B")...)
+		want := "sandfarm: " + verb + " A: there is no A.\nsandfarm: " + verb + " B: there is no B.\n"
+		if diff := cmp.Diff(outputs{verbs.ExitError, "", want}, got, cmp.AllowUnexported(outputs{})); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
