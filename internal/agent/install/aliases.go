@@ -2,8 +2,8 @@ package install
 
 import "strings"
 
-// distributionOf gives the distribution that brings an import. Most have the name of their module; for parts of a shared package the
-// longest name that is known counts.
+// distributionOf gives the distribution that contains a module. Most have the same name; for parts of a namespace package the
+// longest known name wins.
 func distributionOf(module string) string {
 	for name := module; ; {
 		if dist := alias(name); dist != "" {
@@ -21,8 +21,8 @@ func distributionOf(module string) string {
 	return module
 }
 
-// alias gives the distribution of a module that has another name; empty when it is not known. The OpenCV is the headless one: a sandbox has
-// no display, and the other needs libraries of one.
+// alias gives the distribution of a module when its name differs; empty when it is not known. OpenCV is the headless one: a sandbox
+// has no display, and the other needs the libraries of one.
 func alias(module string) string {
 	return map[string]string{
 		"absl": "absl-py", "attr": "attrs", "barcode": "python-barcode", "Bio": "biopython", "bs4": "beautifulsoup4",

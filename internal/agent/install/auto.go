@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// requirementsFile is what of the workspace is honoured.
+	// requirementsFile is the file of the workspace that lists requirements.
 	requirementsFile = "requirements.txt"
 	// maxRequirementsBytes bounds it.
 	maxRequirementsBytes = 256 << 10
-	// maxLeftOut bounds the lines of it that are named in notes.
+	// maxLeftOut bounds the ignored lines that notes name.
 	maxLeftOut = 5
 	// maxImportBytes bounds the name of an import.
 	maxImportBytes = 200
 )
 
-// requirementsSeen is what of the workspace's requirements has been installed already: a sum of each file.
+// requirementsSeen holds a hash of each file of requirements that has been installed.
 type requirementsSeen map[string][sha256.Size]byte
 
 var (
@@ -36,8 +36,7 @@ var (
 	lineHash       = regexp.MustCompile(`\s--hash=\S+`)
 )
 
-// findWanted lists what code or commands import that is not there, and what their requirements ask for that was not asked for
-// before.
+// findWanted lists the missing imports of code or commands, and the requirements of files that have not been installed yet.
 func (in *installation) findWanted() []*requirement {
 	spec := in.Spec.Install
 	need := in.need()
@@ -96,7 +95,7 @@ func (in *installation) missing() []string {
 	return in.s.cfg.Python.MissingImports(code)
 }
 
-// resolve finds a solution. One of an automatic install that would bring what the operator does not allow is none.
+// resolve finds a solution. It refuses one for an automatic install that contains a package the operator does not allow.
 func (in *installation) resolve(tool pyTool, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble) {
 	pins, t := tool.resolve(in, wanted, there)
 	if t != nil || !in.Spec.Install.Auto {
@@ -110,7 +109,7 @@ func (in *installation) resolve(tool pyTool, wanted []*requirement, there map[st
 	return pins, nil
 }
 
-// listed reads a file of requirements in the workspace, unless they are those of the last time.
+// listed reads a file of requirements in the workspace, unless it was installed before.
 func (in *installation) listed(file string, most int) []*requirement {
 	f, entry, err := in.s.cfg.Files.Open(file)
 	if err != nil {
@@ -150,7 +149,7 @@ func (in *installation) listed(file string, most int) []*requirement {
 	return wanted
 }
 
-// noteLoaded says of which replaced packages a kernel still has the old version loaded.
+// noteLoaded notes which replaced packages are still loaded in a kernel in their old version.
 func (in *installation) noteLoaded(wanted []*requirement, before, after map[string]distribution) {
 	changed, modules := map[string][]string{}, []string{}
 	for name, d := range after {

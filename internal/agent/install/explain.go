@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxMessageBytes bounds what is told of one package.
+	// maxMessageBytes bounds the message about one package.
 	maxMessageBytes = 1 << 10
-	// buildLines is how much of a build's last words is told.
+	// buildLines is how many of the last lines of a build are quoted.
 	buildLines = 5
-	// reasonTimeout bounds the question to the index why it has refused something.
+	// reasonTimeout bounds the request to the index for the reason of a refusal.
 	reasonTimeout = 5 * time.Second
 )
 
@@ -36,7 +36,7 @@ var (
 	hashPattern    = regexp.MustCompile("Hash mismatch for `([^`@=]+)")
 )
 
-// common explains what is the same for every installer.
+// common explains the failures that are the same for every installer.
 func (in *installation) common(t *trouble, r *requirement) string {
 	switch {
 	case t.text != "":
@@ -50,7 +50,7 @@ func (in *installation) common(t *trouble, r *requirement) string {
 	return ""
 }
 
-// explain reads uv's words.
+// explain reads the messages of uv.
 func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text
@@ -66,7 +66,7 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
 	case statusPattern.MatchString(text):
 		m := statusPattern.FindStringSubmatch(text)
-		// Nobody is there to ask, or the index itself is silent; other answers are about this package alone.
+		// No worker is connected, or the index does not answer; other statuses are about this package alone.
 		t.index, t.fatal = m[1] == "504", t.fatal || m[1] == "503"
 		if t.reason == "" {
 			t.reason = in.reason(m[2], m[1])
@@ -81,7 +81,7 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
 		return fmt.Sprintf("%s has no wheel for Python %s on this platform, and no source to build it from.", named(wheelPattern, text, r.name), python)
 	case strings.Contains(text, "Failed to fetch"), strings.Contains(text, "error sending request"), strings.Contains(text, "Request failed"), strings.Contains(text, "Failed to download"):
-		// One file that breaks off, or its metadata, says nothing of others.
+		// An interrupted download says nothing about other packages.
 		t.index = t.took > slowTrouble || !strings.Contains(text, "Failed to download") && !strings.Contains(text, "/pypi/files/")
 		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
 	case strings.Contains(text, "depends on Python") && pythonPattern.MatchString(text) && !onlyPattern.MatchString(text):
@@ -97,7 +97,7 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, strings.TrimPrefix(text, "error: ")), maxMessageBytes)
 }
 
-// named gives what a pattern has found, or else a name.
+// named gives what a pattern finds, or else a name.
 func named(pattern *regexp.Regexp, text, other string) string {
 	if m := pattern.FindStringSubmatch(text); len(m) > 1 && m[1] != "" {
 		return m[1]
@@ -105,7 +105,7 @@ func named(pattern *regexp.Regexp, text, other string) string {
 	return other
 }
 
-// fromError gives what follows the first line that is an error of the installer's own; those of a build are set in.
+// fromError gives the text from the first error of the installer itself; errors of a build are indented.
 func fromError(text string) string {
 	if at := errorPattern.FindStringIndex(text); at != nil {
 		return text[at[0]:]
@@ -113,7 +113,7 @@ func fromError(text string) string {
 	return text
 }
 
-// flat makes one line of a text.
+// flat joins a text to one line.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // lastWords gives the last lines of a build's output.
@@ -133,7 +133,7 @@ func lastWords(text string) string {
 	return words
 }
 
-// reason asks the index itself why it has refused something: it says so in a sentence, which installers do not tell.
+// reason asks the index why it has refused a request: its answer has a sentence, which installers do not show.
 func (in *installation) reason(url, status string) string {
 	said := "it answered with status " + status + "."
 	if !strings.HasPrefix(url, "http://"+in.s.cfg.IndexAddr+"/") {
@@ -159,7 +159,7 @@ func (in *installation) reason(url, status string) string {
 	return text
 }
 
-// isFull reports whether a file system has no more room.
+// isFull reports whether a file system has no more space.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // fullSentence says that something does not fit, and which limit to raise.

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// noIndex is what is said where the sandbox has no way to an index.
+	// noIndex is the message in a sandbox that cannot reach an index.
 	noIndex = `This sandbox has network "none": create one with network "packages" to install.`
-	// stoppedInstall and lateInstall are what is said of what a stopped install has not done.
+	// stoppedInstall and lateInstall are the messages about packages that a stopped install did not reach.
 	stoppedInstall = "The installation was stopped before this was done."
 	lateInstall    = "The installation reached its timeout before this was done: install less at once, or with a longer timeout."
-	// installerOOMScore is the highest there is; see oomScore.
+	// installerOOMScore is the highest score: the kernel ends an installer before anything else.
 	installerOOMScore = "1000"
-	// workPrefix begins the names of the directories in which installs are made ready.
+	// workPrefix is the prefix of working directories.
 	workPrefix = ".install-"
 	// maxSeen bounds the files of requirements that are remembered.
 	maxSeen = 1000
@@ -51,12 +51,12 @@ type installation struct {
 	work    string // a directory of its own, in the file system of what is installed
 	began   time.Time
 	timeout time.Duration
-	said    ends // of the step that runs
+	said    ends // output of the step that runs
 	notes   []string
-	seen    requirementsSeen // of the workspace's requirements, those that are new
+	seen    requirementsSeen // the requirement files that are new
 	before  map[string]distribution
 
-	indexTroubles int // how often the index did not give what it has
+	indexTroubles int // how often the index failed to deliver
 }
 
 // Run installs what an execution asks for, one execution after the other, and finishes the execution.
@@ -86,7 +86,7 @@ func (in *installation) neverBegun() agent.Outcome {
 	return out
 }
 
-// run does what was asked for. The workspace is not looked at: installs leave it alone.
+// run does what the request asks for. It does not compare the workspace, which installs do not change.
 func (in *installation) run() agent.Outcome {
 	spec := in.Spec.Install
 	var wanted []*requirement
@@ -111,14 +111,14 @@ func (in *installation) run() agent.Outcome {
 	out := agent.Outcome{Notes: in.notes}
 	for _, r := range wanted {
 		if r.why != "" && r.problem == "" && in.before[r.name].version == versions[r.name] && versions[r.name] != "" {
-			continue // nobody asked for it, and it was there
+			continue // not asked for by name, and it was installed already
 		}
 		if r.problem == "" && versions[r.name] == "" {
 			switch {
 			case in.IsStopped():
 				r.problem = in.stopped().text
 			case r.marked && r.why != "":
-				continue // a file's line that is not for this sandbox
+				continue // a line of a file whose condition does not hold here
 			case r.marked:
 				r.problem = r.name + " is not for this sandbox: the condition behind its semicolon does not hold."
 			default:
@@ -133,7 +133,7 @@ func (in *installation) run() agent.Outcome {
 	return out
 }
 
-// open lists what can still be installed.
+// open lists the requirements that have not failed.
 func open(wanted []*requirement) []*requirement {
 	var list []*requirement
 	for _, r := range wanted {
@@ -144,14 +144,14 @@ func open(wanted []*requirement) []*requirement {
 	return list
 }
 
-// fail gives all that have no problem yet this one.
+// fail sets the problem of all requirements that have not failed.
 func fail(list []*requirement, text string) {
 	for _, r := range open(list) {
 		r.problem = text
 	}
 }
 
-// ready makes the working directory, in the home: user code's /tmp runs no programs, and what is ready is moved by renaming.
+// ready makes the working directory. It is in the home, since programs cannot run from /tmp and packages are moved by renaming.
 func (in *installation) ready() error {
 	if in.work != "" {
 		return nil
@@ -167,7 +167,7 @@ func (in *installation) ready() error {
 	return nil
 }
 
-// sweepWork removes what earlier installs have left.
+// sweepWork removes working directories that earlier installs have left.
 func (s *Installer) sweepWork() {
 	for _, name := range readNames(s.cfg.HomeDir) {
 		if strings.HasPrefix(name, workPrefix) {
@@ -176,14 +176,14 @@ func (s *Installer) sweepWork() {
 	}
 }
 
-// clean removes the working directory, and so gives its memory back.
+// clean removes the working directory, which frees its memory.
 func (in *installation) clean() {
 	if in.work != "" {
 		_ = os.RemoveAll(in.work)
 	}
 }
 
-// step runs one program of the installation; its output is the execution's. The time is for all steps together.
+// step runs one program and logs its output. The timeout is for all steps together.
 func (in *installation) step(argv, env []string) *trouble {
 	if in.IsStopped() {
 		return in.stopped()
@@ -198,7 +198,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
-	// What runs out of memory is the installation, before the kernel with its variables.
+	// When memory runs out, the installer must end, not the kernel with its variables.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(p.PID)+"/oom_score_adj", []byte(installerOOMScore), 0)
 	full := in.guardMemory(p)
 	in.s.cfg.Reaper.Wait(in.Execution, p)
@@ -212,12 +212,12 @@ func (in *installation) step(argv, env []string) *trouble {
 	t := &trouble{output: in.said.text(), took: time.Since(began)}
 	if _, _, now := process.Memory(); short || now > kills {
 		t.memory = true
-		in.forget() // what it has unpacked is memory, too, which user code and the next package need
+		in.forget() // unpacked files use memory too, which user code and the next package need
 	}
 	return t
 }
 
-// forget removes what was fetched and is not installed.
+// forget removes everything from the working directory.
 func (in *installation) forget() {
 	for _, name := range readNames(in.work) {
 		_ = os.RemoveAll(filepath.Join(in.work, name))
@@ -225,7 +225,7 @@ func (in *installation) forget() {
 	_ = os.Mkdir(filepath.Join(in.work, "tmp"), 0o700) // without it the next installer says so
 }
 
-// stopped says that the installation was stopped, and by what.
+// stopped says why the installation was stopped.
 func (in *installation) stopped() *trouble {
 	if in.StopReason() == execution.StopTimeout {
 		return &trouble{text: lateInstall, fatal: true}
@@ -233,7 +233,7 @@ func (in *installation) stopped() *trouble {
 	return &trouble{text: stoppedInstall, fatal: true}
 }
 
-// ends keeps what a stream began with, where installers say what went wrong, and what it ended with, where builds do.
+// ends keeps the beginning of a stream, where installers report errors, and its end, where builds do.
 type ends struct {
 	head []byte
 	tail process.Tail

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// memoryLook is how often an installation's memory is looked at: what unpacks writes less than memorySpareMost meanwhile.
+	// memoryLook is the time between two checks; an installer unpacks less than memorySpareMost in it.
 	memoryLook = 20 * time.Millisecond
-	// memorySpare is the part of the memory that an installation leaves free, and memorySpareLeast and memorySpareMost the bounds of
-	// what this may be.
+	// memorySpare is the fraction of the limit that an installation must leave free, within memorySpareLeast and
+	// memorySpareMost bytes.
 	memorySpare      = 32
 	memorySpareLeast = 8 << 20
 	memorySpareMost  = 64 << 20
 )
 
-// guardMemory ends an installation's program before what it unpacks has used the sandbox's memory up: files are memory here, they
-// stay when the kernel kills whom it finds, and then it finds user code. It returns what ends the watch and tells if that was done.
+// guardMemory kills an installer before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would
+// stay after the out-of-memory killer has ended the installer, which would then kill user code. The caller calls the function that
+// it gives when the program has ended; reached reports whether it was killed.
 func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 	_, limit, _ := process.Memory()
 	if limit <= 0 {

@@ -18,8 +18,8 @@ const (
 	maxPackageFiles = 200_000
 )
 
-// moveIn moves what was installed into a directory beside to where code finds it. An older copy goes as a whole first; what tells that a
-// package is there comes last.
+// moveIn moves installed packages from target to the package directory. It removes an older version first, and moves the metadata
+// that marks a package as installed last.
 func (s *Installer) moveIn(target string) error {
 	_ = os.Remove(filepath.Join(target, ".lock"))
 	dir := s.cfg.packageDir()
@@ -50,7 +50,7 @@ func (s *Installer) moveIn(target string) error {
 	return nil
 }
 
-// merge moves a file or directory; directories that are there already take in what is in the new one, files are replaced.
+// merge moves a file or directory. It merges directories and replaces files.
 func merge(from, to string) error {
 	there, err := os.Lstat(to)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func merge(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// removeDistribution removes the files of a distribution under dir, and the directories that are empty then. What lies elsewhere stays.
+// removeDistribution removes the files of a distribution that are under dir, and directories that become empty.
 func removeDistribution(dir, info string) {
 	parents := map[string]bool{}
 	for _, path := range recorded(info) {
@@ -127,7 +127,7 @@ func recorded(info string) []string {
 	}
 }
 
-// topModules are the names by which what a distribution brings is imported.
+// topModules are the top-level modules of a distribution.
 func topModules(info string) []string {
 	seen := map[string]bool{}
 	var names []string

@@ -16,8 +16,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// installNode installs packages of Node and gives the versions that are there then. npm works on a copy, which takes the place of what
-// was there at once: a stop leaves the old one whole.
+// installNode installs Node packages and gives the versions that are installed afterwards. npm works on a copy that replaces the
+// original in one step, so a stop leaves the original intact.
 func (in *installation) installNode(wanted []*requirement) map[string]string {
 	good := open(wanted)
 	if len(good) == 0 {
@@ -47,7 +47,7 @@ func (in *installation) installNode(wanted []*requirement) map[string]string {
 	return nodePackages(in.s.cfg.nodeModules())
 }
 
-// bringNode installs all together, and where that does not work one after the other.
+// bringNode installs all packages together, or one after the other if that fails.
 func (in *installation) bringNode(npm string, missing []*requirement) {
 	t := in.putNode(npm, missing)
 	switch {
@@ -69,8 +69,8 @@ func (in *installation) bringNode(npm string, missing []*requirement) {
 	}
 }
 
-// putNode lets npm install into a copy of what is there, and exchanges the two. Scripts of packages run, as builds of Python packages do:
-// they can do no more here than the code that is to use them, and some packages are not complete without.
+// putNode lets npm install into a copy, and exchanges it with the original. Install scripts run, as builds of Python packages do:
+// they can do no more here than the code that uses them, and some packages need them.
 func (in *installation) putNode(npm string, wanted []*requirement) *trouble {
 	prefix := filepath.Join(in.work, "node")
 	_ = os.RemoveAll(prefix)
@@ -92,7 +92,7 @@ func (in *installation) putNode(npm string, wanted []*requirement) *trouble {
 	return nil
 }
 
-// explainNode reads npm's words.
+// explainNode reads the messages of npm.
 func (in *installation) explainNode(t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text
@@ -131,8 +131,8 @@ func (in *installation) explainNode(t *trouble, r *requirement) string {
 	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastWords(strings.Join(said, "\n"))), maxMessageBytes)
 }
 
-// cloneTree makes a copy of a directory; files of packages are shared by hard links, npm's own lists are copied. What is not there
-// becomes an empty directory.
+// cloneTree copies a directory: files of packages become hard links, npm's own lists are copied. A missing directory becomes an
+// empty one.
 func cloneTree(from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil { //nolint:gosec // user code's own
 		return err
@@ -173,7 +173,7 @@ func cloneTree(from, to string) error {
 	})
 }
 
-// exchange puts a directory in the place of another, which may be absent, at once.
+// exchange exchanges two directories in one step, or renames from when to does not exist.
 func exchange(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {

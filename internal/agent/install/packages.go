@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxScanned bounds the packages that are looked at.
+	// maxScanned bounds the packages that are listed.
 	maxScanned = 20_000
 	// maxManifestBytes bounds a package.json.
 	maxManifestBytes = 256 << 10
@@ -74,14 +74,14 @@ func scanDistributions(dir string) map[string]distribution {
 	return found
 }
 
-// plainName reports whether a text has nothing but what names and versions of Python packages are made of.
+// plainName reports whether a text has only characters of names and versions of Python packages.
 func plainName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("._+!", r)
 	})
 }
 
-// readNames lists a directory, bounded; what is not there is empty.
+// readNames lists a directory, at most maxScanned names. A missing directory is empty.
 func readNames(dir string) []string {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0) //nolint:gosec // in the sandbox's own file system
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pipTool installs with the pip of the image, where the worker could not bring uv.
+// pipTool installs with the image's pip, in sandboxes without uv.
 type pipTool struct{}
 
 var _ pyTool = pipTool{}
@@ -19,7 +19,7 @@ var _ pyTool = pipTool{}
 // maxReportBytes bounds pip's report, which holds the metadata of every package.
 const maxReportBytes = 16 << 20
 
-// pipReport is what pip would do.
+// pipReport is the report of a dry run of pip.
 type pipReport struct {
 	Install []struct {
 		Metadata struct {
@@ -34,7 +34,7 @@ type pipReport struct {
 	} `json:"install"`
 }
 
-// resolve lets pip say what it would install beside what is there.
+// resolve gets from pip what it would install.
 func (pipTool) resolve(in *installation, wanted []*requirement, _ map[string]distribution) (map[string]pin, *trouble) {
 	ask, err := in.writeLines("wanted.txt", requirementLines(wanted))
 	if err != nil {
@@ -85,7 +85,7 @@ func (in *installation) pip(args ...string) *trouble {
 	}))
 }
 
-// explain reads pip's words.
+// explain reads the messages of pip.
 func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text

@@ -32,18 +32,18 @@ var (
 
 // requirement is one package that is wanted.
 type requirement struct {
-	line    string // what the installer is told
+	line    string // the line for the installer
 	name    string // normalised
 	bare    bool   // nothing but a name
 	exact   string // the version of name==version
-	marked  bool   // it says where it applies
-	asked   string // what it is reported as
+	marked  bool   // it has a condition (an environment marker)
+	asked   string // as the request has it
 	why     string
 	problem string // why it cannot be installed, in a sentence
-	fine    string // what the caller should know of it, in a sentence
+	fine    string // a note about a successful install, in a sentence
 }
 
-// parseRequirement checks a requirement. One that no installer may see has a problem.
+// parseRequirement checks a requirement. One that must not reach an installer has a problem.
 func parseRequirement(manager, text string) *requirement {
 	r := &requirement{asked: execution.Cut(text, maxRequirementBytes), line: strings.TrimSpace(text)}
 	if manager == farm.ManagerNpm {
@@ -69,13 +69,13 @@ func parseRequirement(manager, text string) *requirement {
 	return r
 }
 
-// met reports whether what is there will do, as far as that can be said without an installer.
+// met reports whether an installed package meets the requirement, as far as that is known without an installer.
 func (r *requirement) met(there map[string]distribution) bool {
 	d, ok := there[r.name]
 	return ok && (r.bare || r.exact != "" && r.exact == d.version)
 }
 
-// outcome is what is told of it.
+// outcome is the report about it.
 func (r *requirement) outcome(version string) farm.PackageOutcome {
 	out := farm.PackageOutcome{Name: r.name, Requested: r.asked, Version: version, Status: farm.PackageInstalled, Message: r.fine, Why: r.why}
 	if r.problem != "" {

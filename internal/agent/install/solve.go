@@ -13,20 +13,20 @@ import (
 // pin is one package of a solution.
 type pin struct {
 	version string
-	line    string // what the installer is told: name, version and hashes
+	line    string // the line for the installer: name, version and hashes
 }
 
 // pyTool is an installer of Python packages.
 type pyTool interface {
-	// resolve finds a solution for all requirements together that keeps what is there where it can.
+	// resolve finds a solution for all requirements together, and keeps installed versions where possible.
 	resolve(in *installation, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble)
 	// fetch installs exactly these packages into a directory.
 	fetch(in *installation, pins map[string]pin, target string) *trouble
-	// explain says in a sentence why a requirement cannot be had.
+	// explain says in a sentence why a requirement cannot be installed.
 	explain(in *installation, t *trouble, r *requirement) string
 }
 
-// trouble is why a step went wrong.
+// trouble is why a step failed.
 type trouble struct {
 	text   string // a sentence; empty: the output is to be explained
 	output string

@@ -14,7 +14,7 @@ import (
 const (
 	// zmtpGreeting is the length of what both sides of a ZeroMQ connection send first.
 	zmtpGreeting = 64
-	// zmtpFrame is what each frame counts beside its bytes, which bounds their number too.
+	// zmtpFrame is what each frame counts in addition to its bytes, so that the number of frames is bounded too.
 	zmtpFrame = 64
 	// maxChannelBytes bounds a message of a kernel.
 	maxChannelBytes = 64 << 20
@@ -26,11 +26,11 @@ const (
 	zmtpLong
 )
 
-// errChannelBytes says that a kernel sends more than any kernel does.
+// errChannelBytes says that a kernel sends a message that is too large.
 var errChannelBytes = errors.New("read from kernel: the message is too large")
 
-// boundedTransport is a transport of ZeroMQ whose connections break when a message on them is too large. The library takes
-// the memory that the head of a frame asks for, up to 2^63 bytes, and user code writes to a kernel's sockets if it likes.
+// boundedTransport is a ZeroMQ transport that closes a connection when a message on it is too large. The library allocates as much
+// memory as the header of a frame asks for, up to 2^63 bytes, and user code can write to the sockets of a kernel.
 type boundedTransport struct{ transport.Transport }
 
 // Dial connects.
@@ -45,7 +45,7 @@ func (t boundedTransport) Dial(ctx context.Context, dialer transport.Dialer, add
 // boundedScheme is the scheme of bounded connections over a network.
 func boundedScheme(network string) string { return "bounded-" + network }
 
-// registerBounded makes the bounded transports known to the library, whose registry is the process's.
+// registerBounded registers the bounded transports with the library, whose registry is global.
 func registerBounded() error {
 	for _, network := range []string{"unix", "tcp"} {
 		err := zmq4.RegisterTransport(boundedScheme(network), boundedTransport{transport.New(network)})
@@ -65,7 +65,7 @@ func isRegistered(network string) bool {
 	return false
 }
 
-// boundedConn follows the frames that come in and breaks the connection before a head that asks for too much gets through.
+// boundedConn reads the headers of incoming frames, and fails before the library sees one that asks for too much.
 type boundedConn struct {
 	net.Conn
 	skip  uint64 // bytes of the greeting or of a frame that are still to come
@@ -74,7 +74,7 @@ type boundedConn struct {
 	err   error
 }
 
-// Read reads on, as far as the message is not too large.
+// Read reads unless the message is too large.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err

@@ -27,7 +27,7 @@ type endpoints struct {
 	Name      string `json:"kernel_name"`
 }
 
-// ipcEndpoints are sockets in a directory of our own: no ports to run out of or to collide.
+// ipcEndpoints are sockets in the agent's directory, so that no ports are needed.
 func ipcEndpoints(dir, id string, c codec) endpoints {
 	return endpoints{
 		Transport: "ipc", IP: filepath.Join(dir, id), Shell: 1, IOPub: 2, Stdin: 3, Control: 4, Heartbeat: 5,
@@ -35,7 +35,7 @@ func ipcEndpoints(dir, id string, c codec) endpoints {
 	}
 }
 
-// tcpEndpoints are free ports of the loopback, for kernels that know nothing else.
+// tcpEndpoints are free ports of the loopback, for kernels that support only TCP.
 func tcpEndpoints(ctx context.Context, c codec) (endpoints, error) {
 	e := endpoints{Transport: "tcp", IP: "127.0.0.1", Key: string(c.key), Scheme: "hmac-sha256"}
 	var config net.ListenConfig
@@ -44,7 +44,7 @@ func tcpEndpoints(ctx context.Context, c codec) (endpoints, error) {
 		if err != nil {
 			return e, fmt.Errorf("find a port: %w", err)
 		}
-		defer func() { _ = l.Close() }() // all are held until the last is found
+		defer func() { _ = l.Close() }() // keep all open until the last one is found
 		if addr, ok := l.Addr().(*net.TCPAddr); ok {
 			*port = addr.Port
 		}
@@ -77,10 +77,10 @@ func (e endpoints) address(port int) (network, address string) {
 	return "tcp", net.JoinHostPort(e.IP, strconv.Itoa(port))
 }
 
-// connectPause is the time between two looks for a kernel's sockets.
+// connectPause is the time between two attempts to connect to a kernel.
 const connectPause = 10 * time.Millisecond
 
-// connect opens one channel of a kernel, waiting until the kernel listens. ctx is the channel's life; the wait ends with quit.
+// connect opens one channel of a kernel. It waits until the kernel listens or quit is closed. The channel lives as long as ctx.
 func (e endpoints) connect(ctx context.Context, port int, quit <-chan struct{}, open func(context.Context, ...zmq4.Option) zmq4.Socket) (zmq4.Socket, error) {
 	network, address := e.address(port)
 	var dialer net.Dialer

@@ -19,7 +19,7 @@ const (
 	maxControlFDs = 8
 )
 
-// controlMessage is what our own Python kernel says beside Jupyter's channels.
+// controlMessage is a message of our own Python kernel over the control socket, which it has in addition to Jupyter's channels.
 type controlMessage struct {
 	Op     string            `json:"op"` // ready, begin (with the pipes of stdout and stderr), display
 	ID     string            `json:"id"`
@@ -29,7 +29,7 @@ type controlMessage struct {
 	Update bool              `json:"update"`     // of display: the value replaces the one of that name
 }
 
-// control is the socket to our own Python kernel: a length of 4 bytes, then JSON; descriptors ride along.
+// control is the socket to our own Python kernel. A message is a length of 4 bytes, then JSON; it may carry descriptors.
 type control struct {
 	conn *net.UnixConn
 	data []byte
@@ -78,7 +78,7 @@ func (c *control) read() (controlMessage, error) {
 	}
 }
 
-// fill reads some bytes and the descriptors with them.
+// fill reads more bytes and the descriptors that come with them.
 func (c *control) fill() error {
 	size := 4 << 10
 	if len(c.data) >= 4 {
@@ -127,13 +127,13 @@ func (c *control) pipes() (out, err int, ok bool) {
 	return out, err, true
 }
 
-// answer lets the kernel go on after a display.
+// answer acknowledges a display, for which the kernel waits.
 func (c *control) answer(number uint32) error {
 	_, err := c.conn.Write(binary.BigEndian.AppendUint32(nil, number))
 	return err
 }
 
-// close ends the conversation. Only the reader calls it.
+// close closes the socket. Only the reader calls it.
 func (c *control) close() {
 	_ = c.conn.Close()
 	for _, fd := range c.fds {

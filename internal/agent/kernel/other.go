@@ -13,10 +13,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// askAgain is how often a kernel that does not answer yet is asked again.
+// askAgain is the time between two requests to a kernel that has not answered yet.
 const askAgain = 200 * time.Millisecond
 
-// connectOther connects to a kernel of any language and waits until it answers and its output reaches us.
+// connectOther connects to a kernel of any language and waits until its messages arrive.
 func (k *kernel) connectOther(ctx context.Context, quit <-chan struct{}, r *process.Reaper) error {
 	var err error
 	if k.shell, err = k.addrs.connect(ctx, k.addrs.Shell, quit, zmq4.NewDealer); err != nil {
@@ -35,7 +35,7 @@ func (k *kernel) connectOther(ctx context.Context, quit <-chan struct{}, r *proc
 	k.wg.Go(func() { k.followIOPub(heard) })
 	k.wg.Go(func() { k.followShell(r) })
 	k.wg.Go(k.followManage)
-	for { // each question makes the kernel publish its status
+	for { // each request makes the kernel publish its status
 		m, err := k.codec.request("kernel_info_request", struct{}{}, struct{}{})
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ func (k *kernel) followManage() {
 	}
 }
 
-// published is what we read of messages on iopub.
+// published is the part of iopub messages that is used.
 type published struct {
 	State string                     `json:"execution_state"`
 	Name  string                     `json:"name"`
@@ -73,7 +73,7 @@ type published struct {
 	} `json:"transient"`
 }
 
-// followIOPub files what the kernel publishes under the execution that it belongs to. heard is closed with the first message.
+// followIOPub logs what the kernel publishes, each message for its execution. It closes heard after the first message.
 func (k *kernel) followIOPub(heard chan struct{}) {
 	first := true
 	for {
@@ -121,7 +121,7 @@ func (r *kernelRun) status(state string) {
 	}
 }
 
-// bundle makes text of a MIME bundle: strings as they are, lists of strings joined, anything else as JSON.
+// bundle converts a MIME bundle to text: strings as they are, lists of strings joined, anything else as JSON.
 func bundle(data map[string]json.RawMessage) map[string]string {
 	out := make(map[string]string, len(data))
 	for mime, raw := range data {

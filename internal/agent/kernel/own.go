@@ -16,8 +16,8 @@ import (
 // maxDisplayBytes bounds one displayed value under agent.MaxFrameBytes.
 const maxDisplayBytes = 48 << 20
 
-// followControl serves our own Python kernel: the pipes of each execution, and what it displays. A kernel that says what
-// ours does not say is killed: the next execution would wait for its pipes in vain.
+// followControl reads the control socket of our own Python kernel: the pipes of each execution, and displayed values. It kills a
+// kernel that breaks the protocol, because the next execution would wait for its pipes forever.
 func (k *kernel) followControl(r *process.Reaper) {
 	defer k.control.close()
 	defer k.end(r)
@@ -73,11 +73,11 @@ func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
 	return nil
 }
 
-// errNoPipes says that what came with the begin of an execution is not the read ends of two pipes.
+// errNoPipes says that an execution did not come with the read ends of two pipes.
 var errNoPipes = errors.New("take pipes: there are none")
 
-// reopenPipe opens the read end of a pipe anew. What the kernel has given may be anything, a device without end among it,
-// and it shares its flags with the giver, who could make a reader block for ever.
+// reopenPipe opens the read end of a pipe again. The kernel may have sent any descriptor, such as one of an endless device, and
+// the sender shares its flags and could make a reader block forever.
 func reopenPipe(fd int) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {

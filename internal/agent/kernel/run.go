@@ -19,7 +19,7 @@ import (
 type kernelRun struct {
 	e     *execution.Execution
 	msgID string
-	begun chan struct{} // closed when the code has begun: only now does an interrupt reach it
+	begun chan struct{} // closed when the code has begun: interrupts before that would be lost
 	once  sync.Once
 	reply chan reply
 	idle  chan struct{} // other kernels: closed when all output has come
@@ -38,12 +38,12 @@ type reply struct {
 	Value     string   `json:"evalue"`
 	Traceback []string `json:"traceback"`
 	Exit      *int     `json:"sandfarm_exit"`
-	Begun     bool     `json:"sandfarm_begun"` // its pipes are on their way to us
+	Begun     bool     `json:"sandfarm_begun"` // its pipes have been sent to the agent
 }
 
 func (r *kernelRun) begin() { r.once.Do(func() { close(r.begun) }) }
 
-// finish takes what is in the pipes; what comes later is thrown away.
+// finish logs what is in the pipes and discards what comes later.
 func (r *kernelRun) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *kernelRun) finish() {
 	}
 }
 
-// execute runs an execution in the kernel and waits for its end, or the kernel's.
+// execute runs an execution in the kernel and waits until it or the kernel ends.
 func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	run := &kernelRun{e: e, begun: make(chan struct{}), reply: make(chan reply, 1), idle: make(chan struct{})}
 	content := map[string]any{
@@ -91,14 +91,14 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	case <-k.proc.Done():
 		alive = false
 	}
-	if !alive { // it may have answered and died
+	if !alive { // it may have answered before it ended
 		select {
 		case answer = <-run.reply:
 		default:
 			answer.Status = "dead"
 		}
 	}
-	rest := run.idle // what comes on another channel than the reply may still be on its way
+	rest := run.idle // output comes on another channel than the reply, so it may be later
 	if k.spec.own {
 		rest = run.begun
 	}
@@ -153,7 +153,7 @@ func (k *kernel) send(socket zmq4.Socket, m message) error {
 	return socket.SendMulti(zmq4.NewMsgFrom(frames...))
 }
 
-// run gives the current execution if it is the one that is meant.
+// run gives the current execution if it matches.
 func (k *kernel) run(meant func(*kernelRun) bool) *kernelRun {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,7 +163,7 @@ func (k *kernel) run(meant func(*kernelRun) bool) *kernelRun {
 	return k.current
 }
 
-// followShell hands replies to their execution. A kernel whose channel is broken is killed: no reply would come from it.
+// followShell delivers replies to their execution. It kills a kernel whose channel is broken, because no reply would come.
 func (k *kernel) followShell(r *process.Reaper) {
 	for {
 		m, err := k.receive(k.shell)
@@ -203,7 +203,7 @@ func (k *kernel) receive(socket zmq4.Socket) (message, error) {
 	}
 }
 
-// outcome is how the code ended by its own account.
+// outcome is the outcome that the kernel reports.
 func (r reply) outcome() agent.Outcome {
 	out := agent.Outcome{ExecutionCount: r.Count}
 	switch {
@@ -219,7 +219,7 @@ func (r reply) outcome() agent.Outcome {
 	return out
 }
 
-// deathOutcome is that of code under which the kernel ended.
+// deathOutcome is the outcome of code whose kernel ended while it ran.
 func (k *kernel) deathOutcome(e *execution.Execution) agent.Outcome {
 	k.mu.Lock()
 	meant := k.onPurpose

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// Our own Python kernel, and what it imports from beside it.
+// Our own Python kernel, and the module that it imports.
 var (
 	//go:embed launcher.py
 	launcher []byte
@@ -46,7 +46,7 @@ func (k kernelSpec) command(file string) []string {
 	return argv
 }
 
-// languages is what can be executed in the sandbox's image. It is found out once, when it is first asked for.
+// languages are the languages that the image can run. They are detected once, on first use.
 type languages struct {
 	once    sync.Once
 	kernels map[string]kernelSpec // by language
@@ -105,7 +105,7 @@ func (ks *Kernels) findLanguages(l *languages) {
 
 func (ks *Kernels) launcherPath() string { return filepath.Join(ks.cfg.RunDir, "launcher.py") }
 
-// hasKernel asks an interpreter whether it has ipykernel, and puts our launcher in place when it has.
+// hasKernel reports whether an interpreter has ipykernel, and writes our launcher when it has.
 func (ks *Kernels) hasKernel(python string) bool {
 	const question = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('ipykernel') and u.find_spec('zmq') else 3)"
 	if _, err := ks.cfg.Reaper.Output([]string{python, "-c", question}, ks.cfg.Env, ks.cfg.TmpDir); err != nil {
@@ -131,7 +131,7 @@ func (ks *Kernels) specDirs(python string) []string {
 	return append(dirs, "/opt/conda/share/jupyter", "/usr/local/share/jupyter", "/usr/share/jupyter")
 }
 
-// readSpecs reads the kernelspecs under a Jupyter directory. What is malformed is left out.
+// readSpecs reads the kernelspecs under a Jupyter directory. It leaves out malformed ones.
 func readSpecs(dir string) []kernelSpec {
 	paths, _ := filepath.Glob(filepath.Join(dir, "kernels", "*", "kernel.json"))
 	var specs []kernelSpec

@@ -76,11 +76,10 @@ func TestCommandDirectoryAndEnvironment(t *testing.T) {
 func TestCommandDoesNotWaitForWhatItLeavesBehind(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	began := time.Now()
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(
 		"(while ! [ -e go ]; do sleep 0.02; done; yes | head -c 1000000; echo done >finished) & echo left"))
-	if ran.Stdout != "left\n" || time.Since(began) > 10*time.Second {
-		t.Fatalf("ran = %+v after %v", ran, time.Since(began))
+	if ran.Stdout != "left\n" {
+		t.Fatalf("ran = %+v", ran)
 	}
 	next := agenttest.Run(t, a.Client, agenttest.Commands("touch go; while ! [ -e finished ]; do sleep 0.02; done; echo next"))
 	if next.Stdout != "next\n" {

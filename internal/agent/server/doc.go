@@ -1,5 +1,5 @@
-// Package server is the agent: PID 1 of a sandbox. It owns the kernels, the commands, the files of the workspace and the log of every
-// execution, and serves them over HTTP on yamux sessions. It promises that an id is run once, that frames are kept until they are
-// acknowledged, and that a stopped execution leaves nothing running that it can find. It does not isolate: it runs as the user's
-// own uid, and the sandbox around it is the wall.
+// Package server is the agent: PID 1 of a sandbox. It serves executions, files and packages over HTTP on yamux sessions, and puts
+// together the packages that do the work: process, kernel, install, files and egress. It runs each execution id once, keeps frames
+// until they are acknowledged, and kills everything that a stopped execution has started and that it can find. It does not isolate
+// anything: it runs with the uid of user code, and the sandbox around it is the isolation.
 package server
