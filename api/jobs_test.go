@@ -45,7 +45,7 @@ func TestWaitHoldsTheAnswer(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, func() { close(b.worker.gate) })
 	start = time.Now()
 	ended := get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+running.ID+"?wait=30", nil)
-	if took := time.Since(start); ended.State != "completed" || took > 5*time.Second {
+	if took := time.Since(start); ended.State != "completed" || took > 25*time.Second {
 		t.Fatalf("after %s: %s", took, ended.State)
 	}
 }
@@ -336,7 +336,7 @@ func TestStopEndsWaits(t *testing.T) {
 	b.server.Stop() // before Start: waits end, nothing hangs
 	start := time.Now()
 	get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute?wait=30", `{"code":"block"}`)
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > 25*time.Second {
 		t.Fatalf("a stopped server held the answer for %s", took)
 	}
 	close(b.worker.gate)
