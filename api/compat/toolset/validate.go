@@ -9,10 +9,10 @@ import (
 func (t *Toolset) Validate() error {
 	var errs []error
 	if t.Name == "" || t.Title == "" || t.About == "" || t.Instructions == "" {
-		errs = append(errs, errors.New("Name, Title, About and Instructions must be set"))
+		errs = append(errs, errors.New("a toolset needs Name, Title, About and Instructions"))
 	}
 	if t.Refuse == nil {
-		errs = append(errs, errors.New("Refuse must be set"))
+		errs = append(errs, errors.New("a toolset needs Refuse"))
 	}
 	if len(t.Tools) == 0 {
 		errs = append(errs, errors.New("there are no tools"))

@@ -24,12 +24,12 @@ func TestIncompleteToolsetsAreNotServed(t *testing.T) {
 		t.Fatalf("a complete one: %v", err)
 	}
 	for want, change := range map[string]func(*toolset.Toolset){
-		"Refuse must be set":  func(s *toolset.Toolset) { s.Refuse = nil },
-		"Instructions":        func(s *toolset.Toolset) { s.Instructions = "" },
-		"there are no tools":  func(s *toolset.Toolset) { s.Tools = nil },
-		`tool "run": Run`:     func(s *toolset.Toolset) { s.Tools[0].Run = nil },
-		`tool "run": Name, T`: func(s *toolset.Toolset) { s.Tools[0].About = "" },
-		"stands twice":        func(s *toolset.Toolset) { s.Tools = append(s.Tools, s.Tools[0]) },
+		"a toolset needs Refuse": func(s *toolset.Toolset) { s.Refuse = nil },
+		"Instructions":           func(s *toolset.Toolset) { s.Instructions = "" },
+		"there are no tools":     func(s *toolset.Toolset) { s.Tools = nil },
+		`tool "run": Run`:        func(s *toolset.Toolset) { s.Tools[0].Run = nil },
+		`tool "run": Name, T`:    func(s *toolset.Toolset) { s.Tools[0].About = "" },
+		"stands twice":           func(s *toolset.Toolset) { s.Tools = append(s.Tools, s.Tools[0]) },
 	} {
 		set := complete()
 		change(set)

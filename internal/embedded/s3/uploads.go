@@ -45,16 +45,59 @@ func (u upload) file(number int, etag string) string {
 	return path.Join(u.dir(), strconv.Itoa(number)+"."+etag)
 }
 
-// uploadLocks lets one request at a time complete or abort an upload.
-type uploadLocks struct{ sync.Map }
+// uploadLocks orders the requests of each upload: parts are placed side by side, and nothing else happens while it is completed
+// or aborted. Without it a part could be placed in a folder that is being removed, and the folder would stay. The zero value is
+// ready.
+type uploadLocks struct {
+	mu    sync.Mutex
+	locks map[string]*uploadLock
+}
 
+type uploadLock struct {
+	sync.RWMutex
+	users int // holding it or waiting for it; guarded by uploadLocks.mu
+}
+
+// lock waits until the caller alone uses an upload.
 func (l *uploadLocks) lock(id string) (unlock func()) {
-	m, _ := l.LoadOrStore(id, new(sync.Mutex))
-	mutex, _ := m.(*sync.Mutex)
-	mutex.Lock()
+	u := l.use(id)
+	u.Lock()
 	return func() {
-		l.Delete(id)
-		mutex.Unlock()
+		u.Unlock()
+		l.leave(id, u)
+	}
+}
+
+// share waits until nobody has an upload locked.
+func (l *uploadLocks) share(id string) (unlock func()) {
+	u := l.use(id)
+	u.RLock()
+	return func() {
+		u.RUnlock()
+		l.leave(id, u)
+	}
+}
+
+func (l *uploadLocks) use(id string) *uploadLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.locks[id]
+	if u == nil {
+		u = new(uploadLock)
+		if l.locks == nil {
+			l.locks = map[string]*uploadLock{}
+		}
+		l.locks[id] = u
+	}
+	u.users++
+	return u
+}
+
+func (l *uploadLocks) leave(id string, u *uploadLock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u.users--; u.users == 0 {
+		delete(l.locks, id)
 	}
 }
 
@@ -129,6 +172,7 @@ func (h *Handler) putPart(w http.ResponseWriter, r *request) error {
 	}
 	defer d.discard()
 	etag := newETag()
+	defer h.folder.uploads.share(u.ID)()
 	// No sync: what counts is the object, which is synced whole when the upload is completed.
 	if err := errors.Join(d.Close(), h.folder.root.Rename(d.name, u.file(number, etag))); err != nil {
 		if errors.Is(err, fs.ErrNotExist) { // it was aborted meanwhile
