@@ -54,7 +54,7 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	}
 	for job, want := range map[*farm.Job]int{out.Job: 1, second.Job: 2} {
 		if got, err := b.FIFOPosition(t.Context(), job); err != nil || got != want {
-			t.Errorf("Position(%s) = %d, %v; want %d", job.Kind, got, err, want)
+			t.Errorf("FIFOPosition(%s) = %d, %v; want %d", job.Kind, got, err, want)
 		}
 	}
 	tenants, err := b.Tenants(t.Context())
@@ -230,7 +230,7 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 		"Finish":        func() error { _, err := b.Finish(ctx, store.Finish{Ref: jobRef, State: farm.JobFailed}); return err },
 		"Force":         func() error { _, err := b.Force(ctx, jobRef, farm.JobLost, nil); return err },
 		"Cancel":        func() error { _, _, err := b.Cancel(ctx, jobRef); return err },
-		"Leave":         func() error { _, err := b.LeaveFIFO(ctx, jobRef, 1); return err },
+		"LeaveFIFO":     func() error { _, err := b.LeaveFIFO(ctx, jobRef, 1); return err },
 		"Checkpoint":    func() error { return b.Checkpoint(ctx, jobRef, 1, nil) },
 		"AppendEvents":  func() error { return b.AppendEvents(ctx, jobRef, []farm.Event{{Name: farm.EventStdout}}) },
 		"Route":         func() error { _, err := b.Route(ctx, jobRef); return err },

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func leaveFreesTheLine(t *testing.T, factory Factory) {
+func leavingTheFIFOFreesIt(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	used := b.sandbox(t, box).LastUsedAt
@@ -23,12 +23,12 @@ func leaveFreesTheLine(t *testing.T, factory Factory) {
 	b.clock.forward(time.Minute)
 	ref := b.accept(t, background).Job.Ref()
 	b.claim(t, ref, "w")
-	second := b.accept(t, Read(box.ID)).Job // inline: not in the line
+	second := b.accept(t, Read(box.ID)).Job // inline: not in the FIFO
 	if _, err := b.LeaveFIFO(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Leave of another attempt = %v, want ErrFenced", err)
+		t.Errorf("LeaveFIFO of another attempt = %v, want ErrFenced", err)
 	}
 	if next, err := b.LeaveFIFO(t.Context(), ref, 1); err != nil || next != nil {
-		t.Errorf("Leave = %v, %v; want nothing next", next, err)
+		t.Errorf("LeaveFIFO = %v, %v; want nothing next", next, err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
 		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command is no use", got.State, got.LastUsedAt, used)
@@ -202,7 +202,7 @@ func checkpoints(t *testing.T, factory Factory) {
 	}
 }
 
-func drainInOrder(t *testing.T, factory Factory) {
+func unfinishedJobsInOrder(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	want := []farm.Ref{

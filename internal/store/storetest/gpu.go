@@ -154,7 +154,7 @@ func gpusWaitForTheLarge(t *testing.T, factory Factory) {
 	}
 }
 
-func gpusAreAdopted(t *testing.T, factory Factory) {
+func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	if _, err := b.RestoreGPUs(t.Context(), "n1", box("1"), []string{"1", "2"}); err != nil {
 		t.Errorf("RestoreGPUs = %v", err)

@@ -196,8 +196,8 @@ func sandboxTransitions(t *testing.T, factory Factory) {
 	}
 }
 
-// lineKeepsOrder runs 500 jobs that come from many callers through one sandbox: never two at once, in the order of the line.
-func lineKeepsOrder(t *testing.T, factory Factory) {
+// fifoKeepsOrder runs 500 jobs that come from many callers through one sandbox: never two at once, in the order of the line.
+func fifoKeepsOrder(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	const callers, each = 10, 50

@@ -34,8 +34,8 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 
 func box(name string) farm.Ref { return farm.Ref{Tenant: "a b", ID: "sbx_" + name} }
 
-// roomIsPromisedOnce fills a node from many sides to the last MiB, and not beyond.
-func roomIsPromisedOnce(t *testing.T, factory Factory) {
+// capacityIsReservedOnce fills a node from many sides to the last MiB, and not beyond.
+func capacityIsReservedOnce(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var wg sync.WaitGroup
 	got := make(chan farm.Ref, 64)
@@ -77,7 +77,7 @@ func roomIsPromisedOnce(t *testing.T, factory Factory) {
 	}
 }
 
-func roomHasEdges(t *testing.T, factory Factory) {
+func reservationsHaveEdges(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	for name, c := range map[string]struct {
 		want farm.Capacity
@@ -109,8 +109,8 @@ func roomHasEdges(t *testing.T, factory Factory) {
 	}
 }
 
-// roomWaitsForTheLarge lets a large sandbox wait while small ones pass it, until it has waited long enough.
-func roomWaitsForTheLarge(t *testing.T, factory Factory) {
+// largeReservationsGoFirst lets a large sandbox wait while small ones pass it, until it has waited long enough.
+func largeReservationsGoFirst(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	small := func(name string) store.ReserveRequest {
 		return store.ReserveRequest{Sandbox: box(name), Want: farm.Capacity{MemoryMB: 300, CPUs: 0.1}, Since: b.clock.Now()}
@@ -147,7 +147,7 @@ func roomWaitsForTheLarge(t *testing.T, factory Factory) {
 	}
 }
 
-func roomsForgetNodes(t *testing.T, factory Factory) {
+func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.reserve(t, store.ReserveRequest{Node: "n1", Sandbox: box("1"), Want: farm.Capacity{MemoryMB: 1, CPUs: 1}})
 	b.clock.forward(29 * time.Second)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// holdsAreCounted holds jobs of two tenants back, and lets them on again.
-func holdsAreCounted(t *testing.T, factory Factory) {
+// parkedJobsAreCounted holds jobs of two tenants back, and lets them on again.
+func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	ready := b.box(t, farm.SandboxReady) // in the queue of a node
 	want := func(what string, want map[string]store.ParkedJobs) {
@@ -58,8 +58,8 @@ func holdsAreCounted(t *testing.T, factory Factory) {
 	want("nothing again", map[string]store.ParkedJobs{})
 }
 
-// holdsCountFromTheHead: a job that waited in its sandbox's line is held since it was first there.
-func holdsCountFromTheHead(t *testing.T, factory Factory) {
+// parkedJobsCountFromTheHead: a job that waited in its sandbox's line is held since it was first there.
+func parkedJobsCountFromTheHead(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 1 })
 	one, two := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxReady)
 	running := b.claim(t, b.accept(t, Execute(one.ID)).Job.Ref(), "w").Job

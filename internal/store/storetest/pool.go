@@ -158,7 +158,7 @@ func poolClaimsOnce(t *testing.T, factory Factory) {
 }
 
 // A create on its way to a node goes elsewhere with its place, and the sandbox to whichever node takes it.
-func rerouteSendsElsewhere(t *testing.T, factory Factory) {
+func unassignMovesTheCreate(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	a.Job.Queue, a.Sandbox.Node, a.Sandbox.Pooled = farm.NodeQueue("n1"), "n1", true

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func releaseGivesBack(t *testing.T, factory Factory) {
+func requeueKeepsThePlace(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	job := b.accept(t, a).Job
@@ -56,10 +56,10 @@ func releaseGivesBack(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	b.finish(t, second.Job, farm.JobCompleted)
-	wantCode(t, "Release of a job that is not there", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
+	wantCode(t, "Requeue of a job that is not there", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
 }
 
-func releaseOfACanceledJob(t *testing.T, factory Factory) {
+func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, Execute(box.ID)).Job

@@ -165,8 +165,8 @@ func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
 	}
 }
 
-// adopts writes records that were forgotten, and leaves those that are there.
-func adopts(t *testing.T, factory Factory) {
+// sandboxesAreRestored writes records that were forgotten, and leaves those that are there.
+func sandboxesAreRestored(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ctx, now := t.Context(), b.clock.Now()
 	lost := &farm.Sandbox{

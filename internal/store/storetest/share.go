@@ -151,7 +151,7 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 	}
 }
 
-func placeInAQueue(t *testing.T, factory Factory) {
+func positionInAQueue(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	var jobs []*farm.Job
 	for i := range 20 {
