@@ -1,6 +1,6 @@
 // Package agent holds the protocol between a worker and the agent that is PID 1 in every sandbox: HTTP over a yamux
-// session over one exec stream. The types here are the wire; package server is the agent's side, package client the
-// worker's. Everything that the agent says is input from hostile ground: the client bounds and checks it.
+// session over one stream. The types here are the messages; package server is the agent's side, package client the worker's.
+// Everything that the agent sends is untrusted input: the client bounds and checks it.
 package agent
 
 import (
@@ -106,7 +106,7 @@ type Outcome struct {
 	ExitCode       int             `json:"exit_code"`
 	Error          *farm.CodeError `json:"error,omitempty"`
 	ExecutionCount int             `json:"execution_count"`
-	Restarted      bool            `json:"restarted,omitempty"`     // the kernel ended and a new one was started: variables are gone
+	Restarted      bool            `json:"restarted,omitempty"`     // the kernel ended and a new one was started: variables are lost
 	FreshProcess   bool            `json:"fresh_process,omitempty"` // no kernel in the image: the code ran in a process of its own
 	TimedOut       bool            `json:"timed_out,omitempty"`
 	Canceled       bool            `json:"canceled,omitempty"`
@@ -116,7 +116,7 @@ type Outcome struct {
 	RunMS          float64         `json:"run_ms"`
 
 	Install []farm.PackageOutcome `json:"install,omitempty"` // of an install, in the order of the request
-	Notes   []string              `json:"notes,omitempty"`   // of an install: what the caller should know, a sentence each
+	Notes   []string              `json:"notes,omitempty"`   // of an install: notes for the caller, a sentence each
 }
 
 // ChangedFile is a regular file of the workspace that an execution created or changed. Path is relative to the workspace.
@@ -150,7 +150,7 @@ type Listing struct {
 	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long
 }
 
-// Execution tells of one that the agent holds.
+// Execution describes an execution that the agent keeps.
 type Execution struct {
 	ID       string    `json:"id"`
 	Done     bool      `json:"done"`
@@ -159,7 +159,7 @@ type Execution struct {
 	FirstSeq uint64    `json:"first_seq"` // the first frame still kept
 }
 
-// Info tells of the agent and the sandbox.
+// Info describes the agent and the sandbox.
 type Info struct {
 	Version    string   `json:"version"`
 	Languages  []string `json:"languages"`   // what can be executed here: kernels and fresh-process fallbacks
@@ -169,7 +169,7 @@ type Info struct {
 	OOMKills   int64    `json:"oom_kills"`
 }
 
-// Kernel tells of a running kernel.
+// Kernel describes a running kernel.
 type Kernel struct {
 	Context  string `json:"context"`
 	Language string `json:"language"`

@@ -2,8 +2,8 @@ package agent
 
 import "bytes"
 
-// Values counts the values of a JSON text, keys left out and strings as one each, and no fewer than there are. Values of a
-// byte become dozens in memory: whoever reads what hostile ground has sent counts first.
+// Values counts the values of a JSON text, without keys; it never gives too few. A value of one byte takes dozens in memory, so
+// whoever decodes untrusted JSON counts first.
 func Values(text []byte) int {
 	n := 1
 	for {
@@ -21,7 +21,7 @@ func Values(text []byte) int {
 	}
 }
 
-// stringEnd is where a string ends, behind its quotation mark.
+// stringEnd is the offset after the closing quotation mark of a string.
 func stringEnd(text []byte) int {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {

@@ -25,15 +25,15 @@ func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agen
 	return list, nil
 }
 
-// Stat describes one file or directory; a symlink is described itself.
+// Stat describes one file or directory. It does not follow a symbolic link.
 func (c *Client) Stat(ctx context.Context, path string) (farm.FileEntry, error) {
 	var entry farm.FileEntry
 	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files/stat", url.Values{"path": {path}}, nil, &entry)
 	return entry, err
 }
 
-// Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry tells of the whole
-// file. The caller closes the reader; a break in the middle shows as an error other than io.EOF.
+// Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry describes the whole
+// file. The caller closes the reader; an interrupted transfer gives an error other than io.EOF.
 func (c *Client) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
 	query := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.FormatInt(length, 10)}}
 	res, err := c.do(ctx, http.MethodGet, "/v1/files/content", query, nil)
@@ -48,8 +48,8 @@ func (c *Client) Open(ctx context.Context, path string, offset, length int64) (i
 	return res.Body, entry, nil
 }
 
-// Write writes a file whole: parents are made, what was there is replaced at once at the end, and nothing half written stays. ctx
-// bounds the transfer.
+// Write writes a file, all of it or nothing: it makes the parents, and replaces an existing file in one step at the end. ctx bounds
+// the transfer.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader) (farm.FileEntry, error) {
 	return c.WriteMode(ctx, path, 0, r)
 }
@@ -69,7 +69,7 @@ func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.R
 	return entry, decode(res, &entry)
 }
 
-// Mkdir makes a directory and its parents; one that is there is no error.
+// Mkdir makes a directory and its parents. An existing one is no error.
 func (c *Client) Mkdir(ctx context.Context, path string) error {
 	return c.call(ctx, callTimeout, http.MethodPost, "/v1/files/mkdir", url.Values{"path": {path}}, nil, nil)
 }
