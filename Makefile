@@ -161,6 +161,9 @@ verify: gen ## check that generated files are current, go.mod is tidy, and each 
 	deploy/dependencies.sh check
 	go mod tidy -diff
 	go mod verify
+	@deploy/setup.sh verify
+	@go run ./deploy/openapi >bin/openapi.json
+	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi/rules.yaml --fail-severity warn --no-banner --details bin/openapi.json
 
 bench: setup-test build ## run the comparisons of docs/benchmarks.md; ONLY=print,stdout selects some
 	bin/sandfarm image build python

@@ -117,6 +117,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 // Handler is the server's handler, for servers of other makes and for tests.
 func (s *Server) Handler() http.Handler { return s.engine }
 
+// OpenAPI is the document that GET /openapi.json answers with.
+func (s *Server) OpenAPI() []byte { return s.spec }
+
 // Start begins to listen and serve, once. It returns when requests are taken.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.http.Start(ctx); err != nil {

@@ -34,6 +34,7 @@ set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
 lint_version=v2.5.0
+vacuum_version=v0.24.0
 cyclonedx_version=v1.10.0
 compose_version=v2.40.3
 buildx_version=v0.29.1
@@ -686,6 +687,10 @@ uv-path) uv_path ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
+    ;;
+verify)
+    need_go
+    go_required_tool vacuum github.com/daveshanley/vacuum github.com/daveshanley/vacuum "$vacuum_version"
     ;;
 dist)
     need_go
