@@ -156,7 +156,7 @@ func (x *Runner) leave(ctx context.Context, t Task) {
 	}
 }
 
-// forget lets the agent and the store drop what only a takeover would have imports.
+// forget lets the agent and the store drop what only a takeover would need.
 func (x *Runner) forget(ctx context.Context, e *execution) {
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()

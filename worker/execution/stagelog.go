@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// stageBytes is how much of an execution's log the agent keeps before it is staged in the object store: enough that short executions
+// stageBytes is how much of an execution's log the worker gathers before it stages it in S3: enough that short executions
 // are never staged, little enough for the memory of worker and agent.
 const stageBytes = 4 << 20
 
