@@ -14,12 +14,15 @@ import (
 
 // Bounds on what an execution may put into its record. The agent is not trusted.
 const (
-	maxErrorName    = 256
-	maxErrorText    = 64 << 10
-	maxTraceLines   = 200
-	maxRichResults  = 500      // MIME entries of one execution
-	maxRichInline   = 8 << 20  // bytes of all inline entries together
-	maxRichPending  = 64 << 20 // bytes of all entries for the object store together, which wait in memory
+	maxErrorName   = 256
+	maxErrorText   = 64 << 10
+	maxTraceLines  = 200
+	maxRichResults = 500      // MIME entries of one execution
+	maxRichInline  = 8 << 20  // bytes of all inline entries together
+	maxRichPending = 64 << 20 // bytes of all entries for the object store together, which wait in memory
+	// maxRichEvents bounds the events of displayed values: a value may be updated any number of times, and each update is an event.
+	maxRichEvents   = 16 << 20
+	richEventExtra  = 256 // bytes that an event takes beside its data
 	maxTraceText    = 256 << 10
 	eventChunkBytes = 64 << 10
 )
@@ -39,6 +42,8 @@ type collector struct {
 	large    int              // large values so far, replaced ones included: the number in their names
 	displays []pendingDisplay // too large for the record, to be uploaded
 	inline   int              // bytes of rich
+	richSent int              // bytes of the events of displayed values
+	richFull bool             // no more of them are sent
 	pending  int              // bytes of displays
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends of commands, by position
@@ -361,8 +366,23 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 		entry.Data = base64.StdEncoding.EncodeToString(raw)
 	}
 	c.insertRich(at, entry)
-	c.emit(farm.Event{Name: farm.EventDisplay, Display: &entry})
+	c.emitRich(&entry)
 	return true
+}
+
+// emitRich queues a displayed value as an event, up to maxRichEvents; then one progress event says that the rest is in the result only.
+func (c *collector) emitRich(entry *farm.RichResult) {
+	if c.richFull {
+		return
+	}
+	if c.richSent += len(entry.Data) + richEventExtra; c.richSent > maxRichEvents {
+		c.richFull = true
+		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
+			Message: fmt.Sprintf("Displayed values are longer than %d MiB with their updates: no more of them are sent as events; the result has their last state.", maxRichEvents>>20),
+		}})
+		return
+	}
+	c.emit(farm.Event{Name: farm.EventDisplay, Display: entry})
 }
 
 // textual reports whether Jupyter sends this type as text although it is not text/*.

@@ -314,6 +314,34 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	}
 }
 
+// Updates of one value do not fill the record's bounds, so their events have a bound of their own: the store is not trimmed. A worker that
+// takes over stops at the same one.
+func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
+	t.Parallel()
+	const updates = 500
+	for _, published := range []uint64{0, updates - 1} {
+		c := collectorOf(code(), published)
+		sent, told := 0, 0
+		for seq := uint64(1); seq <= updates; seq++ {
+			workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/html": strings.Repeat("x", 200<<10)}})))
+			for _, e := range c.take() {
+				if sent += size(e); e.Name == farm.EventProgress {
+					told++
+				}
+			}
+		}
+		if published == 0 && (sent > maxRichEvents || sent < maxRichEvents/2 || told != 1) {
+			t.Errorf("%d bytes were sent and %d events tell that no more are; want about %d and 1", sent, told, maxRichEvents)
+		}
+		if published > 0 && (sent != 0 || told != 0) {
+			t.Errorf("after a takeover %d bytes and %d events were sent", sent, told)
+		}
+		if len(c.rich) != 1 {
+			t.Errorf("the result has %d entries, want the last state of the one value", len(c.rich))
+		}
+	}
+}
+
 // Readers of the event stream rely on it: a value is complete with its plain text.
 func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@
 //
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
 //     names the artifact with the whole, which artifacts.go uploads;
-//   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results (maxRich…) and moves
-//     those over limits.MaxInlineRich to artifacts;
+//   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
+//     and moves those over limits.MaxInlineRich to artifacts;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
