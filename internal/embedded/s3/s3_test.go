@@ -82,6 +82,7 @@ func TestLinksAreCoveredWhole(t *testing.T) {
 		"Untouched":         {"", nil, http.StatusOK},
 		"OtherHeader":       {"", http.Header{"X-Anything": {"1"}}, http.StatusOK},
 		"SignedHeaderTwice": {"&X-Amz-SignedHeaders=host", nil, http.StatusForbidden},
+		"OtherHeaderTwice":  {"&X-Amz-SignedHeaders=range", nil, http.StatusForbidden},
 		"DateTwice":         {"&X-Amz-Date=20300101T000000Z", nil, http.StatusForbidden},
 		"ExpiresTwice":      {"&X-Amz-Expires=604800", nil, http.StatusForbidden},
 		"SignatureTwice":    {"&X-Amz-Signature=00", nil, http.StatusBadRequest},
