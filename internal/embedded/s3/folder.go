@@ -26,7 +26,7 @@ const (
 	formerLocks   = ".vgwlocks"
 	// maxPart is the longest part of a key: file systems end there.
 	maxPart = 255
-	// placeAttempts is how often a file is put in its place: a delete beside it may remove the folder just made.
+	// placeAttempts is how often a file is put in its folder: a delete beside it may remove the folder just made.
 	placeAttempts = 1000
 	// copyBuffer is how much of an object is in memory while it is written.
 	copyBuffer = 256 << 10
@@ -81,6 +81,9 @@ func (f *folder) clean() error {
 			return err
 		}
 	}
+	if err := f.cleanUploads(); err != nil {
+		return err
+	}
 	if err := f.root.RemoveAll(path.Join(objectsDir, formerLocks)); err != nil {
 		return err
 	}
@@ -93,6 +96,24 @@ func (f *folder) clean() error {
 			if err := f.root.RemoveAll(path.Join(top, bucket.Name(), formerUploads)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// cleanUploads removes uploads whose removal was cut off after that of their description: nothing else finds them again.
+func (f *folder) cleanUploads() error {
+	entries, err := readDir(f.root, uploadsDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		dir := path.Join(uploadsDir, e.Name())
+		if _, err := f.root.Lstat(path.Join(dir, uploadFile)); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := f.root.RemoveAll(dir); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -156,21 +177,26 @@ func (d *draft) place(to string) error {
 		return err
 	}
 	dir := path.Dir(to)
+	if err := inFolder(d.f.root, dir, func() error { return d.f.root.Rename(d.name, to) }); err != nil {
+		return err
+	}
+	d.name = ""
+	return d.f.syncDir(dir)
+}
+
+// inFolder makes a folder and calls place, again if the folder was removed in between.
+func inFolder(root *os.Root, dir string, place func() error) error {
 	var err error
 	for range placeAttempts {
-		err = d.f.root.MkdirAll(dir, 0o700)
+		err = root.MkdirAll(dir, 0o700)
 		if err == nil {
-			err = d.f.root.Rename(d.name, to)
+			err = place()
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
-	if err != nil {
-		return err
-	}
-	d.name = ""
-	return d.f.syncDir(dir)
+	return err
 }
 
 // syncDir makes what was renamed into a folder last.

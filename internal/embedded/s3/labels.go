@@ -123,15 +123,14 @@ func (s sidecar) store(_ *os.File, bucket, key string, l labels) error {
 	if err := s.root.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := s.root.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for name, value := range l {
-		if err := s.root.WriteFile(path.Join(dir, name), []byte(value), 0o600); err != nil {
-			return err
+	return inFolder(s.root, dir, func() error {
+		for name, value := range l {
+			if err := s.root.WriteFile(path.Join(dir, name), []byte(value), 0o600); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s sidecar) load(_ *os.File, bucket, key string) (labels, error) {

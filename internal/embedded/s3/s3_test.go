@@ -181,6 +181,7 @@ func TestNothingHalfWrittenIsSeen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "aside", "KILLED"), "half")
+	write(t, filepath.Join(dir, "uploads", "abc", "1.etag"), "a part whose upload.json was removed already")
 	s := serve(t, dir)
 	put(t, s, "k", "old")
 	broken := errors.New("broken")
@@ -226,23 +227,32 @@ func TestKeysInTheWay(t *testing.T) {
 	want(t, s, "a/b", "text", "text/csv", "")
 }
 
-// Deletes remove the folders that they empty, and puts beside them make them again.
+// Deletes remove the folders that they empty, and puts beside them make them again, also those of labels that are files.
 func TestPutsAndDeletesInOneFolder(t *testing.T) {
 	t.Parallel()
-	s := serve(t, t.TempDir())
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			key := fmt.Sprintf("a/b/c/%d", i)
-			for range 25 {
-				if _, err := s.Put(t.Context(), key, strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
-					t.Errorf("Put: %v", err)
-				}
-				if err := s.Delete(t.Context(), key); err != nil {
-					t.Errorf("Delete: %v", err)
-				}
+	for _, sub := range []string{"objects", "meta"} { // that of labels in files is kept where it exists
+		t.Run(sub, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+				t.Fatalf("make folder: %v", err)
 			}
+			s := serve(t, dir)
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					key := fmt.Sprintf("a/b/c/%d", i)
+					for range 25 {
+						if _, err := s.Put(t.Context(), key, strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
+							t.Errorf("Put: %v", err)
+						}
+						if err := s.Delete(t.Context(), key); err != nil {
+							t.Errorf("Delete: %v", err)
+						}
+					}
+				})
+			}
+			all.Wait()
 		})
 	}
-	all.Wait()
 }
