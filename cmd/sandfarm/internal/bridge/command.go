@@ -43,7 +43,7 @@ Prompts: analyse_file, plot_data, run_script.
 
 Files: upload_file_to_sandbox and download_file can use files of this machine below the directories of --root (default: the current
 directory, unless that is / or contains your home). A model chooses the names, so nothing outside is read or written, hidden files are
-left alone, and no existing file is overwritten.
+left alone, no existing file is overwritten, and no file is created under a name that other programs load, such as Makefile.
 
 Toolsets: --toolset serves the tools of an older system instead, with the names and answers that its clients know.
 
@@ -66,7 +66,7 @@ Stdout carries only the protocol, messages go to stderr. The command ends when s
 			if err != nil {
 				return err
 			}
-			files, err := OpenRoots(roots, streams.Getenv("HOME"))
+			files, err := OpenRoots(roots, streams.Getenv("HOME"), streams.Getenv("PATH"))
 			if err != nil {
 				return err
 			}

@@ -7,19 +7,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
 	"github.com/sandfarm/sandfarm/api/mcp"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Roots are the directories of this machine that the tools may use. A model chooses the files, so nothing outside a root is read or
-// written, by path or through a link. Hidden files and directories below a root (.git, .env) are left alone, and no existing file is
-// overwritten.
+// written, by path or through a link. Hidden files and directories below a root (.git, .env) are left alone, no existing file is
+// overwritten, and no file is created under a name that other programs load (Makefile, conftest.py).
 type Roots struct {
-	roots []root
-	why   string // if there are none: what to do about it
+	roots    []root
+	why      string // if there are none: what to do about it
+	autoload *autoload.Names
 }
 
 type root struct {
@@ -32,16 +35,17 @@ var _ mcp.LocalFiles = (*Roots)(nil)
 
 // OpenRoots opens directories as roots. Without any, the current directory is the only root, unless it is the root of the file system
 // or contains the user's home: desktop programs start their servers there, and nobody means to give all of that to a model. Then
-// there is no root, and every use of a local file is an error that says so.
-func OpenRoots(dirs []string, home string) (*Roots, error) {
-	r := &Roots{}
+// there is no root, and every use of a local file is an error that says so. searchPath is the user's PATH: no file is created under
+// the name of a program on it.
+func OpenRoots(dirs []string, home, searchPath string) (*Roots, error) {
+	r := &Roots{autoload: autoload.New(runtime.GOOS, searchPath)}
 	if len(dirs) == 0 {
 		here, err := os.Getwd()
 		if err != nil {
 			return nil, fmt.Errorf("find the current directory: %w", err)
 		}
 		if wide(here, home) {
-			r.why = fmt.Sprintf("no files of this machine may be used, since the server runs in %s and was not told which directory to use: ask the user to start it with --root DIR, or send the content instead", here)
+			r.why = fmt.Sprintf("no files of this machine may be used, since the server runs in %s and was not given a directory to use: ask the user to start it with --root DIR, or send the content instead", here)
 			return r, nil
 		}
 		dirs = []string{here}
@@ -130,7 +134,7 @@ func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = farm.Invalidf("it is no regular file; the files of a directory are named one by one")
+		err = farm.Invalidf("it is not a regular file; name the files of a directory one by one")
 	}
 	if err != nil {
 		file.Close()
@@ -140,7 +144,7 @@ func (r *Roots) Open(path string) (io.ReadCloser, int64, error) {
 }
 
 // Create creates a new file below a root, and its parent directories. The file exists once it is closed without an error; an
-// incomplete file is removed.
+// incomplete file is removed. A name that other programs load is an error.
 func (r *Roots) Create(path string) (io.WriteCloser, error) {
 	in, name, err := r.find(path)
 	if err != nil {
@@ -148,6 +152,9 @@ func (r *Roots) Create(path string) (io.WriteCloser, error) {
 	}
 	if info, err := in.open.Stat(name); err == nil && info.IsDir() || strings.HasSuffix(path, "/") {
 		return nil, farm.Invalidf("it is a directory: name the file in it")
+	}
+	if reason := r.autoload.Reason(filepath.ToSlash(name)); reason != "" {
+		return nil, farm.Invalidf("no file is created under this name (%s): give another name", reason)
 	}
 	if err := in.open.MkdirAll(filepath.Dir(name), 0o750); err != nil {
 		return nil, r.explain(err)
@@ -210,7 +217,7 @@ func (r *Roots) explain(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return farm.Invalidf("there is no such file; relative paths start at %s", r.roots[0].name)
 	case errors.Is(err, fs.ErrExist):
-		return farm.Invalidf("it is there already, and no file is overwritten: give another name")
+		return farm.Invalidf("it exists already, and no file is overwritten: give another name")
 	case err.Error() == "path escapes from parent": // os exports no value for this error
 		return r.outside()
 	default:

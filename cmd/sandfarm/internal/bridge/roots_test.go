@@ -24,7 +24,7 @@ func roots(t *testing.T) (r *bridge.Roots, dir, outside string) {
 
 func open(t *testing.T, dirs ...string) *bridge.Roots {
 	t.Helper()
-	r, err := bridge.OpenRoots(dirs, "/nonexistent")
+	r, err := bridge.OpenRoots(dirs, "/nonexistent", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,6 +191,38 @@ func TestCreateMakesNewFilesOnly(t *testing.T) {
 	}
 }
 
+func TestFilesThatOtherProgramsLoadAreNotCreated(t *testing.T) {
+	t.Parallel()
+	dir, programs := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(programs, "mytool"), "")
+	write(t, filepath.Join(dir, "deep", "Makefile"), "all:")
+	if err := os.Symlink("sub/Makefile", filepath.Join(dir, "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := bridge.OpenRoots([]string{dir}, "", programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	for path, why := range map[string]string{
+		"Makefile": "make", filepath.Join(dir, "makefile"): "make", "sub/compose.yml": "docker compose", "AGENTS.md": "agents", "tests/conftest.py": "pytest",
+		"sitecustomize/a.py": "Python", "mytool": "PATH", "link.txt": "make",
+	} {
+		if err := create(r, path, "x"); err == nil || farm.CodeOf(err) != farm.CodeInvalid || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "another name") {
+			t.Errorf("create %s: %v, want an error that mentions %s", path, err, why)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+		t.Errorf("the root contains %v, want the folder deep and link.txt", entries)
+	}
+	if got, _, err := read(r, "deep/Makefile"); err != nil || got != "all:" {
+		t.Errorf("read deep/Makefile: %q, %v", got, err)
+	}
+	if err := create(r, "mytool.csv", "x"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
 	r, dir, _ := roots(t)
@@ -236,7 +268,7 @@ func TestARootMustBeThere(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
 	for _, name := range []string{filepath.Join(dir, "missing"), filepath.Join(dir, "file")} {
-		if _, err := bridge.OpenRoots([]string{dir, name}, ""); err == nil {
+		if _, err := bridge.OpenRoots([]string{dir, name}, "", ""); err == nil {
 			t.Errorf("%s is a root", name)
 		}
 	}
@@ -258,7 +290,7 @@ func TestWithoutRootsTheCurrentDirectoryIsOne(t *testing.T) { //nolint:parallelt
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(test.cwd)
-			r, err := bridge.OpenRoots(nil, test.home)
+			r, err := bridge.OpenRoots(nil, test.home, "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -107,7 +107,7 @@ func serve(t *testing.T, url string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := bridge.OpenRoots([]string{t.TempDir()}, "")
+	files, err := bridge.OpenRoots([]string{t.TempDir()}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
 )
 
 // saver saves the files that a run made into a directory. Their names come from the code that ran: a file never lands
@@ -27,7 +28,7 @@ type saver struct {
 	root     *os.Root
 	say      func(format string, args ...any)
 	dir      string // as the user wrote it, for messages
-	autoload *autoload
+	autoload *autoload.Names
 }
 
 // newSaver opens the directory and creates it if it is missing.
@@ -40,7 +41,7 @@ func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
 		return nil, fmt.Errorf("open directory for results: %w", err)
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
-	return &saver{c: c, root: root, say: say, dir: dir, autoload: newAutoload(runtime.GOOS, a.Getenv("PATH"))}, nil
+	return &saver{c: c, root: root, say: say, dir: dir, autoload: autoload.New(runtime.GOOS, a.Getenv("PATH"))}, nil
 }
 
 func (s *saver) close() { _ = s.root.Close() }
@@ -58,7 +59,7 @@ func (s *saver) artifacts(ctx context.Context, artifacts []wire.Artifact) error 
 		}
 		name, err := localName(artifact.Path, runtime.GOOS)
 		if err == nil {
-			if reason := s.autoload.reason(name); reason != "" {
+			if reason := s.autoload.Reason(name); reason != "" {
 				if notSaved++; notSaved <= maxNotSaved {
 					s.say("not saved: %s (%s). To get it: sandfarm artifact get %s %s", printable(name), reason, printable(artifact.ID), quoteOne(s.shown(name)))
 				}

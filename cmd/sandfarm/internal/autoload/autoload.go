@@ -1,4 +1,6 @@
-package verbs
+// Package autoload knows the names of files that other programs load or run by name. A sandbox chooses the names of its files:
+// saving one under such a name would let its code out of the sandbox, at the next `make` or `git status` in that directory.
+package autoload
 
 import (
 	"os"
@@ -8,37 +10,36 @@ import (
 	"unicode"
 )
 
-// autoload knows the names of files that other programs load or run by name: saving one that a sandbox chose would let
-// code out of the sandbox, at the next `make` or `git status` in that directory.
-type autoload struct {
+// Names are the names of files that must not be saved unasked on one machine. They do not change after New.
+type Names struct {
 	system string          // a GOOS
 	tools  map[string]bool // names of programs on the PATH, in lower case, on Windows without their extension
 }
 
-// newAutoload reads the names of programs on a PATH. Relative directories of it are left out: what lies in the current
-// directory is what is being saved.
-func newAutoload(system, searchPath string) *autoload {
-	l := &autoload{system: system, tools: map[string]bool{}}
+// New reads the names of the programs on searchPath, a PATH, for a system, a GOOS. It skips relative directories: files in the
+// current directory are the ones being saved.
+func New(system, searchPath string) *Names {
+	n := &Names{system: system, tools: map[string]bool{}}
 	for _, dir := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		entries, _ := os.ReadDir(dir) // what cannot be read runs nothing either
+		entries, _ := os.ReadDir(dir) // an unreadable directory has no programs to run
 		for _, entry := range entries {
 			if !entry.IsDir() {
-				l.tools[l.command(strings.ToLower(entry.Name()))] = true
+				n.tools[n.command(strings.ToLower(entry.Name()))] = true
 			}
 		}
 	}
-	return l
+	return n
 }
 
 // windowsPrograms are extensions that Windows runs without being asked for them.
 var windowsPrograms = []string{".exe", ".com", ".bat", ".cmd", ".ps1", ".vbs", ".vbe", ".js", ".jse", ".wsf", ".wsh", ".msc", ".lnk"}
 
 // command is the name by which a file is run: on Windows without its extension.
-func (l *autoload) command(name string) string {
-	if l.system == "windows" {
+func (n *Names) command(name string) string {
+	if n.system == "windows" {
 		for _, extension := range windowsPrograms {
 			if stem, ok := strings.CutSuffix(name, extension); ok {
 				return stem
@@ -64,16 +65,23 @@ var loadedBy = []struct{ pattern, who string }{
 // importedAtStart are the modules that Python imports at every start, as a file or as a package.
 var importedAtStart = []string{"sitecustomize", "usercustomize"}
 
-// reason says why a file must not be saved unasked, such as "make runs it"; empty for the others. Letter case does not
-// count, and invisible characters neither: some file systems ignore both.
-func (l *autoload) reason(name string) string {
+// Reason says why a file must not be saved unasked, such as "make runs it"; empty for other files. It ignores letter case and
+// invisible characters, as some file systems do. On Windows it ignores what Windows ignores at the end of a name too: dots, spaces
+// and a stream. The elements of a name are separated by slashes.
+func (n *Names) Reason(name string) string {
 	name = strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
 		return r
 	}, name))
-	for element := range strings.SplitSeq(name, "/") {
+	elements := strings.Split(name, "/")
+	for i, element := range elements {
+		if n.system == "windows" {
+			element, _, _ = strings.Cut(element, ":")
+			element = strings.TrimRight(element, ". ")
+			elements[i] = element
+		}
 		if strings.HasPrefix(element, ".") {
 			return "it is hidden"
 		}
@@ -84,19 +92,19 @@ func (l *autoload) reason(name string) string {
 			}
 		}
 	}
-	base := path.Base(name)
+	base := elements[len(elements)-1]
 	for _, file := range loadedBy {
 		if matched, _ := path.Match(file.pattern, base); matched {
 			return file.who
 		}
 	}
-	if l.system == "windows" {
+	if n.system == "windows" {
 		switch path.Ext(base) {
 		case ".exe", ".com", ".bat", ".cmd", ".ps1", ".lnk":
 			return "Windows runs it as a command"
 		}
 	}
-	if l.tools[l.command(base)] {
+	if n.tools[n.command(base)] {
 		return "it has the name of a program on your PATH"
 	}
 	return ""

@@ -1,0 +1,62 @@
+package autoload_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/autoload"
+)
+
+// names are those of a system whose PATH has the programs mytool and report.exe.
+func names(t *testing.T, system string) *autoload.Names {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"mytool", "report.exe"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return autoload.New(system, dir+string(filepath.ListSeparator)+"."+string(filepath.ListSeparator)+filepath.Join(dir, "missing"))
+}
+
+func TestFilesThatOtherProgramsLoadAreNotSaved(t *testing.T) {
+	t.Parallel()
+	n := names(t, "linux")
+	for _, name := range []string{
+		".env", ".git/config", "sub/.git/HEAD", "\u200c.git/config", "Makefile", "makefile", "MAKEFILE", "GNUmakefile", "deep/er/Makefile", "Make\u200dfile",
+		"docker-compose.yml", "docker-compose.override.yaml", "compose.yml", "compose.prod.yaml", "Compose.YAML", "CLAUDE.md", "claude.md", "docs/AGENTS.md",
+		"conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "sitecustomize/__init__.py", "sitecustomize.cpython-313-x86_64-linux-gnu.so",
+		"mytool", "bin/MyTool",
+	} {
+		if n.Reason(name) == "" {
+			t.Errorf("%q would be saved", name)
+		}
+	}
+	for _, name := range []string{
+		"plot.png", "a.b/c..d", "makefile.txt", "decompose.yml", "compose.json", "notes/claude.txt", "my_conftest.py", "mytool.csv", "mytool/data.csv", "folder",
+		"report", "setup.exe", "conftest.pyx", "git~1",
+	} {
+		if why := n.Reason(name); why != "" {
+			t.Errorf("%q would not be saved: %s", name, why)
+		}
+	}
+}
+
+func TestWindowsRunsProgramsByExtension(t *testing.T) {
+	t.Parallel()
+	n := names(t, "windows")
+	for _, name := range []string{"setup.exe", "a/Git.BAT", "x.cmd", "x.com", "x.ps1", "report", "report.js", "mytool.vbs", "mytool", "Makefile.", "Makefile . ", "CLAUDE.md::$DATA"} {
+		if n.Reason(name) == "" {
+			t.Errorf("%q would be saved", name)
+		}
+	}
+	for _, name := range []string{"plot.js", "report.csv", "notes.txt"} {
+		if why := n.Reason(name); why != "" {
+			t.Errorf("%q would not be saved: %s", name, why)
+		}
+	}
+}
