@@ -1,8 +1,8 @@
-# Progress of what takes long: one line that counts the seconds on a terminal, a line every 15 s anywhere else.
+# Progress of long steps: a line that counts the seconds on a terminal, or a line every 15 s elsewhere.
 
 say() { printf '==> %s\n' "$*"; }
 
-# timed runs a command with its output in a log and shows for how long it runs, and the log's last line.
+# timed runs a command with its output in a log, and shows the elapsed time and the log's last line.
 timed() { # title, log, command…
     timed_title=$1 timed_log=$2
     shift 2

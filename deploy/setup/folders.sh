@@ -1,0 +1,37 @@
+# Folders in the cache, which appear complete or not at all.
+# shellcheck shell=sh disable=SC2154 # deploy/setup.sh sources this file and sets the variables
+
+# new_folder makes a temporary folder, which is removed if this script is interrupted. Its path is in $work.
+new_folder() { # the name under which it will be published
+    mkdir -p "$cache" "$log"
+    work=$(mktemp -d "$1.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+# publish atomically makes a name a link to the prepared folder, so that other processes see the complete folder or none. The folder
+# is not moved, since a virtual environment contains its own path.
+publish() { # name
+    chmod 755 "$work"
+    ln -s "${work##*/}" "$work.link"
+    old=$(readlink "$1" || true)
+    if [ ! -L "$1" ]; then rm -rf "$1"; fi # a folder that an earlier version of this script made
+    python3 -c 'import os, sys; os.replace(sys.argv[1], sys.argv[2])' "$work.link" "$1"
+    trap - EXIT INT TERM
+    if [ -n "$old" ]; then rm -rf "${1%/*}/$old"; fi
+}
+
+# discard removes the prepared folder. It is used if another run of this script has published one in the meantime.
+discard() {
+    rm -rf "$work"
+    trap - EXIT INT TERM
+}
+
+# make_venv prepares a virtual environment.
+make_venv() { # folder, python, requirements, name of the log
+    : >"$log/$4.log"
+    # shellcheck disable=SC2016 # the inner shell expands its own arguments
+    timed "installing ${3#"$here/"}" "$log/$4.log" sh -c \
+        '"$2" -m venv "$1" && "$1/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$3"' sh "$1" "$2" "$3"
+}

@@ -1,0 +1,126 @@
+# Virtual environments: for the Python SDK, the recipes, and the kernels of the agent's tests.
+# shellcheck shell=sh disable=SC2154 # deploy/setup.sh sources this file and sets the variables
+
+# sdk_dir prints the path of the SDK's tools: one virtual environment for each set of versions.
+sdk_dir() { printf '%s/sdk-%s' "$cache" "$(sha256sum <"$here/sdk/python/requirements-dev.txt" | cut -c 1-12)"; }
+
+# need_python makes sure that python3 can run the SDK in a virtual environment.
+need_python() {
+    if ! venv_works; then
+        may_install || die "Python 3.10 or newer with venv is missing: install it with this machine's package manager, and try again"
+        apt_install python3 python3-venv
+    fi
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "python3 is older than 3.10, which the Python SDK needs: install a newer one"
+}
+
+setup_sdk() {
+    if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
+        [ -x "$SANDFARM_TEST_SDK/bin/python" ] || die "SANDFARM_TEST_SDK=$SANDFARM_TEST_SDK has no bin/python"
+        return 0
+    fi
+    need_python
+    dir=$(sdk_dir)
+    if sdk_works "$dir"; then return 0; fi
+    say "fetching the tools of the Python SDK (once; about a minute)"
+    new_folder "$dir"
+    if ! make_venv "$work" python3 "$here/sdk/python/requirements-dev.txt" sdk; then
+        tail_of "$log/sdk.log"
+        die "the packages of sdk/python/requirements-dev.txt could not be installed: see above"
+    fi
+    if sdk_works "$dir"; then discard; else publish "$dir"; fi
+}
+
+# sdk_works reports whether the environment exists and starts. It does not start if its Python was replaced.
+sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
+
+# --- the recipes ----------------------------------------------------------------------------------------------------
+
+# recipes_dir prints the path of the recipes' packages: one virtual environment for each set of versions.
+recipes_dir() { printf '%s/recipes-%s' "$cache" "$(sha256sum <"$here/examples/python/recipes/requirements.txt" | cut -c 1-12)"; }
+
+setup_recipes() {
+    if [ -n "${SANDFARM_TEST_RECIPES:-}" ] && [ "$SANDFARM_TEST_RECIPES" != "$(recipes_dir)" ]; then
+        [ -x "$SANDFARM_TEST_RECIPES/bin/python" ] || die "SANDFARM_TEST_RECIPES=$SANDFARM_TEST_RECIPES has no bin/python"
+        return 0
+    fi
+    need_python
+    dir=$(recipes_dir)
+    if recipes_work "$dir"; then return 0; fi
+    say "fetching the packages of the recipes (once; about a minute)"
+    new_folder "$dir"
+    if ! make_venv "$work" python3 "$here/examples/python/recipes/requirements.txt" recipes; then
+        tail_of "$log/recipes.log"
+        die "the packages of examples/python/recipes/requirements.txt could not be installed: see above"
+    fi
+    if recipes_work "$dir"; then discard; else publish "$dir"; fi
+}
+
+# recipes_work reports whether the environment is complete and starts. It does not start if its Python was replaced.
+recipes_work() { "$1/bin/python" -c 'import pytest, openai' 2>/dev/null; }
+
+# --- the agent's tests ----------------------------------------------------------------------------------------------
+
+# uv_version is the version that sandboxes use.
+uv_version() { sed -n 's/^const Version = "\(.*\)"$/\1/p' "$here/internal/uv/uv.go"; }
+
+# uv_path prints the path of that uv.
+uv_path() { printf '%s/uv-%s/bin/uv' "$cache" "$(uv_version)"; }
+
+setup_uv() {
+    path=${SANDFARM_TEST_UV:-$(uv_path)}
+    if "$path" --version >/dev/null 2>&1; then return 0; fi
+    [ "$path" = "$(uv_path)" ] || die "SANDFARM_TEST_UV=$path does not run"
+    say "fetching uv $(uv_version)"
+    new_folder "$cache/uv-$(uv_version)"
+    if ! { python3 -m venv "$work" && "$work/bin/python" -m pip install -q --disable-pip-version-check "uv==$(uv_version)"; } >"$log/uv.log" 2>&1; then
+        tail_of "$log/uv.log"
+        die "uv $(uv_version) could not be installed: see above"
+    fi
+    if "$path" --version >/dev/null 2>&1; then discard; else publish "$cache/uv-$(uv_version)"; fi
+}
+
+# image_python is the version of Python in images/python.
+image_python=3.13
+
+# kernel_python prints a Python of the image's version: one that is installed, also by pyenv, or one that uv fetches.
+kernel_python() {
+    for python in "python$image_python" "$(pyenv prefix "$(pyenv latest "$image_python" 2>/dev/null)" 2>/dev/null)/bin/python$image_python"; do
+        if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+            command -v "$python"
+            return 0
+        fi
+    done
+    uv=${SANDFARM_TEST_UV:-$(uv_path)}
+    { "$uv" python find "$image_python" || { "$uv" python install --no-bin "$image_python" && "$uv" python find "$image_python"; }; } 2>/dev/null
+}
+
+# kernel_dir prints the path of the environment in which the agent's tests run kernels: one for each set of pinned versions.
+kernel_dir() { printf '%s/kernel-%s-%s' "$cache" "$image_python" "$(sha256sum <"$here/images/python/requirements.txt" | cut -c 1-12)"; }
+
+# kernel_works reports whether the environment exists and starts.
+kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas, PIL' 2>/dev/null; }
+
+setup_kernel() {
+    setup_uv
+    if [ -n "${SANDFARM_TEST_KERNEL:-}" ] && [ "$SANDFARM_TEST_KERNEL" != "$(kernel_dir)" ]; then
+        kernel_works "$SANDFARM_TEST_KERNEL" || die "SANDFARM_TEST_KERNEL=$SANDFARM_TEST_KERNEL lacks packages of images/python/requirements.txt"
+        return 0
+    fi
+    dir=$(kernel_dir)
+    if kernel_works "$dir"; then return 0; fi
+    say "fetching the Python packages of the sandbox image for the agent's tests (once; about a minute)"
+    new_folder "$dir"
+    requirements=$here/images/python/requirements.txt
+    if ! python=$(kernel_python); then
+        python=python3
+        requirements=$log/kernel-requirements.txt
+        # Another Python may not support all pinned versions: it gets the newest that it supports.
+        sed 's/==/<=/' "$here/images/python/requirements.txt" >"$requirements"
+        say "Python $image_python is missing and could not be fetched: the tests run $(python3 --version 2>&1) with packages no newer than the image's"
+    fi
+    if ! make_venv "$work" "$python" "$requirements" kernel; then
+        tail_of "$log/kernel.log"
+        die "the packages of images/python/requirements.txt could not be installed: see above"
+    fi
+    if kernel_works "$dir"; then discard; else publish "$dir"; fi
+}
