@@ -12,7 +12,7 @@ const uploadsBatch = 1000
 
 // AbortUploads aborts multipart uploads under a prefix that began before a time and were never completed, and returns their
 // number: their parts take space that no list of objects shows. A service that cannot list uploads by prefix (MinIO) returns
-// none; it aborts them by itself.
+// none; it aborts them itself.
 func (s *Store) AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error) {
 	core := minio.Core{Client: s.client}
 	var aborted int

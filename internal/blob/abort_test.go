@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 )
 
-// raw is a client that does what a Store never would.
+// raw is a client for requests that a Store never sends.
 func raw(t *testing.T, cfg blob.Config) minio.Core {
 	t.Helper()
 	u, err := url.Parse(cfg.Endpoint)
@@ -28,7 +28,7 @@ func raw(t *testing.T, cfg blob.Config) minio.Core {
 	return *core
 }
 
-// Uploads that nobody ends are aborted once they are old, under the prefix alone; those that go on are left alone.
+// Old incomplete uploads under the prefix are aborted; all other uploads are kept.
 func TestAbortUploads(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, endpoint)

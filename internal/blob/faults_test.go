@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// stall is short, so that the tests are; patience is when a call that should have given up counts as hanging.
+// stall is short to keep the tests short; patience is when a call that should have timed out counts as hanging.
 const (
 	stall    = 2 * time.Second
 	patience = time.Minute
@@ -32,7 +32,7 @@ func newStore(t *testing.T, cfg blob.Config) *blob.Store {
 	return s
 }
 
-// listen gives a listener that closes with the test.
+// listen returns a listener that is closed at the end of the test.
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -43,7 +43,7 @@ func listen(t *testing.T, addr string) net.Listener {
 	return l
 }
 
-// calls does each thing that a store does.
+// calls returns every operation of a store.
 func calls(ctx context.Context, s *blob.Store) map[string]func() error {
 	return map[string]func() error{
 		"Ping":         func() error { return s.Ping(ctx) },
@@ -79,7 +79,7 @@ func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	refused := listen(t, "127.0.0.1:0")
 	_ = refused.Close()
-	silent := listen(t, "127.0.0.1:0") // the kernel takes connections; nobody answers
+	silent := listen(t, "127.0.0.1:0") // the kernel accepts connections; nothing answers
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))

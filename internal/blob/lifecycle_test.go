@@ -54,7 +54,7 @@ func serveBucket(t *testing.T, b *bucket) *blob.Store {
 	return newStore(t, newConfig(t, server.URL))
 }
 
-func TestLifecycleIsSetOnceAndLeavesOthersAlone(t *testing.T) {
+func TestLifecycleIsSetOnceAndKeepsOtherRules(t *testing.T) {
 	t.Parallel()
 	b := &bucket{xml: `<LifecycleConfiguration><Rule><ID>theirs</ID><Status>Enabled</Status><Filter><Prefix>c/</Prefix></Filter>` +
 		`<Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>`}
@@ -67,7 +67,7 @@ func TestLifecycleIsSetOnceAndLeavesOthersAlone(t *testing.T) {
 		{15, true, "<Days>15</Days>"},
 		{15, false, "<Days>15</Days>"},
 		{16, true, "<Days>16</Days>"},
-		{15, false, "<Days>16</Days>"}, // objects may have been made to live so long
+		{15, false, "<Days>16</Days>"}, // existing objects may rely on the longer life
 	} {
 		changed, err := s.EnsureLifecycle(t.Context(), rules(c.days)...)
 		if err != nil || changed != c.changed || !strings.Contains(b.xml, c.want) {
@@ -84,8 +84,8 @@ func TestLifecycleIsSetOnceAndLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// What a service drops of a rule is not put back for ever; what somebody changed is.
-func TestLifecycleIsMended(t *testing.T) {
+// Parts of a rule that the service drops are not added again; parts that somebody changed are restored.
+func TestLifecycleIsRepaired(t *testing.T) {
 	t.Parallel()
 	rule := func(id, prefix, status string, days int) string {
 		return fmt.Sprintf(`<Rule><ID>%s</ID><Status>%s</Status><Prefix>%s</Prefix><Expiration><Days>%d</Days></Expiration></Rule>`, id, status, prefix, days)
@@ -110,7 +110,7 @@ func TestLifecycleIsMended(t *testing.T) {
 	}
 }
 
-// A service that will never take rules is told from one that does not answer now.
+// A service that does not support rules is distinguished from one that is unavailable.
 func TestLifecycleErrors(t *testing.T) {
 	t.Parallel()
 	for status, never := range map[int]bool{

@@ -29,7 +29,7 @@ func TestMinIO(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Config { return newConfig(t, url) })
 }
 
-// MinIO takes the rules, gives them back, and is asked to change nothing twice.
+// MinIO stores the rules and returns them; setting them again changes nothing.
 func TestMinIOKeepsLifecycle(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, startMinIO(t))
@@ -112,7 +112,7 @@ func minioBinary(t testing.TB) string {
 	return path
 }
 
-// ready reports whether the server takes S3 requests: it refuses one without a signature. It says that it is ready before that.
+// ready reports whether the server handles S3 requests: it rejects one without a signature. It reports readiness before it does.
 func ready(ctx context.Context, url string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/", nil)
 	if err != nil {
@@ -126,7 +126,7 @@ func ready(ctx context.Context, url string) bool {
 	return resp.StatusCode == http.StatusForbidden
 }
 
-// freeAddr finds a loopback address that nobody listens on.
+// freeAddr finds a loopback address that is not in use.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

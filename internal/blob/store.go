@@ -10,7 +10,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// controlTimeout bounds one call without object data: after ten seconds the service hangs.
+// controlTimeout bounds one call without object data: a service that takes longer counts as hanging.
 const controlTimeout = 10 * time.Second
 
 // pingTimeout bounds Ping: a readiness probe must answer before its own caller gives up.

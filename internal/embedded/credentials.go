@@ -53,7 +53,7 @@ func loadCredentials(file string) (credentials, error) {
 	return c, nil
 }
 
-// createCredentials writes a complete file and then links it into place: of two processes that do this at once, one wins and both
+// createCredentials writes a complete file and then links it into place: if two processes do this at once, one wins and both
 // use its keys.
 func createCredentials(dir, file string) (credentials, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

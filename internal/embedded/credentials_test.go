@@ -50,7 +50,7 @@ func TestCredentialsAreMadeOnceAndKept(t *testing.T) {
 		t.Fatalf("chmod: %v", err)
 	}
 	if _, _, err := embedded.LoadOrCreateCredentials(dir); err == nil {
-		t.Error("credentials that others may read were taken")
+		t.Error("credentials that others may read were accepted")
 	}
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatalf("write: %v", err)
@@ -59,6 +59,6 @@ func TestCredentialsAreMadeOnceAndKept(t *testing.T) {
 		t.Fatalf("chmod: %v", err)
 	}
 	if _, _, err := embedded.LoadOrCreateCredentials(dir); err == nil {
-		t.Error("empty credentials were taken")
+		t.Error("empty credentials were accepted")
 	}
 }

@@ -51,7 +51,7 @@ func socketPath(dir string) (string, error) {
 	return "", fmt.Errorf("place Redis socket: every path is longer than %d bytes", maxSocketPath)
 }
 
-// ownDir makes a folder in a directory that others can write to, and refuses one that belongs to somebody else.
+// ownDir makes a folder in a directory that others can write to, and refuses one that belongs to another user.
 func ownDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make socket folder: %w", err)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// host starts a Redis, says so, and waits for its end by force.
+// host starts a Redis, prints a line, and waits to be killed.
 func host(dir string) {
 	if _, err := embedded.StartRedis(context.Background(), embedded.RedisConfig{Dir: dir, Logger: quiet()}); err != nil {
 		fmt.Println(err)
@@ -39,7 +39,7 @@ func host(dir string) {
 	select {}
 }
 
-// serverPID asks the server for its process.
+// serverPID asks the server for its process id.
 func serverPID(t *testing.T, c *redis.Client) int {
 	t.Helper()
 	var pid int
@@ -56,7 +56,7 @@ func serverPID(t *testing.T, c *redis.Client) int {
 	return pid
 }
 
-// running tells whether a process runs; one that ended but was not waited for does not.
+// running reports whether a process runs; a zombie does not.
 func running(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return err == nil && !strings.Contains(string(text), ") Z ")
@@ -109,7 +109,7 @@ func TestRedisRestartKeepsData(t *testing.T) {
 	mustGet(t, client(t, startRedis(t, dir)), "k", "v")
 }
 
-func TestRedisComesBackWhenKilled(t *testing.T) {
+func TestRedisRestartsWhenKilled(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, t.TempDir())
 	c := client(t, r)
@@ -146,7 +146,7 @@ func TestRedisDiesWithItsParent(t *testing.T) {
 func TestRedisLeftOverIsStopped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// Started without the tie to its parent, as a server is whose parent's end it did not hear of.
+	// Started without the parent-death signal, like a server that outlived its parent.
 	old := exec.Command("redis-server", "--port", "0", "--unixsocket", filepath.Join(dir, "old.sock"), "--appendonly", "yes", "--save", "", "--dir", dir)
 	old.Dir = dir
 	if err := old.Start(); err != nil {
@@ -168,7 +168,7 @@ func TestRedisLeftOverIsStopped(t *testing.T) {
 	}
 }
 
-// writePID leaves the file that names a server in dir.
+// writePID writes the pid file of a server into dir.
 func writePID(t *testing.T, dir string, pid int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -181,13 +181,13 @@ func writePID(t *testing.T, dir string, pid int) {
 	}
 }
 
-func TestStrangerInThePIDFileIsLeftAlone(t *testing.T) {
+func TestForeignProcessInThePIDFileIsNotStopped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stranger := exec.Command("sleep", "600")
 	stranger.Dir = dir
 	if err := stranger.Start(); err != nil {
-		t.Fatalf("start stranger: %v", err)
+		t.Fatalf("start foreign process: %v", err)
 	}
 	defer func() {
 		_ = stranger.Process.Kill()
@@ -197,11 +197,11 @@ func TestStrangerInThePIDFileIsLeftAlone(t *testing.T) {
 	writePID(t, dir, pid)
 	startRedis(t, dir)
 	if !running(pid) {
-		t.Error("a process that is no Redis of ours was ended")
+		t.Error("a process that is not our Redis was stopped")
 	}
 }
 
-// killedHost runs a Redis in another process, keeps a key there, and kills that process. It gives the server's number.
+// killedHost runs a Redis in another process, sets a key there, and kills that process. It returns the server's process id.
 func killedHost(t *testing.T, dir string) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

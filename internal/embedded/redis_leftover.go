@@ -103,7 +103,7 @@ func startTicks(pid int) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read start of process: %w", err)
 	}
-	// The name, in parentheses, may hold anything; what follows it is the state and then numbers.
+	// The name, in parentheses, may contain anything; the state and then numbers follow.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" {
 		return 0, errors.New("read start of process: it has ended")

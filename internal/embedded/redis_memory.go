@@ -14,7 +14,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// clockTick is how often the clock of the in-process server is advanced: it does not expire keys by itself.
+// clockTick is how often the clock of the in-process server is advanced: it does not expire keys on its own.
 const clockTick = 100 * time.Millisecond
 
 // startMemory serves an in-process Redis on a unix socket: clients see no difference, and no other user of the machine can

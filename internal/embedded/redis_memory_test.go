@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/embedded"
 )
 
-// patience is when something that should happen within a second or two counts as never happening.
+// patience is the timeout of things that should take a second or two.
 const patience = time.Minute
 
 func startRedis(t *testing.T, dir string) *embedded.Redis {
@@ -30,7 +30,7 @@ func client(t *testing.T, r *embedded.Redis) *redis.Client {
 	return c
 }
 
-// eventually polls until ok, which a child process or a clock brings about.
+// eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); {
@@ -41,7 +41,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestWithoutRedisServerOneRunsInTheProcess(t *testing.T) {
+func TestWithoutRedisServerAnInProcessServerIsUsed(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	dir := t.TempDir()
 	r := startRedis(t, dir)

@@ -110,9 +110,9 @@ func (s *server) supervise(ctx context.Context) {
 // runChild starts one child and waits for its end.
 func (s *server) runChild(ctx context.Context) error {
 	out := newLineLog(ctx, s.cfg.Logger)
-	cmd := exec.Command(s.binary, s.args()...) //nolint:noctx // it ends by stop, in order, not by a context
+	cmd := exec.Command(s.binary, s.args()...) //nolint:noctx // stop ends it in order, not a context
 	cmd.Dir = s.cfg.Dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} //nolint:forbidigo // handed on to the child, not a setting
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"} //nolint:forbidigo // passed to the child, not a setting
 	cmd.Stdout, cmd.Stderr = out, out
 	// A process group of its own keeps Ctrl-C of the terminal away from it: the farm stops it last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -125,7 +125,7 @@ func (s *server) runChild(ctx context.Context) error {
 	s.mu.Unlock()
 	_ = os.Remove(filepath.Join(s.cfg.Dir, pidFile))
 	if err == nil {
-		err = errors.New("it ended by itself")
+		err = errors.New("it exited unexpectedly")
 	}
 	return fmt.Errorf("run %s: %w; it said last: %s", s.binary, err, out.tail())
 }

@@ -66,7 +66,7 @@ func command(ctx context.Context, addr, text string) (string, error) {
 
 // lineLog logs the output of a child, and keeps its last lines for the error when it ends.
 type lineLog struct {
-	ctx context.Context //nolint:containedctx // a writer has no other way to it
+	ctx context.Context //nolint:containedctx // an io.Writer gets none
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -74,7 +74,7 @@ type lineLog struct {
 	last []string
 }
 
-// keptLines is how many lines of a child are kept; maxLine bounds one without an end.
+// keptLines is how many lines of a child are kept; maxLine bounds a line without a newline.
 const (
 	keptLines = 5
 	maxLine   = 8 << 10

@@ -21,14 +21,14 @@ const (
 	s3LockFile = "s3.lock"
 	// s3MaxConnections is far more than one machine's sandboxes use, and fewer than the files a process may open.
 	s3MaxConnections = 4096
-	// s3HeaderTimeout bounds the headers of a request, s3IdleTimeout a connection between two. Content takes its time.
+	// s3HeaderTimeout bounds the headers of a request, s3IdleTimeout a connection between two. Content has no limit.
 	s3HeaderTimeout = 10 * time.Second
 	s3IdleTimeout   = 2 * time.Minute
-	// s3CloseTimeout is how long Close waits for requests that run.
+	// s3CloseTimeout is how long Close waits for running requests.
 	s3CloseTimeout = 10 * time.Second
 )
 
-// S3Config says where the S3 service keeps its data and where it listens.
+// S3Config sets where the S3 service keeps its data and where it listens.
 type S3Config struct {
 	// Dir holds the buckets. Required; made if missing.
 	Dir string
@@ -36,7 +36,7 @@ type S3Config struct {
 	Listen string
 	// AccessKey and SecretKey are the only account. Required.
 	AccessKey, SecretKey string
-	// Logger gets starts and failures. nil means slog.Default().
+	// Logger logs starts and failures. nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -49,8 +49,8 @@ type S3 struct {
 	err     error // of Close
 }
 
-// StartS3 starts the service and returns when it takes requests. ctx bounds the start only; Close ends the service. A second
-// service for a folder that is in use fails.
+// StartS3 starts the service and returns when it accepts requests. ctx bounds the start only; Close ends the service. Starting a
+// second service for the same folder fails.
 func StartS3(ctx context.Context, cfg S3Config) (*S3, error) {
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:8001")
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -97,11 +97,10 @@ func startS3Locked(ctx context.Context, dir string, cfg S3Config) (*S3, error) {
 	return &S3{server: server, handler: handler}, nil
 }
 
-// Endpoint gives the service's URL.
+// Endpoint returns the service's URL.
 func (s *S3) Endpoint() string { return "http://" + s.server.Addr() }
 
-// Close ends the service: it waits up to ten seconds for requests that run, and cuts those that still do. It may be called more
-// than once.
+// Close ends the service: it waits up to ten seconds for running requests, and then aborts them. It may be called more than once.
 func (s *S3) Close() error {
 	s.close.Do(func() {
 		s.server.Stop()

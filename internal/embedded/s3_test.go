@@ -94,7 +94,7 @@ func TestS3RestartKeepsObjects(t *testing.T) {
 	}
 }
 
-func TestS3RefusesStrangers(t *testing.T) {
+func TestS3RefusesUnsignedRequests(t *testing.T) {
 	t.Parallel()
 	s3 := startS3(t, t.TempDir())
 	store(t, s3)
@@ -143,11 +143,11 @@ func TestS3StartFails(t *testing.T) {
 			t.Errorf("StartS3 with %s = %v, want an error with %q", name, err, c.want)
 		}
 	}
-	startS3(t, good.Dir) // none of the failures stands in the way of a good start
+	startS3(t, good.Dir) // none of the failures prevents a later start
 }
 
-// Two services in one process do not disturb each other; one folder has one service.
-func TestS3HasItsFolderAlone(t *testing.T) {
+// Two services in one process do not affect each other; a folder can be used by one service only.
+func TestS3FolderIsExclusive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, other := store(t, startS3(t, dir)), store(t, startS3(t, t.TempDir()))

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// A base of a MiB before links of some bytes made addresses of a TiB of a page of some MiB.
+// A page of a few MiB whose base has a MiB, before links of a few bytes, once expanded to a TiB of addresses.
 func TestLinksThatGrowAreBounded(t *testing.T) {
 	t.Parallel()
 	at, err := url.Parse("https://index.example/simple/x/")
@@ -43,7 +43,7 @@ func TestLinksThatGrowAreBounded(t *testing.T) {
 	}
 }
 
-// What a hostile index sends is bounded unpacked, and its headers stay no longer than they are meant.
+// Responses of a hostile index are limited in size after decompression, and so are the headers that are kept.
 func TestAnswersThatGrowAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -91,7 +91,7 @@ func TestAnswersThatGrowAreBounded(t *testing.T) {
 	}
 }
 
-// A caller can make each request a warning, but not fill the disk with them.
+// A caller can cause a warning with each request, but cannot fill the disk with them.
 func TestWarningsArePaced(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -108,8 +108,8 @@ func TestWarningsArePaced(t *testing.T) {
 	}
 }
 
-// Metadata without a hash of its own is kept for its file. A page that claims another project's hash must not put its own
-// in the place of that.
+// Metadata without a hash of its own is cached by the hash of its file. A page that claims the hash of another project's file must
+// not replace that file's metadata.
 func TestMetadataWithoutAHashIsNotSharedBetweenPages(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// With the cache down everything comes from upstream, and one warning says so.
+// If the cache is down, everything comes from upstream, and one warning is logged.
 func TestCacheDown(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -37,7 +37,7 @@ func TestCacheDown(t *testing.T) {
 	if log.has("cache of packages does not work") != 1 || x.Stats().CacheErrors == 0 {
 		t.Errorf("log %s, counters %+v", log.String(), x.Stats())
 	}
-	// A file that no cache holds is at hand for a while.
+	// A file that no cache has is retained for a while.
 	if n := u.times("/packages/six-1.0.whl"); n != 1 {
 		t.Errorf("upstream was asked %d times", n)
 	}
@@ -70,7 +70,7 @@ func TestCacheThatHangs(t *testing.T) {
 	}
 }
 
-// A cache that breaks off in the middle of a file, or has lost it, harms nobody: upstream goes on where it ended.
+// If the cache fails in the middle of a file, or has lost it, the rest comes from upstream.
 func TestCacheBreaksOff(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*memory){
@@ -118,7 +118,7 @@ func TestCacheBreaksOff(t *testing.T) {
 	}
 }
 
-// A page in the cache that cannot be read counts as none.
+// An unreadable page in the cache counts as missing.
 func TestDamagedPageInCache(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -165,7 +165,7 @@ func TestTrim(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if cache.values["other/key"].text == nil {
-			t.Errorf("%s: what is not the index's was removed", name)
+			t.Errorf("%s: a value that is not the index's was removed", name)
 		}
 		delete(cache.values, "other/key")
 		if name == "Many" {
@@ -182,13 +182,13 @@ func TestTrim(t *testing.T) {
 		}
 		slices.Sort(left)
 		if diff := cmp.Diff(c.want, left); diff != "" {
-			t.Errorf("%s: what is left (-want +got):\n%s", name, diff)
+			t.Errorf("%s: values left (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// The index trims by itself once it has put enough, and finds that what is gone is gone.
-func TestTrimsByItself(t *testing.T) {
+// The index trims its cache once it has stored enough, and fetches removed files again.
+func TestTrimsAutomatically(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	cache := newMemory()
@@ -240,7 +240,7 @@ func (listless) List(context.Context, string, func(string, int64, time.Time) err
 	return errBroken
 }
 
-// A download that nobody waits for is finished when it is small and stopped when it is not.
+// A download without readers is completed if it is small, and aborted otherwise.
 func TestReadersThatLeave(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -259,7 +259,7 @@ func TestReadersThatLeave(t *testing.T) {
 				_, _ = w.Write(content[:1<<20])
 				_ = http.NewResponseController(w).Flush()
 				<-left
-				for at := 1 << 20; at < c.size; at += 1 << 18 { // slower than the index's patience with a large file
+				for at := 1 << 20; at < c.size; at += 1 << 18 { // slower than the index waits for a large file
 					if _, err := w.Write(content[at:min(at+1<<18, c.size)]); err != nil {
 						cut.Store(true)
 						return

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// Closing ends what still arrives, waits for it, and refuses what comes later. A second time it does nothing.
+// Close aborts running downloads, waits for them, and rejects later requests. A second Close does nothing.
 func TestCloseEndsDownloads(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -57,7 +57,7 @@ func TestCloseEndsDownloads(t *testing.T) {
 	}
 }
 
-// A caller whose context ends stops waiting; the others go on.
+// A caller whose context ends stops waiting; the other callers continue.
 func TestCallerThatGivesUp(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -87,7 +87,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 	}
 }
 
-// All that arrives at one time stays under the larger of the two limits.
+// The total size of concurrent downloads stays under the larger of the two limits.
 func TestSpoolsAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -98,7 +98,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 	cfg := u.config()
 	cfg.CacheMB, cfg.MaxFileMB, cfg.Timeout = 1, 1, 2*time.Second
 	x, root := serve(t, cfg)
-	// While somebody reads the first file, the second finds no room.
+	// While a caller reads the first file, there is no space for the second.
 	r, size, err := x.Fetch(t.Context(), "a", "a-1.0.whl", "")
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestSpoolsAreBounded(t *testing.T) {
 	if n := x.Spooled(); n > 1<<20 {
 		t.Errorf("%d bytes in spool files", n)
 	}
-	// Then it is only at hand for later requests, and makes room.
+	// After that the first file is only retained for later requests, and gives up its space.
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
@@ -141,6 +141,6 @@ func TestServe(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := index.Serve(t.Context(), index.Config{PyPIURL: "x"}); err == nil {
-		t.Error("a bad address is taken")
+		t.Error("a bad address was accepted")
 	}
 }

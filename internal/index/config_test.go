@@ -34,11 +34,11 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := index.New(c.cfg); err == nil {
-			t.Errorf("%s: New takes it", name)
+			t.Errorf("%s: New accepts it", name)
 		}
 	}
 	err := index.Config{PyPIURL: "x", NpmURL: "y"}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "pypi_url") || !strings.Contains(err.Error(), "npm_url") {
-		t.Errorf("not all problems are told: %v", err)
+		t.Errorf("not all problems are reported: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Page is what the parsers give, for tests of theirs.
+// Page is the result of the parsers, for their tests.
 type Page struct{ p *page }
 
 // ParsePyPI and ParsePackument are the parsers.
@@ -36,7 +36,7 @@ func (p Page) Render(name string) (json, html []byte, err error) {
 // Document is the text of a packument.
 func (p Page) Document() []byte { return p.p.doc }
 
-// Names gives the files.
+// Names returns the names of the files.
 func (p Page) Names() (names []string) {
 	for _, f := range p.p.Files {
 		names = append(names, f.Name)
@@ -44,7 +44,7 @@ func (p Page) Names() (names []string) {
 	return names
 }
 
-// Links gives the files' addresses.
+// Links returns the addresses of the files.
 func (p Page) Links() (links []string) {
 	for _, f := range p.p.Files {
 		links = append(links, f.URL)
@@ -52,27 +52,27 @@ func (p Page) Links() (links []string) {
 	return links
 }
 
-// Wake uses a cache that failed again at once.
+// Wake ends the pause after a failure of the cache.
 func (x *Index) Wake() {
 	x.cache.mu.Lock()
 	defer x.cache.mu.Unlock()
 	x.cache.rest = time.Time{}
 }
 
-// Spooled is how many bytes lie in spool files.
+// Spooled returns how many bytes are in spool files.
 func (x *Index) Spooled() int64 { return x.spooled.Load() }
 
-// Capped reads a page of some bytes and tells whether room for a large page was asked for.
+// Capped reads a page of some bytes and reports whether it waited for a slot for large pages.
 func Capped(r io.Reader) (n int64, grown bool, err error) {
 	c := &capped{r: r, grow: func() error { return nil }}
 	n, err = io.Copy(io.Discard, c)
 	return n, c.grown, err
 }
 
-// ServedMax is the room for large pages.
+// ServedMax is the memory for large pages that are being sent.
 const ServedMax = servedMax
 
-// ServedRoom is how much of it is left.
+// ServedRoom returns how much of it is free.
 func (x *Index) ServedRoom() int64 {
 	for n := int64(0); ; n += 1 << 20 {
 		if !x.served.TryAcquire(n + 1<<20) {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// random gives bytes that nothing compresses or repeats.
+// random returns bytes that cannot be compressed and do not repeat.
 func random(t *testing.T, n int) []byte {
 	t.Helper()
 	b := make([]byte, n)
@@ -45,7 +45,7 @@ func (u *upstream) slowly(path string, content []byte, release <-chan struct{}) 
 	})
 }
 
-// Files come whole and in parts, with validators, first from upstream and then from the cache.
+// Files are served whole and in parts, with validators, first from upstream and then from the cache.
 func TestFilesWholeAndInParts(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -94,7 +94,7 @@ func TestFilesWholeAndInParts(t *testing.T) {
 	}
 }
 
-// Twenty callers of one page and one file are one request upstream for each, and read while the file arrives.
+// Twenty callers of one page and one file cause one upstream request for each, and read the file while it is downloaded.
 func TestTwentyCallersAreOneDownload(t *testing.T) {
 	t.Parallel()
 	for _, cached := range []bool{true, false} {
@@ -134,7 +134,7 @@ func TestTwentyCallersAreOneDownload(t *testing.T) {
 					}
 				})
 			}
-			// Everybody has the first half before upstream sends the second.
+			// Every caller has the first half before upstream sends the second.
 			eventually(t, "all callers to have half", func() bool { return begun.Load() == 20 })
 			close(release)
 			wg.Wait()
@@ -149,7 +149,7 @@ func TestTwentyCallersAreOneDownload(t *testing.T) {
 	}
 }
 
-// A file with the wrong hash never arrives whole; the next caller is told why.
+// A file with the wrong hash is never delivered completely; the next caller gets the reason.
 func TestWrongHash(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"Small": 10, "Large": 1 << 20} {
@@ -183,7 +183,7 @@ func TestWrongHash(t *testing.T) {
 	}
 }
 
-// A part of a file that arrives waits for it, but not for ever: then upstream is asked for the part.
+// A request for a part of a file that is being downloaded waits for it for a limited time, and then gets the part from upstream.
 func TestPartsOfAFileOnItsWay(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -209,7 +209,7 @@ func TestPartsOfAFileOnItsWay(t *testing.T) {
 	close(release)
 }
 
-// A download that breaks off is taken up where it ended. One that always does is cut off.
+// A broken download is resumed where it ended. One that breaks every time fails.
 func TestDownloadThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	for _, resumes := range []bool{true, false} {
@@ -247,7 +247,7 @@ func TestDownloadThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A second worker has the files of the first from their cache.
+// A second worker gets the files of the first from their shared cache.
 func TestTwoIndexesShareACache(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -269,7 +269,7 @@ func TestTwoIndexesShareACache(t *testing.T) {
 	}
 }
 
-// What is read from a file while it arrives lies in a file without a name: nothing is left behind.
+// A download is spooled in an unlinked file, so nothing is left on disk.
 func TestNothingIsLeftOnDisk(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -356,7 +356,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Without hashes a file is served, but never kept: nothing says that it is the same next time.
+// A file without hashes is served but never cached: it could be a different file the next time.
 func TestFileWithoutHash(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// Whatever a page is, what comes of it can be read again, in both forms, and lists the same files under this index.
+// Whatever a page contains, its rendered form can be parsed again, as HTML and as JSON, and lists the same files under this index.
 func FuzzPage(f *testing.F) {
 	at, _ := url.Parse("https://index.example/simple/six/")
 	for _, seed := range []string{
@@ -70,7 +70,7 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
-// Whatever a document is, what comes of it is JSON whose tarballs lie under this index.
+// Whatever a document contains, its rendered form is JSON whose tarballs are below this index.
 func FuzzPackument(f *testing.F) {
 	root, _ := url.Parse("https://registry.example/")
 	for _, seed := range []string{

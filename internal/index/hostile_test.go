@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// raw sends bytes as they are and gives the status of the answer and its body's begin.
+// raw sends bytes unchanged and returns the status of the answer and the start of its body.
 func raw(t *testing.T, address, text string) (int, string) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(address, "http://"), 5*time.Second)
@@ -34,7 +34,7 @@ func raw(t *testing.T, address, text string) (int, string) {
 	return resp.StatusCode, string(body[:n])
 }
 
-// A sandbox gets pages and files, whatever it sends; nothing else is fetched for it.
+// A sandbox can get pages and files only; no request makes the index fetch anything else.
 func TestHostileCaller(t *testing.T) {
 	t.Parallel()
 	u, other := newUpstream(t), newUpstream(t)
@@ -101,7 +101,7 @@ func TestHostileCaller(t *testing.T) {
 	if u.all() != asked || other.all() != 0 {
 		t.Errorf("upstream was asked %v, the other host %v", u.asked, other.asked)
 	}
-	// What a request says beside its path changes nothing.
+	// Nothing but the path of a request has an effect.
 	for _, headers := range []string{"Host: " + other.URL[7:], "Host: x\r\nX-Forwarded-Host: " + other.URL[7:], "Host: x\r\nCookie: a=b\r\nAuthorization: Basic eDp5"} {
 		text := fmt.Sprintf("GET /pypi/simple/six/?url=%s&x=../.. HTTP/1.1\r\n%s\r\n\r\n", other.URL, headers)
 		if status, body := raw(t, root, text); status != 200 || strings.Contains(body, other.URL[7:]) {
@@ -109,14 +109,14 @@ func TestHostileCaller(t *testing.T) {
 		}
 	}
 	if status, _ := raw(t, root, "GET /npm/left HTTP/1.1\r\nHost: a/b?\"c\r\n\r\n"); status != 400 {
-		t.Errorf("a Host that is none: status %d", status)
+		t.Errorf("a malformed Host: status %d", status)
 	}
 	if other.all() != 0 {
 		t.Errorf("the other host was asked %v", other.asked)
 	}
 }
 
-// Nothing that a caller sends but what names the thing reaches upstream.
+// Nothing that a caller sends reaches upstream, except the name of the project or file.
 func TestUpstreamSeesNothingOfTheCaller(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -141,7 +141,7 @@ func TestUpstreamSeesNothingOfTheCaller(t *testing.T) {
 	}
 }
 
-// A password in the address of an index goes to that index, and into no answer.
+// A password in the address of an index is sent to that index only and appears in no answer.
 func TestPasswordOfTheIndex(t *testing.T) {
 	t.Parallel()
 	u, files := newUpstream(t), newUpstream(t)

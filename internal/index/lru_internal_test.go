@@ -11,16 +11,16 @@ func TestLRU(t *testing.T) {
 	if _, ok := l.get("a"); !ok || l.used != 9 {
 		t.Errorf("used %d of 10", l.used)
 	}
-	l.put("d", 3, 4) // b is longest unused, then c
+	l.put("d", 3, 4) // b is the least recently used, then c
 	for key, want := range map[string]bool{"a": true, "b": false, "c": true, "d": true} {
 		if _, ok := l.get(key); ok != want {
-			t.Errorf("%s is there: %v", key, ok)
+			t.Errorf("%s exists: %v", key, ok)
 		}
 	}
 	for cost, want := range map[int64]bool{9: true, 10: true, 11: false} {
 		l.put("e", 4, cost)
 		if _, ok := l.get("e"); ok != want || l.used > 10 {
-			t.Errorf("a value of %d is there: %v, used %d", cost, ok, l.used)
+			t.Errorf("a value of %d exists: %v, used %d", cost, ok, l.used)
 		}
 	}
 	l.put("f", 5, 1)

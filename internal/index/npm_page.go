@@ -72,7 +72,7 @@ func parsePackument(body io.Reader, name string, root *url.URL, short bool) (*pa
 		return nil, err
 	}
 	if !named || !versions {
-		return nil, errors.New("it is no document of an npm package")
+		return nil, errors.New("it is not a document of an npm package")
 	}
 	k.doc.WriteByte('}')
 	k.page.doc = k.doc.Bytes()

@@ -29,7 +29,7 @@ func (u *upstream) document(name, text string) {
 	})
 }
 
-// Documents keep what they say and lead to this index, in both forms, under the Host that was asked.
+// Documents keep their content, and their tarballs lead to this index under the requested Host, in both forms.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -69,7 +69,7 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// Tarballs are checked by the best hash that the document gives.
+// Tarballs are verified with the strongest hash in the document.
 func TestTarballs(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -90,7 +90,7 @@ func TestTarballs(t *testing.T) {
 		a := ask(t, "GET", root+"/npm/left/-/left-"+version+".tgz")
 		if want == 0 {
 			if a.err == nil && a.status == http.StatusOK {
-				t.Errorf("%s: a wrong hash arrives", version)
+				t.Errorf("%s: a file with a wrong hash was delivered", version)
 			}
 			continue
 		}
@@ -106,7 +106,7 @@ func TestTarballs(t *testing.T) {
 	}
 }
 
-// A scoped package has its name with a slash, which npm escapes.
+// The name of a scoped package contains a slash, which npm escapes.
 func TestScopedPackages(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

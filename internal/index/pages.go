@@ -28,7 +28,7 @@ type source struct {
 	target *url.URL
 	accept []string // tried in this order while upstream says 406
 	parse  func(body io.Reader, contentType string, at *url.URL) (*page, error)
-	finish func(*page) error // makes what is not kept in the cache
+	finish func(*page) error // fills the fields that are not in the cache
 }
 
 // page returns a project's page: from memory, the cache or upstream; an old one if upstream does not respond.
@@ -197,7 +197,7 @@ func (x *Index) keepPage(ctx context.Context, s source, p *page) {
 		if newest, ok := x.pages.get(s.key); ok && newest.Fetched.After(p.Fetched) {
 			return // a newer page follows
 		}
-		// A page that is there is kept when the index closes: the next one begins with it.
+		// A complete page is still stored when the index closes: the next index starts with it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		text, err := p.encode()

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// clock is a time that a test sets.
+// clock is a clock that a test sets.
 type clock struct{ nanoseconds atomic.Int64 }
 
 func newClock() *clock {
@@ -26,7 +26,7 @@ func newClock() *clock {
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanoseconds.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanoseconds.Add(int64(d)) }
 
-// A page is believed for PageAge, then asked for with what upstream said of its version.
+// A page is served from the cache for PageAge, and then revalidated with upstream's validators.
 func TestPagesAreRevalidated(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -74,7 +74,7 @@ func TestPagesAreRevalidated(t *testing.T) {
 	}
 }
 
-// Callers may ask whether the page that they have is still the one.
+// Callers can revalidate the page that they have.
 func TestPagesHaveValidators(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -101,7 +101,7 @@ func TestPagesHaveValidators(t *testing.T) {
 	}
 }
 
-// With upstream down the old page is served, and upstream is not asked for a moment.
+// While upstream is down the old page is served, and upstream is left alone for a moment.
 func TestUpstreamDown(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -147,7 +147,7 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-// An upstream that stands still costs Timeout, and nothing where an old page is at hand and was asked for just now.
+// A hanging upstream costs a request Timeout, and no time if there is an old page that was requested just before.
 func TestUpstreamSlow(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -192,7 +192,7 @@ func TestUpstreamSlow(t *testing.T) {
 	}
 }
 
-// A project that upstream does not have is not asked for again for a minute.
+// A project that upstream does not have is not requested again for a minute.
 func TestAbsentProject(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -221,7 +221,7 @@ func TestAbsentProject(t *testing.T) {
 	}
 }
 
-// A page that is too large is refused before it fills the memory.
+// A page that is too large is rejected before it fills the memory.
 func TestPageTooLarge(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -113,7 +113,7 @@ func serveText(w http.ResponseWriter, r *http.Request, kind, sum string, text []
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
 }
 
-// pypiFile looks a file up in its project's page; with ".metadata" behind its name that of the file.
+// pypiFile looks a file up in its project's page; with ".metadata" after its name, the metadata of the file.
 func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, error) {
 	p, err := x.pypiPage(ctx, project)
 	if err != nil {
@@ -126,8 +126,8 @@ func (x *Index) pypiFile(ctx context.Context, project, name string) (wanted, err
 	if f := p.find(of); ok && f != nil && f.Metadata != nil {
 		want, err := x.pypi.want(name, f.URL+".metadata", f.Metadata, 0)
 		if algorithm, value := bestHash(f.Hashes); want.key == "" && value != "" {
-			// It belongs to that file and never changes. Nothing says what it is, so another page that lists the same hash
-			// does not get this one's.
+			// It belongs to that file and never changes. Its own hash is unknown, so it is not shared with another page that
+			// lists the same hash of the file.
 			want.key = "index/metadata/" + algorithm + "/" + value + "/" + sumOf([]byte(f.URL))
 		}
 		return want, err

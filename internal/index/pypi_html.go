@@ -27,7 +27,7 @@ func parseHTML(body io.Reader, at *url.URL) (*page, error) {
 				return nil, err
 			}
 			if len(p.Files) == 0 && !known {
-				return nil, errors.New("it is no page of a package index")
+				return nil, errors.New("it is not a page of a package index")
 			}
 			return p, nil
 		case html.TextToken:

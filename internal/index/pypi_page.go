@@ -21,7 +21,7 @@ const (
 func parsePyPI(body io.Reader, contentType string, at *url.URL) (*page, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		return nil, fmt.Errorf("its type %q is none", contentType)
+		return nil, fmt.Errorf("its type %q is malformed", contentType)
 	}
 	var p *page
 	switch kind {
@@ -104,7 +104,7 @@ func object(dec *json.Decoder, field func(key string) error) error {
 		}
 		key, ok := token.(string)
 		if !ok {
-			return errors.New("a key is no text")
+			return errors.New("a key is not a string")
 		}
 		if err := field(key); err != nil {
 			return err

@@ -19,7 +19,7 @@ var (
 	hashB = strings.Repeat("b", 64)
 )
 
-// What a page says of its files arrives in both forms, whichever one upstream has.
+// The attributes of a page's files are served in both forms, whichever form upstream has.
 func TestPagesInBothForms(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -70,7 +70,7 @@ func parsed(t *testing.T, text string) any {
 	return v
 }
 
-// JSON is asked for first; an index that refuses it is asked for HTML.
+// JSON is requested first; if the index refuses, HTML is requested.
 func TestUpstreamWithoutJSON(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -108,7 +108,7 @@ func TestNamesLeadToTheNormalOne(t *testing.T) {
 	get(t, root+"/pypi/simple/zope-interface/")
 }
 
-// Metadata beside a file is checked by its own hash, and is there only where the page says so.
+// Metadata of a file is verified with its own hash, and is served only if the page lists it.
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -130,7 +130,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// Links may lead to the index's own host and to the hosts that were set beside it.
+// Links may lead to the index's own host and to the configured hosts.
 func TestLinksToOtherHosts(t *testing.T) {
 	t.Parallel()
 	u, files, evil := newUpstream(t), newUpstream(t), newUpstream(t)
@@ -180,7 +180,7 @@ func TestLinksToOtherHosts(t *testing.T) {
 	}
 }
 
-// What is no page is refused with a sentence each time, and never kept.
+// A response that is not a page is rejected with an error every time, and never cached.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// The public indexes are served through this one: pages, files in parts, and from the cache.
+// The public indexes can be used through this one: pages, parts of files, and files from the cache.
 func TestPublicIndexes(t *testing.T) {
 	t.Parallel()
 	cache := newMemory()
@@ -40,15 +40,15 @@ func TestPublicIndexes(t *testing.T) {
 		found = true
 		text := get(t, root+f.URL)
 		if sha([]byte(text)) != f.Hashes["sha256"] {
-			t.Errorf("%s: the hash of %d bytes is another", wheel, len(text))
+			t.Errorf("%s: the hash of %d bytes is wrong", wheel, len(text))
 		}
 		z, err := zip.NewReader(strings.NewReader(text), int64(len(text)))
 		if err != nil || len(z.File) < 3 {
-			t.Errorf("%s is no wheel: %v", wheel, err)
+			t.Errorf("%s is not a wheel: %v", wheel, err)
 		}
 		part := get(t, root+f.URL, "Range", "bytes=-1000")
 		if part != text[len(text)-1000:] {
-			t.Errorf("%s: the last 1000 bytes are %d others", wheel, len(part))
+			t.Errorf("%s: the last 1000 bytes are %d wrong bytes", wheel, len(part))
 		}
 		if f.Metadata != nil {
 			if m := get(t, root+f.URL+".metadata"); !strings.Contains(m, "Name: six\n") {
@@ -89,7 +89,7 @@ func TestPublicIndexes(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A worker with an empty disk asks nothing of upstream.
+	// A worker with an empty disk sends no request upstream.
 	y, second := serve(t, index.Config{Cache: cache})
 	get(t, fmt.Sprintf("%s/pypi/files/six/%s", second, wheel))
 	if s := y.Stats(); s.UpstreamRequests != 0 || bytes.Equal(cache.values["index/page/pypi/six"].text, nil) {

@@ -8,11 +8,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pathMax is the longest path that is looked at; real ones have under 300 bytes.
+// pathMax is the longest path that is accepted; real ones have under 300 bytes.
 const pathMax = 2048
 
-// ServeHTTP serves pages and files below /pypi/ and /npm/. It takes nothing from a request but its method, its path, its
-// Host and the headers that say what form and which part of a thing is wanted.
+// ServeHTTP serves pages and files below /pypi/ and /npm/. Of a request it uses only the method, the path, the Host and the headers
+// for content negotiation, ranges and conditions.
 func (x *Index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.count.requests.Add(1)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -48,7 +48,7 @@ func nothing() error {
 	return farm.NotFoundf("There is nothing here: this is a package index with /pypi/simple/PROJECT/ and /npm/PACKAGE.")
 }
 
-// split takes a path apart. A part may hold an escaped slash, as npm writes scoped names, but no step up.
+// split splits a path. A part may contain an escaped slash, as npm writes scoped names, but no "..".
 func split(escaped string) ([]string, bool) {
 	rest, ok := strings.CutPrefix(escaped, "/")
 	if !ok || len(escaped) > pathMax {

@@ -50,10 +50,10 @@ func (s *Server) URL() string { return s.root + "/pypi/simple/" }
 // NpmURL is the address of the npm registry, as npm wants it.
 func (s *Server) NpmURL() string { return s.root + "/npm/" }
 
-// Stats gives the counters of its index.
+// Stats returns the counters of its index.
 func (s *Server) Stats() Stats { return s.index.Stats() }
 
-// Close ends the server at once and waits for it and for what its index does.
+// Close stops the server at once and waits until it and its index have ended.
 func (s *Server) Close() error {
 	err := s.http.Close()
 	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {

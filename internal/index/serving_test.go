@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// slow is a caller who takes nothing of an answer until he is let go.
+// slow is a caller that reads nothing of an answer until it is released.
 type slow struct {
 	header http.Header
 	begun  chan struct{}
@@ -39,9 +39,9 @@ func large(u *upstream) {
 	})
 }
 
-// Many callers who ask for large pages and take none of them do not fill the worker's memory: others are told to come back,
-// those of small pages are served, and callers of one page share it.
-func TestLargePagesThatNobodyTakesAreBounded(t *testing.T) {
+// Many callers that request large pages and do not read them cannot fill the worker's memory: further callers are asked to retry,
+// small pages are still served, and callers of the same page share its memory.
+func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	large(u)
@@ -68,7 +68,7 @@ func TestLargePagesThatNobodyTakesAreBounded(t *testing.T) {
 		}
 	}
 	for range 5 {
-		s := hold("p0", json) // takes part in what is there
+		s := hold("p0", json) // shares the existing reservation
 		<-s.begun
 	}
 	for i := 0; x.ServedRoom() >= 28<<20; i++ {
@@ -92,7 +92,7 @@ func TestLargePagesThatNobodyTakesAreBounded(t *testing.T) {
 	eventually(t, "all room is back", func() bool { return x.ServedRoom() == index.ServedMax })
 }
 
-// A page in HTML is written as it is taken, and is the same as it was in one piece.
+// An HTML page is written in pieces as the caller reads it; the result is the whole page.
 func TestPageInHTMLIsWrittenInPieces(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -26,9 +26,9 @@ type memory struct {
 	mu      sync.Mutex
 	values  map[string]value
 	puts    map[string]int
-	getFunc func(key string) error                     // what Get fails with; nil: it does not
-	putFunc func(key string) error                     // the same of Put
-	cutFunc func(key string, size int64) (int64, bool) // where reading of a value breaks off
+	getFunc func(key string) error                     // the error of Get; nil: none
+	putFunc func(key string) error                     // the error of Put; nil: none
+	cutFunc func(key string, size int64) (int64, bool) // where reading a value fails
 }
 
 type value struct {
@@ -109,7 +109,7 @@ func (m *memory) List(_ context.Context, prefix string, fn func(string, int64, t
 	return nil
 }
 
-// keys gives the keys of what is there whose values are files.
+// keys returns the keys of the values that are files.
 func (m *memory) files() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +122,7 @@ func (m *memory) files() []string {
 	return keys
 }
 
-// upstream is an index, a registry and their files, and what was asked of them.
+// upstream is an index, a registry and their files, and records the requests to them.
 type upstream struct {
 	*httptest.Server
 	mux   *http.ServeMux
@@ -185,14 +185,14 @@ func (u *upstream) config() index.Config {
 	return index.Config{PyPIURL: u.URL + "/simple", FilesURL: u.URL, NpmURL: u.URL + "/registry"}
 }
 
-// logged is where a test's index logs to.
+// logged records the log of a test's index.
 type logged struct{ testlog.Log }
 
 func (l *logged) has(text string) int { return strings.Count(l.String(), text) }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// serve starts an index and gives its address.
+// serve starts an index and returns its address.
 func serve(t *testing.T, cfg index.Config) (*index.Index, string) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -210,7 +210,7 @@ func serve(t *testing.T, cfg index.Config) (*index.Index, string) {
 	return x, serveHandler(t, x)
 }
 
-// serveHandler gives the address of an index that is served until the test ends.
+// serveHandler serves an index until the test ends and returns its address.
 func serveHandler(t *testing.T, x *index.Index) string {
 	t.Helper()
 	s := httptest.NewServer(x)
@@ -223,7 +223,7 @@ func serveHandler(t *testing.T, x *index.Index) string {
 	return s.URL
 }
 
-// answer is what a caller got.
+// answer is a response as the caller received it.
 type answer struct {
 	status int
 	body   string
@@ -252,7 +252,7 @@ func ask(t *testing.T, method, address string, pairs ...string) answer {
 	return answer{resp.StatusCode, string(body), resp.Header, err}
 }
 
-// get asks for something that must be there.
+// get requests something that must exist.
 func get(t *testing.T, address string, pairs ...string) string {
 	t.Helper()
 	a := ask(t, http.MethodGet, address, pairs...)
@@ -262,14 +262,14 @@ func get(t *testing.T, address string, pairs ...string) string {
 	return a.body
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for !so() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain for: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// Callers come, read parts and leave while the cache fails now and then and is trimmed: whoever reads to the end has the
-// right bytes, and in the end nothing is left behind.
+// Many callers read files, or parts of them and leave, while the cache sometimes fails and is trimmed. Every caller that reads to
+// the end gets the right bytes, and no download is left over.
 func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -78,7 +78,7 @@ func TestManyCallersAndAnUnreliableCache(t *testing.T) {
 	t.Logf("%+v", x.Stats())
 }
 
-// oneCaller reads a file whole, in part, or leaves in the middle.
+// oneCaller reads a whole file, reads a part, or leaves in the middle.
 func oneCaller(t *testing.T, transport *http.Transport, address string, content []byte) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -40,7 +40,7 @@ func (o *oldest) Pop() any {
 	return last
 }
 
-// Trim reduces the cache to CacheMB and removes the oldest values first. The index does it by itself as the cache grows. It needs
+// Trim reduces the cache to CacheMB and removes the oldest values first. The index calls it as the cache grows. It needs
 // memory for the removed values only.
 func (x *Index) Trim(ctx context.Context) error {
 	if x.cfg.Cache == nil {

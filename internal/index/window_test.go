@@ -16,7 +16,7 @@ import (
 
 const mib = 1 << 20
 
-// serveLarge serves a file that is larger than all room for downloads, and its index with a cache.
+// serveLarge serves a file that is larger than the space for downloads, and an index of it with a cache.
 func serveLarge(t *testing.T, listed func(content []byte) string) (u *upstream, cache *memory, x *index.Index, address string, content []byte) {
 	t.Helper()
 	u, cache = newUpstream(t), newMemory()
@@ -46,7 +46,7 @@ func begin(t *testing.T, address string) io.ReadCloser {
 	return resp.Body
 }
 
-// A file that is larger than the room for downloads goes through it into the cache while it is read.
+// A file that is larger than the space for downloads is streamed into the cache while it is read.
 func TestFileLargerThanTheSpool(t *testing.T) {
 	t.Parallel()
 	u, cache, x, address, content := serveLarge(t, sha)
@@ -66,7 +66,7 @@ func TestFileLargerThanTheSpool(t *testing.T) {
 	}
 }
 
-// A large file with another hash is in no cache, and nobody gets its end.
+// A large file with the wrong hash is not cached, and no caller gets its last byte.
 func TestLargeFileWithAWrongHash(t *testing.T) {
 	t.Parallel()
 	_, cache, x, address, content := serveLarge(t, func([]byte) string { return hashA })
@@ -82,8 +82,8 @@ func TestLargeFileWithAWrongHash(t *testing.T) {
 	}
 }
 
-// Readers who do not move hold windows, and no more: other files come, and so does the same file for others.
-func TestSlowReadersHoldNoRoom(t *testing.T) {
+// Stalled readers occupy a window only: other files can be downloaded, and other callers can read the same file.
+func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	t.Parallel()
 	u, cache, x, address, content := serveLarge(t, sha)
 	slow := begin(t, address)
@@ -110,8 +110,8 @@ func TestSlowReadersHoldNoRoom(t *testing.T) {
 	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
 }
 
-// Small files that slow readers hold are read on from the cache when others need their room.
-func TestSpoolFilesOfSlowReadersGiveWay(t *testing.T) {
+// When the space of spool files is needed, their slow readers continue in the cache.
+func TestSpoolFilesOfSlowReadersAreReleased(t *testing.T) {
 	t.Parallel()
 	u, cache := newUpstream(t), newMemory()
 	cfg := u.config()
@@ -119,7 +119,7 @@ func TestSpoolFilesOfSlowReadersGiveWay(t *testing.T) {
 	x, _ := serve(t, cfg)
 	readers := map[string]io.ReadCloser{}
 	contents := map[string][]byte{}
-	for i := range 6 { // 120 MiB of files in 64 MiB of room
+	for i := range 6 { // 120 MiB of files in 64 MiB of space
 		name := "p" + strconv.Itoa(i)
 		contents[name] = random(t, 20*mib)
 		u.wheel(name, name+"-1.0.whl", contents[name])
@@ -145,7 +145,7 @@ func TestSpoolFilesOfSlowReadersGiveWay(t *testing.T) {
 	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
 }
 
-// A cache that breaks off in the middle of a large file does not end its download.
+// If the cache fails in the middle of a large file, the download continues.
 func TestLargeFileWithoutItsCache(t *testing.T) {
 	t.Parallel()
 	_, cache, x, address, content := serveLarge(t, sha)
@@ -157,7 +157,7 @@ func TestLargeFileWithoutItsCache(t *testing.T) {
 		return nil
 	}
 	cache.mu.Unlock()
-	for range 2 { // the second time the cache is left alone
+	for range 2 { // the second time the cache is not used
 		if got := get(t, address); got != string(content) {
 			t.Errorf("%d bytes", len(got))
 		}

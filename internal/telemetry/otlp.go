@@ -22,8 +22,8 @@ const (
 	maxRefusal = 1 << 10
 )
 
-// collector sends spans to an OTLP collector over HTTP. OpenTelemetry's own client for that brings gRPC along, 98 packages,
-// for a message that has the same bytes as one of a package without it.
+// collector sends spans to an OTLP collector over HTTP. OpenTelemetry's own client needs gRPC, which is 98 packages; the message
+// has the same bytes without it.
 type collector struct {
 	url  string
 	http *http.Client
@@ -36,7 +36,7 @@ func newCollector(endpoint string) *collector {
 	return &collector{url: endpoint + "/v1/traces", http: &http.Client{Transport: transport, Timeout: exportTimeout}}
 }
 
-// Start does nothing: connections are made as spans come.
+// Start does nothing: a connection is opened when spans are sent.
 func (c *collector) Start(context.Context) error { return nil }
 
 // Stop closes idle connections.

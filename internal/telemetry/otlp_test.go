@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
-// answers is a collector that answers each request with the next status, and keeps what it took.
+// answers is a collector that answers each request with the next status, and records what it accepted.
 type answers struct {
 	mu       sync.Mutex
 	statuses []int
@@ -62,7 +62,7 @@ func (a *answers) take(r *http.Request) {
 	}
 }
 
-// A collector understands what is sent; a busy one is asked again, one that refuses is not.
+// A collector can decode the spans. A busy collector gets a retry; one that refuses does not.
 func TestSpansReachACollector(t *testing.T) {
 	t.Parallel()
 	const line = "POST /v1/traces application/x-protobuf"

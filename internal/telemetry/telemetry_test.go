@@ -72,7 +72,7 @@ func TestRegisterTwiceIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := telemetry.Register(r, c); err == nil {
-		t.Error("one collector twice is no error")
+		t.Error("registering a collector twice = nil, want an error")
 	}
 }
 
@@ -96,7 +96,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// value gives a series by the value of its only label: a counter, or the count of a histogram.
+// value returns a series by the value of its only label: a counter, or the count of a histogram.
 func (b *bundle) value(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := b.reg.Gather()

@@ -27,7 +27,7 @@ func TestSpansGoBelowTheCaller(t *testing.T) {
 	parent := tracing.Parent(ctx) // as a job's record has it
 	elsewhere, endInner := tracing.Begin(tracing.Remote(t.Context(), parent), p, "inner", trace.SpanKindConsumer)
 	_, endCall := tracing.Start(elsewhere, "call", trace.SpanKindClient, "url.path", "/v1/x")
-	endCall(errors.New("a text that may hold anything"))
+	endCall(errors.New("a text that may contain anything"))
 	endInner(nil)
 	end(nil)
 	above := "b7ad6b7169203331"
@@ -60,7 +60,7 @@ func TestAdoptTakesTheParentOfACall(t *testing.T) {
 	call, endCall := tracing.Adopt(request, caller, "tool")
 	same, endSame := tracing.Adopt(call, caller, "again")
 	if same != call {
-		t.Error("a trace that is the context's is adopted again")
+		t.Error("the context's own trace was adopted")
 	}
 	endSame(nil)
 	endCall(nil)
@@ -121,7 +121,7 @@ func check(t *testing.T, same bool) {
 	}
 }
 
-// BenchmarkOff is what a farm that exports nothing pays for one call: a look into the context.
+// BenchmarkOff measures one call on a farm that exports nothing: a lookup in the context.
 func BenchmarkOff(b *testing.B) {
 	ctx := b.Context()
 	b.ReportAllocs()

@@ -25,7 +25,7 @@ func presign(t *testing.T, s *blob.Store, key string, opts blob.PresignOptions) 
 	return link
 }
 
-// fetch asks for a link as any HTTP client would.
+// fetch requests a link as any HTTP client would.
 func fetch(t *testing.T, link string, header http.Header) (*http.Response, []byte) {
 	t.Helper()
 	return send(t, http.MethodGet, link, header)

@@ -70,7 +70,7 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// stream hides everything of a reader but Read, as a pipe from a sandbox does.
+// stream hides all methods of a reader except Read, like a pipe from a sandbox.
 func stream(data []byte) io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} }
 
 func put(t *testing.T, s *blob.Store, key string, data []byte, opts blob.PutOptions) {

@@ -39,7 +39,7 @@ var (
 	errInternal       = &apiError{http.StatusInternalServerError, "InternalError", "The service failed; its log says how."}
 )
 
-// errorOf gives an error of the disk or of a body the form that S3 has for it.
+// errorOf converts an error of the disk or of a body to that of S3.
 func errorOf(err error) *apiError {
 	if answer, ok := errors.AsType[*apiError](err); ok {
 		return answer
@@ -59,7 +59,7 @@ func errorOf(err error) *apiError {
 }
 
 func (e *apiError) write(w http.ResponseWriter, r *http.Request) {
-	// What is left of a body that was refused would be read to keep the connection.
+	// The server would otherwise read the rest of a rejected body to keep the connection.
 	if r.Body != http.NoBody {
 		w.Header().Set("Connection", "close")
 	}
@@ -78,7 +78,7 @@ func (e *apiError) document(r *http.Request) any {
 	}{Code: e.code, Message: e.message, Resource: r.URL.Path}
 }
 
-// writeXML answers with a document. Its error is that of the connection.
+// writeXML sends a document. An error is one of the connection.
 func writeXML(w http.ResponseWriter, r *http.Request, status int, document any) error {
 	text, err := xml.Marshal(document)
 	if err != nil {
@@ -96,8 +96,8 @@ func writeXML(w http.ResponseWriter, r *http.Request, status int, document any) 
 	return err
 }
 
-// answerSlowly answers with the document that work makes. Work that takes longer than patience is answered as S3 does: with a
-// success, white space that keeps the connection busy, and then the document, or an error's.
+// answerSlowly sends the document that work returns. If work takes longer than patience, it responds as S3 does: with status 200,
+// white space that keeps the connection busy, and then the document, or that of an error.
 func answerSlowly(w http.ResponseWriter, r *http.Request, patience time.Duration, work func() (any, error)) error {
 	type outcome struct {
 		document any
@@ -131,7 +131,7 @@ func answerSlowly(w http.ResponseWriter, r *http.Request, patience time.Duration
 				text = xml.Header
 			}
 			begun = true
-			// A client that is gone does not end the work.
+			// The work continues if the client disconnects.
 			_, _ = io.WriteString(w, text)
 			_ = http.NewResponseController(w).Flush()
 		}

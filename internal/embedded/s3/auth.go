@@ -7,7 +7,7 @@ import (
 )
 
 // verify checks the signature of a request (version 4, in a header or in the query of a presigned link), its time, and that
-// every x-amz header is signed. The signature covers the whole query but itself.
+// every x-amz header is signed. The signature covers the whole query except itself.
 func verify(r *http.Request, access, secret string) error {
 	code := signature.V4SignVerifyWithLookup(r, func(key string) (string, bool) { return secret, key == access })
 	if code == signature.ErrNone {

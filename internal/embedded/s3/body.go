@@ -20,7 +20,7 @@ import (
 
 const (
 	checksumPrefix = "X-Amz-Checksum-"
-	// maxLine bounds the line before a chunk and those behind the last.
+	// maxLine bounds the header line of a chunk and the trailers after the last chunk.
 	maxLine = 4 << 10
 	// bodyBuffer is how much of a body is read at once.
 	bodyBuffer = 64 << 10
@@ -35,25 +35,25 @@ var hashes = map[string]func() hash.Hash{ //nolint:gochecknoglobals // a table
 	"Sha256":    sha256.New,
 }
 
-// digest is a checksum that is being made, and what it has to become.
+// digest is a checksum that is being computed, and its expected value.
 type digest struct {
 	hash.Hash
 	want []byte // nil until the trailer was read
 	name string // of the trailer
 }
 
-// body reads the content of a request: it takes the chunks of "aws-chunked" apart, and at the end compares the length and each
-// checksum in the headers and behind the last chunk.
+// body reads the content of a request: it decodes the chunks of "aws-chunked", and at the end compares the length and each checksum
+// in the headers and in the trailers.
 type body struct {
 	r       *bufio.Reader
 	digests []*digest
-	left    int64 // of the content; -1 where that is not known
+	left    int64 // of the content; -1 if unknown
 	chunked bool
 	chunk   int64 // left of the chunk; -1 before the first
 	err     error
 }
 
-// contentOf opens the content of an object or of a part.
+// contentOf opens the content of an object or a part.
 func contentOf(r *http.Request) (*body, error) {
 	b := &body{r: bufio.NewReaderSize(r.Body, bodyBuffer), left: r.ContentLength, chunk: -1}
 	if text := r.Header.Get("X-Amz-Decoded-Content-Length"); text != "" {
@@ -101,7 +101,7 @@ func (b *body) expect(h hash.Hash, text string) error {
 	return nil
 }
 
-// Read reads on. io.EOF means that all is there and as it should be.
+// Read reads the content. io.EOF means that it is complete and that all checksums match.
 func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -139,7 +139,7 @@ func (b *body) read(p []byte) (int, error) {
 	return n, noEnd(err)
 }
 
-// noEnd makes an end where more was to come an error.
+// noEnd converts an early end to an error.
 func noEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errBody
@@ -147,7 +147,7 @@ func noEnd(err error) error {
 	return err
 }
 
-// nextChunk reads the line before a chunk; at the last one the trailers, and io.EOF.
+// nextChunk reads the header line of a chunk. After the last chunk it reads the trailers and returns io.EOF.
 func (b *body) nextChunk() error {
 	if b.chunk == 0 {
 		if line, err := b.line(); err != nil || line != "" {
@@ -158,7 +158,7 @@ func (b *body) nextChunk() error {
 	if err != nil {
 		return err
 	}
-	size, _, _ := strings.Cut(line, ";") // behind it is the signature of the chunk
+	size, _, _ := strings.Cut(line, ";") // the signature of the chunk follows
 	b.chunk, err = strconv.ParseInt(strings.TrimSpace(size), 16, 64)
 	if err != nil || b.chunk < 0 {
 		return errBody
@@ -173,7 +173,7 @@ func (b *body) trailers() error {
 	for {
 		line, err := b.line()
 		switch {
-		case errors.Is(err, errBody) && line == "": // the end without an empty line
+		case errors.Is(err, errBody) && line == "": // an end without an empty line
 			return io.EOF
 		case err != nil:
 			return err
@@ -211,7 +211,7 @@ func (b *body) compare() error {
 	return io.EOF
 }
 
-// cmpError is err, or the other one where there is none.
+// cmpError returns err, or the other error if err is nil.
 func cmpError(err, other error) error {
 	if err != nil {
 		return err

@@ -20,26 +20,26 @@ const (
 	objectsDir = "objects"
 	asideDir   = "aside"
 	uploadsDir = "uploads"
-	// formerUploads and formerLocks are what the service kept that wrote such folders before this one. Its objects are read as
-	// they are; its uploads cannot be completed any more.
+	// formerUploads and formerLocks are folders of the S3 service that earlier versions used. Its objects can still be read; its
+	// incomplete uploads are removed.
 	formerUploads = ".sgwtmp"
 	formerLocks   = ".vgwlocks"
-	// maxPart is the longest part of a key: file systems end there.
+	// maxPart is the longest part of a key: the limit of file systems.
 	maxPart = 255
-	// placeAttempts is how often a file is put in its folder: a delete beside it may remove the folder just made.
+	// placeAttempts is how often putting a file in its folder is tried: a concurrent delete may remove the new folder.
 	placeAttempts = 1000
 	// copyBuffer is how much of an object is in memory while it is written.
 	copyBuffer = 256 << 10
 )
 
-// folder is the disk below the service.
+// folder is the data folder of the service.
 type folder struct {
 	root    *os.Root
 	keeper  keeper
 	uploads uploadLocks
 }
 
-// object is what is known of one object.
+// object describes one object.
 type object struct {
 	key      string
 	size     int64
@@ -70,7 +70,7 @@ func openFolder(dir string) (*folder, error) {
 	return f, nil
 }
 
-// clean removes what a killed process was writing.
+// clean removes the incomplete files of a killed process.
 func (f *folder) clean() error {
 	drafts, err := readDir(f.root, asideDir)
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *folder) clean() error {
 	return nil
 }
 
-// cleanUploads removes uploads whose removal was cut off after that of their description: nothing else finds them again.
+// cleanUploads removes uploads whose removal was interrupted after that of their description: nothing else finds them.
 func (f *folder) cleanUploads() error {
 	entries, err := readDir(f.root, uploadsDir)
 	if err != nil {
@@ -119,7 +119,8 @@ func (f *folder) cleanUploads() error {
 	return nil
 }
 
-// chooseKeeper keeps labels where they were kept before, or else in attributes where the file system has them.
+// chooseKeeper keeps using the place where labels were stored before; in a new folder it prefers extended attributes, if the file
+// system has them.
 func chooseKeeper(root *os.Root) (keeper, error) {
 	if _, err := root.Stat(metaDir); err == nil {
 		return sidecar{root}, nil
@@ -141,7 +142,7 @@ func chooseKeeper(root *os.Root) (keeper, error) {
 	return sidecar{root}, root.Mkdir(metaDir, 0o700)
 }
 
-// draft is a file that is being written aside.
+// draft is a file that is being written in aside/.
 type draft struct {
 	*os.File
 	f    *folder
@@ -163,7 +164,7 @@ func (d *draft) fill(r io.Reader) error {
 	return err
 }
 
-// discard ends a draft that did not take a place. After place it does nothing.
+// discard removes a draft that was not placed. After place it does nothing.
 func (d *draft) discard() {
 	_ = d.Close()
 	if d.name != "" {
@@ -171,7 +172,8 @@ func (d *draft) discard() {
 	}
 }
 
-// place makes the draft the file at a path. What was there is replaced; after a crash there is the one or the other, whole.
+// place makes the draft the file at a path. An existing file is replaced; after a crash the path has the old or the new file,
+// complete.
 func (d *draft) place(to string) error {
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
 		return err
@@ -199,10 +201,10 @@ func inFolder(root *os.Root, dir string, place func() error) error {
 	return err
 }
 
-// syncDir makes what was renamed into a folder last.
+// syncDir makes renames into a folder durable.
 func (f *folder) syncDir(dir string) error {
 	d, err := f.root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) { // the object was deleted meanwhile, and its folder with it
+	if errors.Is(err, fs.ErrNotExist) { // the object was deleted in the meantime, and its folder too
 		return nil
 	}
 	if err != nil {
@@ -243,7 +245,7 @@ func (f *folder) open(bucket, key string) (*os.File, object, error) {
 	return file, o, nil
 }
 
-// remove removes an object and the folders that are empty without it. One that is missing counts as removed.
+// remove removes an object, and its folders if they are empty then. A missing object counts as removed.
 func (f *folder) remove(bucket, key string) error {
 	name := objectPath(bucket, key)
 	info, err := f.root.Lstat(name)
@@ -280,7 +282,7 @@ func (f *folder) makeBucket(bucket string) error {
 
 func objectPath(bucket, key string) string { return path.Join(objectsDir, bucket, key) }
 
-// prune removes folders that are empty, from dir upwards, but not top.
+// prune removes empty folders from dir upwards, except top.
 func prune(root *os.Root, dir, top string) {
 	for dir != top && strings.HasPrefix(dir, top+"/") {
 		if root.Remove(dir) != nil {
@@ -290,7 +292,7 @@ func prune(root *os.Root, dir, top string) {
 	}
 }
 
-// readDir lists a folder by name; one that is missing is empty.
+// readDir lists a folder by name; a missing one is empty.
 func readDir(root *os.Root, dir string) ([]fs.DirEntry, error) {
 	list, err := fs.ReadDir(root.FS(), dir)
 	if errors.Is(err, fs.ErrNotExist) {

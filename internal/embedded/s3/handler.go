@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Config says which folder is served, and to whom.
+// Config sets which folder is served, and the account.
 type Config struct {
 	// Dir holds everything. Required; made if missing. One process at a time may use it.
 	Dir string
 	// AccessKey and SecretKey are the only account. Required.
 	AccessKey, SecretKey string
-	// Logger tells of failures of the disk. nil means slog.Default().
+	// Logger logs failures of the disk. nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -25,14 +25,14 @@ type Handler struct {
 	cfg    Config
 	folder *folder
 	log    *slog.Logger
-	// patience is how long a client waits for an upload to be put together before it hears that it goes on.
+	// patience is how long the assembly of an upload may take before the response starts with white space.
 	patience time.Duration
 }
 
-// keepAlive is well below the time after which clients give up a connection on which nothing moves.
+// keepAlive is well below the idle timeout of clients.
 const keepAlive = 10 * time.Second
 
-// Open opens the folder, and removes what a process that was killed left half written.
+// Open opens the folder and removes the incomplete files of a killed process.
 func Open(cfg Config) (*Handler, error) {
 	if cfg.Dir == "" || cfg.AccessKey == "" || cfg.SecretKey == "" {
 		return nil, errors.New("configure S3: folder, access key and secret key are needed")
@@ -44,7 +44,7 @@ func Open(cfg Config) (*Handler, error) {
 	return &Handler{cfg: cfg, folder: f, log: cmp.Or(cfg.Logger, slog.Default()), patience: keepAlive}, nil
 }
 
-// Close closes the folder. Requests that still run fail.
+// Close closes the folder. Running requests fail.
 func (h *Handler) Close() error { return h.folder.root.Close() }
 
 // request is one request after its signature was verified.
@@ -57,7 +57,7 @@ type request struct {
 // operation answers one kind of request.
 type operation func(w http.ResponseWriter, r *request) error
 
-// ServeHTTP verifies the signature, finds the operation and answers its errors as S3 does.
+// ServeHTTP verifies the signature, runs the operation and sends its errors as S3 does.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	req := &request{Request: r, query: r.URL.Query()}
@@ -100,7 +100,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *request) error {
 	return op(w, r)
 }
 
-// operation finds what answers a request; nil where nothing does.
+// operation returns the operation of a request; nil if there is none.
 func (h *Handler) operation(r *request) operation {
 	table := map[string]operation{
 		"HEAD bucket":            h.headBucket,
@@ -130,7 +130,7 @@ func (h *Handler) operation(r *request) operation {
 	return table[name]
 }
 
-// parameters are those of the operations; any other asks for something that is not here.
+// parameters are those of the operations; any other belongs to an unsupported operation.
 const parameters = " list-type prefix delimiter continuation-token start-after max-keys encoding-type fetch-owner " +
 	"uploads key-marker upload-id-marker max-uploads uploadId partNumber part-number-marker max-parts delete x-id "
 

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxLabels is what S3 allows for the metadata of an object; a file system's attributes take a little more.
+	// maxLabels is the limit of S3 for the metadata of an object; the attributes of a file system can hold a little more.
 	maxLabels = 2 << 10
-	// userMetadata begins the names of the headers that callers make up.
+	// userMetadata is the prefix of the headers with the caller's own metadata.
 	userMetadata = "x-amz-meta-"
 	etagLabel    = "etag"
 	attrPrefix   = "user."
@@ -29,7 +29,7 @@ var kept = []string{ //nolint:gochecknoglobals // a table
 // labels are the metadata of an object: lower-case names of headers, and etagLabel.
 type labels map[string]string
 
-// labelsOf takes the metadata out of a request.
+// labelsOf returns the metadata in a request.
 func labelsOf(h http.Header) (labels, error) {
 	l := labels{}
 	for _, name := range kept {
@@ -58,7 +58,7 @@ func labelsOf(h http.Header) (labels, error) {
 
 // keeper stores labels beside the content of an object.
 type keeper interface {
-	// store is called before the file takes its place under its key.
+	// store is called before the file is placed under its key.
 	store(f *os.File, bucket, key string, l labels) error
 	load(f *os.File, bucket, key string) (labels, error)
 	remove(bucket, key string) error
@@ -100,7 +100,7 @@ func (attributes) load(f *os.File, _, _ string) (labels, error) {
 
 func (attributes) remove(string, string) error { return nil }
 
-// isLabel tells labels from other things that are kept at the same place.
+// isLabel reports whether a name is one of a label: other things are stored in the same place.
 func isLabel(name string) bool {
 	if name == etagLabel || strings.HasPrefix(name, userMetadata) {
 		return true
@@ -113,7 +113,7 @@ func isLabel(name string) bool {
 	return false
 }
 
-// sidecar keeps labels in files of their own.
+// sidecar keeps labels in separate files.
 type sidecar struct{ root *os.Root }
 
 func (sidecar) dir(bucket, key string) string { return path.Join(metaDir, bucket, key, metaDir) }

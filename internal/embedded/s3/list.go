@@ -18,7 +18,7 @@ import (
 // maxPage is how many entries one answer lists; S3 gives no more.
 const maxPage = 1000
 
-// errEnough ends a walk whose page is full.
+// errEnough ends a walk when the page is full.
 var errEnough = errors.New("the page is full")
 
 type listResult struct {
@@ -100,7 +100,7 @@ func (h *Handler) listObjects(w http.ResponseWriter, r *request) error {
 	return writeXML(w, r.Request, http.StatusOK, result)
 }
 
-// sharedPrefix is what stands for all keys up to a delimiter behind the prefix; "" where there is none.
+// sharedPrefix is the part of a key up to the first delimiter after the prefix; "" if there is none. It replaces all keys with it.
 func sharedPrefix(key, prefix, delimiter string) string {
 	if delimiter == "" {
 		return ""
@@ -129,7 +129,7 @@ func (f *folder) walk(bucket, prefix, after string, fn func(key string) error) e
 
 func (f *folder) walkDir(top, dir, prefix, after string, fn func(key string) error) error {
 	entries, err := readDir(f.root, path.Join(top, dir))
-	if errors.Is(err, syscall.ENOTDIR) { // it was one when it was listed, or the prefix leads through an object
+	if errors.Is(err, syscall.ENOTDIR) { // it was a folder when it was listed, or the prefix leads through an object
 		return nil
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (f *folder) walkDir(top, dir, prefix, after string, fn func(key string) err
 	return nil
 }
 
-// pageSize reads a limit: none means the most, and nobody gets more.
+// pageSize reads a limit. None means the maximum; larger limits are reduced to it.
 func pageSize(text string) (int, error) {
 	if text == "" {
 		return maxPage, nil

@@ -10,13 +10,13 @@ import (
 
 const (
 	octetStream = "application/octet-stream"
-	// maxXML bounds the body of a request that is not content: a thousand long keys, escaped.
+	// maxXML bounds an XML body: a thousand long keys, escaped.
 	maxXML = 8 << 20
 	// maxDeletes is how many keys one request deletes; S3 allows no more.
 	maxDeletes = 1000
 )
 
-// overrides are the parameters that set a header of an answer. Only the holder of the keys can sign them.
+// overrides are the parameters that set a response header. Only the holder of the keys can sign them.
 var overrides = map[string]string{ //nolint:gochecknoglobals // a table
 	"response-content-type":        "Content-Type",
 	"response-content-disposition": "Content-Disposition",
@@ -26,7 +26,7 @@ var overrides = map[string]string{ //nolint:gochecknoglobals // a table
 	"response-expires":             "Expires",
 }
 
-// newETag makes the name of a content. It is no MD5 of it, which the dash tells clients.
+// newETag returns an ETag for new content. It contains a dash, which tells clients that it is not an MD5.
 func newETag() string { return strings.ToLower(rand.Text()) + "-1" }
 
 func (h *Handler) headBucket(w http.ResponseWriter, _ *request) error {
@@ -69,7 +69,7 @@ func (h *Handler) getObject(w http.ResponseWriter, r *request) error {
 }
 
 func (h *Handler) putObject(w http.ResponseWriter, r *request) error {
-	// To take a request for something else as an upload would leave an empty object.
+	// Treating another operation as an upload would create an empty object.
 	for _, other := range []string{"X-Amz-Copy-Source", "If-Match", "If-None-Match"} {
 		if r.Header.Get(other) != "" {
 			return errNotImplemented
@@ -93,7 +93,7 @@ func (h *Handler) putObject(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// receive writes the content of a request aside.
+// receive writes the content of a request to a draft.
 func (h *Handler) receive(r *request) (*draft, error) {
 	content, err := contentOf(r.Request)
 	if err != nil {
@@ -158,7 +158,7 @@ func (h *Handler) deleteObjects(w http.ResponseWriter, r *request) error {
 	return writeXML(w, r.Request, http.StatusOK, result)
 }
 
-// readXML reads a body that is a document.
+// readXML reads an XML body.
 func readXML(r *request, into any) error {
 	content, err := contentOf(r.Request)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// Pages of any size list all keys once, in the order of their bytes.
+// Pages of any size list each key once, in byte order.
 func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	f, err := openFolder(t.TempDir())
@@ -169,7 +169,7 @@ func TestSlowAnswersKeepTheConnectionBusy(t *testing.T) {
 	}
 }
 
-// spaces tells when a second piece of an answer was written.
+// spaces signals when a second piece of an answer was written.
 type spaces struct {
 	*httptest.ResponseRecorder
 	writes  int

@@ -64,9 +64,9 @@ func want(t *testing.T, s *blob.Store, key, text, kind, etag string) {
 	}
 }
 
-// A parameter that is given twice is covered by the signature, and so is each x-amz header. Other services take the first of
-// two, so this is not in the suite that all of them pass.
-func TestLinksAreCoveredWhole(t *testing.T) {
+// The signature covers a parameter that is given twice, and each x-amz header. Other services use the first of two values, so this
+// is not in the conformance suite.
+func TestSignatureCoversTheWholeLink(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
 	put(t, s, "k", "text")
@@ -112,7 +112,7 @@ func TestLinksAreCoveredWhole(t *testing.T) {
 	}
 }
 
-// A folder that the service wrote which was built in before is read as it is, and its leavings are removed.
+// A folder of the former built-in service can be read, and its temporary files are removed.
 func TestFolderOfTheFormerService(t *testing.T) {
 	t.Parallel()
 	attrs := map[string]string{
@@ -176,8 +176,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// What a killed process was writing is removed at the next start, and an upload that failed leaves the old object.
-func TestNothingHalfWrittenIsSeen(t *testing.T) {
+// Incomplete files of a killed process are removed at the next start, and a failed upload leaves the old object unchanged.
+func TestIncompleteObjectsAreNeverVisible(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "aside", "KILLED"), "half")
@@ -208,8 +208,8 @@ func TestNothingHalfWrittenIsSeen(t *testing.T) {
 	}
 }
 
-// A key that is a folder of others, and one below an object, are refused and change nothing.
-func TestKeysInTheWay(t *testing.T) {
+// A key that is a folder of other keys, and a key below an object, are rejected and change nothing.
+func TestConflictingKeysAreRejected(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
 	put(t, s, "a/b", "text")
@@ -227,7 +227,7 @@ func TestKeysInTheWay(t *testing.T) {
 	want(t, s, "a/b", "text", "text/csv", "")
 }
 
-// Deletes remove the folders that they empty, and puts beside them make them again, also those of labels that are files.
+// Deletes remove folders that become empty, and concurrent puts create them again; also folders of labels in sidecar files.
 func TestPutsAndDeletesInOneFolder(t *testing.T) {
 	t.Parallel()
 	for _, sub := range []string{"objects", "meta"} { // that of labels in files is kept where it exists

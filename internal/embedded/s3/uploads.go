@@ -22,7 +22,7 @@ const (
 	uploadFile = "upload.json"
 )
 
-// upload is an upload in parts that was begun. It is kept on disk, so it goes on after a restart.
+// upload is an incomplete multipart upload. It is stored on disk, so it survives a restart.
 type upload struct {
 	ID        string    `json:"-"`
 	Bucket    string    `json:"bucket"`
@@ -33,7 +33,7 @@ type upload struct {
 
 func (u upload) dir() string { return path.Join(uploadsDir, u.ID) }
 
-// part is a part that arrived: a file named by number and ETag.
+// part is an uploaded part: a file named by number and ETag.
 type part struct {
 	number   int
 	etag     string
@@ -45,9 +45,9 @@ func (u upload) file(number int, etag string) string {
 	return path.Join(u.dir(), strconv.Itoa(number)+"."+etag)
 }
 
-// uploadLocks orders the requests of each upload: parts are placed side by side, and nothing else happens while it is completed
-// or aborted. Without it a part could be placed in a folder that is being removed, and the folder would stay. The zero value is
-// ready.
+// uploadLocks orders the requests of each upload: parts can be placed concurrently, but not while the upload is completed or
+// aborted. Otherwise a part could be placed in a folder that is being removed, and the folder would remain. The zero value is
+// ready to use.
 type uploadLocks struct {
 	mu    sync.Mutex
 	locks map[string]*uploadLock
@@ -58,7 +58,7 @@ type uploadLock struct {
 	users int // holding it or waiting for it; guarded by uploadLocks.mu
 }
 
-// lock waits until the caller alone uses an upload.
+// lock waits for exclusive use of an upload.
 func (l *uploadLocks) lock(id string) (unlock func()) {
 	u := l.use(id)
 	u.Lock()
@@ -68,7 +68,7 @@ func (l *uploadLocks) lock(id string) (unlock func()) {
 	}
 }
 
-// share waits until nobody has an upload locked.
+// share waits for shared use of an upload.
 func (l *uploadLocks) share(id string) (unlock func()) {
 	u := l.use(id)
 	u.RLock()
@@ -173,7 +173,7 @@ func (h *Handler) putPart(w http.ResponseWriter, r *request) error {
 	defer d.discard()
 	etag := newETag()
 	defer h.folder.uploads.share(u.ID)()
-	// No sync: what counts is the object, which is synced whole when the upload is completed.
+	// No sync: the whole object is synced when the upload is completed.
 	if err := errors.Join(d.Close(), h.folder.root.Rename(d.name, u.file(number, etag))); err != nil {
 		if errors.Is(err, fs.ErrNotExist) { // it was aborted meanwhile
 			return errNoUpload
@@ -186,7 +186,7 @@ func (h *Handler) putPart(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// parts lists what arrived of an upload, by number; of a part that came twice the last.
+// parts lists the parts of an upload by number; for a part that was sent twice, the last one.
 func (f *folder) parts(u upload) ([]part, error) {
 	entries, err := readDir(f.root, u.dir())
 	if err != nil {
@@ -223,7 +223,7 @@ type completeRequest struct {
 }
 
 func (h *Handler) completeUpload(w http.ResponseWriter, r *request) error {
-	// A checksum in the headers is that of the object, not of this body; its parts were compared with theirs.
+	// A checksum in the headers is that of the object, not of this body. Each part was verified with its own.
 	for name := range r.Header {
 		if strings.HasPrefix(name, checksumPrefix) {
 			r.Header.Del(name)
@@ -253,7 +253,7 @@ func (h *Handler) completeUpload(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// complete puts the parts together under the key and forgets the upload.
+// complete assembles the parts into the object and removes the upload.
 func (f *folder) complete(u upload, wanted completeRequest) error {
 	d, err := f.draft()
 	if err != nil {
@@ -277,7 +277,7 @@ func (f *folder) complete(u upload, wanted completeRequest) error {
 	return f.root.RemoveAll(u.dir())
 }
 
-// append copies a part to the end of a draft; the kernel does it, without copying where the file system shares blocks.
+// append copies a part to the end of a draft. The kernel does it, without copying if the file system can share blocks.
 func (f *folder) append(d *draft, name string) error {
 	if path.Dir(path.Dir(name)) != uploadsDir { // an ETag with slashes
 		return errPart
@@ -406,7 +406,7 @@ func (f *folder) allUploads(bucket, prefix string) ([]upload, error) {
 	var list []upload
 	for _, e := range entries {
 		u, err := f.upload(e.Name())
-		if errors.Is(err, errNoUpload) { // it was completed meanwhile
+		if errors.Is(err, errNoUpload) { // it was completed in the meantime
 			continue
 		}
 		if err != nil {
