@@ -17,8 +17,8 @@ FLAGS ?=
 # Workers of `make compose`.
 WORKERS ?= 3
 
-# The binaries are static, and a machine without a C compiler builds them. Paths of this machine are in none: so the same
-# packages serve the program and the tests, and any copy of the tree.
+# The binaries are static, so no C compiler is needed. They contain no paths of this machine, so the build cache serves the program,
+# the tests, and every copy of the tree.
 export CGO_ENABLED = 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 export SANDFARM_TEST_MINIO ?= $(CACHE)/bin/minio
@@ -31,7 +31,7 @@ export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 # Packages whose tests use the Docker engine run one at a time, since some remove containers of others.
 ENGINE_PKGS = $$(go list -tags integration -test -f '{{if .ForTest}}{{.ForTest}}{{range .Deps}} {{.}}{{end}}{{end}}' $(PKG) \
 	| awk '/\/internal\/engine( |$$)/ || $$1 ~ /\/cmd\/sandfarm(_test)?$$/ {print $$1}' | sort -u)
-# All the others.
+# All other packages.
 OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 
 TESTSUM = go run ./deploy/testsum
@@ -50,7 +50,7 @@ sdk: ## build the Python SDK: a wheel and an sdist in dist/
 	@deploy/setup.sh sdk
 	$(SANDFARM_TEST_SDK)/bin/python -m build --no-isolation --outdir dist sdk/python
 
-dist: ## archives for every system with checksums and bills of materials, in dist/; ONLY=linux/amd64,darwin/arm64 chooses some
+dist: ## build archives for all systems, with checksums and bills of materials, in dist/; ONLY=linux/amd64,darwin/arm64 selects some
 	@deploy/setup.sh dist
 	@go run ./deploy/dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
 
@@ -67,7 +67,7 @@ run: first ## set up this machine, build, and start a farm on 127.0.0.1:8000
 down: build ## remove the farm's containers and volumes from the Docker engine
 	bin/sandfarm down
 
-doctor: build ## check this machine, and say what to do about each problem
+doctor: build ## check this machine, and print how to fix each problem
 	bin/sandfarm doctor
 
 images: setup-run build ## build the sandbox images
@@ -88,7 +88,7 @@ compose-init: ## prepare docker compose: sandbox image, programs for the images,
 compose: compose-init ## start a farm of containers with WORKERS workers (docs/compose.md)
 	docker compose up --build --detach --wait --scale worker=$(WORKERS)
 
-compose-down: ## stop that farm and remove its containers and sandboxes; data is kept
+compose-down: ## stop the farm of `make compose` and remove its containers and sandboxes; data is kept
 	docker compose down
 
 setup-run:
@@ -97,7 +97,7 @@ setup-run:
 setup-test:
 	@deploy/setup.sh test
 
-test: setup-test build ## run all tests, unit and integration, on real components; installs and starts what is missing
+test: setup-test build ## run all tests, unit and integration, with real components; installs and starts missing ones
 	bin/sandfarm image build python
 	@engine="$(ENGINE_PKGS)"; other="$(OTHER_PKGS)"; \
 	{ [ -z "$$other" ] || go test -json -count=1 -timeout 20m -tags integration -p $(P) -run '$(RUN)' $(FLAGS) $$other; \
@@ -124,7 +124,7 @@ test-faults: setup-test build ## kill each component of a farm in turn (kill -9,
 	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
-test-recipes: setup-run build ## the recipes of docs/recipes, with the real packages and a scripted model
+test-recipes: setup-run build ## test the recipes of docs/recipes, with the real packages and a scripted model
 	@deploy/setup.sh recipes
 	bin/sandfarm image build python
 	@go test -json -count=1 -timeout 10m -tags integration,recipes -run '^TestRecipes$$' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip
@@ -135,7 +135,7 @@ test-gpu: build ## on a host with NVIDIA GPUs, run nvidia-smi and a CUDA matrix 
 test-race: ## run the tests that need no server under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
-lint: lint-sdk ## go vet and golangci-lint (its pinned version is built once); ruff and mypy for the Python SDK
+lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), and ruff and mypy for the Python SDK
 	go vet -tags integration,compose,faults,recipes ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
@@ -149,7 +149,7 @@ fmt: ## format the code
 	@deploy/setup.sh lint
 	$(LINT) fmt ./...
 
-gen: build ## regenerate files that are made from the code
+gen: build ## regenerate the files that are generated from the code
 	go generate ./...
 	@{ echo '# Settings'; echo; \
 	  echo 'Made from the code by `make gen`. Defaults, then a TOML file (`--config` or `SANDFARM_CONFIG`), then the environment;'; \

@@ -66,15 +66,15 @@ var outputs = []struct{ what, code string }{
 	{"in a million lines", "for n in range(1_000_000):\n    print('%099d' % n)"},
 }
 
-// benchStdout prints 100 MB in several ways, looks whether all of it arrives, and what it costs in memory; and gives the
-// same code to the kernel directly.
+// benchStdout prints 100 MB in several ways, checks that all of it arrives, measures the memory that it needs, and runs the same
+// code in the kernel directly.
 func benchStdout(ctx context.Context, b *bench) ([]row, error) {
 	id, err := b.sandbox(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _, _ = b.Close(ctx, id) }()
-	if _, _, err := b.execute(ctx, id, "print('x' * 4_000_000)"); err != nil { // the paths of large output are warm
+	if _, _, err := b.execute(ctx, id, "print('x' * 4_000_000)"); err != nil { // warm up the handling of large output
 		return nil, err
 	}
 	before, err := resident(b.cmd.Process.Pid, "VmRSS")
@@ -108,7 +108,7 @@ func benchStdout(ctx context.Context, b *bench) ([]row, error) {
 			direct += fmt.Sprintf(", of which %d MB arrived", bytes/1_000_000)
 		}
 		rows = append(rows, row{
-			what: "100 MB to stdout " + o.what + ", whole and kept", ours: fmt.Sprintf("%.1f s", took.Seconds()), other: direct,
+			what: "100 MB to stdout " + o.what + ", stored completely", ours: fmt.Sprintf("%.1f s", took.Seconds()), other: direct,
 			ratio: fmt.Sprintf("%.2f×", took.Seconds()/seconds), aim: "3 s",
 		})
 	}
@@ -117,11 +117,11 @@ func benchStdout(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	return append(rows, row{
-		what: "memory of API, worker and S3 in one process meanwhile", ours: fmt.Sprintf("%d MiB at most", after>>20), other: fmt.Sprintf("%d MiB before", before>>20), aim: "flat",
+		what: "memory of API, worker and S3 in one process during it", ours: fmt.Sprintf("%d MiB at most", after>>20), other: fmt.Sprintf("%d MiB before", before>>20), aim: "flat",
 	}), nil
 }
 
-// resident reads a memory figure of a process in bytes.
+// resident returns a memory figure of a process in bytes.
 func resident(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -136,14 +136,14 @@ func resident(pid int, field string) (int64, error) {
 	return 0, errors.New("no " + field)
 }
 
-// benchMemory looks at an idle sandbox and at the agent in it.
+// benchMemory measures the memory of an idle sandbox and of the agent in it.
 func benchMemory(ctx context.Context, b *bench) ([]row, error) {
 	id, err := b.sandbox(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _, _ = b.Close(ctx, id) }()
-	time.Sleep(2 * time.Second) // a sandbox that has come to rest
+	time.Sleep(2 * time.Second) // let the sandbox become idle
 	out, err := exec.CommandContext(ctx, "docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+id).Output()
 	if err != nil {
 		return nil, err
@@ -172,13 +172,13 @@ func benchMemory(ctx context.Context, b *bench) ([]row, error) {
 	}, nil
 }
 
-// How many finished jobs and idle sandboxes the records of a farm with a past hold.
+// How many finished jobs and idle sandboxes a filled farm has in its records.
 const (
 	histories = 100_000
 	idleBoxes = 500
 )
 
-// benchHistory compares print(1) in an empty farm and in one with a past, blocks of both in turn.
+// benchHistory compares print(1) in an empty farm and in one with many records, in alternating blocks.
 func benchHistory(ctx context.Context, b *bench) ([]row, error) {
 	full, err := start(ctx, b.program)
 	if err != nil {
@@ -196,7 +196,7 @@ func benchHistory(ctx context.Context, b *bench) ([]row, error) {
 		}
 		defer func() { _, _ = f.Close(ctx, ids[i]) }()
 	}
-	for round := range 7 { // the first warms both
+	for round := range 7 { // the first round warms up both
 		for i, f := range farms {
 			for range 60 {
 				_, took, err := f.execute(ctx, ids[i], "print(1)")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// benchCommands counts what Redis is asked for each job, beside what it is asked anyway.
+// benchCommands counts the Redis commands of each job, without those that an idle farm sends too.
 func benchCommands(ctx context.Context, b *bench) ([]row, error) {
 	const jobs = 300
 	id, err := b.sandbox(ctx)
@@ -55,7 +55,7 @@ func benchCommands(ctx context.Context, b *bench) ([]row, error) {
 	}}, nil
 }
 
-// commands gives how many commands the farm has sent to Redis so far, by its own metric.
+// commands returns how many commands the farm has sent to Redis so far, from its own metric.
 func (b *bench) commands(ctx context.Context) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.URL()+"/metrics", http.NoBody)
 	if err != nil {

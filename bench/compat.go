@@ -16,15 +16,14 @@ import (
 
 const compatPairs = 200
 
-// surface is one earlier system's way to run code: through its own surface, and the same work under /v1.
+// surface is the interface of an earlier system to run code, and the same work under /v1.
 type surface struct {
-	name, was string // what baseline measurements of the real system gave
+	name, was string // results measured with the real system
 	ours      func(ctx context.Context, sandbox string) (answer string, err error)
 	v1        func(ctx context.Context, sandbox string) error
 }
 
-// benchCompat compares an execute through the surface of each earlier system with the same under /v1, in one sandbox and one
-// after the other.
+// benchCompat compares an execute through the interface of each earlier system with the same under /v1, alternating in one sandbox.
 func benchCompat(ctx context.Context, b *bench) ([]row, error) {
 	web := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}
 	defer web.CloseIdleConnections()
@@ -82,7 +81,7 @@ func benchCompat(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-// surface measures one in a sandbox of its own.
+// surface measures one interface in a sandbox of its own.
 func (b *bench) surface(ctx context.Context, s surface) (row, error) {
 	id, err := b.sandbox(ctx)
 	if err != nil {
@@ -115,7 +114,7 @@ func (b *bench) surface(ctx context.Context, s surface) (row, error) {
 	}, nil
 }
 
-// post sends a body and gives the answer of a success.
+// post sends a body and returns the response; any status but success is an error.
 func post(ctx context.Context, web *http.Client, url, kind, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewBufferString(body))
 	if err != nil {
@@ -134,7 +133,7 @@ func post(ctx context.Context, web *http.Client, url, kind, body string) (string
 	return string(text), err
 }
 
-// text calls a tool and gives the text that it answers with.
+// text calls a tool and returns the text of its answer.
 func (c *mcpClient) text(ctx context.Context, name string, arguments map[string]any) (string, error) {
 	raw, err := c.send(ctx, "tools/call", map[string]any{"name": name, "arguments": arguments}, false)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 
 const (
 	crowd       = 20
-	crowdWanted = "pandas==2.3.3" // the image has another version, and lacks a part of what this one needs
+	crowdWanted = "pandas==2.3.3" // the image has another version, and lacks some dependencies of this one
 )
 
-// benchCrowd installs pandas in 20 sandboxes at once in an empty farm and counts what upstream was asked for; and with 20
+// benchCrowd installs pandas in 20 sandboxes at once in an empty farm and counts the requests to upstream. It compares that with 20
 // uv processes on the host, each with an empty cache.
 func benchCrowd(ctx context.Context, b *bench) ([]row, error) {
 	program, err := uvProgram(ctx, b.data)
@@ -80,7 +80,7 @@ func (b *bench) crowdOnce(ctx context.Context, u *upstream) ([]time.Duration, ti
 	return together(func(n int) (time.Duration, error) { return f.install(ctx, ids[n], crowdWanted) })
 }
 
-// together does one thing for the whole crowd at once, and gives each time and that of the whole.
+// together calls a function for the whole crowd at once and returns the time of each call and of all together.
 func together(do func(n int) (time.Duration, error)) ([]time.Duration, time.Duration, error) {
 	took := make([]time.Duration, crowd)
 	var g errgroup.Group

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// bench is a running farm and the means to look at it.
+// bench is a running farm with clients to measure it.
 type bench struct {
 	*client.Client
 	cmd     *exec.Cmd
@@ -28,7 +28,7 @@ type bench struct {
 	machine string
 }
 
-// start runs a farm of its own, with these variables set over what is there.
+// start starts a farm with the given variables added to the environment.
 func start(ctx context.Context, program string, set ...string) (*bench, error) {
 	program, err := filepath.Abs(program)
 	if err != nil {
@@ -47,7 +47,7 @@ func start(ctx context.Context, program string, set ...string) (*bench, error) {
 		return nil, err
 	}
 	b.env = append(os.Environ(), "SANDFARM_DATA="+data, "SANDFARM_API_LISTEN="+listen, "SANDFARM_S3_LISTEN="+b.s3, "SANDFARM_LOG_LEVEL=warn",
-		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // the figures are of the farm, not of how much a small machine may promise
+		"SANDFARM_WORKER_POOL=none", "SANDFARM_WORKER_MEMORY_OVERCOMMIT=1000", "SANDFARM_WORKER_CPU_OVERCOMMIT=1000") // measure the farm, not the reservations of a small machine
 	b.env = append(b.env, set...)
 	if b.Client, err = client.New("http://" + listen); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// close stops the farm and removes everything of it.
+// close stops the farm and removes all its resources.
 func (b *bench) close() {
 	_ = b.cmd.Process.Signal(os.Interrupt)
 	_ = b.cmd.Wait()
@@ -97,7 +97,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.data)
 }
 
-// sandbox makes a ready sandbox.
+// sandbox creates a sandbox and waits until it is ready.
 func (b *bench) sandbox(ctx context.Context) (string, error) {
 	made, err := b.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(time.Minute))
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *bench) sandbox(ctx context.Context) (string, error) {
 	return made.Sandbox.ID, nil
 }
 
-// execute runs code and gives the finished job and how long the caller waited.
+// execute runs code and returns the finished job and how long the caller waited.
 func (b *bench) execute(ctx context.Context, sandbox, code string) (wire.Job, time.Duration, error) {
 	began := time.Now()
 	job, err := b.Execute(ctx, sandbox, wire.ExecuteRequest{Code: code}, client.WithWait(time.Minute))

@@ -18,12 +18,12 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// redis is a client on the farm's own Redis.
+// redis returns a client of the farm's own Redis.
 func (b *bench) redis() *redis.Client {
 	return redis.NewClient(&redis.Options{Network: "unix", Addr: b.data + "/redis/redis.sock"})
 }
 
-// fleet is some workers that share a node of their own beside the farm's.
+// fleet is a set of additional workers that share a node of their own.
 type fleet struct {
 	b         *bench
 	namespace string
@@ -34,7 +34,7 @@ func (b *bench) fleet() *fleet {
 	return &fleet{b: b, namespace: filepath.Base(b.data) + "-fleet", workers: map[string]*service{}}
 }
 
-// add starts one more worker and waits until it is registered.
+// add starts another worker and waits until it is registered.
 func (f *fleet) add(ctx context.Context, set ...string) error {
 	known, err := f.b.Workers(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (f *fleet) add(ctx context.Context, set ...string) error {
 	})
 }
 
-// end ends a worker by a signal and waits for it.
+// end sends a worker a signal and waits until it has ended.
 func (f *fleet) end(id string, signal syscall.Signal) error {
 	s := f.workers[id]
 	delete(f.workers, id)
@@ -65,14 +65,14 @@ func (f *fleet) end(id string, signal syscall.Signal) error {
 	return err
 }
 
-// close stops the workers and removes what they have in the engine.
+// close stops the workers and removes their containers from the engine.
 func (f *fleet) close() {
 	for _, s := range f.workers {
 		s.close()
 	}
 }
 
-// sandboxes makes so many sandboxes on the node of these workers: others take jobs as they come, too.
+// sandboxes creates n sandboxes on the node of these workers. Other workers take some of the creates, so it makes more attempts.
 func (f *fleet) sandboxes(ctx context.Context, n int) ([]string, error) {
 	var ids []string
 	for range 50 * n {
@@ -94,10 +94,10 @@ func (f *fleet) sandboxes(ctx context.Context, n int) ([]string, error) {
 			return ids, nil
 		}
 	}
-	return nil, errors.New("too few sandboxes came to the fleet")
+	return nil, errors.New("too few sandboxes were created by the fleet")
 }
 
-// benchTakeover takes the worker of a running job away, and measures until another one has the job.
+// benchTakeover stops the worker of a running job and measures the time until another worker has the job.
 func benchTakeover(ctx context.Context, b *bench) ([]row, error) {
 	f := b.fleet()
 	defer f.close()
@@ -122,7 +122,7 @@ func benchTakeover(ctx context.Context, b *bench) ([]row, error) {
 		return fmt.Sprintf("p50 %.1f s, p95 %.1f s", quantile(all, 0.5).Seconds(), quantile(all, 0.95).Seconds())
 	}
 	return []row{{
-		what: "job in the hands of another worker after kill -9 (10 kills)", ours: text(killed), other: "after SIGTERM (5) " + text(stopped), aim: "p95 < 15 s",
+		what: "job taken over after kill -9 (10 kills)", ours: text(killed), other: "after SIGTERM (5) " + text(stopped), aim: "p95 < 15 s",
 	}}, nil
 }
 
@@ -165,7 +165,7 @@ func benchWorkers(ctx context.Context, b *bench) ([]row, error) {
 	const callers, lasts = 8, 8 * time.Second
 	f := b.fleet()
 	defer f.close()
-	if err := f.add(ctx); err != nil { // one of many slots, which makes the sandboxes
+	if err := f.add(ctx); err != nil { // a worker with many slots, which creates the sandboxes
 		return nil, err
 	}
 	boxes, err := f.sandboxes(ctx, callers)
@@ -200,7 +200,7 @@ func benchWorkers(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-// sleepers keeps every sandbox busy with jobs that sleep, and gives how many end a second.
+// sleepers keeps every sandbox busy with jobs that sleep and returns how many end per second.
 func (b *bench) sleepers(ctx context.Context, boxes []string, lasts time.Duration) (float64, error) {
 	done := make([]int, len(boxes))
 	began := time.Now()

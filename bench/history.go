@@ -11,8 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// fill gives the farm's Redis n finished jobs, by the store's own scripts, in so many sandboxes that are idle. Their node has no
-// worker, so there is nothing but their records.
+// fill adds n finished jobs in idle sandboxes to the farm's Redis, with the store's own scripts. Their node has no worker, so only
+// their records exist.
 func (b *bench) fill(ctx context.Context, n, lanes int) error {
 	rdb := b.redis()
 	defer func() { _ = rdb.Close() }()

@@ -22,7 +22,7 @@ const (
 	installRounds = 3
 )
 
-// install installs one package and gives how long the caller waited.
+// install installs one package and returns how long the caller waited.
 func (b *bench) install(ctx context.Context, sandbox, requirement string) (time.Duration, error) {
 	began := time.Now()
 	job, err := b.Install(ctx, sandbox, wire.PackagesRequest{Packages: []string{requirement}}, client.WithWait(time.Minute))
@@ -42,16 +42,16 @@ func (b *bench) install(ctx context.Context, sandbox, requirement string) (time.
 	return took, nil
 }
 
-// installTimes are the times of one way to install.
+// installTimes are the times of one installer.
 type installTimes struct{ first, second []time.Duration }
 
 func (t *installTimes) add(first, second time.Duration) {
 	t.first, t.second = append(t.first, first), append(t.second, second)
 }
 
-// benchInstall installs numpy in a farm that has installed nothing yet, in a second sandbox of it, and in a sandbox of a
-// second worker with an empty disk; and with uv and pip on the host, each with an empty cache and then with its own. All
-// go to one upstream. Each round has a farm of its own.
+// benchInstall installs numpy in an empty farm, in a second sandbox of that farm, and in a sandbox of a second worker with an empty
+// disk. It compares that with uv and pip on the host, each with an empty cache and then with the filled one. All use the same
+// upstream. Each round has its own farm.
 func benchInstall(ctx context.Context, b *bench) ([]row, error) {
 	program, err := uvProgram(ctx, b.data)
 	if err != nil {
@@ -96,7 +96,7 @@ func benchInstall(ctx context.Context, b *bench) ([]row, error) {
 	return rows, nil
 }
 
-// installOnce gives the three times of a farm of its own.
+// installOnce returns the three times, measured with a new farm.
 func (b *bench) installOnce(ctx context.Context, u *upstream) (first, second, other time.Duration, err error) {
 	f, err := start(ctx, b.program, "SANDFARM_PYPI_INDEX_URL="+u.url)
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *bench) installOnce(ctx context.Context, u *upstream) (first, second, ot
 	return took[0], took[1], other, err
 }
 
-// uvProgram brings the installer that sandboxes have.
+// uvProgram writes the installer of sandboxes to a file and returns its path.
 func uvProgram(ctx context.Context, dir string) (string, error) {
 	x, err := index.New(index.Config{Dir: dir})
 	if err != nil {
@@ -151,7 +151,7 @@ func uvProgram(ctx context.Context, dir string) (string, error) {
 	return path, os.WriteFile(path, data, 0o700) //nolint:gosec // a program
 }
 
-// onHost runs an installer twice into directories of their own: with an empty cache, and with what it left there.
+// onHost runs an installer twice into separate directories: with an empty cache, and with the cache of the first run.
 func onHost(ctx context.Context, dir string, t *installTimes, command func(cache, target string) *exec.Cmd) error {
 	dir, err := os.MkdirTemp(dir, "host-*")
 	if err != nil {
@@ -177,7 +177,7 @@ func uvInstall(ctx context.Context, program, from, cache, target, requirement st
 	return cmd
 }
 
-// pipInstall trusts the upstream: pip keeps nothing of plain HTTP otherwise.
+// pipInstall trusts the upstream: otherwise pip caches nothing from plain HTTP.
 func pipInstall(ctx context.Context, from, cache, target string) *exec.Cmd {
 	host := strings.TrimSuffix(strings.TrimPrefix(from, "http://"), "/simple/")
 	cmd := exec.CommandContext(ctx, "python3", "-m", "pip", "install", "--quiet", "--python-version", pythonVersion, "--only-binary", ":all:", "--target", target, wanted)
@@ -185,7 +185,7 @@ func pipInstall(ctx context.Context, from, cache, target string) *exec.Cmd {
 	return cmd
 }
 
-// plainEnv is the environment without what speaks to installers.
+// plainEnv returns the environment without the settings of installers.
 func plainEnv() []string {
 	var env []string
 	for _, kv := range os.Environ() {

@@ -68,10 +68,10 @@ func benchPrint(ctx context.Context, b *bench) ([]row, error) {
 const (
 	clients = 8
 	calls   = 10
-	rounds  = 10 // of calls: one round lasts too short to be measured
+	rounds  = 10 // of calls: one round is too short to measure
 )
 
-// benchThroughput runs 8 clients in 8 sandboxes, and the same through Jupyter's client inside the same sandboxes.
+// benchThroughput runs 8 clients in 8 sandboxes, and the same with Jupyter's client inside the same sandboxes.
 func benchThroughput(ctx context.Context, b *bench) ([]row, error) {
 	ids := make([]string, clients)
 	for i := range ids {
@@ -135,7 +135,7 @@ func benchThroughput(ctx context.Context, b *bench) ([]row, error) {
 	}}, nil
 }
 
-// benchCreate compares a cold create with docker run and the boot of a kernel in it.
+// benchCreate compares a cold create with docker run and the start of a kernel in the container.
 func benchCreate(ctx context.Context, b *bench) ([]row, error) {
 	var ours, direct []time.Duration
 	for range 7 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// row is one line of the table: what was measured, ours, what it is compared with, and what is aimed at.
+// row is one line of the table: what was measured, our result, the result that it is compared with, and the aim.
 type row struct {
 	what, ours, other, ratio, aim string
 }
@@ -83,7 +83,7 @@ func run(ctx context.Context, program, only string) error {
 	return nil
 }
 
-// quantile gives the q-quantile of durations.
+// quantile returns the q-quantile of durations.
 func quantile(d []time.Duration, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(d))
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]

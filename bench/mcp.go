@@ -15,7 +15,7 @@ const (
 	mcpRevision = "2025-11-25"
 )
 
-// mcpClient speaks to the tools at an address over one connection that is kept.
+// mcpClient calls the tools at an address over one connection that stays open.
 type mcpClient struct {
 	http *http.Client
 	url  string
@@ -26,7 +26,7 @@ func newMCPClient(url string) *mcpClient {
 	return &mcpClient{http: &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1}}, url: url}
 }
 
-// send sends one message and gives the result. A notification has none.
+// send sends one message and returns the result. A notification has none.
 func (c *mcpClient) send(ctx context.Context, method string, params any, notify bool) (json.RawMessage, error) {
 	message := map[string]any{"jsonrpc": "2.0", "method": method, "params": params}
 	if !notify {
@@ -72,7 +72,7 @@ func (c *mcpClient) send(ctx context.Context, method string, params any, notify 
 	return answer.Result, nil
 }
 
-// open does what clients do first.
+// open does the handshake of a client.
 func (c *mcpClient) open(ctx context.Context) error {
 	_, err := c.send(ctx, "initialize", map[string]any{
 		"protocolVersion": mcpRevision, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "bench", "version": "1"},
@@ -83,7 +83,7 @@ func (c *mcpClient) open(ctx context.Context) error {
 	return err
 }
 
-// tool calls a tool and gives what it says of its job.
+// tool calls a tool and returns the state and the output of its job.
 func (c *mcpClient) tool(ctx context.Context, name string, arguments map[string]any) (state, stdout string, err error) {
 	text, err := c.send(ctx, "tools/call", map[string]any{"name": name, "arguments": arguments}, false)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *mcpClient) tool(ctx context.Context, name string, arguments map[string]
 	return result.Structured.State, result.Structured.Stdout, nil
 }
 
-// benchMCP compares print(1) by the tool with the same by REST with wait, one after the other, in one kernel.
+// benchMCP compares print(1) through the tool with print(1) through REST with wait, alternating in one kernel.
 func benchMCP(ctx context.Context, b *bench) ([]row, error) {
 	id, err := b.sandbox(ctx)
 	if err != nil {

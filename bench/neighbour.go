@@ -51,7 +51,7 @@ func benchNeighbour(ctx context.Context, b *bench) ([]row, error) {
 			return nil, err
 		}
 		if job.Final() {
-			return nil, fmt.Errorf("the sleep was over before the block: %s", job.State)
+			return nil, fmt.Errorf("the sleep ended before the block: %s", job.State)
 		}
 		if _, err := b.Interrupt(ctx, other, client.WithWait(30*time.Second)); err != nil {
 			return nil, err

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Null jobs: how many in a round, and how many callers hand them in.
+// The number of null jobs in a round, and of the callers that submit them.
 const (
 	nullJobs    = 2000
 	nullCallers = 32
 	nullRounds  = 3
 )
 
-// benchNull hands in jobs that do nothing, interrupts of idle sandboxes, through REST, and has them done by the whole farm; and as many
-// tasks that do nothing by asynq alone, on the same Redis. Rounds of both alternate.
+// benchNull submits jobs that do nothing (interrupts of idle sandboxes) through REST, and compares that with the same number of empty
+// tasks of asynq alone, on the same Redis. Rounds of both alternate.
 func benchNull(ctx context.Context, b *bench) ([]row, error) {
 	boxes := make([]string, 8)
 	for i := range boxes {
@@ -51,7 +51,7 @@ func benchNull(ctx context.Context, b *bench) ([]row, error) {
 	}}, nil
 }
 
-// handIn calls f for each job, by several callers at once.
+// handIn calls f for each job, with several callers at once.
 func handIn(ctx context.Context, f func(ctx context.Context, n int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for caller := range nullCallers {

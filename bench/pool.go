@@ -16,11 +16,11 @@ import (
 const (
 	poolSize  = 20
 	poolBurst = 100
-	poolAlone = 64 // containers that the engine alone is asked for at once: as many as a worker has slots
+	poolAlone = 64 // containers that the engine alone starts at once: as many as a worker has slots
 )
 
-// benchPool compares creates that are served by a warm pool with cold ones, and a burst that is larger than the pool with what the engine
-// alone needs for the rest of it.
+// benchPool compares creates from a warm pool with cold creates, and a burst that is larger than the pool with the time that the engine
+// alone needs for the rest.
 func benchPool(ctx context.Context, b *bench) ([]row, error) {
 	f, err := start(ctx, b.program, fmt.Sprintf("SANDFARM_WORKER_POOL=python=%d", poolSize), "SANDFARM_WORKER_POOL_FILL=4", "SANDFARM_WORKER_CREATE_TIMEOUT=10m")
 	if err != nil {
@@ -37,7 +37,7 @@ func benchPool(ctx context.Context, b *bench) ([]row, error) {
 	if err := f.filled(ctx); err != nil {
 		return nil, err
 	}
-	cold, err := f.creates(ctx, 7, wire.CreateRequest{Env: map[string]string{"COLD": "1"}}) // no member can be given variables
+	cold, err := f.creates(ctx, 7, wire.CreateRequest{Env: map[string]string{"COLD": "1"}}) // variables rule out a pool member
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func benchPool(ctx context.Context, b *bench) ([]row, error) {
 	}}, nil
 }
 
-// filled waits until the pool has all of its members.
+// filled waits until the pool is full.
 func (b *bench) filled(ctx context.Context) error {
 	return until(ctx, "fill the pool", func() bool {
 		workers, err := b.Workers(ctx)
@@ -70,7 +70,7 @@ func (b *bench) filled(ctx context.Context) error {
 	})
 }
 
-// creates makes sandboxes one after the other and gives how long each took. They are closed at the end.
+// creates creates sandboxes one after the other and returns how long each took. They are closed at the end.
 func (b *bench) creates(ctx context.Context, n int, request wire.CreateRequest) ([]time.Duration, error) {
 	var all []time.Duration
 	var ids []string
@@ -94,7 +94,7 @@ func (b *bench) creates(ctx context.Context, n int, request wire.CreateRequest) 
 	return all, nil
 }
 
-// burst makes many sandboxes at once and gives when the last one was ready.
+// burst creates many sandboxes at once and returns the time until the last one was ready.
 func (b *bench) burst(ctx context.Context) (time.Duration, error) {
 	var group errgroup.Group
 	began := time.Now()
@@ -114,7 +114,7 @@ func (b *bench) burst(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// engineAlone starts containers of the same image and boots a kernel in each, without the farm.
+// engineAlone starts containers of the same image and a kernel in each, without the farm.
 func engineAlone(ctx context.Context, n int) (time.Duration, error) {
 	var group errgroup.Group
 	group.SetLimit(poolAlone)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/embedded"
 )
 
-// service is a single service beside a farm, on its Redis and its object store.
+// service is an additional service of a farm that uses the farm's Redis and object store.
 type service struct {
 	b    *bench
 	cmd  *exec.Cmd
@@ -22,7 +22,7 @@ type service struct {
 	dir  string
 }
 
-// service starts a service with an empty disk: temporary files, caches and data directory are its own.
+// service starts a service with an empty disk: it has its own temporary files, caches and data directory.
 func (b *bench) service(name string, set ...string) (*service, error) {
 	access, secret, err := embedded.LoadOrCreateCredentials(b.data + "/s3-credentials")
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *bench) service(name string, set ...string) (*service, error) {
 	return s, nil
 }
 
-// close stops the service and removes what it has in the engine.
+// close stops the service and removes its containers from the engine.
 func (s *service) close() {
 	_ = s.cmd.Process.Signal(os.Interrupt)
 	_ = s.cmd.Wait()
@@ -59,7 +59,7 @@ func (s *service) close() {
 	}
 }
 
-// sandbox makes sandboxes until one is this worker's: workers take jobs as they come.
+// sandbox creates sandboxes until this worker has taken one of the creates.
 func (s *service) sandbox(ctx context.Context) (string, error) {
 	for range 50 {
 		id, err := s.b.sandbox(ctx)
@@ -73,14 +73,14 @@ func (s *service) sandbox(ctx context.Context) (string, error) {
 		if strings.TrimSpace(string(out)) != "" {
 			return id, nil
 		}
-		if _, err := s.b.Close(ctx, id, client.WithWait(time.Minute)); err != nil { // it is not to run beside what is measured
+		if _, err := s.b.Close(ctx, id, client.WithWait(time.Minute)); err != nil { // it would run during the measurement
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("no sandbox came to the second %s", s.name)
+	return "", fmt.Errorf("no sandbox was created by the second %s", s.name)
 }
 
-// until polls until ok, for some minutes.
+// until polls until ok returns true, for a few minutes.
 func until(ctx context.Context, what string, ok func() bool) error {
 	for end := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) || ctx.Err() != nil {

@@ -22,8 +22,8 @@ import (
 // mcpSessions is how many clients there are at once.
 const mcpSessions = 1000
 
-// benchSessions looks at the memory of an API process of its own: with nobody, with 1 000 clients that have initialized,
-// listed the tools and keep their connection, and with all of them waiting in a call.
+// benchSessions measures the memory of a separate API process: without clients, with 1 000 clients that have initialized, listed the
+// tools and keep their connection open, and with all of them waiting in a call.
 func benchSessions(ctx context.Context, b *bench) ([]row, error) {
 	listen, err := freeAddress()
 	if err != nil {
@@ -42,7 +42,7 @@ func benchSessions(ctx context.Context, b *bench) ([]row, error) {
 		return nil, err
 	}
 	warm := newMCPClient(beside.URL() + "/mcp")
-	for range 200 { // the paths are warm
+	for range 200 { // warm up
 		if err := warm.hold(ctx); err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func (c *mcpClient) hold(ctx context.Context) error {
 	return err
 }
 
-// allWait has every client wait for one job that runs, and gives the memory meanwhile.
+// allWait makes every client wait for one running job and returns the memory during that.
 func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int64, error) {
 	id, err := b.sandbox(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int
 		wg.Go(func() {
 			_, _, err := c.tool(ctx, "get_job_result", map[string]any{"job_id": job.ID, "wait_seconds": 45})
 			if ctx.Err() == nil {
-				failed <- cmp.Or(err, errors.New("a call that should wait has answered"))
+				failed <- cmp.Or(err, errors.New("a call returned that should wait"))
 			}
 		})
 	}
@@ -129,13 +129,13 @@ func (b *bench) allWait(ctx context.Context, clients []*mcpClient, pid int) (int
 	return memory, err
 }
 
-// inFlight reads how many requests an API is answering, this one included.
+// inFlight returns how many requests an API is handling, including this one.
 func inFlight(ctx context.Context, url string) int {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/mcp")+"/metrics", nil)
 	if err != nil {
 		return 0
 	}
-	resp, err := http.DefaultClient.Do(req) //nolint:forbidigo // it is gone with the bench
+	resp, err := http.DefaultClient.Do(req) //nolint:forbidigo // it ends with the benchmark
 	if err != nil {
 		return 0
 	}
@@ -147,7 +147,7 @@ func inFlight(ctx context.Context, url string) int {
 	return n
 }
 
-// settled waits until a process's resident memory has come to rest and gives it.
+// settled waits until the resident memory of a process is stable and returns it.
 func settled(ctx context.Context, pid int) (int64, error) {
 	var last int64
 	for range 10 {

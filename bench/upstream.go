@@ -17,21 +17,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// line is what lies between a farm and the package index.
+// line is the network between a farm and the package index.
 type line struct {
 	name  string
-	speed int           // bytes a second, for all transfers together; 0: as fast as it comes
+	speed int           // bytes per second, for all transfers together; 0: no limit
 	delay time.Duration // before each answer
 }
 
-// lines are what installs are measured over. The second one makes figures comparable between machines: an index that is
-// a mirror in the next room hides what a cache saves.
+// lines are the networks over which installs are measured. The second one makes results comparable between machines: a mirror on
+// the local network hides what a cache saves.
 var lines = []line{
 	{name: "index as it is reached here"},
 	{name: "index slowed to 50 Mbit/s, 20 ms", speed: 50_000_000 / 8, delay: 20 * time.Millisecond},
 }
 
-// upstream is the public Python index, read through a proxy that counts and that may be slow. Its links lead to itself.
+// upstream is a proxy of the public Python index that counts requests and can be slow. Its links lead to itself.
 type upstream struct {
 	line
 	url  string // of the simple index
@@ -42,13 +42,13 @@ type upstream struct {
 	pages int
 	whole map[string]int // downloads of files by path
 	parts int            // requests for parts of files
-	free  time.Time      // when the line has sent what it was given
+	free  time.Time      // when the line has sent all its data
 }
 
-// files is where the public index's links lead.
+// files is the address of the public index's files.
 const files = "https://files.pythonhosted.org"
 
-// startUpstream serves until close.
+// startUpstream starts an upstream, which serves until close.
 func startUpstream(ctx context.Context, over line) (*upstream, error) {
 	pages, err := url.Parse(index.DefaultPyPIURL)
 	if err != nil {
@@ -88,8 +88,8 @@ func (u *upstream) close() {
 	<-u.done
 }
 
-// answer counts an answer, has its links lead here, and slows it. The public index tells clients how long to keep what
-// they got; a mirror may not.
+// answer counts a response, rewrites its links to lead here, and slows it down. It sets how long clients may cache the response, as
+// the public index does; a mirror may not.
 func (u *upstream) answer(r *http.Response) error {
 	age := "max-age=365000000, immutable, public"
 	if strings.HasPrefix(r.Request.URL.Path, "/simple/") {
@@ -125,7 +125,7 @@ func (u *upstream) answer(r *http.Response) error {
 	return nil
 }
 
-// downloads says how often files were downloaded: how many files, the most for one of them, and all together.
+// downloads returns how many files were downloaded, the most downloads of one file, and the number of all downloads.
 func (u *upstream) downloads() (files, most, all int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -142,19 +142,19 @@ func (u *upstream) String() string {
 	return fmt.Sprintf("%d pages, %d files, %d downloads, at most %d of one, %d parts", u.pages, files, all, most, u.parts)
 }
 
-// slow is a body that comes over the line.
+// slow is a body that is sent over the line.
 type slow struct {
 	io.ReadCloser
 	line *upstream
 }
 
-// packet is how much goes over the line at once: transfers share it evenly.
+// packet is how much is sent over the line at once, so that transfers share it evenly.
 const packet = 16 << 10
 
-// burst is how far the line may catch up: a busy machine sleeps longer than it was told.
+// burst is how far the line may catch up: a busy machine sleeps longer than requested.
 const burst = 50 * time.Millisecond
 
-// Read waits for its turn on the line.
+// Read waits until the line can send.
 func (s *slow) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p[:min(len(p), packet)])
 	u := s.line

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The direct dependencies of go.mod and their lines in docs/dependencies.md.
 #
-#   deploy/dependencies.sh check     fails unless each has a line, and each line is of one
+#   deploy/dependencies.sh check     fails if a dependency has no line, or a line has no dependency
 #   deploy/dependencies.sh measure   prints for each: packages of its module in the program, packages that only it brings, and
 #                                    the code and data of those in the program
 set -eu
@@ -21,7 +21,7 @@ check() {
     done
     for module in $listed; do
         direct | grep -qxF "$module" && continue
-        printf '%s: %s is no direct dependency any more: remove its line\n' "$page" "$module" >&2
+        printf '%s: %s is no longer a direct dependency: remove its line\n' "$page" "$module" >&2
         wrong=1
     done
     return $wrong

@@ -24,7 +24,7 @@ pid=
 trap '[ -z "$pid" ] || { kill "$pid"; wait "$pid"; } 2>/dev/null; rm -rf "$data"' EXIT
 export SANDFARM_DATA="$data" SANDFARM_API_LISTEN="127.0.0.1:$port" SANDFARM_S3_LISTEN="127.0.0.1:$((port - 1))" \
 	SANDFARM_ENGINE_NAMESPACE=sandfarm-test-gpu SANDFARM_URL="http://127.0.0.1:$port"
-echo "test-gpu: building the image python-cuda, if it is not there; that is gigabytes"
+echo "test-gpu: building the image python-cuda, if it is missing; this downloads gigabytes"
 $farm image build python-cuda
 SANDFARM_WORKER_IMAGES=python-cuda $farm up >"$data/log" 2>&1 &
 pid=$!

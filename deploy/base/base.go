@@ -1,5 +1,5 @@
-// Package base makes sure that an engine has the image that the farm's own images are built on: from a registry where
-// one answers, else made from Debian's packages with debootstrap. Either is a Debian with Python 3.13.
+// Package base makes sure that an engine has the base image of the farm's images: it pulls the image from a registry, or builds it
+// from Debian's packages with debootstrap if no registry answers. Either is a Debian with Python 3.13.
 package base
 
 import (
@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// DefaultRef is what the base is called in the engine.
+	// DefaultRef is the name of the base image in the engine.
 	DefaultRef = "sandfarm/base:latest"
-	// DefaultSource is the registry's image that is tried first.
+	// DefaultSource is the image of a registry that is tried first.
 	DefaultSource = "python:3.13-slim"
 	// DefaultSuite is the Debian release that debootstrap installs: the one with Python 3.13.
 	DefaultSuite = "trixie"
 
-	// answerTimeout is how long a registry may take until its first word. One that cannot be reached often does not even
-	// refuse; once it has answered, the pull takes the time that it takes.
+	// answerTimeout is how long a registry may take until its first response: connections to an unreachable one often just hang.
+	// After the first response the pull has no time limit.
 	answerTimeout = 15 * time.Second
 )
 
-// Engine is what is needed of an engine.
+// Engine is the part of a container engine that this package uses.
 type Engine interface {
 	HasImage(ctx context.Context, ref string) (bool, error)
 	Pull(ctx context.Context, ref string, progress func(farm.Progress)) error
@@ -34,19 +34,19 @@ type Engine interface {
 	Importer
 }
 
-// Options say where the base comes from. The zero value is right where nothing is special.
+// Options set where the base comes from. The zero value is the default.
 type Options struct {
 	Ref         string        // name in the engine; empty: DefaultRef
 	Source      string        // image of a registry; empty: DefaultSource; "none": do not try one
-	Answer      time.Duration // how long the registry may take until its first word; 0: 15 s
+	Answer      time.Duration // how long the registry may take until its first response; 0: 15 s
 	Suite       string        // Debian release; empty: DefaultSuite
 	Mirror      string        // Debian mirror; empty: debootstrap's default
 	Debootstrap string        // program; empty: "debootstrap" in PATH
-	WorkDir     string        // where the tree is made, about 300 MiB, on a file system that allows devices; empty: the system's temporary directory
+	WorkDir     string        // directory for the tree, about 300 MiB, on a file system that allows devices; empty: the system's temporary directory
 	Logger      *slog.Logger  // nil: nothing is logged
 }
 
-// EnsureBase makes sure that the engine has the base and gives its name. One that is there is kept. Progress may be nil.
+// EnsureBase makes sure that the engine has the base image and returns its name. An existing image is kept. Progress may be nil.
 func EnsureBase(ctx context.Context, e Engine, opts Options, progress func(farm.Progress)) (string, error) {
 	if progress == nil {
 		progress = func(farm.Progress) {}
@@ -82,16 +82,16 @@ func EnsureBase(ctx context.Context, e Engine, opts Options, progress func(farm.
 	return ref, nil
 }
 
-// pingless reports whether the engine itself has gone, so that it is not the registry that failed.
+// pingless reports whether the engine itself does not respond: then the failure is not one of the registry.
 func pingless(ctx context.Context, e Engine, ref string) bool {
 	_, err := e.HasImage(ctx, ref)
 	return err != nil
 }
 
-// errSilent says that a registry did not answer in time.
+// errSilent means that a registry did not answer in time.
 var errSilent = errors.New("the registry did not answer in time")
 
-// pull fetches the registry's image and names it.
+// pull pulls the registry's image and tags it.
 func pull(ctx context.Context, e Engine, source, ref string, answer time.Duration, progress func(farm.Progress)) error {
 	progress(farm.Progress{Message: "Asking the registry for " + source})
 	inner, cancel := context.WithCancelCause(ctx)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// fakeEngine keeps images in memory. PullFunc stands for the registry.
+// fakeEngine keeps images in memory. PullFunc replaces the registry.
 type fakeEngine struct {
 	PullFunc func(ctx context.Context, progress func(farm.Progress)) error
 	images   map[string][]string // name: files in it
@@ -57,7 +57,7 @@ func (f *fakeEngine) Import(_ context.Context, ref string, stream io.Reader) err
 			names = append(names, h.Name)
 		}
 	}
-	if _, err := io.Copy(io.Discard, stream); err != nil { // what is behind the tar, and how it ended
+	if _, err := io.Copy(io.Discard, stream); err != nil { // the rest of the stream, and its error
 		return err
 	}
 	slices.Sort(names)
@@ -67,7 +67,7 @@ func (f *fakeEngine) Import(_ context.Context, ref string, stream io.Reader) err
 
 func unreachable(context.Context, func(farm.Progress)) error { return errors.New("no such host") }
 
-// script makes a program that stands for debootstrap; $4 is the directory it fills.
+// script makes a program that replaces debootstrap; $4 is the directory that it fills.
 func script(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "debootstrap")

@@ -21,13 +21,13 @@ const (
 	packages  = "ca-certificates,python3,python3-pip,python3-venv"
 	tailLines = 10
 
-	// makeTimeout is far over the 30 to 60 s that debootstrap takes with a mirror that is near.
+	// makeTimeout is far above the 30 to 60 s that debootstrap takes with a fast mirror.
 	makeTimeout = 30 * time.Minute
 	// killDelay is how long the pipes of a killed debootstrap may stay open.
 	killDelay = 5 * time.Second
 )
 
-// Importer makes an image of the tar of a file system.
+// Importer creates an image from the tar of a file system.
 type Importer interface {
 	Import(ctx context.Context, ref string, tar io.Reader) error
 }
@@ -62,7 +62,7 @@ func debootstrap(ctx context.Context, e Importer, ref string, opts Options, prog
 	return importTree(ctx, e, ref, root)
 }
 
-// command makes a process that ends with ctx together with its children.
+// command returns a command that is killed with its children when ctx ends.
 func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the program is the operator's setting
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -71,7 +71,7 @@ func command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// install runs debootstrap and tells of its lines.
+// install runs debootstrap and reports each line of its output as progress.
 func install(ctx context.Context, program string, args []string, progress func(farm.Progress)) error {
 	r, w := io.Pipe()
 	cmd := command(ctx, program, args...)
@@ -91,7 +91,7 @@ func install(ctx context.Context, program string, args []string, progress func(f
 			last = append(last[max(0, len(last)-tailLines+1):], line)
 			progress(farm.Progress{Message: line})
 		}
-		_, _ = io.Copy(io.Discard, r) // a line over the scanner's bound must not stop the process
+		_, _ = io.Copy(io.Discard, r) // a line that is too long for the scanner must not stop the process
 		tail <- last
 	}()
 	err := cmd.Wait()
@@ -103,7 +103,7 @@ func install(ctx context.Context, program string, args []string, progress func(f
 	return nil
 }
 
-// importTree streams a tree to the engine, less what an image has no use for.
+// importTree streams a tree to the engine, without files that an image does not need.
 func importTree(ctx context.Context, e Importer, ref, root string) error {
 	cmd := command(ctx, "tar", "--numeric-owner", "--one-file-system", "-C", root,
 		"--exclude=./dev/*", "--exclude=./proc/*", "--exclude=./sys/*", "--exclude=./var/cache/apt/*.bin",
@@ -122,7 +122,7 @@ func importTree(ctx context.Context, e Importer, ref, root string) error {
 		_ = w.CloseWithError(err) // a tar that is cut short must fail the import; the call itself never fails
 	}()
 	err := e.Import(ctx, ref, r)
-	_ = r.Close() // ends tar when the import stopped before its end
+	_ = r.Close() // ends tar if the import stopped early
 	<-done
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Where no registry is, the base comes from Debian, and images can be built on it: apt-get works and Python is there.
+// Without a registry the base is built from Debian packages, and images can be built on it: apt-get works and Python is installed.
 func TestBaseFromDebian(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})

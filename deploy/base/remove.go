@@ -14,8 +14,8 @@ import (
 // detach is MNT_DETACH of umount2: the mount vanishes from the tree even if something still uses it.
 const detach = 2
 
-// removeTree removes a tree that debootstrap made. When debootstrap is killed, /proc and /sys can still be mounted in it:
-// they are unmounted first, and if that fails the tree stays, so that nothing of the host is ever deleted through it.
+// removeTree removes a tree that debootstrap made. If debootstrap was killed, /proc and /sys can still be mounted in it. They are
+// unmounted first; if that fails, the tree is kept, so that no file of the host is ever deleted through it.
 func removeTree(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -114,7 +114,7 @@ func TestComposeFromUpToUpAgain(t *testing.T) { //nolint:paralleltest // see abo
 		t.Errorf("after an update and a restart: job %+v, error %v", again, err)
 	}
 
-	// Down leaves nothing, even when the farm was stopped before and nobody is there any more to clean up.
+	// Down removes everything, even if the farm was stopped before, so that no process was left to clean up.
 	p.must(t, "stop")
 	p.must(t, "down")
 	p.nothingIsLeft(t)
@@ -189,7 +189,7 @@ func (p *project) awaitState(t *testing.T, c *client.Client, id, state string) {
 	})
 }
 
-// checkRunsSpread makes 30 runs and looks at which worker made their sandboxes.
+// checkRunsSpread makes 30 runs and checks which worker created their sandboxes.
 func (p *project) checkRunsSpread(t *testing.T, c *client.Client) {
 	t.Helper()
 	began := time.Now()
@@ -263,7 +263,7 @@ func (p *project) checkLink(t *testing.T, c *client.Client, a wire.Artifact) {
 	}
 }
 
-// checkKeyIsNeeded asks without a key, and with another.
+// checkKeyIsNeeded sends requests without a key and with a wrong one.
 func (p *project) checkKeyIsNeeded(t *testing.T) {
 	t.Helper()
 	url := fmt.Sprintf("http://127.0.0.1:%d/v1/workers", p.ports["SANDFARM_PORT"])
@@ -284,7 +284,7 @@ func (p *project) checkBrowsable(t *testing.T, job wire.Job, a wire.Artifact) {
 	}
 }
 
-// nothingIsLeft looks for containers and networks.
+// nothingIsLeft checks that no container and no network is left.
 func (p *project) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	if left := p.sandboxes(t); len(left) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// checkContainers looks at what the engine was really told about each container: limits, rights, ports.
+// checkContainers checks the engine's actual settings of each container: limits, rights, ports.
 func (p *project) checkContainers(t *testing.T) {
 	t.Helper()
 	count := map[string]int{}
@@ -26,7 +26,7 @@ func (p *project) checkContainers(t *testing.T) {
 			t.Errorf("%s has rights that it does not need: %+v", name, host)
 		}
 		if host.LogConfig.Config["max-size"] == "" {
-			t.Errorf("%s: its log has no end", name)
+			t.Errorf("%s: its log has no size limit", name)
 		}
 		p.checkSocket(t, c)
 		p.checkLife(t, c)
@@ -54,7 +54,7 @@ func (p *project) checkContainers(t *testing.T) {
 	}
 }
 
-// checkSocket: only those that work with the engine have its socket and root's user id.
+// checkSocket checks that only services that use the engine have its socket and run as root.
 func (p *project) checkSocket(t *testing.T, c container) {
 	t.Helper()
 	mayReach := slices.Contains([]string{"worker", "images", "caretaker"}, c.service())
@@ -75,7 +75,7 @@ func (p *project) checkSocket(t *testing.T, c container) {
 	}
 }
 
-// checkLife: services are healthy and start again; the image build has ended.
+// checkLife checks that services are healthy and restart, and that the image build has ended.
 func (p *project) checkLife(t *testing.T, c container) {
 	t.Helper()
 	switch c.service() {
@@ -84,7 +84,7 @@ func (p *project) checkLife(t *testing.T, c container) {
 			t.Errorf("images is %s, want exited", c.State.Status)
 		}
 		return
-	case "caretaker": // it only waits: that it runs is its health
+	case "caretaker": // it only waits: if it runs, it is healthy
 	default:
 		if c.State.Health == nil || c.State.Health.Status != "healthy" {
 			t.Errorf("%s: health %+v", c.service(), c.State.Health)

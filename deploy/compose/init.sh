@@ -1,7 +1,7 @@
 #!/bin/sh
-# Creates .env with random passwords for docker compose, readable by you alone. Variables that the file has already are kept.
+# Creates .env with random passwords for docker compose, readable by you alone. Existing variables are kept.
 #
-#   deploy/compose/init.sh [FILE]               the first start; FILE is .env beside docker-compose.yml by default
+#   deploy/compose/init.sh [FILE]               for the first start; by default FILE is .env beside docker-compose.yml
 #   deploy/compose/init.sh --key TENANT [FILE]  another API key
 set -eu
 umask 077

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// initialise runs init.sh and gives what it printed.
+// initialise runs init.sh and returns its output.
 func initialise(t *testing.T, args ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -101,7 +101,7 @@ func TestInitMakesPasswordsOnce(t *testing.T) {
 	}
 }
 
-func TestInitKeepsWhatIsThere(t *testing.T) {
+func TestInitKeepsExistingVariables(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), ".env")
 	if err := os.WriteFile(file, []byte("SANDFARM_PORT=8123\nSANDFARM_REDIS_PASSWORD=mine"), 0o644); err != nil { // no end of line

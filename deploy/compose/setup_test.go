@@ -36,7 +36,7 @@ type project struct {
 	env     []string
 }
 
-// newProject makes a project and sees to its end. The docker command finds compose, and buildx if that is wanted.
+// newProject creates a project, which is removed at the end of the test. The docker command finds compose, and buildx if requested.
 func newProject(t *testing.T, buildx bool) *project {
 	t.Helper()
 	p := &project{name: "sandfarm-test-" + farm.NewID("")[:10], plugins: t.TempDir(), ports: map[string]int{}}
@@ -67,7 +67,7 @@ func newProject(t *testing.T, buildx bool) *project {
 	return p
 }
 
-// command is one of docker's, with this project's settings and none of the caller's.
+// command returns a docker command with this project's settings and none of the caller's.
 func (p *project) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	for _, entry := range os.Environ() {
@@ -79,7 +79,7 @@ func (p *project) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// compose runs docker compose and gives stdout and stderr together.
+// compose runs docker compose and returns stdout and stderr together.
 func (p *project) compose(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -103,7 +103,7 @@ func (p *project) must(t *testing.T, args ...string) string {
 	return out
 }
 
-// docker runs a docker command and gives the lines of its output.
+// docker runs a docker command and returns the lines of its output.
 func (p *project) docker(t *testing.T, args ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
@@ -118,7 +118,7 @@ func (p *project) docker(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-// namespace marks what the workers make in the engine.
+// namespace labels the containers of the workers in the engine.
 func (p *project) namespace() string { return "compose-" + p.name }
 
 // sandboxes lists the sandboxes' containers, running or not.
@@ -127,7 +127,7 @@ func (p *project) sandboxes(t *testing.T) []string {
 	return p.docker(t, "ps", "--all", "--quiet", "--filter", "label=sandfarm.namespace="+p.namespace())
 }
 
-// client speaks to the published port.
+// client returns a client of the published port.
 func (p *project) client(t *testing.T) *client.Client {
 	t.Helper()
 	c, err := client.New(fmt.Sprintf("http://127.0.0.1:%d", p.ports["SANDFARM_PORT"]), client.WithKey(p.key))
@@ -137,7 +137,7 @@ func (p *project) client(t *testing.T) *client.Client {
 	return c
 }
 
-// destroy removes everything of the project, and says so when something of it cannot be removed.
+// destroy removes all resources of the project and reports what cannot be removed.
 func (p *project) destroy(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	if t.Failed() {
@@ -159,7 +159,7 @@ func (p *project) destroy(t *testing.T) {
 	}
 }
 
-// container is what the engine knows about a service's container.
+// container describes a service's container, as the engine reports it.
 type container struct {
 	Config struct {
 		User   string

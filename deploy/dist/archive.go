@@ -23,7 +23,7 @@ type entry struct {
 	mode fs.FileMode
 }
 
-// writeArchive writes a zip or a tar.gz, by the extension of the path, with all entries below one folder, and gives its size.
+// writeArchive writes a zip or a tar.gz, by the extension of the path, with all entries below one folder, and returns its size.
 // The same entries and time give the same bytes.
 func writeArchive(path, folder string, entries []entry, modified time.Time) (size int64, err error) {
 	file, err := os.Create(path)

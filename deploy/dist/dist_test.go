@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// packed writes an archive of two files and gives its path.
+// packed writes an archive of two files and returns its path.
 func packed(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func packed(t *testing.T, name string) string {
 	return path
 }
 
-// file is what an archive has of a file.
+// file describes a file in an archive.
 type file struct {
 	Content string
 	Mode    os.FileMode

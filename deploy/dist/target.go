@@ -15,7 +15,7 @@ type target struct{ os, arch string }
 
 func (t target) String() string { return t.os + "/" + t.arch }
 
-// targets are what archives are made for. Only Linux has the verbs that run a farm.
+// targets are the systems that archives are made for. Only Linux has the verbs that run a farm.
 var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}
 
 // choose reads a list of targets; an empty one means all.
@@ -42,7 +42,7 @@ func (t target) program() string {
 	return "sandfarm"
 }
 
-// extension is that of the archive: Windows opens a zip by itself.
+// extension is that of the archive: Windows can open a zip without other programs.
 func (t target) extension() string {
 	if t.os == "windows" {
 		return ".zip"
@@ -83,7 +83,7 @@ func writeOverlay(path, arch, agent string) (string, error) {
 		return "", fmt.Errorf("look for agents: %w", err)
 	}
 	for _, other := range present {
-		replace[other] = "" // as if it were not there
+		replace[other] = "" // hides the file
 	}
 	replace[agents+"/agent-linux-"+arch] = agent
 	text, err := json.Marshal(map[string]any{"Replace": replace})

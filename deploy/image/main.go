@@ -1,5 +1,5 @@
-// Command image builds a sandbox image and its base, as `sandfarm up` does. It is small: `make run` compiles it first on a
-// machine that has neither program nor image, so that the image is built while the program is being compiled.
+// Command image builds a sandbox image and its base, as `sandfarm up` does. It is small: on a machine that has neither program nor
+// image, `make run` compiles it first, so that the image is built while the program is being compiled.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// settings are those of the program that matter to an image, from the same variables.
+// settings are the settings of the program that affect an image, from the same variables.
 type settings struct {
 	Engine struct {
 		Host      string `toml:"host"`

@@ -1,6 +1,6 @@
-// Command testsum reads the output of "go test -json" and prints what a person wants of it: a line for each package, the
-// whole output of what failed, and a summary. It exits with 1 when a test or a package failed, when nothing was tested,
-// and with -noskip when a test was skipped: a check that did not run must not look like one that passed.
+// Command testsum reads the output of "go test -json" and prints a readable form: a line for each package, the complete output of
+// failed tests, and a summary. It exits with 1 when a test or a package failed, when nothing was tested, and with -noskip when a
+// test was skipped: a check that did not run must not look like one that passed.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	os.Exit(run(os.Stdin, os.Stdout, *noSkip, time.Now))
 }
 
-// run reads events until the end and gives the exit code.
+// run reads events until the end and returns the exit code.
 func run(in io.Reader, out io.Writer, noSkip bool, now func() time.Time) int {
 	began := now()
 	s := newSummary(out)

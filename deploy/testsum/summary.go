@@ -23,7 +23,7 @@ type event struct {
 	Output     string
 }
 
-// test is one test, or a package as a whole when its name is empty.
+// test is one test, or a whole package if its name is empty.
 type test struct{ pkg, name string }
 
 func (t test) String() string {
@@ -33,18 +33,18 @@ func (t test) String() string {
 	return t.pkg + " " + t.name
 }
 
-// maxOutput bounds what is kept of one test's output.
+// maxOutput is how much output of one test is kept.
 const maxOutput = 256 << 10
 
 type summary struct {
 	out     io.Writer
-	outputs map[test]*strings.Builder // of what has not passed
+	outputs map[test]*strings.Builder // of tests that have not passed
 	passed  map[string]int            // tests for each package
 	seconds map[test]float64
 	failed  []test
 	skipped []test
-	open    map[string]bool // packages that have begun and not ended
-	other   []string        // lines that are no events
+	open    map[string]bool // packages that have started and not ended
+	other   []string        // lines that are not events
 }
 
 func newSummary(out io.Writer) *summary {
@@ -113,7 +113,7 @@ func (s *summary) end(t test) {
 	}
 }
 
-// keep holds a test's output until it has passed. The start says most, so what is over the bound is left out.
+// keep stores a test's output until it has passed. The start is the most useful part, so output beyond the limit is dropped.
 func (s *summary) keep(t test, text string) {
 	b := s.outputs[t]
 	if b == nil {
@@ -172,7 +172,7 @@ func (s *summary) printFailures() {
 	}
 }
 
-// printSlow names the packages that take longest.
+// printSlow prints the slowest packages.
 func (s *summary) printSlow() {
 	var pkgs []test
 	for t := range maps.Keys(s.seconds) {
@@ -195,7 +195,7 @@ func (s *summary) printf(format string, args ...any) { _, _ = fmt.Fprintf(s.out,
 
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/sandfarm/") }
 
-// reason is the last line that a skipped test said, without the place.
+// reason is the last line that a skipped test printed, without its position.
 func reason(b *strings.Builder) string {
 	if b == nil {
 		return ""
