@@ -20,7 +20,7 @@ func tenants(keys []KeyConfig) rest.Tenants {
 	return out
 }
 
-// trusted are the hosts and origins that the operator trusts.
+// trusted returns the hosts and origins that the operator trusts.
 func (s *Server) trusted() guard.Guard {
 	return guard.Guard{Hosts: s.cfg.TrustedHosts, Origins: s.cfg.TrustedOrigins}
 }
@@ -37,7 +37,7 @@ func (s *Server) guardPages(c *gin.Context) {
 		return
 	}
 	if s.browserCallable[c.FullPath()] {
-		c.Next() // handle looks at the origin
+		c.Next() // handle checks the origin
 		return
 	}
 	if err := s.origins.Check(c.Request); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/service"
 )
 
-// call reads what a request that starts work says beside its body: who, how long to wait, and the idempotency key.
+// call reads everything but the body of a request that starts work: the tenant, the wait and the idempotency key.
 func (s *Server) call(c *gin.Context, standard time.Duration, body rest.Decoded) (service.Call, error) {
 	wait, err := s.wait(c, standard)
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) call(c *gin.Context, standard time.Duration, body rest.Decoded)
 	return call, nil
 }
 
-// wait reads how long the caller waits for the job; standard where the request does not say.
+// wait reads how long the caller waits for the job; standard is the default.
 func (s *Server) wait(c *gin.Context, standard time.Duration) (time.Duration, error) {
 	return rest.Wait(c, standard, time.Duration(s.cfg.Limits.WaitMaxSeconds)*time.Second)
 }
@@ -39,7 +39,7 @@ func (s *Server) bind(c *gin.Context, into any) (rest.Decoded, error) {
 	return rest.Bind(c, s.cfg.Limits.MaxBodyBytes, into)
 }
 
-// bindOptional is bind for a body that may be left out.
+// bindOptional is bind for an optional body.
 func (s *Server) bindOptional(c *gin.Context, into any) (rest.Decoded, error) {
 	return rest.BindOptional(c, s.cfg.Limits.MaxBodyBytes, into)
 }

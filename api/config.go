@@ -18,14 +18,14 @@ type Config struct {
 	Listen string `toml:"listen" default:"127.0.0.1:8000" doc:"Address to serve on. Without keys it must be a loopback address."`
 	// Keys are the API keys. None: every caller is the tenant "default".
 	Keys []KeyConfig `toml:"keys" doc:"API keys. Without keys everyone on this machine can use the farm."`
-	// TrustedHosts are names, beside loopback ones, by which callers may address a server without keys: anything else
-	// in the Host header is refused, since a web page could have pointed its own name here.
+	// TrustedHosts are the names, in addition to loopback names, by which callers may address a server without keys.
+	// Any other Host header is refused: a web page could have pointed its own name here (DNS rebinding).
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
-	// TrustedOrigins are the origins of web pages, beside those on loopback, that may call MCP and the older systems' routes.
+	// TrustedOrigins are the origins, in addition to loopback, whose pages may call MCP and the older systems' routes.
 	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, in addition to loopback, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com."`
-	// AllowPrivateCallbacks lets callback_url lead to private addresses.
+	// AllowPrivateCallbacks allows callback_url to point to private addresses.
 	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses."`
-	// Heartbeat is the time between signs of life in an event stream.
+	// Heartbeat is the interval of keep-alive comments in a quiet event stream.
 	Heartbeat time.Duration `toml:"heartbeat" default:"15s" min:"1s" doc:"Interval of keep-alive comments in an event stream without events."`
 	// StallTimeout closes a connection that stops in the middle of a body or an answer.
 	StallTimeout time.Duration `toml:"stall_timeout" default:"30s" min:"1s" doc:"How long the transfer of a body or an answer may stall."`

@@ -1,5 +1,5 @@
-// Package api is the farm's HTTP server. It owns the routes: their table, their handlers, who may call them, metrics, the
-// OpenAPI document and its page. What routes do is in package service, what bodies look like in package wire, and what all
-// handlers share in package rest. The table of routes is the single source of the router and of /openapi.json, so that a
-// route cannot be missing in one of them. The server has no state: any number of them may run behind one address.
+// Package api is the farm's HTTP server. It owns the routes: their table, their handlers, access control, metrics, the
+// OpenAPI document and its page. Package service has the operations, package wire the types of bodies, and package rest
+// the code that all handlers share. The router and /openapi.json are both made from the table of routes, so neither can
+// miss a route. The server is stateless: any number of servers may run behind one address.
 package api

@@ -34,7 +34,7 @@ func (s *Server) events(c *gin.Context) error {
 		}
 		if err != nil {
 			s.log.WarnContext(ctx, "event stream broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
-			panic(http.ErrAbortHandler) // the caller comes back with its last id
+			panic(http.ErrAbortHandler) // the caller reconnects with its last id
 		}
 		if err := stream.Send(events); err != nil {
 			return nil //nolint:nilerr // the caller has left

@@ -106,7 +106,7 @@ func TestEventsAreLiveForSeveralReaders(t *testing.T) {
 	for range 3 {
 		go func() { readers <- b.follow(job.ID, "", nil) }()
 	}
-	// The output is there while the job still runs: only then is it let go on.
+	// The output arrives while the job still runs: the job continues only after it was read.
 	b.follow(job.ID, "", func(e event) bool { return e.Name == "stdout" })
 	close(b.worker.gate)
 	first := <-readers

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// workspace is the files of every sandbox, in memory.
+// workspace keeps the files of every sandbox in memory.
 type workspace struct {
 	mu    sync.Mutex
 	files map[string][]byte
@@ -91,7 +91,7 @@ func (f *workspace) do(ctx context.Context, blobs *memory, r *farm.FileRequest) 
 	return out, nil
 }
 
-// memory is an object store.
+// memory is an object store in memory.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string][]byte
@@ -165,7 +165,7 @@ func (depths) Depths(context.Context) ([]farm.QueueDepth, error) {
 	return []farm.QueueDepth{{Name: "node-n1", Depth: 2, Running: 1}}, nil
 }
 
-// resolver knows three names.
+// resolver resolves three names.
 type resolver struct{}
 
 func (resolver) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {

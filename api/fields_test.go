@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pointers are the fields that a problem names.
+// pointers lists the fields that a problem names.
 func pointers(p wire.Problem) []string {
 	out := make([]string, len(p.Errors))
 	for i, e := range p.Errors {

@@ -81,7 +81,7 @@ func (s *Server) listFiles(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, found)
 }
 
-// reading makes a call of a read: its answer is the content, so it waits whatever the caller said.
+// reading makes the call of a read. Its answer is the content, so it always waits.
 func reading(call service.Call, s *Server) service.Call {
 	if call.Wait == 0 {
 		call.Wait = s.fileWait()
@@ -106,7 +106,7 @@ func (s *Server) writeFile(c *gin.Context) error {
 	return s.written(c, call, out, http.StatusCreated, first(out))
 }
 
-// written answers a change of files: with its result, or with the job if it is still running.
+// written answers a file change: with its result, or with the job if it is still running.
 func (s *Server) written(c *gin.Context, call service.Call, out service.Outcome, status int, body any) error {
 	if !out.Done() || call.Wait == 0 {
 		return accepted(c, call, out, status, out.Job)
@@ -114,7 +114,7 @@ func (s *Server) written(c *gin.Context, call service.Call, out service.Outcome,
 	return rest.Reply(c, status, body)
 }
 
-// first is the one entry that a change made, or the job where there is none to show.
+// first answers with the entry that a change made, or with the job if there is no entry.
 func first(out service.Outcome) any {
 	if len(out.Entries) > 0 {
 		return out.Entries[0]
@@ -189,8 +189,8 @@ func (s *Server) readFile(c *gin.Context) error {
 	return s.sendFile(c, c.Param("id"), file, "attachment")
 }
 
-// sendFile answers with a file, as the request's headers and query want it. Shown is how a browser takes it where it is of a
-// kind that does no harm: as attachment or inline.
+// sendFile answers with a file, as the request's headers and query ask. shown is the disposition for a harmless type:
+// attachment or inline.
 func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 	link, err := rest.Flag(c, "link")
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Server) sendFile(c *gin.Context, id, file, shown string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Content.Close() }() // everything was read, or the caller has gone
+	defer func() { _ = f.Content.Close() }() // everything was read, or the caller has left
 	return s.send(c, status, f, shown)
 }
 
@@ -262,5 +262,5 @@ func (s *Server) send(c *gin.Context, status int, f service.File, shown string) 
 	return nil
 }
 
-// fileWait is how long the routes of files wait when the caller names no time.
+// fileWait is how long file routes wait by default.
 func (s *Server) fileWait() time.Duration { return s.service.FileWait() }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// gpuWorkers has two workers of one node with three devices, of which one is leased, and one of a node with another.
+// gpuWorkers adds two workers of a node with three devices (one leased), one of a node with one device, and one without.
 func (b *bundle) gpuWorkers() {
 	b.t.Helper()
 	a := []farm.GPUDevice{{ID: "GPU-1", Model: "a100-sxm4-80gb", MemoryMB: 81920, Leased: true}, {ID: "GPU-2", Model: "a100-sxm4-80gb", MemoryMB: 81920}, {ID: "GPU-3", Model: "t4"}}
@@ -61,7 +61,7 @@ func TestGPURequestsGoToTheirQueue(t *testing.T) {
 	}
 }
 
-func TestGPURequestsThatNobodyCouldServe(t *testing.T) {
+func TestGPURequestsThatNoNodeCanServe(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	there := "2 × a100-sxm4-80gb (81920 MiB) on host-a, 1 × t4 on host-a, 1 × a100-pcie-40gb (40960 MiB) on host-b."

@@ -66,7 +66,7 @@ func TestJobShowsItsRequest(t *testing.T) {
 	}
 }
 
-// A long request is cut where jobs show it, and whole behind its link.
+// A long request is cut in the job, and complete behind its link.
 func TestLongRequestIsCut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -97,13 +97,13 @@ func TestLongRequestIsCut(t *testing.T) {
 	if shown := strings.Join(command.Request.Commands, ""); len(shown) != limit || !command.Request.Truncated {
 		t.Errorf("%d bytes of commands are shown", len(shown))
 	}
-	// Every stored request is in the place that the scheduler sweeps, and holds no value of env.
+	// Every stored request has the prefix that the scheduler sweeps, and contains no value of env.
 	for _, key := range b.blobs.keys() {
 		if !strings.HasPrefix(key, "requests/default/job_") || strings.Contains(string(b.blobs.take(key)), "secret") {
 			t.Errorf("object %s", key)
 		}
 	}
-	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", command.Links.Request, nil) // the object is gone
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", command.Links.Request, nil) // the object is deleted
 }
 
 func TestArtifactIsDescribedAndDeleted(t *testing.T) {

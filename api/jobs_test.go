@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestWaitHoldsTheAnswer(t *testing.T) {
+func TestWaitDelaysTheAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	box := b.sandbox()
@@ -32,7 +32,7 @@ func TestWaitHoldsTheAnswer(t *testing.T) {
 	if answer.StatusCode != http.StatusAccepted || !strings.HasPrefix(answer.Header.Get("Location"), "/v1/jobs/job_") {
 		t.Fatalf("no wait: status %d, location %q", answer.StatusCode, answer.Header.Get("Location"))
 	}
-	// A wait that is too short gives the running job; the one that waits for the job learns of its end at once.
+	// A wait that is too short returns the running job; a longer wait returns as soon as the job ends.
 	start := time.Now()
 	running := get[wire.Job](b, http.StatusAccepted, "POST", run+"?wait=0.3", `{"code":"block"}`)
 	if took := time.Since(start); took < 250*time.Millisecond || running.Result != nil {
@@ -50,7 +50,7 @@ func TestWaitHoldsTheAnswer(t *testing.T) {
 	}
 }
 
-func TestWaitThatIsNoNumber(t *testing.T) {
+func TestWaitMustBeANumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, wait := range []string{"abc", "orange", "-1", "1e9x", "", "NaN", "-Inf", "0x10"} {
@@ -129,7 +129,7 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// problemOf gives the problem of a request, whatever its status.
+// problemOf returns the problem of a request with any status.
 func (b *bundle) problemOf(method, target string, body any, headers ...string) wire.Problem {
 	b.t.Helper()
 	answer, _ := b.do(method, target, body, headers...)
@@ -265,8 +265,8 @@ func TestBatchWaitsForItsJobs(t *testing.T) {
 	if diff := cmp.Diff([]string{"completed"}, states("", []string{"Prefer", "wait=30"}, print1)); diff != "" {
 		t.Errorf("states after Prefer (-want +got):\n%s", diff)
 	}
-	// A job that outlasts the wait is shown as it is then; those that ended meanwhile have ended. The wait ends as the
-	// server stops, once the create has ended.
+	// After the wait each job is shown in its current state: a longer job is running, the others have ended. The wait ends
+	// when the server stops, after the create has ended.
 	go func() {
 		for len(get[wire.List[wire.Job]](b, http.StatusOK, "GET", "/v1/jobs?kind=create&state=completed", nil).Items) < 3 {
 			time.Sleep(10 * time.Millisecond)

@@ -20,8 +20,8 @@ const mcpPath = "/mcp"
 // tenantContext is the context key of the caller's tenant.
 type tenantContext struct{}
 
-// newMCP makes the handler of the tools. The bound of a JSON body holds for them as well; who may call is settled before,
-// so with keys the name in the Host header says nothing, while pages of other origins are refused in any case.
+// newMCP makes the handler of the tools. The limit for JSON bodies applies to them as well. Callers are authenticated before
+// they reach it, so with keys any Host header is accepted; pages of other origins are always refused.
 func (s *Server) newMCP() (http.Handler, error) {
 	tools, err := mcp.New(mcp.Options{
 		Farm:    func(ctx context.Context) mcp.Farm { return inprocess.New(s.service, tenantOf(ctx)) },

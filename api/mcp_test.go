@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// toolAnswer is what a tool gives, as it is on the wire.
+// toolAnswer is the answer of a tool on the wire.
 type toolAnswer struct {
 	Result struct {
 		Content []struct {
@@ -45,7 +45,7 @@ func message(method string, params map[string]any) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 }
 
-// tool calls a tool over the server's whole stack.
+// tool calls a tool through the whole server.
 func (b *bundle) tool(name string, args map[string]any, headers ...string) toolAnswer {
 	b.t.Helper()
 	return get[toolAnswer](b, http.StatusOK, "POST", "/mcp", message("tools/call", map[string]any{"name": name, "arguments": args}), append(headers, "Content-Type", "application/json")...)
@@ -178,7 +178,7 @@ func TestMCPWholeFlow(t *testing.T) {
 	}
 }
 
-// TestMCPLiveOutput also has a second caller, who does not wait for the first.
+// TestMCPLiveOutput also has a second caller, which does not wait for the first.
 func TestMCPLiveOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -264,7 +264,7 @@ func TestMCPCallerDisconnects(t *testing.T) {
 	}
 }
 
-// A server that stops does not wait for the callers who wait.
+// A server that stops ends the waits of its callers.
 func TestMCPStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// sandboxToolRoutes are the routes of the system with the toolset "sandbox", beside its MCP addresses.
+// sandboxToolRoutes are the routes of the system with the toolset "sandbox", in addition to its MCP addresses.
 func (s *Server) sandboxToolRoutes() []route {
 	return []route{
 		{

@@ -56,7 +56,7 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestExhaustionIsTold(t *testing.T) {
+func TestExhaustionIsReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(c *api.Config, _ *api.Deps) { c.Limits = farm.DefaultLimits(); c.Limits.MaxWaiting = 3 })
 	box := b.sandbox()
@@ -71,10 +71,10 @@ func TestExhaustionIsTold(t *testing.T) {
 		close(b.worker.gate)
 		return
 	}
-	t.Fatal("the line has no end")
+	t.Fatal("the log line is incomplete")
 }
 
-func TestFarmTellsOfItself(t *testing.T) {
+func TestFarmDescribesItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.sandbox()
@@ -134,7 +134,7 @@ func TestUnknownImagesWhileNoWorkerIsUp(t *testing.T) {
 	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Images: []farm.Image{{Name: "mine"}}}); err != nil {
 		t.Fatal(err)
 	}
-	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`) // at once, though the list is remembered
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"image":"mine"}`) // at once, although the list is cached
 }
 
 func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCreateIsUnavailableWhileNoEngineAnswers(t *testing.T) {
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{}`)
 }
 
-func TestLogHoldsNoSecrets(t *testing.T) {
+func TestLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(_ *api.Config, d *api.Deps) { d.Logger = nil })
 	log := &testlog.Log{}
@@ -172,7 +172,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	b.web.Config.Handler = server.Handler()
 	box := b.sandbox("X-API-Key", key)
 	get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20&token=query-secret", `{"code":"make secret.txt","env":{"A":"env-secret"}}`, "X-API-Key", key)
-	b.web.Close() // waits for the handlers, and so for their lines
+	b.web.Close() // waits for the handlers and their log lines
 	for _, secret := range []string{key, hash(key), "env-secret", "query-secret", "secret.txt", "s3.test"} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log holds %q", secret)
@@ -183,7 +183,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// brokenStore panics where a sandbox is read.
+// brokenStore panics when a sandbox is read.
 type brokenStore struct{ *store.Store }
 
 func (brokenStore) Sandbox(context.Context, farm.Ref) (*farm.Sandbox, error) { panic("boom-inside") }
@@ -203,7 +203,7 @@ func TestPanicIsAProblem(t *testing.T) {
 	}
 }
 
-func TestConfigTellsAllProblems(t *testing.T) {
+func TestConfigReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	_, err := api.New(api.Config{
 		Listen: "nonsense", Heartbeat: time.Millisecond,
@@ -257,7 +257,7 @@ func TestStartAndStop(t *testing.T) {
 		t.Fatalf("stalled body: %v %v", answer, err)
 	}
 
-	// The deadline of one answer is not left behind on the connection: an event stream outlives it, as does the next request.
+	// The deadline of an answer is cleared from its connection: an event stream and the next request outlive it.
 	idle := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer idle.CloseIdleConnections()
 	for i := range 2 {

@@ -15,10 +15,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
-// scrapeTimeout bounds what a scrape asks of Redis: a scraper gives up after some seconds as well.
+// scrapeTimeout bounds the Redis reads of a scrape: scrapers themselves give up after some seconds.
 const scrapeTimeout = 2 * time.Second
 
-// metrics are the server's own figures. Labels are bounded: routes, methods and statuses of the table.
+// metrics are the server's metrics. Their labels are bounded: routes, methods and statuses of the table.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -37,16 +37,16 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 			Name: "sandfarm_http_request_duration_seconds", Help: "Seconds until a request was answered, waits included.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"route", "method"}),
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandfarm_http_requests_in_flight", Help: "Requests that are being answered."}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandfarm_http_requests_in_flight", Help: "Requests in flight."}),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandfarm_jobs_accepted_total", Help: "Jobs that were taken in, by kind.",
+			Name: "sandfarm_jobs_accepted_total", Help: "Accepted jobs, by kind.",
 		}, []string{"kind"}),
 		pooled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_pool_claims_total", Help: "Creates that asked the warm pool for a sandbox, by outcome: hit or miss.",
 		}, []string{"outcome"}),
 		handler: telemetry.Handler(registry),
 	}
-	for _, outcome := range []string{poolHit, poolMiss} { // so that a rate knows the first one
+	for _, outcome := range []string{poolHit, poolMiss} { // so that rate() sees the first increase
 		m.pooled.WithLabelValues(outcome)
 	}
 	for _, c := range []prometheus.Collector{
@@ -59,14 +59,14 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 	return m, nil
 }
 
-// Outcomes of asking the warm pool.
+// Outcomes of a claim on the warm pool.
 const (
 	poolHit  = "hit"
 	poolMiss = "miss"
 )
 
-// asked counts a create that asked the warm pool.
-func (m *metrics) asked(hit bool) {
+// countClaim counts a create that asked the warm pool for a sandbox.
+func (m *metrics) countClaim(hit bool) {
 	if hit {
 		m.pooled.WithLabelValues(poolHit).Inc()
 	} else {
@@ -98,12 +98,12 @@ type farmCollector struct {
 func newFarmCollector(queues service.Queues, fleet service.Fleet) *farmCollector {
 	return &farmCollector{
 		queues: queues, fleet: fleet,
-		depth:   prometheus.NewDesc("sandfarm_queue_depth", "Jobs that wait, by queue.", []string{"queue"}, nil),
-		running: prometheus.NewDesc("sandfarm_queue_running", "Jobs that run, by queue.", []string{"queue"}, nil),
-		oldest:  prometheus.NewDesc("sandfarm_queue_oldest_seconds", "For how long the next job has waited in a queue; 0 when none waits.", []string{"queue"}, nil),
+		depth:   prometheus.NewDesc("sandfarm_queue_depth", "Waiting jobs, by queue.", []string{"queue"}, nil),
+		running: prometheus.NewDesc("sandfarm_queue_running", "Running jobs, by queue.", []string{"queue"}, nil),
+		oldest:  prometheus.NewDesc("sandfarm_queue_oldest_seconds", "Age of the oldest waiting job, by queue; 0 if none waits.", []string{"queue"}, nil),
 		workers: prometheus.NewDesc("sandfarm_workers", "Live workers.", nil, nil),
 		slots:   prometheus.NewDesc("sandfarm_worker_slots", "Jobs that all live workers can run at once.", nil, nil),
-		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Sandboxes that all live workers hold.", nil, nil),
+		box:     prometheus.NewDesc("sandfarm_worker_sandboxes", "Open sandboxes of all live workers.", nil, nil),
 		gpus:    prometheus.NewDesc("sandfarm_gpus", "GPUs that live workers offer to sandboxes, by model.", []string{"model"}, nil),
 		leased:  prometheus.NewDesc("sandfarm_gpus_leased", "GPUs that sandboxes have, by model.", []string{"model"}, nil),
 		free:    prometheus.NewDesc("sandfarm_queue_gpus_free", "GPUs that no sandbox has, by the queue whose jobs could have them.", []string{"queue"}, nil),
@@ -117,9 +117,9 @@ func (f *farmCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is part of prometheus.Collector. What cannot be read is left out.
+// Collect is part of prometheus.Collector. It omits metrics whose source cannot be read.
 func (f *farmCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) //nolint:forbidigo // the interface hands no context on
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) //nolint:forbidigo // the interface has no context
 	defer cancel()
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)

@@ -118,7 +118,7 @@ func TestNotebookRefusesInTheOriginalsShape(t *testing.T) {
 	}
 }
 
-func TestNotebookDoesNotKnowASandbox(t *testing.T) {
+func TestNotebookRefusesUnknownSandboxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	closed := b.notebook()
@@ -261,7 +261,7 @@ func TestNotebookInstalls(t *testing.T) {
 	}
 }
 
-func TestNotebookAsksForTheKey(t *testing.T) {
+func TestNotebookNeedsAKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys)
 	id := b.notebook("X-API-Key", key)

@@ -18,7 +18,7 @@ type object = map[string]any
 // pathParameter finds the parameters in a path.
 var pathParameter = regexp.MustCompile(`\{([a-z_]+)\}`)
 
-// parameterDocs say what the parameters of paths mean.
+// parameterDocs describe the path parameters.
 func parameterDocs(path, name string) string {
 	switch {
 	case name == "path":
@@ -59,7 +59,7 @@ func (s *Server) document() ([]byte, error) {
 	}
 	sch.add("Problem", wire.Problem{})
 	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ProgressData{}, wire.StateData{}} {
-		sch.of(data) // the data of events, which no answer refers to
+		sch.of(data) // the data of events, which no answer references
 	}
 	doc := object{
 		"openapi": "3.1.0",
@@ -171,7 +171,7 @@ func answers(r route, sch *schemas) object {
 	return out
 }
 
-// bounds are the limits of fields, by the name of the type and of the field: they are settings, so no tag can hold them.
+// bounds are the limits of fields, by type and field name. They are settings, so struct tags cannot contain them.
 func (s *Server) bounds() map[string]object {
 	l := s.cfg.Limits
 	whole := func(low, high, standard int) object {

@@ -36,7 +36,7 @@ func references(names ...string) object {
 	return out
 }
 
-// headersOf are the headers of an answer of a route.
+// headersOf returns the headers of an answer of a route.
 func headersOf(r route, a answer) object {
 	names := []string{"X-Request-Id"}
 	if r.wait {
@@ -59,7 +59,7 @@ func headersOf(r route, a answer) object {
 	return references(names...)
 }
 
-// webhooks describe what the farm sends to the callback_url of a job.
+// webhooks describes the request that the farm sends to the callback_url of a job.
 func webhooks(sch *schemas) object {
 	var parameters []object
 	for _, h := range [][2]string{

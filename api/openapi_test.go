@@ -92,7 +92,7 @@ func TestOpenAPIDescribesWhatTheRoutesDo(t *testing.T) {
 	}
 }
 
-// A key makes the routes that describe it answer a second call with the first one's job.
+// On every route that documents the key, a second call with the same key returns the job of the first.
 func TestDescribedIdempotencyKeysAreHonoured(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -115,7 +115,7 @@ func TestDescribedIdempotencyKeysAreHonoured(t *testing.T) {
 	}
 }
 
-func TestBatchTakesEveryKindThatItDescribes(t *testing.T) {
+func TestBatchAcceptsEveryDocumentedKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	doc := get[spec](b, http.StatusOK, "GET", "/openapi.json", nil)

@@ -33,7 +33,7 @@ func (i *installed) all() []farm.Package {
 	return i.list
 }
 
-// install plays an installer: "slow" waits for the gate, "missing" is not in the index.
+// install is a fake installer: "slow" waits for the gate, "missing" is not in the index.
 func (w *fakeWorker) install(ctx context.Context, claim *store.Claim) *farm.Result {
 	result := &farm.InstallResult{}
 	for _, p := range claim.Request.Install.Packages {

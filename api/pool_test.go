@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// member offers a sandbox of a node's warm pool. The node's engine has a problem, or has none.
+// member adds a member to a node's warm pool. A problem marks the node's engine as unavailable; empty: none.
 func (b *bundle) member(node, problem string) string {
 	b.t.Helper()
 	l := farm.DefaultLimits()
@@ -41,8 +41,8 @@ func (noWatch) Watch(context.Context, string) (*store.Watch, error) {
 	return nil, farm.Errorf(farm.CodeUnavailable, "Redis takes no subscriptions")
 }
 
-// A create that cannot be waited for is refused before it takes a sandbox out of the pool.
-func TestRefusedWaitLeavesThePool(t *testing.T) {
+// A create whose wait cannot be set up is refused before it claims a sandbox of the pool.
+func TestRefusedWaitClaimsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.member("n1", "")
@@ -66,14 +66,14 @@ func TestRefusedWaitLeavesThePool(t *testing.T) {
 	}
 }
 
-// made creates a sandbox and gives its id.
+// made creates a sandbox and returns its id.
 func (b *bundle) made() string {
 	b.t.Helper()
 	return get[wire.Created](b, http.StatusCreated, "POST", "/v1/sandboxes?wait=20", `{"network":"none"}`).Sandbox.ID
 }
 
-// Nobody gets a sandbox of the pool whose engine does not answer.
-func TestPoolOfASilentEngineIsLeft(t *testing.T) {
+// A pool member whose engine does not answer is not claimed.
+func TestPoolOfAnUnavailableEngineIsSkipped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	silent, well := b.member("n1", "The container engine does not answer."), b.member("n2", "")

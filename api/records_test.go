@@ -31,7 +31,7 @@ func without(names []string, dropped ...string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(dropped, name) })
 }
 
-// shown says where callers see a field of a record: a wire field, or nowhere ("").
+// shown maps a field of a record to the wire field that shows it; "": none.
 var (
 	shownOfSandbox = map[string]string{
 		"ID": "id", "State": "state", "Reason": "reason", "CreatedAt": "created_at", "LastUsedAt": "last_used_at", "ExpiresAt": "expires_at", "ClosedAt": "closed_at",
@@ -61,7 +61,7 @@ func TestFieldsOfRecordsReachCallers(t *testing.T) {
 	if _, err := b.store.RestoreSandbox(t.Context(), &box); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box.ID}, To: farm.SandboxLost}); err != nil { // so that it has ended
+	if _, err := b.store.MoveSandbox(t.Context(), store.Move{Ref: farm.Ref{Tenant: "acme", ID: box.ID}, To: farm.SandboxLost}); err != nil { // it has ended then
 		t.Fatal(err)
 	}
 	shows(t, "sandbox", get[map[string]any](b, http.StatusOK, "GET", "/v1/sandboxes/"+box.ID, nil, auth...), wire.Sandbox{}, farm.Sandbox{}, shownOfSandbox)

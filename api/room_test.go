@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// waiting accepts the creation of a sandbox that nobody takes.
+// waiting submits a create that no worker runs.
 func (b *bundle) waiting(tenant string) *farm.Job {
 	b.t.Helper()
 	box := &farm.Sandbox{ID: farm.NewID(farm.SandboxPrefix), Tenant: tenant, Spec: farm.SandboxSpec{Image: "python", TTLSeconds: 3600}}
@@ -27,7 +27,7 @@ func (b *bundle) waiting(tenant string) *farm.Job {
 	return out.Job
 }
 
-func TestWaitingCreateKnowsItsPlace(t *testing.T) {
+func TestWaitingCreateShowsItsPosition(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys)
 	auth := []string{"Authorization", "Bearer " + key}
@@ -44,17 +44,17 @@ func TestWaitingCreateKnowsItsPlace(t *testing.T) {
 	if !strings.Contains(string(text), `"estimate_seconds":null`) {
 		t.Errorf("an estimate that is not known is not null: %s", text)
 	}
-	for i := range 2 { // sandboxes find room
+	for i := range 2 { // two creates have started
 		r := store.ReserveRequest{Node: "n1", Capacity: farm.Capacity{MemoryMB: 100, CPUs: 1}, Sandbox: farm.Ref{Tenant: "acme", ID: fmt.Sprint(i)}, Queue: farm.QueueCPU}
 		if _, _, err := b.store.Reserve(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Millisecond) // the pace is measured in time that passes
+		time.Sleep(2 * time.Millisecond) // the estimate is computed from the time between starts
 	}
 	if got = get[wire.Job](b, http.StatusOK, "GET", "/v1/jobs/"+last.ID, nil, auth...); got.EstimateSeconds == nil || *got.EstimateSeconds < 1 || *got.EstimateSeconds > 60 {
 		t.Errorf("estimate: %+v", got.EstimateSeconds)
 	}
-	// A job in the line of that sandbox stands there.
+	// A job of that sandbox has its position in the FIFO of the sandbox.
 	out, err := b.store.Accept(t.Context(), store.Accept{
 		Job: &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: "acme", Kind: farm.KindExecute, SandboxID: last.SandboxID}, Request: &farm.Request{},
 	})
@@ -77,7 +77,7 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/sandboxes", "/v1/run"} {
 		for size, fits := range map[string]bool{
-			`"memory_mb":8192,"cpus":4`: true, `"memory_mb":4096,"cpus":16`: true, // full nodes are waited for
+			`"memory_mb":8192,"cpus":4`: true, `"memory_mb":4096,"cpus":16`: true, // full nodes: the create waits
 			`"memory_mb":8193,"cpus":1`: false, `"memory_mb":64,"cpus":16.5`: false, `"memory_mb":8192,"cpus":16`: false,
 		} {
 			body := fmt.Sprintf(`{"resources":{%s}}`, size)
@@ -102,7 +102,7 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	}
 }
 
-func TestFullQueueIsToldTheCaller(t *testing.T) {
+func TestFullQueueIsReportedToTheCaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(c *api.Config, _ *api.Deps) {
 		c.Limits = farm.DefaultLimits()

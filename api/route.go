@@ -14,7 +14,7 @@ import (
 // route is one row of the table from which the router and the OpenAPI document are made.
 type route struct {
 	method   string
-	path     string // in OpenAPI's form; {path} takes the rest, slashes included
+	path     string // in OpenAPI's form; {path} matches the rest, slashes included
 	tag      string
 	summary  string
 	detail   string
@@ -52,7 +52,7 @@ func (r route) needsKey() bool { return !r.open }
 
 // ginPath is the path in gin's form.
 func (r route) ginPath() string {
-	path := strings.NewReplacer("/{path}", "/*path", "/packages/{name}", "/packages/*name").Replace(r.path) // npm's names hold slashes
+	path := strings.NewReplacer("/{path}", "/*path", "/packages/{name}", "/packages/*name").Replace(r.path) // npm names contain slashes
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
@@ -97,7 +97,7 @@ func (s *Server) routes() []route {
 	)
 }
 
-// stateSchema describes a query parameter that takes states.
+// stateSchema is the schema of a query parameter for states.
 func stateSchema[S ~string](states []S) object {
 	names := make([]string, len(states))
 	for i, state := range states {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// operations lists what the document says about every /v1 route, with a body that is right for it.
+// operations lists the documented /v1 operations, each with a valid body.
 func operations(b *bundle) map[string]string {
 	spec := get[struct {
 		Paths map[string]map[string]json.RawMessage
@@ -187,7 +187,7 @@ func TestOpenAPIIsWhole(t *testing.T) {
 			ids[id] = true
 		}
 	}
-	// Every field of every type says what it means.
+	// Every field of every type has a description.
 	for name, component := range spec["components"].(map[string]any)["schemas"].(map[string]any) {
 		properties, _ := component.(map[string]any)["properties"].(map[string]any)
 		for field, schema := range properties {

@@ -19,7 +19,7 @@ type schemas struct {
 
 func newSchemas(bounds map[string]object) *schemas { return &schemas{all: object{}, bounds: bounds} }
 
-// of gives the schema of an example's type.
+// of returns the schema of an example's type.
 func (s *schemas) of(example any) object { return s.schema(reflect.TypeOf(example)) }
 
 // add makes sure that a component is there.
@@ -64,7 +64,7 @@ func (s *schemas) schema(t reflect.Type) object {
 	}
 }
 
-// structure makes a component of a struct and gives a reference to it.
+// structure makes a component of a struct and returns a reference to it.
 func (s *schemas) structure(t reflect.Type) object {
 	name := componentName(t)
 	reference := object{"$ref": "#/components/schemas/" + name}
@@ -117,7 +117,7 @@ func (s *schemas) field(component, key string, f reflect.StructField, request bo
 	return out
 }
 
-// result is the union of what jobs of all kinds produce.
+// result is the union of the results of all kinds of jobs.
 func (s *schemas) result() object {
 	if _, ok := s.all["Result"]; !ok {
 		s.all["Result"] = object{"anyOf": []object{
@@ -127,7 +127,7 @@ func (s *schemas) result() object {
 	return object{"$ref": "#/components/schemas/Result"}
 }
 
-// componentName is the type's name; a list is called after what it holds.
+// componentName is the type's name; a list is named after its items.
 func componentName(t reflect.Type) string {
 	name := t.Name()
 	outer, inner, generic := strings.Cut(name, "[")

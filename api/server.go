@@ -23,7 +23,7 @@ import (
 const (
 	headerTimeout = 5 * time.Second   // a request line and headers are small
 	idleTimeout   = 120 * time.Second // longer than a caller's pause between long polls
-	stopTimeout   = 10 * time.Second  // requests that were under way; waits and streams end at once
+	stopTimeout   = 10 * time.Second  // for requests in flight; waits and streams end at once
 	maxHeader     = 32 << 10
 )
 
@@ -90,7 +90,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
-		Pooled:   s.metrics.asked,
+		Pooled:   s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-// Handler is the server's handler, for servers of other makes and for tests.
+// Handler is the server's handler, for other HTTP servers and for tests.
 func (s *Server) Handler() http.Handler { return s.engine }
 
 // OpenAPI is the document that GET /openapi.json answers with.

@@ -47,7 +47,7 @@ func (c *Client) Artifact(ctx context.Context, id string) (wire.Artifact, error)
 	return got, err
 }
 
-// DeleteArtifact removes an artifact. Links to it lead nowhere from then on.
+// DeleteArtifact removes an artifact. Links to it no longer work.
 func (c *Client) DeleteArtifact(ctx context.Context, id string) error {
 	return c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "artifacts", id}}, nil)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// stream serves these texts as event streams, one a connection, and notes the Last-Event-ID of each.
+// stream serves these texts as event streams, one for each connection, and records the Last-Event-ID of each.
 func stream(t *testing.T, asked *[]string, texts ...string) *client.Client {
 	t.Helper()
 	return setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

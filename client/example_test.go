@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Run code in a fresh sandbox and wait for what comes of it.
+// Run code in a fresh sandbox and wait for its result.
 func Example() {
 	ctx := context.Background()
 	c, err := client.New(os.Getenv("SANDFARM_URL"), client.WithKey(os.Getenv("SANDFARM_API_KEY")))
@@ -25,7 +25,7 @@ func Example() {
 		job, err = c.Wait(ctx, job.ID)
 	}
 	if err == nil {
-		err = client.Failure(job) // the farm's failure; that of the code is in the result
+		err = client.Failure(job) // a failure of the farm; an exception of the code is in the result
 	}
 	if err != nil {
 		log.Fatal(err)

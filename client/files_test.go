@@ -120,7 +120,7 @@ func TestTarAndMoveAndDelete(t *testing.T) {
 	}
 }
 
-// store is an object store that refuses whoever sends credentials, as S3 does for presigned links.
+// store is an object store that refuses requests with credentials, as S3 does for presigned links.
 func store(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

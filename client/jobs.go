@@ -33,7 +33,7 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[wire.Job,
 	return pages[wire.Job](ctx, c, []string{"v1", "jobs"}, query)
 }
 
-// JobRequest reads the whole of what a job was asked to do. Job.Request holds long code in part.
+// JobRequest reads the full request of a job. In Job.Request, long code is cut.
 func (c *Client) JobRequest(ctx context.Context, id string) (wire.JobSpec, error) {
 	var got wire.JobSpec
 	err := c.json(ctx, call{method: http.MethodGet, path: []string{"v1", "jobs", id, "request"}}, &got)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// setup serves a farm made of the handler and gives a client with the key "secret".
+// setup serves the handler as a farm and returns a client with the key "secret".
 func setup(t *testing.T, farm http.Handler) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(farm)
@@ -37,7 +37,7 @@ func refuse(t *testing.T, w http.ResponseWriter, status int, code, detail string
 	reply(t, w, status, map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail, "request_id": "req_1"})
 }
 
-// hangUp breaks the connection off without an answer.
+// hangUp closes the connection without an answer.
 func hangUp(t *testing.T, w http.ResponseWriter) {
 	t.Helper()
 	conn, _, err := http.NewResponseController(w).Hijack()

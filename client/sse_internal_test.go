@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-// FuzzFrames holds the parser to giving the same events however the bytes are cut up, and to ending.
+// FuzzFrames checks that the parser ends, and returns the same events however the bytes are split.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range []string{"id: 1\nevent: stdout\ndata: {}\n\n", "data:a\r\ndata:b\r\n\r\n", ":\n\n", "data", "id:\x00\ndata:\n\n"} {
 		f.Add([]byte(seed))

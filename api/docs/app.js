@@ -52,7 +52,7 @@ function fieldTable(schema) {
   return make("table", null, make("tbody", null, ...rows));
 }
 
-// example makes a body to begin with: what is required, and little more.
+// example makes a starting body: the required fields and a few others.
 function example(schema) {
   const whole = resolve(schema);
   const out = {};

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// fakeFarm does what its functions say. What a test does not set answers that there is no such thing.
+// fakeFarm calls its functions. A function that a test does not set returns not_found.
 type fakeFarm struct {
 	CreateFunc    func(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error)
 	SandboxesFunc func(ctx context.Context) ([]wire.Sandbox, error)
@@ -148,7 +148,7 @@ func (f *fakeFarm) Artifact(ctx context.Context, id string, limit int64) (mcp.Ar
 	return f.ArtifactFunc(ctx, id, limit)
 }
 
-// executed makes a farm whose runs end as the job says.
+// executed makes a farm whose runs end with this job.
 func executed(r wire.ExecuteResult) *fakeFarm {
 	return &fakeFarm{ExecuteFunc: func(_ context.Context, id string, _ wire.ExecuteRequest, _ time.Duration) (wire.Job, error) {
 		return wire.Job{ID: "job_1", Kind: "execute", SandboxID: id, State: "completed", Result: &wire.Result{Execute: &r}}, nil

@@ -100,7 +100,7 @@ func TestDownload(t *testing.T) {
 	for name, c := range map[string]struct {
 		path    string
 		content []byte
-		text    bool // the content stands in the text
+		text    bool // the content is part of the text
 		image   bool
 		kind    string
 	}{
@@ -240,7 +240,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestResourcePathsReachTheFarmAsTheyWere(t *testing.T) {
+func TestResourcePathsReachTheFarmUnchanged(t *testing.T) {
 	t.Parallel()
 	var path string
 	f := &fakeFarm{ReadFunc: func(_ context.Context, box, p string, _ int64) (mcp.File, error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// most is what results are to fit in: little, so that the tests take no long.
+// most is the limit for results, small so that the tests are fast.
 const most = 64 << 10
 
-func TestResultsThatFitStayAsTheyAre(t *testing.T) {
+func TestResultsThatFitAreNotChanged(t *testing.T) {
 	t.Parallel()
 	long := func(n int) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(strings.Repeat("x", n))}}
@@ -90,7 +90,7 @@ func TestLongAnswersInJSONStayJSON(t *testing.T) {
 	}
 }
 
-func TestWhatStandsTwiceIsToldOnce(t *testing.T) {
+func TestRepeatedContentIsDropped(t *testing.T) {
 	t.Parallel()
 	r := oldShape(t, strings.Repeat("x", most*3/4), 1)
 	want := r.Content[0]
@@ -100,7 +100,7 @@ func TestWhatStandsTwiceIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestPicturesGoFirstAndStreamsAreMarked(t *testing.T) {
+func TestPicturesAreDroppedFirstAndStreamsAreMarked(t *testing.T) {
 	t.Parallel()
 	picture := func(n int) mcp.Content { return mcp.NewImageContent(strings.Repeat("A", n), "image/png") }
 	answer := func(stdout string, blocks ...mcp.Content) *mcp.CallToolResult {
@@ -125,7 +125,7 @@ func TestPicturesGoFirstAndStreamsAreMarked(t *testing.T) {
 	}
 }
 
-func TestHalfAPictureIsNone(t *testing.T) {
+func TestPicturesAreDroppedAsAWhole(t *testing.T) {
 	t.Parallel()
 	const long = 100_000
 	r := &mcp.CallToolResult{Content: []mcp.Content{mcp.NewTextContent(fmt.Sprintf(`{"stdout":%q,"results":[{"type":"image/png","data":%q,"url":"u"},{"type":"text/plain","data":%q}]}`,

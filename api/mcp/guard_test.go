@@ -111,8 +111,8 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// There are no sessions: an id that a client names is neither needed nor looked at.
-func TestUnknownSessionsMeanNothing(t *testing.T) {
+// There are no sessions: an id that a client sends is neither needed nor checked.
+func TestSessionIDsAreIgnored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
 	answer, text := b.post(ping, "Mcp-Session-Id", "mcp-session-unknown")
@@ -124,7 +124,7 @@ func TestUnknownSessionsMeanNothing(t *testing.T) {
 	}
 }
 
-// Ids of requests are small numbers that many callers share, so a cancellation by id could hit anybody.
+// Ids of requests are small numbers that many callers use, so a cancellation by id could hit another caller's request.
 func TestNobodyCancelsAnothersCall(t *testing.T) {
 	t.Parallel()
 	started, release := make(chan struct{}), make(chan struct{})
@@ -158,7 +158,7 @@ func TestNobodyCancelsAnothersCall(t *testing.T) {
 	}
 }
 
-// The newest revision asks for headers that repeat what the body says.
+// The newest revision requires headers that repeat values of the body.
 func TestHeaderMismatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
@@ -179,7 +179,7 @@ func TestHeaderMismatch(t *testing.T) {
 	}
 }
 
-// There is nothing to subscribe to, which the acknowledgement says before the stream ends.
+// There is nothing to subscribe to: the acknowledgement says so, and the stream ends.
 func TestSubscriptionsAreAcknowledged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
@@ -192,7 +192,7 @@ func TestSubscriptionsAreAcknowledged(t *testing.T) {
 	}
 }
 
-// Where there is something to subscribe to, a subscription has no end of its own, and would keep a server from stopping.
+// A subscription to something that exists never ends and would keep a server from stopping.
 func TestSubscriptionsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})

@@ -58,7 +58,7 @@ func TestCancelJob(t *testing.T) {
 	final := farm.Conflictf("The job job_1 is completed and cannot be canceled.")
 	for name, test := range map[string]struct {
 		canceled string // state that the cancel returns; empty: a conflict
-		then     string // state at the next look
+		then     string // state at the next read
 		want     string
 		text     string
 		isError  bool

@@ -45,7 +45,7 @@ type Limits struct {
 type HTTP struct {
 	MaxBodyBytes int64    // of one request; default 16 MiB
 	Origins      []string // of web pages that may call, such as https://chat.example.com; pages on loopback are always allowed
-	Hosts        []string // allowed in the Host header of a connection over loopback, beside loopback names
+	Hosts        []string // allowed in the Host header of a connection over loopback, in addition to loopback names
 	// AnyHost accepts requests with any host name. That is safe if callers authenticate: a page that points its own name here
 	// (DNS rebinding) has no key.
 	AnyHost bool
@@ -86,7 +86,7 @@ func (o Options) withDefaults() Options {
 
 func (o Options) validate() error {
 	if o.Farm == nil {
-		return errors.New("mcp: there is no farm")
+		return errors.New("mcp: Options.Farm must be set")
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// quietFarm runs for a while and says nothing.
+// quietFarm runs for a while without output.
 type quietFarm struct {
 	Farm
 	ends   time.Time
@@ -60,8 +60,8 @@ func (l listener) Initialize()                                         {}
 func (l listener) Initialized() bool                                   { return true }
 func (l listener) NotificationChannel() chan<- mcp.JSONRPCNotification { return l.notes }
 
-// A proxy cuts a connection on which nothing comes for a while, so a call that waits shows that it is there.
-func TestQuietCallsShowSignsOfLife(t *testing.T) {
+// A proxy cuts a connection that is idle for a while, so a waiting call sends progress.
+func TestQuietCallsSendProgress(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		runs   time.Duration
@@ -116,8 +116,8 @@ func TestQuietCallsShowSignsOfLife(t *testing.T) {
 
 var _ server.ClientSession = listener{}
 
-// The protocol asks for values that rise, also within a millisecond.
-func TestProgressAlwaysRises(t *testing.T) {
+// The protocol requires increasing values, also within a millisecond.
+func TestProgressAlwaysIncreases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		to := listener{make(chan mcp.JSONRPCNotification, 100)}
@@ -125,7 +125,7 @@ func TestProgressAlwaysRises(t *testing.T) {
 		last := -1.0
 		for i := range 100 {
 			if i == 50 {
-				time.Sleep(20 * time.Millisecond) // less than what the values ran ahead
+				time.Sleep(20 * time.Millisecond) // less than the values are ahead of the clock
 			}
 			p.tell("x")
 			note := <-to.notes
@@ -138,7 +138,7 @@ func TestProgressAlwaysRises(t *testing.T) {
 	})
 }
 
-// A token is repeated in each message: one of some MiB would make hundreds of one call.
+// A token is repeated in each message: a token of some MiB would cost hundreds of MiB for one call.
 func TestTokensAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, good := range []any{"t", strings.Repeat("t", tokenMax), 1.5, 7, int64(7)} {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// talking makes a farm whose run prints lines, a while apart, and then ends.
+// talking makes a farm whose run prints lines with pauses and then ends.
 func talking(lines int, pause time.Duration) *fakeFarm {
 	final := func(id, box string) wire.Job {
 		return wire.Job{ID: id, Kind: "execute", SandboxID: box, State: "completed", Result: &wire.Result{Execute: &wire.ExecuteResult{}}}
@@ -51,7 +51,7 @@ func talking(lines int, pause time.Duration) *fakeFarm {
 	}
 }
 
-// told is what came back on one call: its progress, in order, and the response behind it.
+// told is the answer to one call: its progress messages, in order, and the response after them.
 type told struct {
 	messages []string
 	values   []float64
@@ -118,7 +118,7 @@ func TestProgressIsNeverLostNorSeenByOthers(t *testing.T) {
 	wg.Wait()
 }
 
-// A tool may send more notifications at once than mcp-go has room for.
+// A tool may send more notifications at once than mcp-go buffers.
 func TestNotifyDropsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
@@ -165,7 +165,7 @@ func TestLiveOutput(t *testing.T) {
 	}
 }
 
-func TestLongOutputIsToldByItsTail(t *testing.T) {
+func TestLongOutputIsReportedByItsTail(t *testing.T) {
 	t.Parallel()
 	f := talking(0, 0)
 	f.EventsFunc = func(context.Context, string) iter.Seq2[wire.Event, error] {
@@ -186,7 +186,7 @@ func TestLongOutputIsToldByItsTail(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWhoDidNotAsk(t *testing.T) {
+func TestProgressIsOnlySentOnRequest(t *testing.T) {
 	t.Parallel()
 	answer, text := setup(t, talking(3, 0)).post(toolCall(1, "execute_python_code", map[string]any{"sandbox_id": "sbx_1", "code": "1"}, nil))
 	if got := answer.Header.Get("Content-Type"); got != "application/json" || strings.Contains(text, "line 0") {
@@ -194,8 +194,8 @@ func TestNobodyIsToldWhoDidNotAsk(t *testing.T) {
 	}
 }
 
-// The work goes on when its events cannot be read, and its result is what counts.
-func TestEventsThatBreakOff(t *testing.T) {
+// The work continues when its events cannot be read, and the caller still gets its result.
+func TestBrokenEventStream(t *testing.T) {
 	t.Parallel()
 	f := talking(1, 0)
 	f.EventsFunc = nil
@@ -205,7 +205,7 @@ func TestEventsThatBreakOff(t *testing.T) {
 	}
 }
 
-// A caller who hangs up ends his call, not the work.
+// A caller that disconnects ends its call, not the work.
 func TestCallerDisconnects(t *testing.T) {
 	t.Parallel()
 	started, ended := make(chan struct{}), make(chan struct{})

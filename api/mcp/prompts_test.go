@@ -36,7 +36,7 @@ func TestPromptsAreListedInBothEras(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", era, diff)
 		}
-		// The newer revision says how long a list may be cached; to clients of older ones nothing of that is sent.
+		// The newer revision says how long a list may be cached; clients of older revisions do not get this field.
 		ttl, hinted := list.TTL()
 		if modern := era == modern; hinted != modern || modern && (ttl != 60_000 || list.CacheScope != protocol.CacheScopePublic) {
 			t.Errorf("%s: cached for %d ms, scope %q", era, ttl, list.CacheScope)
@@ -92,8 +92,8 @@ func TestPromptsRefuseWrongArguments(t *testing.T) {
 	}
 }
 
-// Every tool that a prompt or the instructions name is there.
-func TestPromptsNameNoToolThatIsNotThere(t *testing.T) {
+// Every tool that a prompt or the instructions name exists.
+func TestPromptsNameOnlyExistingTools(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
 	c := b.client(modern)

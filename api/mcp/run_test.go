@@ -28,7 +28,7 @@ func python(b *bundle, more map[string]any) *protocol.CallToolResult {
 	return b.call("execute_python_code", args)
 }
 
-// artifact is an artifact with its content, as a run would have made it.
+// artifact is an artifact with its content, as made by a run.
 func artifact(name, kind string, content []byte) mcp.Artifact {
 	sum := sha256.Sum256(content)
 	return mcp.Artifact{Content: content, Artifact: wire.Artifact{
@@ -37,7 +37,7 @@ func artifact(name, kind string, content []byte) mcp.Artifact {
 	}}
 }
 
-// withArtifacts lets a farm give artifacts, and puts them into the result.
+// withArtifacts adds artifacts to a farm and to the result.
 func withArtifacts(r wire.ExecuteResult, list ...mcp.Artifact) *fakeFarm {
 	for _, a := range list {
 		r.Artifacts = append(r.Artifacts, a.Artifact)
@@ -57,7 +57,7 @@ func withArtifacts(r wire.ExecuteResult, list ...mcp.Artifact) *fakeFarm {
 	return f
 }
 
-func TestRunTellsEverything(t *testing.T) {
+func TestRunReportsEverything(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withArtifacts(wire.ExecuteResult{
 		Stdout: "so far\n", Stderr: "careful\n", ExitCode: 1, KernelRestarted: true, ArtifactsSkipped: 2,
@@ -180,7 +180,7 @@ func TestWaits(t *testing.T) {
 
 func b64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-func TestPicturesComeOnce(t *testing.T) {
+func TestPicturesAreSentOnce(t *testing.T) {
 	t.Parallel()
 	shown, saved, other := []byte("\x89PNG shown"), []byte("\x89PNG saved"), []byte("\x89PNG other")
 	plot := artifact("plot.png", "image/png", saved)

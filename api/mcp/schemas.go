@@ -2,7 +2,7 @@ package mcp
 
 // Schemas of structured content. Each is an object with a description for every field and without lists of types, which some
 // clients refuse. The tests check every answer against its schema. They are not generated from Go types: mcp-go's generator makes
-// {"type":["null","array"]} of a slice and has no place for "anyOf" of error and null.
+// {"type":["null","array"]} of a slice and cannot express "anyOf" of error and null.
 
 const artifactSchema = `{"type":"object","description":"a file that the run made or changed","properties":{
 	"id":{"type":"string","description":"id of the artifact, art_…"},
@@ -28,7 +28,7 @@ const outcomeSchema = `{"type":"object","description":"status of one package","p
 	"message":{"type":"string","description":"why it failed, or a note"}
 },"required":["name","requested","status","version","message"]}`
 
-// runFields are the fields of a run beside job_id, sandbox_id and state. They are set once the work has ended.
+// runFields are the fields of a run other than job_id, sandbox_id and state. They are set once the work has ended.
 const runFields = `
 	"stdout":{"type":"string","description":"what was printed; over 1 MiB head and tail"},
 	"stderr":{"type":"string","description":"what was written to standard error; over 1 MiB head and tail"},

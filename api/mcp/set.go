@@ -17,8 +17,8 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// Set is a set of tools with answers of another shape than the farm's own, as in older systems. It is served over the same
-// transports as the farm's tools, and over SSE.
+// Set is a set of tools whose answers have another shape than the farm's own, as in older systems. It is served over the
+// same transports as the farm's tools, and over SSE.
 type Set struct {
 	Name         string // of the server
 	Title, About string // in a line

@@ -21,7 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
-// echoSet has tools that answer with what they are given, and one that waits until its call is over.
+// echoSet has tools that return their arguments, and one that waits until its call ends.
 func echoSet(t *testing.T, ended chan<- string) *mcp.SetServer {
 	t.Helper()
 	param := []mcp.Param{mcp.Text("text", "what to say")}
@@ -50,7 +50,7 @@ func echoSet(t *testing.T, ended chan<- string) *mcp.SetServer {
 	return s
 }
 
-// sseServer serves the set over SSE to callers who name themselves in a header.
+// sseServer serves the set over SSE; a header names the caller.
 func sseServer(t *testing.T, o mcp.SSEOptions, ended chan<- string) *httptest.Server {
 	t.Helper()
 	type owner struct{}
@@ -274,7 +274,7 @@ func TestSSEBounds(t *testing.T) {
 	if answer := get(t, server, "me"); answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" { //nolint:bodyclose // closed by get
 		t.Errorf("a third stream: %d", answer.StatusCode)
 	}
-	other := listen(t, server, "other") // the bound is each owner's own
+	other := listen(t, server, "other") // the limit applies to each owner
 	for i, want := range []int{202, 202, 429} {
 		if status, body := say(t, server, first.url, "me", toolCall(i, "wait", nil, nil)); status != want {
 			t.Errorf("call %d: %d %s", i, status, body)
@@ -331,11 +331,11 @@ func ExampleNewSet() {
 	// Output: hello
 }
 
-// TestStreamsCarryNoEventOfAMebibyte: clients made with the official SDK for Python end the session at one.
+// TestStreamsCarryNoEventOfAMebibyte: clients with the official Python SDK end the session at such an event.
 func TestStreamsCarryNoEventOfAMebibyte(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
-	said := strings.Repeat("x", 600_000) // it stands in an answer twice
+	said := strings.Repeat("x", 600_000) // it is in an answer twice
 	call := func(meta string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"object","arguments":{"text":"` + said + `"}` + meta + `}}`
 	}

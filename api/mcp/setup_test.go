@@ -28,7 +28,7 @@ const (
 
 func eras() []string { return []string{modern, legacy} }
 
-// bundle is a server over HTTP with a farm that is a fake.
+// bundle is a server over HTTP with a fake farm.
 type bundle struct {
 	t      *testing.T
 	server *mcp.Server
@@ -76,7 +76,7 @@ func (b *bundle) client(revision string) *client.Client {
 	return c
 }
 
-// call calls a tool over HTTP in the newest revision, and checks what every answer must be.
+// call calls a tool over HTTP in the newest revision, and checks the rules for every answer.
 func (b *bundle) call(tool string, args map[string]any) *protocol.CallToolResult {
 	b.t.Helper()
 	c := b.client(modern)
@@ -88,7 +88,7 @@ func (b *bundle) call(tool string, args map[string]any) *protocol.CallToolResult
 	return r
 }
 
-// conforms holds an answer against the output schema of its tool.
+// conforms checks an answer against the output schema of its tool.
 func (b *bundle) conforms(c *client.Client, tool string, r *protocol.CallToolResult) {
 	b.t.Helper()
 	if len(r.Content) == 0 || textOf(r) == "" {
@@ -174,7 +174,7 @@ func field(t *testing.T, r *protocol.CallToolResult, name string) any {
 	return fields[name]
 }
 
-// post sends a raw message and gives the answer with its body.
+// post sends a raw message and returns the answer with its body.
 func (b *bundle) post(body string, headers ...string) (*http.Response, string) {
 	b.t.Helper()
 	return b.send(http.MethodPost, strings.NewReader(body), headers...)

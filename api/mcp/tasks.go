@@ -32,7 +32,7 @@ type Task struct {
 	Message   string     `json:"statusMessage,omitempty"`
 	CreatedAt time.Time  `json:"createdAt"`
 	UpdatedAt time.Time  `json:"lastUpdatedAt"`
-	TTL       *int64     `json:"ttlMs"`                    // milliseconds after its creation that it is kept at least; nil: for ever
+	TTL       *int64     `json:"ttlMs"`                    // milliseconds that it is kept at least, from its creation; nil: forever
 	Poll      int64      `json:"pollIntervalMs,omitempty"` // milliseconds to wait between two polls
 
 	Result *mcp.CallToolResult      `json:"result,omitempty"`        // of a completed task

@@ -17,11 +17,11 @@ import (
 
 const taskBox = "sbx_task"
 
-// taskFake is a farm with one sandbox, in which every call that starts work gives the same job.
+// taskFake is a farm with one sandbox. Every call that starts work returns the same job.
 type taskFake struct {
 	mcp.Farm
 	job       wire.Job
-	err       error // of starting work and of looking at it
+	err       error // of calls that start or read work
 	cancelErr error
 	boxes     []wire.Sandbox
 
@@ -68,7 +68,7 @@ func (f *taskFake) Cancel(_ context.Context, id string) (wire.Job, error) {
 	return f.job, f.cancelErr
 }
 
-// Events gives none, and ends with its reader: the job goes on for long.
+// Events yields nothing and ends with its reader: the job runs for long.
 func (f *taskFake) Events(ctx context.Context, _ string) iter.Seq2[wire.Event, error] {
 	return func(func(wire.Event, error) bool) { <-ctx.Done() }
 }
@@ -97,7 +97,7 @@ func taskJob(kind farm.JobKind, state farm.JobState) wire.Job {
 	return j
 }
 
-// taskKinds are the tools whose calls become tasks, each with arguments that it takes.
+// taskKinds are the tools whose calls become tasks, each with valid arguments.
 func taskKinds() map[farm.JobKind]taskTool {
 	return map[farm.JobKind]taskTool{
 		farm.KindCreate:  {"create_sandbox", `{}`},
@@ -109,7 +109,7 @@ func taskKinds() map[farm.JobKind]taskTool {
 
 type taskTool struct{ name, args string }
 
-// taskBench is a served farm.
+// taskBench is a farm and its server.
 type taskBench struct {
 	t    *testing.T
 	url  string
@@ -143,7 +143,7 @@ func newTaskBench(t *testing.T, fake *taskFake) *taskBench {
 	return &taskBench{t: t, url: served.URL, fake: fake}
 }
 
-// taskReply is what came back for a request.
+// taskReply is the answer to a request.
 type taskReply struct {
 	status int
 	Result map[string]any `json:"result"`
@@ -156,7 +156,7 @@ type taskReply struct {
 
 const tasksDeclared = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 
-// ask sends a request of 2026-07-28; change may spoil it.
+// ask sends a request of 2026-07-28; change may make it invalid.
 func (b *taskBench) ask(method, name, params, capabilities string, change ...func(http.Header)) taskReply {
 	b.t.Helper()
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + capabilities + `}`

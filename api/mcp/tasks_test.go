@@ -47,7 +47,7 @@ func TestLongCallsAreTasksForCallersWhoDeclareThem(t *testing.T) {
 	}
 }
 
-func TestACallThatWantsProgressIsATaskAtOnce(t *testing.T) {
+func TestACallWithProgressIsATaskAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newTaskBench(t, &taskFake{job: taskJob(farm.KindExecute, farm.JobQueued)})
 	got := b.post(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"execute_python_code","arguments":{"sandbox_id":"sbx_task","code":"1"},
@@ -77,7 +77,7 @@ func TestACallThatStartsNothingIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheResultOfATaskIsThatOfItsTool(t *testing.T) {
+func TestATaskHasTheResultOfItsTool(t *testing.T) {
 	t.Parallel()
 	for kind, tool := range taskKinds() {
 		for _, state := range []farm.JobState{farm.JobCompleted, farm.JobFailed, farm.JobTimedOut, farm.JobLost} {
@@ -102,7 +102,7 @@ func TestTheResultOfATaskIsThatOfItsTool(t *testing.T) {
 	}
 }
 
-func TestASandboxThatIsOverIsNotTheResultOfItsTask(t *testing.T) {
+func TestAClosedSandboxIsNotTheResultOfItsTask(t *testing.T) {
 	t.Parallel()
 	b := newTaskBench(t, &taskFake{job: taskJob(farm.KindCreate, farm.JobCompleted)})
 	b.fake.boxes = nil
@@ -112,7 +112,7 @@ func TestASandboxThatIsOverIsNotTheResultOfItsTask(t *testing.T) {
 	}
 }
 
-func TestATaskTellsHowItsJobStands(t *testing.T) {
+func TestATaskShowsTheStateOfItsJob(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[farm.JobState][2]string{
 		farm.JobQueued:   {"working", "Waiting in sandbox sbx_task, at position 3 of its queue."},
@@ -160,7 +160,7 @@ func TestCancelAndUpdateOnlyAcknowledge(t *testing.T) {
 		method string
 		state  farm.JobState
 		err    error
-		cancel int // how often the farm is asked to
+		cancel int // number of cancels that reach the farm
 	}{
 		"Cancel":              {"tasks/cancel", farm.JobRunning, nil, 1},
 		"CancelWhileItEnds":   {"tasks/cancel", farm.JobRunning, farm.Conflictf("It has ended."), 1},
@@ -225,7 +225,7 @@ func TestACallWhoseHeadersDifferStartsNothing(t *testing.T) {
 	}
 }
 
-func TestAFarmThatCannotBeAskedIsNotToldOf(t *testing.T) {
+func TestErrorsOfTheFarmAreNotShown(t *testing.T) {
 	t.Parallel()
 	b := newTaskBench(t, &taskFake{job: taskJob(farm.KindExecute, farm.JobRunning), err: errors.New("dial redis 10.0.0.1: refused")})
 	got := b.task("tasks/get")

@@ -9,7 +9,7 @@ import (
 	protocol "github.com/mark3labs/mcp-go/mcp"
 )
 
-// canonical are the parameters of the contract; more may stand beside them.
+// canonical are the parameters of the contract; a tool may have more.
 func canonical() map[string][]string {
 	return map[string][]string{
 		"create_sandbox":                     {"gpu", "gpu_model", "image", "name", "network", "packages", "ttl_seconds"},
@@ -63,8 +63,8 @@ func TestToolsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-// Some clients refuse lists of types, and models need a word on each field.
-func TestSchemasAreForEveryClient(t *testing.T) {
+// Some clients refuse lists of types, and models need a description of each field.
+func TestSchemasSuitEveryClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{})
 	_, body := b.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)

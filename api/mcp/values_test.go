@@ -11,9 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// display(a); b with both PNG and text used to look like one value: the text of b, which has only HTML, was left out, because a
-// has a plain text.
-func TestDisplayedValuesAreToldApart(t *testing.T) {
+// Two displayed values used to look like one: the HTML of b was left out because a, another value, had a plain text.
+func TestDisplayedValuesAreSeparated(t *testing.T) {
 	t.Parallel()
 	r := python(setup(t, executed(wire.ExecuteResult{Results: []wire.Rich{
 		{Display: 0, Mime: "image/png", Data: b64([]byte("\x89PNG a"))}, {Display: 0, Mime: "text/plain", Data: "<Figure a>"},
@@ -46,8 +45,8 @@ func TestDisplayedValuesAreToldApart(t *testing.T) {
 	}
 }
 
-// JSON and SVG used to stand in the text in base64, as they come over the wire.
-func TestMarkupStandsInTheTextAsItIs(t *testing.T) {
+// JSON and SVG used to be in the text in base64, as on the wire.
+func TestMarkupIsPlainInTheText(t *testing.T) {
 	t.Parallel()
 	for mime, data := range map[string]string{"application/json": `{"rows":3}`, "image/svg+xml": "<svg></svg>"} {
 		encoded := base64.StdEncoding.EncodeToString([]byte(data))

@@ -41,8 +41,8 @@ func TestCreateSandbox(t *testing.T) {
 	}
 }
 
-// The sandbox was read before its job's end where progress was told.
-func TestCreateWithProgressTellsTheLastState(t *testing.T) {
+// With progress the sandbox used to be read before its job's end.
+func TestCreateWithProgressReturnsTheLastState(t *testing.T) {
 	t.Parallel()
 	f := &fakeFarm{
 		CreateFunc: func(context.Context, wire.CreateRequest, time.Duration) (wire.Created, error) {
@@ -119,7 +119,7 @@ func TestInstallThenPoll(t *testing.T) {
 				p.Version = "1.2"
 			case "failed":
 				p.Message = "There is no such package."
-				if name == "old" { // an earlier version is still there
+				if name == "old" { // an earlier version is still installed
 					p.Version = "0.9"
 				}
 			}
@@ -208,7 +208,7 @@ func TestErrorsOfTheFarmSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestPanicsAreNotTold(t *testing.T) {
+func TestPanicsAreNotShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, &fakeFarm{
 		SandboxesFunc: func(context.Context) ([]wire.Sandbox, error) { panic("secret") },

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// ReadAll reads a body of any type, at most so many bytes. A longer one is too_large.
+// ReadAll reads a body of any type, up to limit bytes. A longer body is too_large.
 func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 	r := Body(c)
 	var text bytes.Buffer
@@ -49,8 +49,8 @@ type Decoded struct {
 	Problems []farm.FieldError // fields that could not be read; the struct lacks them
 }
 
-// Bind decodes a JSON body into a struct. Fields that cannot be read are no error here: the caller of Bind reports them
-// together with what else is wrong with the body.
+// Bind decodes a JSON body into a struct. Fields that cannot be read are not an error here: the caller of Bind reports
+// them together with all other problems of the body.
 func Bind(c *gin.Context, limit int64, into any) (Decoded, error) {
 	text, err := ReadJSON(c, limit)
 	if err != nil {

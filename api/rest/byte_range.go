@@ -8,7 +8,7 @@ import (
 // ByteRange is the part of a file that a Range header asks for. last -1: to the end; first -1: the last `last` bytes.
 type ByteRange struct{ first, last int64 }
 
-// ParseRange reads a Range header of one part. Other forms count as no Range, as RFC 9110 allows.
+// ParseRange reads a Range header of one part. Other forms are ignored, as RFC 9110 allows.
 func ParseRange(header string) (ByteRange, bool) {
 	unit, set, ok := strings.Cut(header, "=")
 	if !ok || !strings.EqualFold(strings.TrimSpace(unit), "bytes") {
@@ -31,7 +31,7 @@ func ParseRange(header string) (ByteRange, bool) {
 	}
 }
 
-// Within is the range in a file of a size. ok is false where it holds no byte of the file.
+// Within is the range in a file of a given size. ok is false if it contains no byte of the file.
 func (r ByteRange) Within(size int64) (offset, length int64, ok bool) {
 	switch {
 	case r.first == -1:

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// What pages of trusted origins may send and read.
+// Headers that pages of trusted origins may send and read.
 const (
 	corsHeaders = "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Mcp-Method, Mcp-Name, Mcp-Protocol-Version, Mcp-Session-Id, Prefer, Traceparent, X-API-Key"
 	corsExposed = "Content-Disposition, Content-Range, Location, Mcp-Session-Id, Retry-After, X-Request-Id"

@@ -20,9 +20,9 @@ func Body(c *gin.Context) io.Reader {
 	return &deadlineReader{r: c.Request.Body, control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
 }
 
-// deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from there on the server
-// watches the connection to notice a caller who leaves, however long the answer takes. Before the end the deadline stays,
-// because the server reads the rest of a body before it takes the next request.
+// deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from then on the server
+// reads the connection to notice that the caller disconnects, however long the answer takes. Before the end the deadline
+// stays, because the server reads the rest of a body before the next request.
 type deadlineReader struct {
 	r       io.Reader
 	control *http.ResponseController
@@ -31,7 +31,7 @@ type deadlineReader struct {
 
 // Read reads within the deadline.
 func (d *deadlineReader) Read(p []byte) (int, error) {
-	_ = d.control.SetReadDeadline(time.Now().Add(d.timeout)) // the recorder of a test has none
+	_ = d.control.SetReadDeadline(time.Now().Add(d.timeout)) // a test recorder has no deadlines
 	n, err := d.r.Read(p)
 	if errors.Is(err, io.EOF) {
 		_ = d.control.SetReadDeadline(time.Time{})

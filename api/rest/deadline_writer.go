@@ -8,10 +8,10 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// writeChunk is how much is written under one deadline, so that a slow caller can take a long answer.
+// writeChunk is how much is written under one deadline, so that a slow caller can receive a long answer.
 const writeChunk = 64 << 10
 
-// DeadlineWriter writes an answer and gives up on a caller who takes nothing for the stall timeout. Between its calls the
+// DeadlineWriter writes an answer and fails if the caller accepts no bytes for the stall timeout. Between its calls the
 // connection has no deadline, because it serves further requests.
 type DeadlineWriter struct {
 	w       http.ResponseWriter
@@ -19,7 +19,7 @@ type DeadlineWriter struct {
 	timeout time.Duration
 }
 
-// NewDeadlineWriter writes the answer of a request.
+// NewDeadlineWriter makes the writer for the answer to a request.
 func NewDeadlineWriter(c *gin.Context) *DeadlineWriter {
 	return &DeadlineWriter{w: c.Writer, control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
 }
@@ -58,6 +58,6 @@ func (d *DeadlineWriter) Send(b []byte) error {
 	return d.Flush()
 }
 
-// set and clear do nothing where the connection has no deadlines, as with the recorder of a test.
+// set and clear do nothing if the connection has no deadlines, such as a test recorder.
 func (d *DeadlineWriter) set()   { _ = d.control.SetWriteDeadline(time.Now().Add(d.timeout)) }
 func (d *DeadlineWriter) clear() { _ = d.control.SetWriteDeadline(time.Time{}) }

@@ -1,5 +1,5 @@
 // Package rest is the HTTP plumbing that every route of the server shares: it reads bodies and queries, writes answers,
-// problems, files and event streams, and has the middleware. Reads and writes of a connection have a deadline for each step,
-// so a body or an answer of any length passes and a caller that stands still does not. It knows gin and the domain's errors;
-// it does not know any route, nor what the routes do.
+// problems, files and event streams, and has the middleware. Each read and write of a connection has its own deadline, so
+// bodies and answers may be of any length, but a stalled caller is disconnected. The package depends on gin and the
+// domain's errors, and on no route.
 package rest

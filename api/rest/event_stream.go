@@ -13,8 +13,8 @@ import (
 // EventStream is an answer of server-sent events.
 type EventStream struct{ out *DeadlineWriter }
 
-// OpenEventStream answers with the headers and a first comment, so that the caller knows that the stream is open. An error
-// means that the caller has left.
+// OpenEventStream sends the headers and a first comment, so that the caller knows that the stream is open. An error
+// means that the caller has disconnected.
 func OpenEventStream(c *gin.Context, comment string) (*EventStream, error) {
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -25,7 +25,7 @@ func OpenEventStream(c *gin.Context, comment string) (*EventStream, error) {
 	return s, s.out.Send([]byte(": " + comment + "\n\n"))
 }
 
-// Send sends events, or a comment as a sign of life where there are none. An error means that the caller has left.
+// Send sends events, or a keep-alive comment if there are none. An error means that the caller has disconnected.
 func (s *EventStream) Send(events []wire.Event) error {
 	var text bytes.Buffer
 	for _, e := range events {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// FileHeaders describe a file. A browser must never run one, because its origin is the farm's own: types that a browser
-// would run are downloaded, whatever shown ("inline" or "attachment") says.
+// FileHeaders describe a file. A browser must never run a file, because its origin would be the farm's: types that a
+// browser would run are always downloaded. shown is "inline" or "attachment" for all other types.
 func FileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
 	h := c.Writer.Header()
 	name := path.Base(e.Path)
@@ -31,7 +31,7 @@ func FileHeaders(c *gin.Context, e wire.FileEntry, shown string) {
 	}
 }
 
-// disposition makes the header of RFC 6266: a plain ASCII name for old clients, then the real one.
+// disposition makes the header of RFC 6266: an ASCII name for old clients, then the real name.
 func disposition(shown, name string) string {
 	plain := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || strings.ContainsRune(`"\%`, r) {
@@ -39,15 +39,15 @@ func disposition(shown, name string) string {
 		}
 		return r
 	}, name)
-	whole := strings.ReplaceAll(url.QueryEscape(name), "+", "%20") // a plus itself is escaped
+	whole := strings.ReplaceAll(url.QueryEscape(name), "+", "%20") // QueryEscape has escaped any literal plus
 	return shown + `; filename="` + plain + `"; filename*=UTF-8''` + whole
 }
 
 // AnyType is the media type of bytes of unknown type.
 const AnyType = "application/octet-stream"
 
-// fileType guesses a media type from a name. A type that a browser would run as a page or a script is replaced and not
-// harmless.
+// fileType guesses a media type from a name. A type that a browser would run as a page or a script is replaced and
+// reported as not harmless.
 func fileType(name string) (kind string, harmless bool) {
 	kind = mime.TypeByExtension(strings.ToLower(path.Ext(name)))
 	base, _, _ := strings.Cut(kind, ";")

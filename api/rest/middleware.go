@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Keys of what the middleware leaves in a gin context.
+// Keys of the values that the middleware sets in a gin context.
 const (
 	requestIDKey = "sandfarm.request_id"
 	tenantKey    = "sandfarm.tenant"
@@ -28,8 +28,8 @@ func Tenant(c *gin.Context) string { return c.GetString(tenantKey) }
 
 func stallTimeout(c *gin.Context) time.Duration { return c.GetDuration(timeoutKey) }
 
-// Identify gives every request an id and sets the headers that every answer has. A caller's own id is not used: it would
-// get into the log. stall is how long a body or an answer may stand still.
+// Identify gives every request an id and sets the headers that every answer has. An id from the caller is not used,
+// because it would be logged. stall is how long the transfer of a body or an answer may stall.
 func Identify(stall time.Duration) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		id := farm.NewID(farm.RequestPrefix)
@@ -61,7 +61,7 @@ func Log(log *slog.Logger) gin.HandlerFunc {
 	}
 }
 
-// Route is the path of the route that answers a request, with its parameters unfilled; "none" where no route does.
+// Route is the path template of the route that answers a request; "none" if no route matches.
 func Route(c *gin.Context) string {
 	if path := c.FullPath(); path != "" {
 		return path
@@ -69,7 +69,7 @@ func Route(c *gin.Context) string {
 	return "none"
 }
 
-// Method is the method of a request, or "other": a caller must not be able to make labels of metrics.
+// Method is the method of a request, or "other" for unknown methods: callers must not create metric labels.
 func Method(c *gin.Context) string {
 	switch method := c.Request.Method; method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

@@ -18,7 +18,7 @@ func FilePath(c *gin.Context) (string, error) {
 	return path, err
 }
 
-// PathAfter is what follows a part of the request's path, decoded. ok is false where the path does not hold the part.
+// PathAfter is the rest of the request's path after a part, decoded. ok is false if the path does not contain the part.
 func PathAfter(c *gin.Context, part string) (rest string, ok bool, err error) {
 	_, escaped, ok := strings.Cut(c.Request.URL.EscapedPath(), part)
 	if rest, err = url.PathUnescape(escaped); err != nil {

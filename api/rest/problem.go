@@ -55,7 +55,7 @@ func StatusOf(err error) int {
 	return status.Of(err)
 }
 
-// ProblemOf is an error as callers see it. An internal error keeps its cause to itself.
+// ProblemOf is an error as callers see it. The cause of an internal error is not included.
 func ProblemOf(err error, requestID string) wire.Problem {
 	answer, code := StatusOf(err), farm.CodeOf(err)
 	if answer == http.StatusInternalServerError {
@@ -82,7 +82,7 @@ func Fail(c *gin.Context, log *slog.Logger, err error) {
 func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem)) {
 	ctx := c.Request.Context()
 	if _, ok := errors.AsType[*Refusal](err); ctx.Err() != nil && !ok {
-		c.Status(statusClosed) // nobody reads it, but the log and the metrics show it
+		c.Status(statusClosed) // for the log and the metrics only
 		c.Abort()
 		return
 	}

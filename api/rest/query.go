@@ -13,13 +13,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Sizes of a page of a list.
+// Page sizes of lists.
 const (
 	PageDefault = 50
 	PageMax     = 200
 )
 
-// Wait reads ?wait=, or else Prefer: wait=; standard where there is neither. A longer wait counts as longest.
+// Wait reads ?wait=, or else Prefer: wait=; standard is the default. A wait over longest counts as longest.
 func Wait(c *gin.Context, standard, longest time.Duration) (time.Duration, error) {
 	if text, ok := c.GetQuery("wait"); ok {
 		return seconds(text, longest)
@@ -61,7 +61,7 @@ func Page(c *gin.Context) (store.Page, error) {
 	return p, nil
 }
 
-// List reads a query parameter that takes several values, separated by commas or given again.
+// List reads a query parameter with several values, separated by commas or given repeatedly.
 func List(c *gin.Context, name string) []string {
 	var out []string
 	for _, values := range c.QueryArray(name) {
@@ -91,7 +91,7 @@ func Created(c *gin.Context) (store.TimeRange, error) {
 	return r, nil
 }
 
-// Limit reads ?limit=, the entries of a page.
+// Limit reads ?limit=, the size of a page.
 func Limit(c *gin.Context, standard, most int) (int, error) {
 	text, ok := c.GetQuery("limit")
 	if !ok {

@@ -15,7 +15,7 @@ func Reply(c *gin.Context, status int, v any) error {
 	return nil
 }
 
-// WriteJSON answers with JSON of a media type. It panics on a value that JSON cannot hold.
+// WriteJSON answers with JSON of a media type. It panics on a value that cannot be encoded.
 func WriteJSON(c *gin.Context, status int, contentType string, v any) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

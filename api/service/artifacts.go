@@ -33,8 +33,8 @@ func (s *Service) artifactRecord(ctx context.Context, tenant, id string) (*farm.
 	return a, nil
 }
 
-// DeleteArtifact removes an artifact: its object first, then its record, so that no object is left without a name. Links to
-// it and the results that show it lead nowhere from then on.
+// DeleteArtifact removes an artifact: its object first, then its record, so that no object is left without a record. Links
+// to it, also those in results, no longer work.
 func (s *Service) DeleteArtifact(ctx context.Context, tenant, id string) error {
 	a, err := s.artifactRecord(ctx, tenant, id)
 	if err != nil {

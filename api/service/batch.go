@@ -19,7 +19,7 @@ func BatchKinds() []farm.JobKind {
 	}
 }
 
-// batchHead is what an entry of a batch has beside the body of its route.
+// batchHead is the part of a batch entry that is not the body of its route.
 type batchHead struct {
 	Kind      string `json:"kind" required:"true"`
 	SandboxID string `json:"sandbox_id"`
@@ -63,8 +63,8 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 	return out, nil
 }
 
-// awaitBatch waits for the jobs one after the other, all until the same moment. What cannot be read stays as it was when it
-// was accepted: the job is there, so the caller must learn of it.
+// awaitBatch waits for the jobs one after the other, all until the same deadline. A job that cannot be read keeps the state
+// in which it was accepted: it exists, so the caller must see it.
 func (s *Service) awaitBatch(ctx context.Context, batch []BatchOutcome, deadline time.Time) {
 	for i := range batch {
 		out := &batch[i].Outcome
@@ -153,7 +153,7 @@ func split(fields map[string]json.RawMessage) (batchHead, []byte, error) {
 	return head, rest, nil
 }
 
-// with decodes the body of an entry and hands it to the verb of its kind.
+// with decodes the body of an entry and calls the verb of its kind.
 func with[R any](c Call, body []byte, work func(Call, R) (Outcome, error)) (Outcome, error) {
 	var r R
 	var err error

@@ -15,13 +15,13 @@ import (
 // maxKey is the longest idempotency key.
 const maxKey = 255
 
-// Call is what every request that starts work says about itself.
+// Call has the fields that every request that starts work has.
 type Call struct {
 	Tenant string
-	Wait   time.Duration // how long the answer may be held until the job is finished; 0: not at all
+	Wait   time.Duration // how long the answer may be delayed until the job is final; 0: not at all
 	Key    string        // idempotency key; empty: none
-	Route  string        // with Body: what makes a request the same one under a key
-	Body   []byte        // the request's body, where it is small; staged bodies are hashed on their way
+	Route  string        // with Body: identifies the request under a key
+	Body   []byte        // the request's body if it is small; staged bodies are hashed while they are streamed
 	// Problems are the fields of the body that the decoder could not read. A call with any is refused, together with all
 	// other problems of its body.
 	Problems []farm.FieldError
@@ -60,9 +60,9 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 	return &store.Idempotency{Key: c.Key, Fingerprint: hex.EncodeToString(sum.Sum(nil))}, nil
 }
 
-// submit submits a job and waits for it as long as the call says. The watch begins before the job does, so its end
-// is never missed. A job that creates its sandbox claims one of the warm pool if it can; nothing can fail between the
-// claim and the acceptance.
+// submit submits a job and waits for it as long as the call says. The watch starts before the job, so the end of the job
+// is never missed. A job that creates a sandbox claims a member of the warm pool if one fits; nothing can fail between
+// the claim and the acceptance.
 func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
 	var watch *store.Watch
 	if c.Wait > 0 {

@@ -80,7 +80,7 @@ func (s *Service) checkLabels(p *problems, labels map[string]string) {
 	}
 }
 
-// between is the default where the caller did not say, and a problem outside of the bounds. field is its pointer.
+// between returns the default if nothing was given, and reports a value outside of the bounds. field is its pointer.
 func between(p *problems, field string, given *int, standard, low, high int) int {
 	if given == nil {
 		return standard
@@ -91,7 +91,7 @@ func between(p *problems, field string, given *int, standard, low, high int) int
 	return *given
 }
 
-// dotted is a pointer as sentences name the field.
+// dotted is the name of a pointer's field in sentences.
 func dotted(pointer string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")
 }

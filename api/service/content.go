@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// OpenArtifact reads an artifact with a fresh link and opens its bytes, which must be closed. They are nil where there are
-// more than limit.
+// OpenArtifact reads an artifact with a fresh link and opens its content, which must be closed. Content of more than limit
+// bytes is nil.
 func (s *Service) OpenArtifact(ctx context.Context, tenant, id string, limit int64) (wire.Artifact, io.ReadCloser, error) {
 	shown, err := s.Artifact(ctx, tenant, id)
 	if err != nil || shown.Size > limit {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// limitsOf shows the limits: both types have the same JSON, which a test holds.
+// limitsOf converts the limits. A test checks that both types have the same JSON.
 func limitsOf(l farm.Limits) wire.Limits {
 	var out wire.Limits
 	if text, err := json.Marshal(l); err == nil {
@@ -74,7 +74,7 @@ func (s *Service) job(ctx context.Context, j *farm.Job) wire.Job {
 	return out
 }
 
-// place says where a queued job stands: in its queue when nothing else is before it, or else in its sandbox's line.
+// place is the position of a queued job: in its queue if it has one there, or else in the FIFO of its sandbox.
 func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimate *float64) {
 	at, err := s.Store.QueuePosition(ctx, j)
 	if err == nil && at.Position > 0 {
@@ -88,7 +88,7 @@ func (s *Service) place(ctx context.Context, j *farm.Job) (position int, estimat
 		position, err = s.Store.FIFOPosition(ctx, j)
 	}
 	if err != nil {
-		s.Logger.WarnContext(ctx, "place in line is not known", slog.String("job_id", j.ID), slog.Any("error", err))
+		s.Logger.WarnContext(ctx, "queue position is not known", slog.String("job_id", j.ID), slog.Any("error", err))
 	}
 	return position, nil
 }
@@ -188,8 +188,8 @@ func (s *Service) artifact(ctx context.Context, a *farm.Artifact) wire.Artifact 
 	}
 }
 
-// link presigns a link to an artifact. It is computed here, so it works while the object store is down; an error would
-// be a mistake of ours and leaves the link out.
+// link presigns a link to an artifact. It is computed locally, so it works while the object store is down; on an error,
+// which would be a bug, the link is left out.
 func (s *Service) link(ctx context.Context, a *farm.Artifact) string {
 	url, err := s.Blobs.Presign(ctx, a.Key, blob.PresignOptions{
 		Expiry: s.linkLife(), Filename: a.Name, ContentType: a.ContentType, Inline: true,

@@ -16,7 +16,7 @@ import (
 // eventBatch is how many events are read at once.
 const eventBatch = 256
 
-// Events is one reader of a job's events: those of the past first, then live ones, until the final state.
+// Events is one reader of a job's events: past events first, then live ones, until the final state.
 type Events struct {
 	s       *Service
 	ref     farm.Ref
@@ -26,8 +26,8 @@ type Events struct {
 	over    bool
 }
 
-// Events begins to read a job's events behind the one with the id after; "" reads from the start. An id that is none
-// is invalid.
+// Events reads a job's events after the event with the id after; "" reads from the start. A malformed id is an error
+// with CodeInvalid.
 func (s *Service) Events(ctx context.Context, tenant, jobID, after string) (*Events, error) {
 	if !farm.ValidID(farm.JobPrefix, jobID) {
 		return nil, noJob(jobID)
@@ -48,7 +48,7 @@ func (s *Service) Events(ctx context.Context, tenant, jobID, after string) (*Eve
 	return e, nil
 }
 
-// Close ends the reading.
+// Close ends the subscription.
 func (e *Events) Close() { e.watch.Close() }
 
 // Next returns the next events, or none if nothing happened within timeout: call it again then. io.EOF: the final state was
@@ -96,8 +96,8 @@ func (e *Events) take(ctx context.Context) ([]wire.Event, error) {
 	return out, nil
 }
 
-// read reads the events after the last one. Nothing new of a job that is final means that this is the end: the final
-// state's event is written in the same step as the state, so it is looked for once more behind the state.
+// read reads the events after the last one. If a final job has no new events, this is the end. The event of the final state
+// is written in the same step as the state, so the events are read once more after the state.
 func (e *Events) read(ctx context.Context) error {
 	for _, again := range []bool{true, false} {
 		events, err := e.s.Store.Events(ctx, e.ref, e.after, eventBatch)
@@ -126,7 +126,7 @@ func (e *Events) read(ctx context.Context) error {
 	return nil
 }
 
-// event shows an event; links are made on the way out.
+// event converts an event and makes its links.
 func (s *Service) event(ctx context.Context, e *farm.Event) (wire.Event, error) {
 	var data any
 	switch {

@@ -13,10 +13,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// readyTimeout bounds the look at each part: a readiness check that hangs is no answer.
+// readyTimeout bounds the check of each part: a readiness check must not hang.
 const readyTimeout = 3 * time.Second
 
-// Images lists what live workers offer.
+// Images lists the images that live workers offer.
 func (s *Service) Images(ctx context.Context) (wire.Items[wire.Image], error) {
 	images, err := s.offered(ctx, true)
 	if err != nil {
@@ -58,7 +58,7 @@ func stockOf(pool []farm.PoolStock) []wire.PoolStock {
 	return out
 }
 
-// Queues lists the queues; those that somebody serves for new sandboxes are there even before their first job.
+// Queues lists the queues. A queue that a worker serves for new sandboxes is listed even before its first job.
 func (s *Service) Queues(ctx context.Context) (wire.Items[wire.Queue], error) {
 	depths, err := s.Deps.Queues.Depths(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func part(err error) wire.PartState {
 	}
 }
 
-// down is nil unless every worker that is up says that it cannot work.
+// down is nil unless every live worker reports a problem.
 func (s *Service) down(ctx context.Context) error {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Service) down(ctx context.Context) error {
 	return farm.Errorf(farm.CodeUnavailable, "No worker takes jobs: %s", problem)
 }
 
-// workersReady gives an error unless at least one worker takes jobs.
+// workersReady returns an error unless at least one worker accepts jobs.
 func (s *Service) workersReady(ctx context.Context) error {
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// gpu is what a request asks for of devices; nil: none. This is the one place of the rule that a model without a count is one
+// gpu returns the devices of a request; nil: none. Only here is the rule applied that a model without a count means one
 // device.
 func gpu(p *problems, r *wire.GPURequest) *farm.GPU {
 	if r == nil {
@@ -51,8 +51,8 @@ func checkGPUEnv(p *problems, g *farm.GPU, env map[string]string) {
 	}
 }
 
-// checkGPURoom refuses a sandbox whose devices no live worker has: it would wait for ever.
-func (s *Service) checkGPURoom(ctx context.Context, spec *farm.SandboxSpec) error {
+// checkGPUCapacity refuses a sandbox whose devices no live worker has: it would wait forever.
+func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) error {
 	if !spec.GPU.Wanted() {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (s *Service) checkGPURoom(ctx context.Context, spec *farm.SandboxSpec) erro
 	}
 }
 
-// offeredGPUs lists the devices of each node in words.
+// offeredGPUs describes the devices of each node.
 func offeredGPUs(workers []farm.Worker) string {
 	var words []string
 	for _, w := range eachNode(workers) {
@@ -123,10 +123,10 @@ func eachNode(workers []farm.Worker) []farm.Worker {
 	})
 }
 
-// gpuCount is how many devices serve a queue, and how many of them sandboxes have.
+// gpuCount is the number of devices of a queue, and how many of them are leased.
 type gpuCount struct{ all, leased int }
 
-// gpuQueues counts the devices of each queue that is for some.
+// gpuQueues counts the devices of each GPU queue.
 func gpuQueues(workers []farm.Worker) map[string]gpuCount {
 	out := map[string]gpuCount{}
 	for _, w := range eachNode(workers) {
@@ -144,7 +144,7 @@ func gpuQueues(workers []farm.Worker) map[string]gpuCount {
 	return out
 }
 
-// FreeGPUs counts the devices that no sandbox has, by the queue whose jobs could have them.
+// FreeGPUs counts the free devices by the queue whose jobs may use them.
 func FreeGPUs(workers []farm.Worker) map[string]int {
 	out := map[string]int{}
 	for queue, n := range gpuQueues(workers) {
@@ -161,7 +161,7 @@ func gpusOf(devices []farm.GPUDevice) []wire.GPUDevice {
 	return out
 }
 
-// GPUModels counts the devices of each model, and how many of them sandboxes have.
+// GPUModels counts the devices of each model, and how many of them are leased.
 func GPUModels(workers []farm.Worker) (all, leased map[string]int) {
 	all, leased = map[string]int{}, map[string]int{}
 	for _, w := range eachNode(workers) {

@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// offeredFor is how long the list of images is believed. An image that is missing in it is looked for again at once.
+// offeredFor is how long the list of images is cached. A lookup of an image that is not in it reads the list again at once.
 const offeredFor = 2 * time.Second
 
-// offered remembers the images that live workers offer.
+// offered caches the images that live workers offer.
 type offered struct {
 	mu     sync.Mutex
 	images []farm.Image
@@ -34,8 +34,8 @@ func (s *Service) offered(ctx context.Context, fresh bool) ([]farm.Image, error)
 	return images, nil
 }
 
-// image finds an image on offer. While no worker is up nothing is known about images: then a job may wait for one, and
-// the answer is false with no error. Workers that are up and have no engine are unavailable.
+// image finds an offered image. Without a live worker nothing is known about images: then it returns false and no error,
+// because the job may wait for a worker. If the live workers have no engine, the error is CodeUnavailable.
 func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, error) {
 	if !imageName.MatchString(name) {
 		return farm.Image{}, false, farm.Invalidf("image %q is not the name of an image (GET /v1/images lists them)", farm.Shorten(name))
@@ -60,7 +60,7 @@ func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, err
 	return farm.Image{}, false, farm.Invalidf("image %q is not offered; there is %s", farm.Shorten(name), strings.Join(names, ", "))
 }
 
-// checkLanguage refuses a language that the image does not have, as far as that is known.
+// checkLanguage refuses a language that the image is known not to have.
 func (s *Service) checkLanguage(ctx context.Context, lang, imageName string) error {
 	if !language.MatchString(lang) {
 		return farm.Invalidf("language %q is no name of a language", farm.Shorten(lang))
@@ -72,7 +72,7 @@ func (s *Service) checkLanguage(ctx context.Context, lang, imageName string) err
 	return farm.Invalidf("image %s does not run the language %q; it runs %s", image.Name, lang, strings.Join(image.Languages, ", "))
 }
 
-// speaks reports whether every image that is known runs the language: then a sandbox's record need not be read to know it.
+// speaks reports whether every known image runs the language: then a sandbox's record need not be read to check it.
 func (s *Service) speaks(ctx context.Context, lang string) bool {
 	images, err := s.offered(ctx, false)
 	return err == nil && len(images) > 0 && !slices.ContainsFunc(images, func(i farm.Image) bool { return !slices.Contains(i.Languages, lang) })

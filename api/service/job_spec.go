@@ -16,19 +16,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Bounds of the request that a job's record shows. The whole of a longer one is an object of its own.
+// Limits of the request in a job's record. A longer request is also stored in full, as an object.
 const (
 	shownCodeBytes = 64 << 10 // of code, or of all commands together
 	shownEntries   = 100      // of files and of hosts
 )
 
-// requestTimeout bounds the storing of a long request: the job is accepted already, and its caller waits for the answer.
+// requestTimeout bounds the write of a long request: the job is already accepted, and its caller waits for the answer.
 const requestTimeout = 5 * time.Second
 
 // requestKey is the object key of a long request. The scheduler deletes the object after the job's record.
 func requestKey(ref farm.Ref) string { return fmt.Sprintf("requests/%s/%s", ref.Tenant, ref.ID) }
 
-// shown is a request as callers may see it: without the values of env, without contents of files, without internal fields.
+// shown is a request as callers may see it: without values of env, contents of files and internal fields.
 func shown(r *farm.Request) *farm.Request {
 	out := &farm.Request{Install: r.Install, Context: r.Context, Files: shownFiles(r.Files)}
 	if r.Sandbox != nil {
@@ -68,7 +68,7 @@ func shownFiles(files []farm.InputFile) []farm.InputFile {
 	return out
 }
 
-// abridged is a shown request cut to what a record holds. The request itself is not changed.
+// abridged is a shown request, cut to the limits of a record. The request itself is not changed.
 func abridged(r *farm.Request) (short *farm.Request, cut bool) {
 	out := *r
 	if r.Execute != nil && len(r.Execute.Code) > shownCodeBytes {
@@ -107,8 +107,8 @@ func abridged(r *farm.Request) (short *farm.Request, cut bool) {
 // head is the beginning of a text, cut between characters.
 func head(text string, limit int) string { return strings.ToValidUTF8(text[:limit], "") }
 
-// keepRequest stores the whole of a request that its job's record holds in part. A failure costs the job nothing: only the
-// look at the whole request fails later.
+// keepRequest stores a request in full if its job's record has only a part of it. A failure does not affect the job: only
+// later reads of the full request fail.
 func (s *Service) keepRequest(ctx context.Context, job *farm.Job, whole *farm.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
@@ -121,7 +121,7 @@ func (s *Service) keepRequest(ctx context.Context, job *farm.Job, whole *farm.Re
 	}
 }
 
-// JobRequest is the whole of what a job was asked to do.
+// JobRequest reads the full request of a job.
 func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSpec, error) {
 	if !farm.ValidID(farm.JobPrefix, id) {
 		return wire.JobSpec{}, noJob(id)
@@ -142,7 +142,7 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 	case err != nil:
 		return wire.JobSpec{}, fmt.Errorf("open request of job %s: %w", id, err)
 	}
-	defer func() { _ = content.Close() }() // only read
+	defer func() { _ = content.Close() }() // it was only read
 	whole := *job
 	whole.Shown, whole.ShownCut = &farm.Request{}, false
 	if err := json.NewDecoder(content).Decode(whole.Shown); err != nil {
@@ -151,7 +151,7 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 	return *jobSpec(&whole), nil
 }
 
-// jobSpec shows what a job was asked to do; nil where the farm itself made the job.
+// jobSpec converts the request of a job; nil if the farm itself created the job.
 func jobSpec(j *farm.Job) *wire.JobSpec {
 	r := j.Shown
 	if r == nil {

@@ -11,7 +11,7 @@ import (
 
 func noJob(id string) error { return farm.NotFoundf("There is no job %q.", farm.Shorten(id)) }
 
-// Job reads a job; with a wait it is held until the job ends or the time is up.
+// Job reads a job. With a wait it returns when the job ends or the time is up.
 func (s *Service) Job(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {
 	if !farm.ValidID(farm.JobPrefix, id) {
 		return Outcome{}, noJob(id)
@@ -38,7 +38,7 @@ func (s *Service) watchTo(ctx context.Context, job *farm.Job, wait time.Duration
 	return s.await(ctx, watch, job, wait, true)
 }
 
-// Cancel ends a job: at once when it is queued, soon when it runs. A finished job stays as it is.
+// Cancel cancels a job: at once if it is queued, soon if it runs. A final job does not change.
 func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Duration) (Outcome, error) {
 	if !farm.ValidID(farm.JobPrefix, id) {
 		return Outcome{}, noJob(id)
@@ -55,7 +55,7 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Durat
 	return Outcome{Job: s.job(ctx, job), record: job}, nil
 }
 
-// JobQuery picks jobs; zero fields pick all.
+// JobQuery filters jobs; zero fields match all.
 type JobQuery struct {
 	SandboxID, JobID string
 	States, Kinds    []string

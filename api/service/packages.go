@@ -45,7 +45,7 @@ func (s *Service) Install(ctx context.Context, c Call, sandboxID string, r wire.
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Install: request}, Packages: names, Idempotency: idem})
 }
 
-// checkPackages checks requirements and returns the names under which their jobs are kept.
+// checkPackages checks requirements and returns the names under which their jobs are recorded.
 func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
 	switch {
 	case r.Manager != farm.ManagerPip && r.Manager != farm.ManagerNpm:
@@ -72,7 +72,7 @@ func (s *Service) checkPackages(p *problems, r *farm.InstallRequest) []string {
 	return names
 }
 
-// packageKey is the name of a package among those of both managers.
+// packageKey is the key of a package, unique across both managers.
 func packageKey(manager, name string) string {
 	if manager == farm.ManagerNpm {
 		return npmMark + name
@@ -89,9 +89,9 @@ func (s *Service) wanted(p *problems, packages []string) (*farm.InstallRequest, 
 	return r, s.checkPackages(p, r)
 }
 
-// Package says how it stands with one package of a sandbox. What a job is installing comes from the record, and so does
-// what failed; everything else is looked up in the sandbox, so what the image brought and what a command installed is
-// there too. manager "" means pip, unless the name can only be npm's.
+// Package reads the status of one package of a sandbox. Running and failed installs come from the record; everything else
+// is looked up in the sandbox, so packages of the image and packages that a command installed are found too. manager ""
+// means pip, unless the name can only be an npm name.
 func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name string) (wire.Package, error) {
 	manager, name, err := s.packageName(manager, name)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Service) Package(ctx context.Context, tenant, sandboxID, manager, name 
 	}
 	i := slices.IndexFunc(found, func(p farm.Package) bool { return p.Manager == manager && p.Name == name })
 	if out.Status == string(farm.PackageFailed) {
-		if i >= 0 { // of an earlier install, which the failed one left as it was
+		if i >= 0 { // of an earlier install, which the failed one did not change
 			out.Version = found[i].Version
 		}
 		return out, nil
@@ -157,11 +157,11 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 	return manager, normal, nil
 }
 
-// recorded fills in what a package's last job says of it.
+// recorded fills in the outcome of a package's last job.
 func (s *Service) recorded(ctx context.Context, tenant, jobID string, p wire.Package) (wire.Package, error) {
 	job, err := s.Store.Job(ctx, farm.Ref{Tenant: tenant, ID: jobID})
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return p, nil // the record is deleted: ask the sandbox
+		return p, nil // the record is deleted: look in the sandbox
 	}
 	if err != nil {
 		return p, err
@@ -264,7 +264,7 @@ func (s *Service) PackageList(ctx context.Context, tenant, sandboxID string) (wi
 			return list, err
 		}
 		if there && current.Status != string(farm.PackageInstalling) {
-			current.Version = p.Version // what a later install has changed, and what a failed one has not
+			current.Version = p.Version // the installed version, which a failed install leaves unchanged
 		}
 		if known && !there && current.Status == string(farm.PackageInstalled) || current.Status == string(farm.PackageNotFound) {
 			continue // it was removed later

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// poolMemoryMB is the least memory of a sandbox that comes from the pool: its kernel holds imported packages already, and less
-	// could not hold them and the code.
+	// poolMemoryMB is the least memory of a sandbox from the pool: its kernel has packages imported already, and less memory is
+	// not enough for them and the code.
 	poolMemoryMB = 512
-	// poolTimeout bounds the claim: a create that gets no answer starts cold.
+	// poolTimeout bounds the claim: a create whose claim times out starts cold.
 	poolTimeout = 2 * time.Second
 )
 
-// fromPool has a create take a sandbox that was started ahead of need, where there is one that fits: the record gets its id, and
-// the job goes to its node. Without one everything stays as it is.
+// fromPool claims a pool member for a create if one fits: the record gets its id, and the job is sent to its node. Otherwise
+// nothing changes.
 func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox) {
 	spec := box.Spec
 	if spec.GPU != nil || len(spec.Env) > 0 || len(spec.AllowHosts) > 0 || spec.Resources.MemoryMB < poolMemoryMB {
-		return // what a container is made with cannot be given later
+		return // these are fixed when a container is created
 	}
 	nodes, err := s.poolNodes(ctx, spec.Image)
 	if err != nil || len(nodes) == 0 {
@@ -45,8 +45,8 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	job.SandboxID, job.Queue = m.ID, farm.NodeQueue(m.Node)
 }
 
-// poolNodes gives the nodes from which a sandbox of an image may come ready made: those whose engine answers, or none when no node
-// is to have such sandboxes, as far as is known.
+// poolNodes returns the nodes whose pool may have members of an image: those whose engine answers, or none if no known node
+// has a pool of it.
 func (s *Service) poolNodes(ctx context.Context, image string) ([]string, error) {
 	capacities, err := s.capacities(ctx, false)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *Service) poolNodes(ctx context.Context, image string) ([]string, error)
 	return nodes, nil
 }
 
-// settle gives a claimed sandbox back that its job did not take: the job was refused, or an earlier one answers the call. Where
-// that is not certain the claim stays, and the node's worker finds out.
+// settle returns a claimed member to the pool if its job does not use it: the job was refused, or an earlier job answers the
+// call. If that is not certain, the claim stays and the node's worker reconciles it.
 func (s *Service) settle(ctx context.Context, a store.Accept, accepted store.Accepted, err error) {
 	if a.Sandbox == nil || !a.Sandbox.Pooled {
 		return

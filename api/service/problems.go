@@ -9,19 +9,19 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// problems collects what is wrong with the body of a request, so that the caller learns of everything at once. Pointers are
-// those of RFC 6901; "" is for problems that are not those of a single field.
+// problems collects the problems of a request's body, so that all are reported at once. Pointers are those of RFC 6901; ""
+// is for problems that do not belong to a single field.
 type problems struct {
 	decoded  []farm.FieldError // found by the decoder
 	found    []farm.FieldError
-	tooLarge int   // how many of found are of farm.CodeTooLarge
+	tooLarge int   // how many of found have farm.CodeTooLarge
 	other    error // an error that is not about the body; the first one
 }
 
-// problems begins with what the decoder found.
+// problems starts with the problems that the decoder found.
 func (c Call) problems() *problems { return &problems{decoded: c.Problems} }
 
-// check takes the error of a check in; nil is none.
+// check adds the error of a check; nil is none.
 func (p *problems) check(pointer string, err error) {
 	if err == nil {
 		return
@@ -42,19 +42,19 @@ func (p *problems) check(pointer string, err error) {
 	p.found = append(p.found, farm.FieldError{Pointer: pointer, Detail: e.Message})
 }
 
-// addf notes a problem of a field.
+// addf adds a problem of a field.
 func (p *problems) addf(pointer, format string, args ...any) {
 	p.check(pointer, farm.Invalidf(format, args...))
 }
 
-// unread reports whether the decoder could not read a field: what it holds then is not the caller's.
+// unread reports whether the decoder could not read a field: its value is not the caller's then.
 func (p *problems) unread(pointer string) bool {
 	return slices.ContainsFunc(p.decoded, func(d farm.FieldError) bool {
 		return pointer == "" || pointer == d.Pointer || strings.HasPrefix(pointer, d.Pointer+"/")
 	})
 }
 
-// of reports whether one of these fields, or something in them, has a problem.
+// of reports whether one of these fields, or a field inside them, has a problem.
 func (p *problems) of(pointers ...string) bool {
 	return slices.ContainsFunc(slices.Concat(p.decoded, p.found), func(f farm.FieldError) bool {
 		return slices.ContainsFunc(pointers, func(pointer string) bool {
@@ -63,7 +63,7 @@ func (p *problems) of(pointers ...string) bool {
 	})
 }
 
-// err is the answer to a body with problems; nil where there are none.
+// err is the error for a body with problems; nil if there are none.
 func (p *problems) err() error {
 	all := slices.Concat(p.decoded, p.found)
 	all = all[:min(len(all), strict.MaxProblems)]

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// File is a file of a workspace, or a part of one. Content must be closed; it is nil where only a link was asked for.
+// File is a file of a workspace, or a part of it. Content must be closed; it is nil if only a link was requested.
 type File struct {
 	Entry   wire.FileEntry
 	Size    int64 // of the whole file
@@ -71,7 +71,7 @@ type FilePage struct {
 	After string // the last path of the page before: see FileCursor
 }
 
-// FileCursor reads the cursor of a listing, and gives the path after which its next page begins. Empty: the first page.
+// FileCursor decodes the cursor of a listing and returns the path after which the next page starts. Empty: the first page.
 func FileCursor(cursor string) (after string, err error) {
 	path, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || !utf8.Valid(path) || len(path) > farm.MaxPathBytes {
@@ -176,20 +176,20 @@ func (s *Service) forget(ctx context.Context, key string) {
 	}
 }
 
-// taken removes what it read when it is closed.
+// taken deletes the staged object when it is closed.
 type taken struct {
 	io.ReadCloser
 	done func()
 }
 
-// Close ends the reading.
+// Close closes and deletes the object.
 func (t *taken) Close() error {
 	err := t.ReadCloser.Close()
 	t.done()
 	return err //nolint:wrapcheck // passed on as it is
 }
 
-// FileWait is how long file routes wait when nothing is said.
+// FileWait is the default wait of file routes.
 func (s *Service) FileWait() time.Duration {
 	return time.Duration(s.limits.WaitMaxSeconds) * time.Second
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nodes remembers what the nodes with a live worker have for sandboxes.
+// nodes caches the capacity of the nodes with a live worker.
 type nodes struct {
 	mu         sync.Mutex
 	capacities map[string]farm.Capacity
-	pooled     map[string]bool // images of which some node is to have a warm pool
+	pooled     map[string]bool // images that have a warm pool on some node
 	silent     map[string]bool // whose engine does not answer
 	asked      int64           // in nanoseconds
 }
@@ -41,8 +41,8 @@ func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.C
 	return s.nodes.capacities, nil
 }
 
-// checkRoom refuses a sandbox that is larger than every node: it would wait for ever. While no node is known it may wait.
-func (s *Service) checkRoom(ctx context.Context, r farm.Resources) error {
+// checkCapacity refuses a sandbox that is larger than every node: it would wait forever. If no node is known, it may wait.
+func (s *Service) checkCapacity(ctx context.Context, r farm.Resources) error {
 	var largest farm.Capacity
 	for _, fresh := range []bool{false, true} {
 		nodes, err := s.capacities(ctx, fresh)

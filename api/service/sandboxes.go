@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// spec checks what a request wants of a new sandbox and fills in the defaults.
+// spec checks the request for a new sandbox and fills in the defaults.
 func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) farm.SandboxSpec {
 	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels, AllowHosts: r.AllowHosts}
 	p.check("/name", s.checkName(r.Name))
@@ -25,15 +25,15 @@ func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) f
 	_, _, err := s.image(ctx, out.Image)
 	p.check("/image", err)
 	if !p.of("/resources") {
-		p.check("/resources", s.checkRoom(ctx, out.Resources))
+		p.check("/resources", s.checkCapacity(ctx, out.Resources))
 	}
 	if !p.of("/resources", "/gpu", "/image") {
-		p.check("/gpu", s.checkGPURoom(ctx, &out))
+		p.check("/gpu", s.checkGPUCapacity(ctx, &out))
 	}
 	return out
 }
 
-// newSandbox makes the record of a sandbox that is not there yet.
+// newSandbox makes the record of a new sandbox.
 func (s *Service) newSandbox(tenant string, spec farm.SandboxSpec) *farm.Sandbox {
 	now := s.Now().UTC()
 	return &farm.Sandbox{
@@ -42,7 +42,7 @@ func (s *Service) newSandbox(tenant string, spec farm.SandboxSpec) *farm.Sandbox
 	}
 }
 
-// CreateSandbox asks for a new sandbox.
+// CreateSandbox creates a sandbox.
 func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) sandbox(ctx context.Context, tenant, id string) (*farm.Sandbox
 
 func noSandbox(id string) error { return farm.NotFoundf("There is no sandbox %q.", farm.Shorten(id)) }
 
-// Sandbox reads a sandbox. Reading is not use.
+// Sandbox reads a sandbox. Reading does not count as use.
 func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox, error) {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Service) Sandbox(ctx context.Context, tenant, id string) (wire.Sandbox,
 	return sandboxOf(box), nil
 }
 
-// SandboxQuery picks sandboxes; zero fields pick all.
+// SandboxQuery filters sandboxes; zero fields match all.
 type SandboxQuery struct {
 	Name    string
 	States  []string
@@ -108,8 +108,8 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	return list, nil
 }
 
-// UpdateSandbox changes a sandbox's name, labels or life. It is done at once: of the call only the tenant and the problems of
-// its body count.
+// UpdateSandbox changes a sandbox's name, labels or time to live, at once and without a job. Of the call it uses only the
+// tenant and the problems of the body.
 func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
 	patch := store.SandboxPatch{Name: r.Name, TTLSeconds: r.TTLSeconds, IdleSeconds: r.IdleSeconds, Labels: r.Labels}
 	p := c.problems()
@@ -134,7 +134,7 @@ func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.U
 	return sandboxOf(box), nil
 }
 
-// CloseSandbox ends a sandbox: what runs and waits in it is canceled. Closing it again answers the first close.
+// CloseSandbox closes a sandbox and cancels its running and queued jobs. Closing it again returns the job of the first close.
 func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome, error) {
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return Outcome{}, noSandbox(id)
@@ -144,7 +144,7 @@ func (s *Service) CloseSandbox(ctx context.Context, c Call, id string) (Outcome,
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Close: &farm.CloseRequest{Reason: "closed by the caller"}}})
 }
 
-// Frozen answers hibernate and resume, which no runtime of this farm can do yet.
+// Frozen answers hibernate and resume, which no runtime supports yet.
 func (s *Service) Frozen(ctx context.Context, c Call, id string) error {
 	if err := c.problems().err(); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package service holds the farm's verbs without HTTP: what a caller may ask for, checked and turned into jobs. The REST
+// Package service implements the farm's verbs without HTTP: it validates requests and turns them into jobs. The REST
 // routes and the MCP tools are thin layers over it. It owns all validation, waiting for jobs, staging of uploads and
-// links to artifacts. It runs no code and touches no engine: jobs go to the dispatcher, records come from the store.
+// links to artifacts. It runs no code and uses no engine: jobs go to the dispatcher, records come from the store.
 package service
 
 import (
@@ -24,7 +24,7 @@ type Submitter interface {
 	Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 }
 
-// Jobs are the records of jobs and their events.
+// Jobs reads the records of jobs and their events.
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
@@ -48,25 +48,25 @@ type Artifacts interface {
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
 }
 
-// Packages say who installs what.
+// Packages reads which job installs which package.
 type Packages interface {
 	PackageJobs(ctx context.Context, sandbox farm.Ref, names ...string) (map[string]string, error)
 }
 
-// Fleet says who works for the farm and with which images.
+// Fleet lists the live workers and their images.
 type Fleet interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
 	OfferedImages(ctx context.Context) ([]farm.Image, error)
 	Ping(ctx context.Context) error
 }
 
-// Pool holds sandboxes that were started ahead of need.
+// Pool claims members of the warm pool.
 type Pool interface {
 	ClaimMember(ctx context.Context, c store.MemberClaim) (*store.Member, error)
 	ReturnMember(ctx context.Context, id, tenant string) error
 }
 
-// Store is everything that the service reads; *store.Store has it.
+// Store is everything that the service reads; *store.Store implements it.
 type Store interface {
 	Jobs
 	Sandboxes
@@ -95,7 +95,7 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Deps are the parts that the service works with. All but Submitter, Store, Queues and Blobs have defaults.
+// Deps are the dependencies of the service. All but Submitter, Store, Queues and Blobs have defaults.
 type Deps struct {
 	Submitter Submitter
 	Store     Store
@@ -111,13 +111,13 @@ type Deps struct {
 // Options are the service's settings.
 type Options struct {
 	Limits farm.Limits // zero value: farm.DefaultLimits
-	// AllowPrivateCallbacks lets callback_url lead to private addresses. Default false.
+	// AllowPrivateCallbacks allows callback_url to point to private addresses. Default false.
 	AllowPrivateCallbacks bool
-	// Networks are the network modes that callers may ask for. Default none and packages.
+	// Networks are the network modes that callers may request. Default none and packages.
 	Networks []farm.Network
 }
 
-// Service is the farm's verbs. It is safe for concurrent use.
+// Service implements the farm's verbs. It is safe for concurrent use.
 type Service struct {
 	Deps
 	limits   farm.Limits
@@ -158,8 +158,8 @@ func New(deps Deps, o Options) *Service {
 // Drain ends every wait and every event stream at once, so that a server can stop. It may be called again.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
-// Limits are the bounds as callers see them.
+// Limits are the limits as callers see them.
 func (s *Service) Limits() wire.Limits { return s.wire }
 
-// Bounds are the limits in the domain's own type.
+// Bounds are the limits in the domain's type.
 func (s *Service) Bounds() farm.Limits { return s.limits }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// inlineBytes is the largest file that travels in its job's request; anything larger goes through the object store.
+// inlineBytes is the largest file that is part of its job's request; a larger one goes through the object store.
 const inlineBytes = 64 << 10
 
 // dropTimeout bounds the deletion of staged objects, which continues after the caller has left.
@@ -24,7 +24,7 @@ type stage struct {
 	s      *Service
 	prefix string
 	keys   []string
-	inline int // bytes that travel in the request
+	inline int // bytes that are part of the request
 }
 
 func (s *Service) stage(tenant, jobID string) *stage {
@@ -68,7 +68,7 @@ func (g *stage) drop(ctx context.Context) {
 	}
 }
 
-// submit is the service's submit; what was staged is dropped when no worker will take it.
+// submit is the service's submit; it drops the staged objects if no worker will read them.
 func (g *stage) submit(ctx context.Context, c Call, a store.Accept) (Outcome, error) {
 	taken := a.Job.ID
 	out, err := g.s.submit(ctx, c, a)
@@ -89,7 +89,7 @@ func (g *stage) refused(ctx context.Context, job *farm.Job) bool {
 	return farm.CodeOf(err) == farm.CodeNotFound
 }
 
-// body is a caller's upload: it is cut off at the limit and its broken ends are the caller's error.
+// body is a caller's upload: it fails at the limit, and a broken upload is the caller's error.
 type body struct {
 	r    io.Reader
 	left int64
@@ -100,7 +100,7 @@ func (s *Service) capped(r io.Reader) *body {
 	return &body{r: r, left: s.limits.MaxFileBytes, most: s.limits.MaxFileBytes}
 }
 
-// Read reads on, and fails with CodeTooLarge at the limit.
+// Read reads and fails with CodeTooLarge at the limit.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {

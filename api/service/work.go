@@ -13,10 +13,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// runSpare is how many seconds a one-shot sandbox may live beyond its run: waiting for a worker counts.
+// runSpare is how many seconds a one-shot sandbox may live longer than its run. The wait for a worker counts.
 const runSpare = 3600
 
-// pythonLanguage is the language when none is named.
+// pythonLanguage is the default language.
 const pythonLanguage = "python"
 
 // Execute runs code in a sandbox.
@@ -43,8 +43,8 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Execute: request}, Idempotency: idem})
 }
 
-// checkSandboxLanguage checks a language against the sandbox's image. The usual language, which every image has, costs
-// no look at the record.
+// checkSandboxLanguage checks a language against the sandbox's image. It does not read the record for a language that
+// every image has.
 func (s *Service) checkSandboxLanguage(ctx context.Context, tenant, id, lang string) error {
 	if !farm.ValidID(farm.SandboxPrefix, id) {
 		return noSandbox(id)
@@ -75,7 +75,7 @@ func (s *Service) Command(ctx context.Context, c Call, sandboxID string, r wire.
 	s.checkEnv(p, r.Env)
 	timeout := s.timeout(p, r.TimeoutSeconds)
 	if r.Background && r.TimeoutSeconds == nil {
-		timeout = s.limits.TimeoutMaxSeconds // a server in the background runs as long as it may
+		timeout = s.limits.TimeoutMaxSeconds // a server in the background may run for the longest timeout
 	}
 	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
 	if err := p.err(); err != nil {
@@ -195,7 +195,7 @@ func (s *Service) inputs(p *problems, given []wire.InputFile) []farm.InputFile {
 	return files
 }
 
-// Control interrupts what runs in a sandbox (farm.KindInterrupt) or restarts its kernels (farm.KindRestart).
+// Control interrupts the running code of a sandbox (farm.KindInterrupt) or restarts its kernels (farm.KindRestart).
 func (s *Service) Control(ctx context.Context, c Call, kind farm.JobKind, sandboxID string, r wire.ControlRequest) (Outcome, error) {
 	idem, err := c.idempotency()
 	if err != nil {

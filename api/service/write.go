@@ -17,13 +17,13 @@ import (
 // maxParts is how many files one upload may hold; a tar may hold more.
 const maxParts = 10_000
 
-// Part is one file of an upload of several. The reader is good until the next one is asked for.
+// Part is one file of an upload of several. Its reader is valid until the next part is read.
 type Part struct {
 	Path    string
 	Content io.Reader
 }
 
-// open fails if the sandbox of an upload accepts no work: nobody should send gigabytes to learn that it is closed.
+// open fails if the sandbox of an upload accepts no work, so that a caller does not send gigabytes to a closed one.
 func (s *Service) open(ctx context.Context, tenant, id string) error {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Service) open(ctx context.Context, tenant, id string) error {
 	return nil
 }
 
-// WriteFile stores a file; size -1 means that it is not known. A path that ends in a slash makes a directory.
+// WriteFile stores a file; size -1: unknown. A path that ends in a slash creates a directory.
 func (s *Service) WriteFile(ctx context.Context, c Call, sandboxID, path string, content io.Reader, size int64) (Outcome, error) {
 	clean, err := farm.CleanFilePath(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func (g *stage) take(ctx context.Context, p Part, size int64) (farm.InputFile, s
 	return file, info.SHA256, nil
 }
 
-// WriteTar unpacks an uncompressed tar under a directory. The agent judges its members, all or nothing.
+// WriteTar unpacks an uncompressed tar under a directory, all or nothing. The agent checks its members.
 func (s *Service) WriteTar(ctx context.Context, c Call, sandboxID, directory string, content io.Reader, size int64) (Outcome, error) {
 	clean, err := farm.CleanPath(directory)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Service) parts(ctx context.Context, staged *stage, under string, next f
 	}
 }
 
-// DeleteFile removes a file or a directory with all that is in it.
+// DeleteFile removes a file, or a directory with its contents.
 func (s *Service) DeleteFile(ctx context.Context, c Call, sandboxID, path string) (Outcome, error) {
 	clean, err := farm.CleanFilePath(path)
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *Service) changeStaged(ctx context.Context, c Call, job *farm.Job, stage
 	return s.fileOutcome(out)
 }
 
-// fileOutcome turns a finished file job into its answer: what it found, or its error as the request's own.
+// fileOutcome converts a final file job to the answer: its result, or its error as the error of the request.
 func (s *Service) fileOutcome(out Outcome) (Outcome, error) {
 	job := out.record
 	if job.State == farm.JobCompleted {

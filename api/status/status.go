@@ -1,4 +1,4 @@
-// Package status is the one place where the codes of errors meet those of HTTP.
+// Package status maps the farm's error codes to HTTP status codes.
 package status
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Of gives the HTTP status of an error by its code. What has no code of the farm's is 500.
+// Of returns the HTTP status for the code of an error. An error without a code is 500.
 func Of(err error) int {
 	switch farm.CodeOf(err) {
 	case farm.CodeInvalid:

@@ -15,7 +15,7 @@ const MaxProblems = 20
 type Error struct {
 	// Fields are the problems, at least one and at most MaxProblems.
 	Fields []farm.FieldError
-	// Whole means that nothing of the body could be read.
+	// Whole means that no part of the body could be read.
 	Whole bool
 }
 
@@ -37,7 +37,7 @@ func (e *Error) Error() string { return farm.FieldsError(farm.CodeInvalid, e.Fie
 // Unwrap returns the domain's error with the same fields.
 func (e *Error) Unwrap() error { return farm.FieldsError(farm.CodeInvalid, e.Fields) }
 
-// Fields are the problems of single fields that Decode found. Any other error is handed on.
+// Fields returns the problems of single fields that Decode found. Any other error is returned as is.
 func Fields(err error) ([]farm.FieldError, error) {
 	if e, ok := errors.AsType[*Error](err); ok && !e.Whole {
 		return e.Fields, nil

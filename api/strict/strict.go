@@ -1,5 +1,5 @@
-// Package strict decodes JSON bodies and accepts nothing but what was asked for: one value of the right shape, known fields
-// in their exact spelling, each once, valid UTF-8, no deep nesting, no bytes behind it. It reports all problems of a body at
+// Package strict decodes JSON bodies strictly: one value of the right shape, known fields in their exact spelling, each once,
+// valid UTF-8, no deep nesting, no bytes after the value. It reports all problems of a body at
 // once, each with a pointer to the field and a sentence for the caller that never shows the name of a Go type.
 package strict
 
@@ -19,10 +19,10 @@ import (
 // MaxDepth is how deep arrays and objects may be nested. No body of the API needs more than four levels.
 const MaxDepth = 32
 
-// Decode fills the struct that into points to. It knows strings, booleans, numbers, structs, slices, maps with string
+// Decode fills the struct that into points to. It supports strings, booleans, numbers, structs, slices, maps with string
 // keys, pointers to these, and json.RawMessage. null counts as absent for a field, and is an error elsewhere. A field
-// with the tag required:"true" must be there. Every error is an *Error; unless it is Whole, the struct then holds the fields
-// that are right.
+// with the tag required:"true" must be present. Every error is an *Error; unless it is Whole, the struct has the valid
+// fields.
 func Decode(data []byte, into any) error {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
@@ -53,7 +53,7 @@ func syntax(err error) *Error {
 	return Wholef("the body is not JSON")
 }
 
-// place is where a value is in the body, in words and as a pointer.
+// place is the position of a value in the body, as text and as a pointer.
 type place struct{ name, pointer string }
 
 func (p place) field(key string) place {
@@ -76,18 +76,18 @@ func (p place) String() string {
 	return strconv.Quote(p.name)
 }
 
-// decoder walks over the tokens of a body. Its methods return an error only where the walk cannot go on; the problems of
-// single fields are collected.
+// decoder reads the tokens of a body. Its methods return an error only if decoding cannot continue; problems of single
+// fields are collected.
 type decoder struct {
 	data     []byte
 	dec      *json.Decoder
 	problems []farm.FieldError
 }
 
-// errFull ends the walk over a body with very many problems.
+// errFull stops decoding after MaxProblems problems.
 var errFull = errors.New("too many problems")
 
-// refuse notes a problem. The walk goes on behind the value.
+// refuse adds a problem. Decoding continues after the value.
 func (d *decoder) refuse(at place, format string, args ...any) error {
 	d.problems = append(d.problems, farm.FieldError{Pointer: at.pointer, Detail: fmt.Sprintf(format, args...)})
 	if len(d.problems) == MaxProblems {
@@ -222,7 +222,7 @@ func (d *decoder) object(at place, v reflect.Value, depth int) error {
 		if err != nil {
 			return err
 		}
-		seen[key] = !null // null counts as absent, but the field must still not come twice
+		seen[key] = !null // null counts as absent, but a second occurrence is still an error
 	}
 	if _, err := d.token(); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (d *decoder) list(at place, v reflect.Value, depth int) error {
 	return err
 }
 
-// key reads the name of a member. ok is false where the name came before: then its value is skipped.
+// key reads the name of a member. ok is false for a repeated name: then its value is skipped.
 func (d *decoder) key(at place, seen map[string]bool, depth int) (key string, ok bool, err error) {
 	t, err := d.token()
 	if err != nil {
@@ -313,7 +313,7 @@ func (d *decoder) raw(depth int) (json.RawMessage, error) {
 	return bytes.Clone(bytes.TrimLeft(d.data[start:d.dec.InputOffset()], " \t\r\n:,")), nil
 }
 
-// skip reads the rest of the value that begins with a token.
+// skip reads the rest of the value that starts with a token.
 func (d *decoder) skip(t json.Token, depth int) error {
 	for open := 0; ; {
 		switch t {

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Artifact is a file that a job made. Its link works without credentials until it expires; asking again makes a new one.
+// Artifact is a file that a job made. Its link works without credentials until it expires; every read makes a new link.
 type Artifact struct {
 	ID          string    `json:"id" doc:"id of the artifact"`
 	SandboxID   string    `json:"sandbox_id" doc:"the sandbox it was made in"`

@@ -2,7 +2,7 @@ package wire
 
 import "encoding/json"
 
-// emptyValue is a displayed value of no length: data stands there all the same, since no link does.
+// emptyValue is a displayed value of length zero. Its data is encoded although it is empty, because it has no link.
 type emptyValue struct {
 	Display int    `json:"display"`
 	Mime    string `json:"mime"`

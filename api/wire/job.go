@@ -11,14 +11,14 @@ type Job struct {
 	Attempt   int    `json:"attempt" doc:"how many workers have started it; 0 while it is queued"`
 	Position  int    `json:"position" doc:"position while it is queued, 1 is next: of a create or run in its queue, of other jobs in the FIFO of their sandbox; 0 otherwise"`
 
-	// EstimateSeconds is null as a rule: it is known only where creates have begun lately.
-	EstimateSeconds *float64 `json:"estimate_seconds" doc:"seconds until a create or run begins, from how fast its queue moved lately; null: not known"`
+	// EstimateSeconds is usually null: it is known only if creates of the queue have started recently.
+	EstimateSeconds *float64 `json:"estimate_seconds" doc:"estimated seconds until a create or run starts, from the recent pace of its queue; null: not known"`
 
 	CreatedAt  time.Time  `json:"created_at" doc:"when it was accepted"`
 	StartedAt  *time.Time `json:"started_at" doc:"when a worker started it; null: not yet"`
 	FinishedAt *time.Time `json:"finished_at" doc:"when it ended; null: not yet"`
 	Timings    Timings    `json:"timings" doc:"duration of each phase"`
-	Request    *JobSpec   `json:"request" doc:"what was asked for, code up to 64 KiB; null where the farm itself made the job"`
+	Request    *JobSpec   `json:"request" doc:"the request, code up to 64 KiB; null if the farm itself created the job"`
 	Result     *Result    `json:"result" doc:"the outcome; null until there is one"`
 	Error      *JobError  `json:"error" doc:"why it failed, timed out, was canceled or lost; null otherwise"`
 	Links      Links      `json:"links" doc:"paths of the job"`
@@ -34,7 +34,7 @@ func (j *Job) Final() bool {
 	}
 }
 
-// Timings says where the time of a job went, in milliseconds.
+// Timings are the durations of a job's phases, in milliseconds.
 type Timings struct {
 	QueueMS  float64 `json:"queue_ms" doc:"milliseconds until a worker started it"`
 	RunMS    float64 `json:"run_ms" doc:"milliseconds in the sandbox"`

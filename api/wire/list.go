@@ -19,7 +19,7 @@ func (c Cursor) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(c)) //nolint:wrapcheck // a string always encodes
 }
 
-// Items is a list that is always whole.
+// Items is a list without pages.
 type Items[T any] struct {
 	Items []T `json:"items" doc:"the entries"`
 }

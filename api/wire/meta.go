@@ -29,15 +29,15 @@ type Worker struct {
 	Problem   string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
-	GPUsLeased int         `json:"gpus_leased" doc:"how many of them sandboxes have"`
+	GPUsLeased int         `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
 }
 
 // GPUDevice is a GPU that a node offers.
 type GPUDevice struct {
 	ID       string `json:"id" doc:"id of the device, unique on its node"`
-	Model    string `json:"model" doc:"its model, as gpu.model has it; its beginning up to a dash will do there"`
+	Model    string `json:"model" doc:"its model; gpu.model may name it in full or by its beginning up to a dash"`
 	MemoryMB int    `json:"memory_mb" doc:"MiB on the device; 0: not known"`
-	Leased   bool   `json:"leased" doc:"a sandbox has it"`
+	Leased   bool   `json:"leased" doc:"it is leased to a sandbox"`
 }
 
 // PoolStock is the number of pooled sandboxes of an image.
@@ -47,7 +47,7 @@ type PoolStock struct {
 	Ready  int    `json:"ready" doc:"ready members on the node"`
 }
 
-// Room is memory and cores for sandboxes.
+// Room is an amount of memory and cores for sandboxes.
 type Room struct {
 	MemoryMB int     `json:"memory_mb" doc:"MiB of memory"`
 	CPUs     float64 `json:"cpus" doc:"cores"`
@@ -56,13 +56,13 @@ type Room struct {
 // Queue is the backlog of a queue.
 type Queue struct {
 	Name    string `json:"name" doc:"name of the queue"`
-	Depth   int    `json:"depth" doc:"jobs that wait"`
-	Running int    `json:"running" doc:"jobs that run"`
+	Depth   int    `json:"depth" doc:"waiting jobs"`
+	Running int    `json:"running" doc:"running jobs"`
 
 	OldestSeconds float64 `json:"oldest_seconds" doc:"age of the oldest waiting job, on the queue or parked by its tenant's share; 0 if none waits"`
 
-	GPUs       int `json:"gpus" doc:"devices that its sandboxes may have; 0 where they have none"`
-	GPUsLeased int `json:"gpus_leased" doc:"how many of them sandboxes have"`
+	GPUs       int `json:"gpus" doc:"devices for sandboxes of this queue; 0: none"`
+	GPUsLeased int `json:"gpus_leased" doc:"how many of them are leased to sandboxes"`
 }
 
 // Health is the answer of GET /healthz.
@@ -73,7 +73,7 @@ type Health struct {
 
 // Ready is the answer of GET /readyz.
 type Ready struct {
-	Status string               `json:"status" doc:"whether the farm can do work" enum:"ready,unready"`
+	Status string               `json:"status" doc:"whether the farm can run jobs" enum:"ready,unready"`
 	Parts  map[string]PartState `json:"parts" doc:"redis, storage and workers"`
 }
 
@@ -122,7 +122,7 @@ type Limits struct {
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" doc:"rich result kept in the result"`
 	MaxArtifacts       int   `json:"max_artifacts" doc:"files of one run"`
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" doc:"one artifact"`
-	LinkSeconds        int   `json:"link_seconds" doc:"life of a presigned link"`
+	LinkSeconds        int   `json:"link_seconds" doc:"lifetime of a presigned link"`
 	RetentionSeconds   int   `json:"retention_seconds" doc:"how long finished jobs and artifacts are kept"`
 	ClosedSeconds      int   `json:"closed_seconds" doc:"how long closed sandboxes stay readable"`
 	IdempotencySeconds int   `json:"idempotency_seconds" doc:"how long an Idempotency-Key is remembered"`

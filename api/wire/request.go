@@ -1,6 +1,6 @@
 package wire
 
-// CreateRequest is the body of POST /v1/sandboxes. Nil means that the caller did not say: the farm's default counts.
+// CreateRequest is the body of POST /v1/sandboxes. Nil: the farm's default.
 type CreateRequest struct {
 	Name        string            `json:"name,omitempty" doc:"name of the sandbox; need not be unique"`
 	Image       *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`
@@ -16,13 +16,13 @@ type CreateRequest struct {
 	CallbackURL string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
-// GPURequest is what a caller asks for of devices. A model without a count is one device.
+// GPURequest are the devices that a caller requests. A model without a count is one device.
 type GPURequest struct {
-	Count *int   `json:"count,omitempty" doc:"how many devices; 0: none; absent: 1 where a model is named, else none"`
+	Count *int   `json:"count,omitempty" doc:"number of devices; 0: none; absent: 1 if a model is given, else none"`
 	Model string `json:"model,omitempty" doc:"model that the devices must have"`
 }
 
-// ResourcesRequest is what a caller asks for. Nil: the farm's default.
+// ResourcesRequest are the resources that a caller requests. Nil: the farm's default.
 type ResourcesRequest struct {
 	MemoryMB *int     `json:"memory_mb,omitempty" doc:"MiB of memory"`
 	CPUs     *float64 `json:"cpus,omitempty" doc:"cores"`
@@ -30,7 +30,7 @@ type ResourcesRequest struct {
 	DiskMB   *int     `json:"disk_mb,omitempty" doc:"MiB of the workspace"`
 }
 
-// UpdateRequest is the body of PATCH /v1/sandboxes/{id}. What is absent stays as it is; labels replace all labels.
+// UpdateRequest is the body of PATCH /v1/sandboxes/{id}. Absent fields do not change; labels replace all labels.
 type UpdateRequest struct {
 	Name        *string            `json:"name,omitempty" doc:"new name"`
 	TTLSeconds  *int               `json:"ttl_seconds,omitempty" doc:"new life, from now"`
@@ -45,17 +45,17 @@ type ExecuteRequest struct {
 	Context        *string           `json:"context,omitempty" doc:"name of the kernel; each keeps its own variables" default:"default"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
-	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution alone"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution only"`
 	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
 // CommandRequest is the body of POST /v1/sandboxes/{id}/commands: one command or several.
 type CommandRequest struct {
 	Command         *string           `json:"command,omitempty" doc:"one shell command or script"`
-	Commands        []string          `json:"commands,omitempty" doc:"several, one after the other"`
+	Commands        []string          `json:"commands,omitempty" doc:"several commands, run one after the other"`
 	Cwd             string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
-	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands alone"`
-	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all of them together" default:"300"`
+	Env             map[string]string `json:"env,omitempty" doc:"environment of these commands only"`
+	TimeoutSeconds  *int              `json:"timeout_seconds,omitempty" doc:"seconds for all commands together" default:"300"`
 	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
 	Background      bool              `json:"background,omitempty" doc:"do not block later jobs of the sandbox"`
 	AutoInstall     bool              `json:"auto_install,omitempty" doc:"install what the Python programs that the commands start import and the sandbox lacks, and what the requirements.txt beside them lists"`

@@ -18,8 +18,8 @@ type Result struct {
 
 // ExecuteResult is the outcome of code.
 type ExecuteResult struct {
-	Stdout           string         `json:"stdout" doc:"what the code printed; over 1 MiB head and tail"`
-	Stderr           string         `json:"stderr" doc:"what the code wrote to standard error; over 1 MiB head and tail"`
+	Stdout           string         `json:"stdout" doc:"standard output; over 1 MiB only head and tail"`
+	Stderr           string         `json:"stderr" doc:"standard error; over 1 MiB only head and tail"`
 	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
 	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
 	Results          []Rich         `json:"results" doc:"displayed values: one entry for each MIME type of each value, grouped by display"`
@@ -27,7 +27,7 @@ type ExecuteResult struct {
 	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
 	Truncated        Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
-	KernelRestarted  bool           `json:"kernel_restarted" doc:"the kernel is a new one: variables are gone"`
+	KernelRestarted  bool           `json:"kernel_restarted" doc:"the kernel is new: earlier variables are lost"`
 	FreshProcess     bool           `json:"fresh_process" doc:"the code ran in a process of its own, because the image has no kernel for the language"`
 	Installed        []InstalledOne `json:"installed" doc:"packages that were installed for the code"`
 	Notes            []string       `json:"notes" doc:"what the caller should know, a sentence each"`
@@ -68,10 +68,10 @@ type CommandResult struct {
 type CommandOutcome struct {
 	Command    string    `json:"command" doc:"the command"`
 	ExitCode   int       `json:"exit_code" doc:"its exit code; 128+signal for a kill"`
-	Stdout     string    `json:"stdout" doc:"its standard output; over 1 MiB head and tail"`
-	Stderr     string    `json:"stderr" doc:"its standard error; over 1 MiB head and tail"`
+	Stdout     string    `json:"stdout" doc:"its standard output; over 1 MiB only head and tail"`
+	Stderr     string    `json:"stderr" doc:"its standard error; over 1 MiB only head and tail"`
 	Truncated  Truncated `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
-	DurationMS float64   `json:"duration_ms" doc:"milliseconds it took"`
+	DurationMS float64   `json:"duration_ms" doc:"duration in milliseconds"`
 }
 
 // FileResult is the outcome of an operation on files.
@@ -82,7 +82,7 @@ type FileResult struct {
 
 // InstallResult is the outcome of an install.
 type InstallResult struct {
-	Packages  []InstalledOne `json:"packages" doc:"one entry for each package that was asked for"`
+	Packages  []InstalledOne `json:"packages" doc:"one entry for each requested package"`
 	Stdout    string         `json:"stdout" doc:"what the installer printed"`
 	Stderr    string         `json:"stderr" doc:"what the installer wrote to standard error"`
 	Truncated Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
@@ -93,24 +93,24 @@ type InstallResult struct {
 // InstalledOne is the outcome for one package.
 type InstalledOne struct {
 	Name      string `json:"name" doc:"name of the package"`
-	Requested string `json:"requested" doc:"what was asked for"`
-	Version   string `json:"version" doc:"the version that is there now"`
+	Requested string `json:"requested" doc:"the requirement"`
+	Version   string `json:"version" doc:"the installed version"`
 	Status    string `json:"status" doc:"outcome" enum:"installed,failed"`
 	Message   string `json:"message" doc:"why it failed, or what to know about it"`
-	Why       string `json:"why,omitempty" doc:"of an automatic install: what asked for it"`
+	Why       string `json:"why,omitempty" doc:"of an automatic install: what required it"`
 }
 
-// Package is how it stands with one package of a sandbox.
+// Package is the status of one package of a sandbox.
 type Package struct {
 	Name    string `json:"name" doc:"name of the package, normalised by PEP 503"`
 	Status  string `json:"status" doc:"status of the package" enum:"installing,installed,failed,not_found"`
-	Version string `json:"version,omitempty" doc:"the version that is there"`
-	JobID   string `json:"job_id,omitempty" doc:"the job that installs it, or was the last to"`
+	Version string `json:"version,omitempty" doc:"the installed version"`
+	JobID   string `json:"job_id,omitempty" doc:"the job that installs it, or the last one that did"`
 	Message string `json:"message,omitempty" doc:"why it failed, or what to do next"`
 	Manager string `json:"manager,omitempty" doc:"what installed it" enum:"pip,npm"`
 }
 
-// NoteResult is the result of a job that produces nothing but remarks.
+// NoteResult is the result of a job that produces only notes.
 type NoteResult struct {
 	Notes []string `json:"notes" doc:"what the caller should know, a sentence each"`
 }
@@ -133,7 +133,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON tells the kinds apart by the field that only one of them has.
+// UnmarshalJSON finds the kind by a field that only this kind has.
 func (r *Result) UnmarshalJSON(data []byte) error {
 	*r = Result{}
 	var keys map[string]json.RawMessage

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Sandbox is a sandbox as callers see it. Of its environment it has only the names.
+// Sandbox is a sandbox as callers see it. It has only the names of its environment variables.
 type Sandbox struct {
 	ID          string            `json:"id" doc:"id of the sandbox"`
 	Name        string            `json:"name" doc:"name that the caller gave; need not be unique"`
@@ -14,15 +14,15 @@ type Sandbox struct {
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`
 	EnvNames    []string          `json:"env_names" doc:"names of its environment variables"`
-	CreatedAt   time.Time         `json:"created_at" doc:"when it was asked for"`
+	CreatedAt   time.Time         `json:"created_at" doc:"when it was requested"`
 	ExpiresAt   time.Time         `json:"expires_at" doc:"its deadline"`
 	LastUsedAt  time.Time         `json:"last_used_at" doc:"end of its last use"`
-	ClosedAt    *time.Time        `json:"closed_at" doc:"when it ended; null: it has not"`
+	ClosedAt    *time.Time        `json:"closed_at" doc:"when it ended; null: still open"`
 	TTLSeconds  int               `json:"ttl_seconds" doc:"life from its creation, or from the last PATCH"`
 	IdleSeconds int               `json:"idle_seconds" doc:"life after the end of its last use; 0: no idle limit"`
 }
 
-// Resources is what a sandbox may use.
+// Resources are the limits of a sandbox.
 type Resources struct {
 	MemoryMB int     `json:"memory_mb" doc:"MiB of memory; files in the workspace and /tmp count"`
 	CPUs     float64 `json:"cpus" doc:"cores"`
@@ -32,7 +32,7 @@ type Resources struct {
 
 // GPU is a set of devices.
 type GPU struct {
-	Count int    `json:"count" doc:"how many devices; 0: none"`
+	Count int    `json:"count" doc:"number of devices; 0: none"`
 	Model string `json:"model,omitempty" doc:"model that the devices must have"`
 }
 

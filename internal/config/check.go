@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// check holds a value against the tags oneof, min and max.
+// check checks a value against the tags oneof, min and max.
 func (f field) check() error {
 	if allowed := f.oneOf(); len(allowed) > 0 {
 		for _, got := range f.strings() {

@@ -26,7 +26,7 @@ func (p *pair) UnmarshalText(b []byte) error {
 	return nil
 }
 
-func TestStructsThatAreTextOrTables(t *testing.T) {
+func TestStructsCanBeTextOrTables(t *testing.T) {
 	t.Parallel()
 	type target struct{ Keys []pair }
 	for name, c := range map[string]struct {
@@ -56,7 +56,7 @@ func TestStructsThatAreTextOrTables(t *testing.T) {
 	}
 }
 
-func TestDefaultsThatTheTargetHolds(t *testing.T) {
+func TestDefaultsOfTheTarget(t *testing.T) {
 	t.Parallel()
 	type limits struct {
 		Bytes   int64             `json:"max_bytes"`

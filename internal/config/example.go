@@ -19,7 +19,7 @@ type Setting struct {
 }
 
 // Names lists the settings of target, a pointer to a struct, in the order of its fields. It is empty for anything else.
-// Defaults are those of the tags; where there is none, what target holds.
+// A default comes from the tag, or else from target.
 func Names(target any) []Setting {
 	fields, err := settings(target, "")
 	if err != nil {
@@ -36,7 +36,7 @@ func Names(target any) []Setting {
 }
 
 // Example renders a TOML file with every setting of target, a pointer to a struct: documented, with its default, and
-// commented out ("#key = value"), so that the file as it is changes nothing. Defaults are as Names gives them.
+// commented out ("#key = value"), so that the unedited file changes nothing. Defaults are those of Names.
 func Example(target any) string {
 	fields, err := settings(target, "")
 	if err != nil {
@@ -136,7 +136,7 @@ func scalarTOML(t reflect.Type, text string) string {
 	}
 }
 
-// quoteTOML writes a basic string: TOML knows \uXXXX and \UXXXXXXXX, not Go's \x, \a and \v.
+// quoteTOML writes a basic string: TOML has \uXXXX and \UXXXXXXXX, but not Go's \x, \a and \v.
 func quoteTOML(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -199,7 +199,7 @@ func typeText(t reflect.Type) string {
 	}
 }
 
-// limitText says in words what oneof, min and max allow; empty: they say nothing.
+// limitText describes the limits of oneof, min and max; empty: no limits.
 func limitText(f field) string {
 	if allowed := f.oneOf(); len(allowed) > 0 {
 		for i, one := range allowed {

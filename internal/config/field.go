@@ -9,13 +9,13 @@ import (
 	"unicode"
 )
 
-// DefaultPrefix begins the names of environment variables where Options or a function names no other.
+// DefaultPrefix is the prefix of environment variables unless Options or a function names another.
 const DefaultPrefix = "SANDFARM"
 
 type kind int
 
 const (
-	kindScalar kind = iota // one value that a string can give
+	kindScalar kind = iota // one value that a string can express
 	kindList               // list of scalars
 	kindMap                // map[string]string
 	kindTable              // nested struct
@@ -52,7 +52,7 @@ func target(v any) (reflect.Value, error) {
 	return p.Elem(), nil
 }
 
-// fieldsOf lists the settings of a struct in the order of its fields. Fields of an embedded struct count as its own.
+// fieldsOf lists the settings of a struct in the order of its fields, including the fields of embedded structs.
 func fieldsOf(v reflect.Value, path, prefix string) ([]field, error) {
 	var out []field
 	for i := range v.NumField() {

@@ -39,7 +39,7 @@ func readFile(name string) (map[string]any, error) {
 	return tree, nil
 }
 
-// fill sets the fields from a tree of the file and returns what is wrong with it.
+// fill sets the fields from a tree of the file and returns its problems.
 func fill(fields []field, tree map[string]any, path, source string) Problems {
 	var problems Problems
 	for _, key := range slices.Sorted(maps.Keys(tree)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/config"
 )
 
-// FuzzLoad holds that no file and no value of the environment crashes the loader or gives anything but Problems, and
-// that a value that was let through is within its bounds.
+// FuzzLoad checks that no file and no environment value crashes the loader or returns an error other than Problems, and
+// that every accepted value is within its bounds.
 func FuzzLoad(f *testing.F) {
 	f.Add("[api]\nlisten = \"x\"\n[[api.keys]]\ntenant = \"t-a\"\n", "5", "a=b")
 	f.Add("log_level = 3\n[worker]\ncpus = inf\nslots = 9223372036854775807\n", "-1", ",=,")

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Options say where settings come from.
+// Options are the sources of settings.
 type Options struct {
-	File      string   // TOML file; empty: none. One that does not exist is a problem
-	EnvPrefix string   // begins the names of environment variables; empty: DefaultPrefix
+	File      string   // TOML file; empty: none. A missing file is a problem
+	EnvPrefix string   // prefix of environment variables; empty: DefaultPrefix
 	Environ   []string // "NAME=value"; nil: the process's own environment
 }
 
-// Load fills target, a pointer to a struct, with its defaults, then the file, then the environment. An environment
-// variable that is set to nothing counts as not set. When anything is wrong it returns Problems with all of it; target
-// then holds what could be read. Any other error is a fault of the struct.
+// Load fills target, a pointer to a struct, with its defaults, then the file, then the environment. An empty environment
+// variable counts as not set. Load returns all problems at once, as Problems; target then has the values that could be
+// read. Any other error is a fault of the struct.
 func Load(target any, o Options) error {
 	fields, err := settings(target, o.EnvPrefix)
 	if err != nil {
@@ -40,7 +40,7 @@ func Load(target any, o Options) error {
 }
 
 // UnknownEnv lists the variables of environ (nil: the process's own) that begin with the prefix and that no setting of
-// target reads: most often a typing mistake. Allowed names others that the program or its clients know.
+// target reads, usually a typing mistake. Allowed lists other names that the program or its clients use.
 func UnknownEnv(target any, o Options, allowed ...string) []string {
 	fields, err := settings(target, o.EnvPrefix)
 	if err != nil {
@@ -78,7 +78,7 @@ func prefixOf(prefix string) string {
 	return prefix
 }
 
-// each calls fn for every setting that is no table.
+// each calls fn for every setting that is not a table.
 func each(fields []field, fn func(field)) {
 	for _, f := range fields {
 		if f.kind == kindTable {

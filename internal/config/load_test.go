@@ -82,7 +82,7 @@ func write(t *testing.T, text string) string {
 	return name
 }
 
-func TestLoadGivesDefaults(t *testing.T) {
+func TestLoadSetsDefaults(t *testing.T) {
 	t.Parallel()
 	got := target{Worker: workerSection{Hidden: "kept", FileOnly: "kept"}}
 	if err := config.Load(&got, config.Options{Environ: []string{}}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// parse sets v, a scalar, from text. The error says what is allowed, as the end of a sentence "… is not ".
+// parse sets v, a scalar, from text. The error names the allowed values, as the end of a sentence "… is not ".
 func parse(v reflect.Value, text string) error {
 	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if err := u.UnmarshalText([]byte(text)); err != nil {
@@ -49,7 +49,7 @@ func parse(v reflect.Value, text string) error {
 		v.SetUint(n)
 	default:
 		n, err := strconv.ParseFloat(text, v.Type().Bits())
-		if err != nil || n-n != 0 { // infinities and NaN are no settings
+		if err != nil || n-n != 0 { // infinities and NaN are not allowed
 			return fmt.Errorf("is not a number; allowed: as 4 or 0.5")
 		}
 		v.SetFloat(n)
@@ -57,7 +57,7 @@ func parse(v reflect.Value, text string) error {
 	return nil
 }
 
-// wholeNumber says which numbers a type holds; the bounds of 64 bits would not help.
+// wholeNumber describes the numbers of a type; the bounds of 64 bits are left out.
 func wholeNumber(t reflect.Type) string {
 	unsigned := t.Kind() >= reflect.Uint && t.Kind() <= reflect.Uint64
 	switch {
@@ -73,7 +73,7 @@ func wholeNumber(t reflect.Type) string {
 	}
 }
 
-// parseText sets any setting that a string can hold: scalars, lists and maps.
+// parseText sets any setting that a string can express: scalars, lists and maps.
 func (f field) parseText(text string) error {
 	switch f.kind {
 	case kindList:
@@ -113,8 +113,8 @@ func splitList(text string) []string {
 	return parts
 }
 
-// def is the default of a setting as it would be written in the environment: that of its tag, else what the field holds
-// now; empty for none and for secrets.
+// def is the default of a setting as written in the environment: that of its tag, or else the field's current value;
+// empty if there is none, and for secrets.
 func (f field) def() string {
 	if text, ok := f.tag.Lookup("default"); ok || f.secret() || f.value.IsZero() {
 		return text
@@ -153,7 +153,7 @@ func format(v reflect.Value) string {
 	}
 }
 
-// shortDuration is d without the zero parts that its own String has: "24h", not "24h0m0s".
+// shortDuration is d without the zero parts of its String: "24h", not "24h0m0s".
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	if d%time.Minute == 0 && d != 0 {

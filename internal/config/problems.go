@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one problem of a configuration.
 type Problem struct {
-	Key    string // the setting, "api.listen"; empty when it is the file as a whole
-	Source string // where the value came from: the file's name, or the environment variable's
-	Value  string // the value as it was written; empty for secrets and where there is none
-	Text   string // what is wrong, and what is allowed
+	Key    string // the setting, "api.listen"; empty: the file as a whole
+	Source string // source of the value: the name of the file or of the environment variable
+	Value  string // the value as written; empty for secrets and if there is none
+	Text   string // what is wrong, and the allowed values
 }
 
 // String is the problem as one line.
@@ -29,7 +29,7 @@ func (p Problem) String() string {
 	return b.String() + ": " + p.Text
 }
 
-// Problems is every problem of a configuration. Load returns it as an error; use errors.AsType to get at the list.
+// Problems is every problem of a configuration. Load returns it as an error; errors.AsType returns the list.
 type Problems []Problem
 
 // Error lists the problems, one on a line.

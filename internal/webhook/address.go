@@ -14,11 +14,11 @@ import (
 // MaxURLBytes bounds a callback URL.
 const MaxURLBytes = 2000
 
-// refused lists the ranges of the IANA registries that are not the public Internet and that netip does not know, and
-// those that embed an IPv4 address and so can hide the others.
+// refused lists the ranges of the IANA registries that are not on the public Internet and that netip does not classify,
+// and those that embed an IPv4 address and could hide one of these.
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"), // carrier-grade NAT; holds the metadata service of one cloud
+	netip.MustParsePrefix("100.64.0.0/10"), // carrier-grade NAT; contains the metadata service of one cloud
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"),
 	netip.MustParsePrefix("192.88.99.0/24"),
@@ -38,7 +38,7 @@ var refused = []netip.Prefix{
 
 // Public reports whether an address is on the public Internet.
 func Public(ip netip.Addr) bool {
-	ip = ip.Unmap().WithZone("") // a prefix holds no address with a zone
+	ip = ip.Unmap().WithZone("") // a prefix contains no address with a zone
 	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
 		return false
 	}
@@ -50,12 +50,12 @@ func Public(ip netip.Addr) bool {
 	return true
 }
 
-// Resolver finds the addresses of a host; *net.Resolver is one.
+// Resolver finds the addresses of a host; *net.Resolver implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// lookupTimeout ends a look-up of a host: a caller waits for it.
+// lookupTimeout bounds the lookup of a host: a caller waits for it.
 const lookupTimeout = 3 * time.Second
 
 // Policy says where callbacks may go. The zero value allows public addresses only.
@@ -64,8 +64,8 @@ type Policy struct {
 	Resolver     Resolver // nil: the system's
 }
 
-// Check looks at a callback URL when it is submitted: scheme, host, and every address that the name has now. The address
-// is checked again when it is dialled, since a name can change. Refused URLs give CodeInvalid.
+// Check checks a callback URL when it is submitted: scheme, host, and every current address of the name. The address is
+// checked again when it is dialled, because names can change. The error for a refused URL is CodeInvalid.
 func (p Policy) Check(ctx context.Context, raw string) error {
 	if len(raw) > MaxURLBytes {
 		return farm.Invalidf("callback_url has %d bytes; at most %d are allowed", len(raw), MaxURLBytes)
@@ -86,7 +86,7 @@ func (p Policy) Check(ctx context.Context, raw string) error {
 		return farm.Invalidf("callback_url: the host %q has no address", host)
 	}
 	for _, ip := range ips {
-		if !Public(ip) { // which one stays untold: names of the inner network are no caller's business
+		if !Public(ip) { // the address is not named: callers must not learn about the internal network
 			return farm.Invalidf("callback_url leads to a private address, which this farm does not allow")
 		}
 	}

@@ -19,13 +19,13 @@ import (
 // deliverTimeout bounds one delivery; receivers should answer first and work later. Standard Webhooks names 15 to 30 s.
 const deliverTimeout = 20 * time.Second
 
-// Sender posts messages. It never follows redirects and never reuses a proxy of the environment: the address that was
-// checked is the address that is dialled.
+// Sender posts messages. It never follows redirects and ignores proxies of the environment: the address that was checked
+// is the address that is dialled.
 type Sender struct {
 	client *http.Client
 }
 
-// errPrivate says that a name led to an address that is not public when it was dialled.
+// errPrivate means that a name resolved to an address that is not public when it was dialled.
 var errPrivate = errors.New("the address is not public")
 
 // NewSender makes a sender under a policy.
@@ -50,8 +50,8 @@ func NewSender(policy Policy) *Sender {
 	}}
 }
 
-// Post delivers one message. It succeeds when the receiver answers 2xx. gone is true if the receiver wants no
-// more messages (410) or can never be reached (a private address): do not retry.
+// Post delivers one message. It succeeds if the receiver answers 2xx. gone is true if the receiver wants no more messages
+// (410) or must not be reached (a private address): do not retry.
 func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, at time.Time) (gone bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// SecretPrefix is how a secret is written for people, before its base64.
+// SecretPrefix is the prefix of a formatted secret, before its base64.
 const SecretPrefix = "whsec_"
 
-// TenantSecret derives a tenant's signing key from the farm's own, so that one kept secret serves every tenant and no
-// tenant can sign for another.
+// TenantSecret derives a tenant's signing key from the farm's key, so that one stored secret is enough for all tenants and
+// no tenant can sign for another.
 func TenantSecret(farmSecret []byte, tenant string) []byte {
 	mac := hmac.New(sha256.New, farmSecret)
 	_, _ = mac.Write([]byte("sandfarm callback key of tenant " + tenant))
 	return mac.Sum(nil)
 }
 
-// FormatSecret writes a secret as receivers' libraries take it.
+// FormatSecret formats a secret as receivers' libraries expect it.
 func FormatSecret(secret []byte) string {
 	return SecretPrefix + base64.StdEncoding.EncodeToString(secret)
 }

@@ -26,7 +26,7 @@ type executed struct {
 	Notes     []string  `json:"notes,omitempty"`
 }
 
-// outcome is what came of one command.
+// outcome is the outcome of one command.
 type outcome struct {
 	Command  string `json:"command"`
 	ExitCode int    `json:"exit_code"`

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-func TestFilesLieInTheWorkspace(t *testing.T) {
+func TestFilesAreInTheWorkspace(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	base, _ := b.made["workspace_path"].(string)
@@ -47,7 +47,7 @@ func TestFilesLieInTheWorkspace(t *testing.T) {
 	b.refused("copy_file", map[string]any{"local_src_file": "x", "content_base64": "", "content": ""}, "not both")
 }
 
-// TestAnyFileOfTheSandboxIsCopiedOut: the original takes an absolute path as it is.
+// TestAnyFileOfTheSandboxIsCopiedOut: the original accepts any absolute path.
 func TestAnyFileOfTheSandboxIsCopiedOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -79,8 +79,8 @@ func TestAnyFileOfTheSandboxIsCopiedOut(t *testing.T) {
 	}
 }
 
-// TestAFileWithoutAWorkspaceIsWhereItIsSaidToBe: /app is not the directory of a persistent sandbox.
-func TestAFileWithoutAWorkspaceIsWhereItIsSaidToBe(t *testing.T) {
+// TestFileWithoutAWorkspaceHasTheReportedPath: /app is not the directory of a persistent sandbox.
+func TestFileWithoutAWorkspaceHasTheReportedPath(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	args := map[string]any{"container_id": b.made["container_id"]}

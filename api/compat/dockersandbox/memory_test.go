@@ -2,11 +2,11 @@ package dockersandbox_test
 
 import "testing"
 
-// A workspace has room for large packages where a node has it, with a GPU or without.
-func TestInitializeTakesMemoryWhereThereIsSome(t *testing.T) {
+// A workspace gets enough memory for large packages if a node has it, with a GPU or without.
+func TestInitializeReservesMemoryIfANodeHasIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		room, gpus, want int // want 0: what the farm gives those that ask for nothing
+		room, gpus, want int // want 0: the farm's default
 		device           string
 	}{
 		"enough":                   {0, 0, 4096, "cpu"},

@@ -14,10 +14,10 @@ import (
 const (
 	// defaultImage is the original's default. It stands for the farm's Python image.
 	defaultImage = "python:3.9-slim"
-	// memoryMB is the memory of a workspace, if the farm has so much. Installed packages count, and the TensorFlow of the
+	// memoryMB is the memory of a workspace, if a node has that much. Installed packages count, and the TensorFlow of the
 	// original's second example takes half of it.
 	memoryMB = 4096
-	// gpuWait is how long a create waits for a free GPU before it goes on without one.
+	// gpuWait is how long a create waits for a free GPU before it continues without one.
 	gpuWait = 15 * time.Second
 	// closeWait limits the wait for a close, which continues without the caller.
 	closeWait = 30 * time.Second

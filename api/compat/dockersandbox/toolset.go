@@ -88,7 +88,7 @@ func New() *toolset.Toolset {
 	}
 }
 
-// refusal is the shape of what went wrong.
+// refusal is the shape of an error.
 type refusal struct {
 	Success bool   `json:"success"`
 	Error   string `json:"error"`

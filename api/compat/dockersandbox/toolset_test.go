@@ -23,7 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// fakeFarm notes what it is asked for: tars, commands, and sandboxes with a GPU, of which it has as many as gpus says.
+// fakeFarm records requests: tars, commands and sandboxes. It has as many GPUs as gpus says.
 type fakeFarm struct {
 	*toolsettest.Farm
 	mu       sync.Mutex
@@ -34,7 +34,7 @@ type fakeFarm struct {
 	given    []*wire.ResourcesRequest // of the sandboxes
 }
 
-// CreateSandbox refuses GPUs as a farm without any does.
+// CreateSandbox refuses GPUs as a farm without GPUs does.
 func (f *fakeFarm) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait time.Duration) (wire.Created, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *fakeFarm) CreateSandbox(ctx context.Context, r wire.CreateRequest, wait
 	return made, err
 }
 
-// WriteTar notes the members.
+// WriteTar records the members.
 func (f *fakeFarm) WriteTar(_ context.Context, _, dir string, from io.Reader, _ int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// call calls a tool in the bundle's workspace and gives its answer as JSON has it.
+// call calls a tool in the bundle's workspace and returns its answer, decoded from JSON.
 func (b *bundle) call(tool string, args map[string]any) map[string]any {
 	b.t.Helper()
 	given := map[string]any{}
@@ -156,7 +156,7 @@ func (b *bundle) refused(tool string, args map[string]any, words ...string) {
 	}
 }
 
-func TestInitializeGivesAWorkspaceOfItsOwn(t *testing.T) {
+func TestInitializeCreatesASeparateWorkspace(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	other := b.call("sandbox_initialize", map[string]any{"image": "there-is-none:1"})
@@ -176,7 +176,7 @@ func TestInitializeGivesAWorkspaceOfItsOwn(t *testing.T) {
 	b.refused("sandbox_initialize", map[string]any{"use_persistent": false, "image": "there-is-none:1"}, "there-is-none:1")
 }
 
-func TestInitializeTakesAGPUWhereThereIsOne(t *testing.T) {
+func TestInitializeTakesAGPUIfThereIsOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.farm.gpus = 1
@@ -185,7 +185,7 @@ func TestInitializeTakesAGPUWhereThereIsOne(t *testing.T) {
 	}
 }
 
-func TestExecBeginsAJobForEachProgram(t *testing.T) {
+func TestExecStartsAJobForEachProgram(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	before := len(b.farm.commands)
@@ -227,7 +227,7 @@ func TestExecThatIsStoppedNamesTheCommand(t *testing.T) {
 	}
 }
 
-func TestStopKeepsAPersistentSandboxAndCleanEndsIt(t *testing.T) {
+func TestStopKeepsAPersistentSandboxAndCleanClosesIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, args := range []map[string]any{nil, {"is_persistent": true}, {"is_persistent": false}} {

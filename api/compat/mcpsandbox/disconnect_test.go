@@ -56,7 +56,7 @@ func TestAJobContinuesWhenItsStreamDrops(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	<-left      // nobody waits for the answer any more
+	<-left      // the wait for the job has ended
 	web.Close() // and the call has returned
 	if canceled := b.farm.Canceled(); len(canceled) > 0 {
 		t.Errorf("canceled: %v", canceled)

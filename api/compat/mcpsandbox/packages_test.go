@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestInstallsAreTold(t *testing.T) {
+func TestInstallsAreReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	one := func(status string) wire.Job {
@@ -46,7 +46,7 @@ func TestInstallsAreTold(t *testing.T) {
 	}
 }
 
-func TestPackagesAreCheckedAsTheyWereAskedFor(t *testing.T) {
+func TestPackagesAreCheckedAsRequested(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.farm.PackageFunc = func(name string) (wire.Package, error) {
@@ -95,7 +95,7 @@ func TestPackagesAreCheckedAsTheyWereAskedFor(t *testing.T) {
 	}
 }
 
-func TestBlanksAroundNamesAreNoPartOfThem(t *testing.T) {
+func TestBlanksAroundNamesAreTrimmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var asked []string

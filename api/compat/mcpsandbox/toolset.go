@@ -70,7 +70,7 @@ func New() *toolset.Toolset {
 	}
 }
 
-// Refusal is the shape of what went wrong.
+// Refusal is the shape of an error.
 type Refusal struct {
 	Error   bool   `json:"error"`
 	Message string `json:"message"`

@@ -20,7 +20,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// bundle is a toolset over a farm of its own, with one sandbox.
+// bundle is a toolset over its own fake farm, with one sandbox.
 type bundle struct {
 	t    *testing.T
 	farm *toolsettest.Farm
@@ -41,7 +41,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// call calls a tool and gives its answer as JSON has it.
+// call calls a tool and returns its answer, decoded from JSON.
 func (b *bundle) call(tool string, args any) (map[string]any, error) {
 	b.t.Helper()
 	reply, err := b.set.Call(b.t.Context(), b.env, tool, args)
@@ -104,7 +104,7 @@ func TestOfManyCreatesWithOneNameOneSucceeds(t *testing.T) {
 	}
 }
 
-// slowFarm takes its time to look for one name.
+// slowFarm blocks in the lookup of one name.
 type slowFarm struct {
 	*toolsettest.Farm
 	name            string
@@ -119,8 +119,8 @@ func (f *slowFarm) Labeled(ctx context.Context, labels map[string]string) ([]wir
 	return f.Farm.Labeled(ctx, labels)
 }
 
-// All creates waited in one line: a tenant with many sandboxes and calls held up everybody else's.
-func TestACreateHoldsUpNobodyWhoWantsAnotherName(t *testing.T) {
+// All creates used to wait for one lock, so a tenant with many sandboxes and calls delayed the creates of all others.
+func TestACreateDoesNotDelayCreatesOfOtherNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	slow := &slowFarm{Farm: b.farm, name: "python-sandbox-slow", asked: make(chan struct{}, 2), answered: make(chan struct{})}
@@ -176,7 +176,7 @@ func TestSandboxesAreFoundByName(t *testing.T) {
 	}
 }
 
-func TestListSpeaksDockersWords(t *testing.T) {
+func TestListReportsDockersStates(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	reply, err := b.set.Call(t.Context(), b.env, "list_sandboxes", nil)
@@ -304,7 +304,7 @@ func TestCommandsThatDoNotEndSayWhy(t *testing.T) {
 	}
 }
 
-func TestAnEmptyProgramEndsWell(t *testing.T) {
+func TestAnEmptyProgramSucceeds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.farm.ExecuteFunc = func(_ context.Context, r wire.ExecuteRequest) wire.Job {

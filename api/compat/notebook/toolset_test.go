@@ -33,7 +33,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// call calls a tool and gives its answer as it is told.
+// call calls a tool and returns the text of its answer.
 func (b *bundle) call(tool string, args map[string]any) string {
 	b.t.Helper()
 	env := toolset.Env{Farm: func(context.Context) toolset.Farm { return b.farm }}
@@ -48,7 +48,7 @@ func (b *bundle) call(tool string, args map[string]any) string {
 	return string(text)
 }
 
-func TestCodeThatIsStoppedIsNeverAnEmptySuccess(t *testing.T) {
+func TestStoppedCodeIsNeverAnEmptySuccess(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		job  wire.Job
@@ -171,7 +171,7 @@ func TestToolsMoveFiles(t *testing.T) {
 	}
 }
 
-func TestAFailedInstallIsAnAnswer(t *testing.T) {
+func TestAFailedInstallIsANormalAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.farm.InstallFunc = func(_ context.Context, r wire.PackagesRequest) (wire.Job, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// heldBytes is how much of a file is buffered, because a later field of the form may still name its path.
+	// heldBytes is how much of a file is buffered: a later field of the form may still name its path.
 	heldBytes = 4 << 20
 	// fieldBytes is the longest plain field, maxFields the most fields of a form.
 	fieldBytes = farm.MaxPathBytes
@@ -129,7 +129,7 @@ func (u *upload) store(ctx context.Context, target string, content io.Reader) er
 	return err
 }
 
-// end puts the file at the path that the whole form says.
+// end moves the file to the path that the complete form gives.
 func (u *upload) end(ctx context.Context) (Uploaded, error) {
 	if !u.seen {
 		return Uploaded{}, Missing("file")

@@ -57,7 +57,7 @@ func New() *toolset.Toolset {
 	}
 }
 
-// refusal is the shape of what went wrong.
+// refusal is the shape of an error.
 type refusal struct {
 	Error string `json:"error"`
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// bundle is a toolset over a farm of its own, with one environment.
+// bundle is a toolset over its own fake farm, with one environment.
 type bundle struct {
 	t    *testing.T
 	farm *toolsettest.Farm
@@ -38,7 +38,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// call calls a tool in the environment and gives its answer as JSON has it.
+// call calls a tool in the environment and returns its answer, decoded from JSON.
 func (b *bundle) call(tool string, args map[string]any) (map[string]any, mcp.Reply) {
 	b.t.Helper()
 	if _, there := args["container_id"]; !there {
@@ -56,7 +56,7 @@ func (b *bundle) call(tool string, args map[string]any) (map[string]any, mcp.Rep
 	return out, reply
 }
 
-func TestAnEnvironmentIsItsBareIdAndGoesAfterAnIdleHour(t *testing.T) {
+func TestEnvironmentsHaveABareIDAndCloseAfterAnIdleHour(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	box, err := b.farm.Sandbox(t.Context(), b.id)
@@ -85,7 +85,7 @@ func TestExecuteGivesNamesAndLinks(t *testing.T) {
 	}
 }
 
-func TestUnknownEnvironmentsAreAnOrdinaryAnswer(t *testing.T) {
+func TestUnknownEnvironmentsAreANormalAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	over := b.farm.Over(t)
@@ -113,7 +113,7 @@ func ended(status, message string) wire.Job {
 	}})
 }
 
-func TestInstallAnswersWithoutItsEnd(t *testing.T) {
+func TestInstallAnswersBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		job    wire.Job

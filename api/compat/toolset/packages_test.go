@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-func TestWhetherAPackageIsThereAsItIsWanted(t *testing.T) {
+func TestHasComparesVersions(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		status, version, wanted string
@@ -22,7 +22,7 @@ func TestWhetherAPackageIsThereAsItIsWanted(t *testing.T) {
 		{"installed", "2.5.5", "numpy!=1.0", true},
 		{"installed", "2.1.0+cpu", "torch==2.1.0", true},
 		{"installed", "2.1.0+cpu", "torch==2.1.0+cu121", false},
-		{"installed", "", "numpy==1.0", true}, // it cannot be asked
+		{"installed", "", "numpy==1.0", true}, // the installed version is unknown
 		{"failed", "0.9.0", "tabulate", true},
 		{"failed", "0.9.0", "tabulate==99999", false},
 		{"failed", "", "tabulate", false},

@@ -57,8 +57,8 @@ func (c *Call) Await(ctx context.Context, wait time.Duration, begin func(wait ti
 	return mcp.Await(ctx, c.Farm, c.progress, wait, begin) //nolint:wrapcheck // an error of the farm
 }
 
-// Finish starts a job and waits for its end, however long that takes: the job's own timeout limits it. When the caller goes
-// away the wait ends and the job continues, as everywhere on the farm.
+// Finish starts a job and waits for its end, however long that takes: the job's own timeout limits it. If the caller
+// disconnects, the wait ends and the job continues.
 func (c *Call) Finish(ctx context.Context, begin func(wait time.Duration) (wire.Job, error)) (wire.Job, error) {
 	job, err := begin(0)
 	for err == nil && !job.Final() {

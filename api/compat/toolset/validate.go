@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Validate gives an error for each part that a toolset needs and lacks: its names, Refuse, and a Run for each tool.
+// Validate returns an error for each missing part of a toolset: its names, Refuse, and a Run for each tool.
 func (t *Toolset) Validate() error {
 	var errs []error
 	if t.Name == "" || t.Title == "" || t.About == "" || t.Instructions == "" {
@@ -26,7 +26,7 @@ func (t *Toolset) Validate() error {
 			errs = append(errs, fmt.Errorf("tool %q: Run must be set", tool.Name))
 		}
 		if seen[tool.Name] {
-			errs = append(errs, fmt.Errorf("tool %q stands twice", tool.Name))
+			errs = append(errs, fmt.Errorf("tool %q is listed twice", tool.Name))
 		}
 		seen[tool.Name] = true
 	}

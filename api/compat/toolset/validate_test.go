@@ -29,7 +29,7 @@ func TestIncompleteToolsetsAreNotServed(t *testing.T) {
 		"there are no tools":     func(s *toolset.Toolset) { s.Tools = nil },
 		`tool "run": Run`:        func(s *toolset.Toolset) { s.Tools[0].Run = nil },
 		`tool "run": Name, T`:    func(s *toolset.Toolset) { s.Tools[0].About = "" },
-		"stands twice":           func(s *toolset.Toolset) { s.Tools = append(s.Tools, s.Tools[0]) },
+		"listed twice":           func(s *toolset.Toolset) { s.Tools = append(s.Tools, s.Tools[0]) },
 	} {
 		set := complete()
 		change(set)

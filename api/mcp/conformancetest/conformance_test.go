@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
 )
 
-// extensions are scenarios beyond what revision 2026-07-28 requires that the runner runs all the same and does not score.
+// extensions are scenarios that revision 2026-07-28 does not require: the runner runs them and does not score them.
 // Of the others, tasks-status-notifications is a stub that skips itself, and sep-2640-skills is an extension that is not
 // served here.
 func extensions() []string {

@@ -1,4 +1,4 @@
-// Package conformancetest holds the tools to look at the MCP front end from outside: it runs the official conformance runner, the
-// Inspector and the official SDKs, which deploy/setup.sh brings, and judges what they found. Only tests use it. Its own
-// tests serve the fixtures that the runner's scenarios want on the transport, guards and extensions of the farm's tools.
+// Package conformancetest tests the MCP front end from outside: it runs the official conformance runner, the Inspector and
+// the official SDKs, which deploy/setup.sh installs, and checks their results. Only tests use it. Its own tests serve the
+// fixtures of the runner's scenarios on the transport, guards and extensions of the farm's tools.
 package conformancetest

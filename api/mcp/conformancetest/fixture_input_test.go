@@ -30,7 +30,7 @@ func sample(text string) mcp.CreateMessageParams {
 	}
 }
 
-// seal is a state that callers carry and cannot change.
+// seal signs a state that callers send back unchanged.
 type seal []byte
 
 func newSeal() seal {
@@ -53,10 +53,10 @@ func (s seal) open(signed string) (string, error) {
 	return state, nil
 }
 
-// addInputTools adds the tools that ask their caller something before they answer.
+// addInputTools adds the tools that ask their caller for input before they answer.
 func (f *fixture) addInputTools() {
 	key := newSeal()
-	// asks makes a tool that asks until every question is answered, and carries a sealed state where it has one.
+	// asks makes a tool that asks until every question is answered, with a sealed state if it has one.
 	asks := func(name, state string, build func(*server.InputRequestBuilder), keys ...string) {
 		f.add(name, "", func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			signed := ""

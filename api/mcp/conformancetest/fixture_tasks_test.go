@@ -32,7 +32,7 @@ type fixtureTask struct {
 	sandmcp.Task
 	cancel  context.CancelFunc
 	answers map[string]json.RawMessage
-	changed chan struct{} // closed and replaced when answers come in
+	changed chan struct{} // closed and replaced when answers arrive
 }
 
 func newFixtureTasks(t *testing.T) *fixtureTasks {
@@ -45,7 +45,7 @@ func newFixtureTasks(t *testing.T) *fixtureTasks {
 	return f
 }
 
-// Support tells which fixtures may be, or have to be, tasks.
+// Support returns which fixtures may or must be tasks.
 func (f *fixtureTasks) Support(tool string) sandmcp.TaskSupport {
 	switch tool {
 	case "slow_compute", "protocol_error_job", "confirm_delete", "multi_input":
@@ -57,7 +57,7 @@ func (f *fixtureTasks) Support(tool string) sandmcp.TaskSupport {
 	}
 }
 
-// Task gives a task.
+// Task returns a task.
 func (f *fixtureTasks) Task(_ context.Context, id string) (sandmcp.Task, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +69,7 @@ func (f *fixtureTasks) Task(_ context.Context, id string) (sandmcp.Task, error) 
 	return sandmcp.Task{}, sandmcp.ErrNoTask
 }
 
-// Answer takes answers in, and forgets the questions.
+// Answer stores the answers and removes the questions.
 func (f *fixtureTasks) Answer(_ context.Context, id string, answers map[string]json.RawMessage) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (f *fixtureTasks) set(t *fixtureTask, change func()) {
 	t.UpdatedAt = time.Now()
 }
 
-// run makes the call a task with work as its goroutine, or does the work at once where it may not become one.
+// run makes the call a task with work as its goroutine, or does the work at once if it may not become a task.
 func (f *fixtureTasks) run(ctx context.Context, work func(context.Context, *fixtureTask) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
 	if !sandmcp.MayBecomeTask(ctx) {
 		return work(ctx, nil)
@@ -141,7 +141,7 @@ func (f *fixtureTasks) run(ctx context.Context, work func(context.Context, *fixt
 	return mcp.NewToolResultText("goes on as a task"), nil
 }
 
-// input parks a task until its questions are answered.
+// input blocks a task until its questions are answered.
 func (f *fixtureTasks) input(ctx context.Context, t *fixtureTask, questions map[string]any) error {
 	f.set(t, func() { t.Status, t.Input = sandmcp.TaskInputRequired, questions })
 	for {

@@ -14,7 +14,7 @@ import (
 	sandmcp "github.com/sandfarm/sandfarm/api/mcp"
 )
 
-// pause is how long the runner's scenarios want a fixture to wait between two notifications.
+// pause is the time between two notifications that the runner's scenarios require.
 const pause = 50 * time.Millisecond
 
 const (
@@ -29,13 +29,13 @@ const (
 	routed = `{"type":"object","properties":{"region":{"type":"string","description":"where","x-mcp-header":"Region"}},"additionalProperties":false}`
 )
 
-// fixture is the server that the runner's scenarios ask for.
+// fixture is the server that the runner's scenarios require.
 type fixture struct {
 	*server.MCPServer
 	tasks *fixtureTasks
 }
 
-// serveFixture serves the fixtures on the front end's own stack and gives the address.
+// serveFixture serves the fixtures on the front end's own stack and returns the address.
 func serveFixture(t *testing.T) string {
 	t.Helper()
 	f := &fixture{tasks: newFixtureTasks(t)}
@@ -63,14 +63,14 @@ func serveFixture(t *testing.T) string {
 
 type tool = server.ToolHandlerFunc
 
-// says makes a tool that gives the same content whenever it is called.
+// says makes a tool that always returns the same content.
 func says(content ...mcp.Content) tool {
 	return func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: content}, nil
 	}
 }
 
-// add registers a tool that takes no arguments, or those of a schema.
+// add registers a tool without parameters, or with those of a schema.
 func (f *fixture) add(name, inputSchema string, run tool) {
 	if inputSchema == "" {
 		inputSchema = `{"type":"object","additionalProperties":false}`

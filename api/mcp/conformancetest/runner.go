@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// toolTimeout bounds one run of a program of the toolbox; the longest takes some 10 s on a machine that is busy.
+// toolTimeout bounds one run of a program of the toolbox; the longest takes about 10 s on a busy machine.
 const toolTimeout = 3 * time.Minute
 
-// Toolbox is the folder with Node, the runner, the Inspector and the SDKs that deploy/setup.sh brings.
+// Toolbox is the folder with Node, the runner, the Inspector and the SDKs that deploy/setup.sh installs.
 func Toolbox(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("SANDFARM_TEST_MCP")
@@ -28,13 +28,13 @@ func Toolbox(t testing.TB) string {
 	return dir
 }
 
-// Output is what a program left.
+// Output is the output of a program.
 type Output struct {
 	Stdout, Stderr string
 	Code           int
 }
 
-// Run runs a program of the toolbox to its end. It gets a home of its own and nothing else of the environment but env.
+// Run runs a program of the toolbox to its end. It gets its own home directory, and of the environment only env.
 func Run(t testing.TB, env []string, name string, args ...string) Output {
 	t.Helper()
 	dir := Toolbox(t)
@@ -44,7 +44,7 @@ func Run(t testing.TB, env []string, name string, args ...string) Output {
 	cmd.Env = append([]string{
 		"HOME=" + t.TempDir(), "PATH=" + filepath.Join(dir, "node", "bin") + ":" + os.Getenv("PATH"), "NO_COLOR=1", "TOOLBOX=" + dir,
 	}, env...)
-	cmd.WaitDelay = time.Second // what it started itself may hold the streams open
+	cmd.WaitDelay = time.Second // its child processes may keep the streams open
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -72,7 +72,7 @@ type Check struct {
 	Message string `json:"errorMessage"`
 }
 
-// Scenarios runs the official runner and gives the checks of each scenario, and what the runner said of them.
+// Scenarios runs the official runner and returns the checks of each scenario, and the runner's output.
 func Scenarios(t testing.TB, args ...string) (map[string][]Check, Output) {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func Scenarios(t testing.TB, args ...string) (map[string][]Check, Output) {
 	return stored(t, dir), out
 }
 
-// stored reads what the runner has stored.
+// stored reads the results that the runner has stored.
 func stored(t testing.TB, dir string) map[string][]Check {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
@@ -141,9 +141,8 @@ func Listed(t testing.TB, file string) []string {
 	return names
 }
 
-// Judge fails the test unless every scenario that is expected has run, each of its checks has passed, and there is at
-// least one: a check that the runner skipped, or only warns of, has not passed. The ids in excused are those of checks that
-// need not.
+// Judge fails the test unless every expected scenario has run with at least one check and all its checks have passed. A check
+// that the runner skipped or only warns of has not passed. Checks with an id in excused need not pass.
 func Judge(t testing.TB, scenarios map[string][]Check, expected []string, excused ...string) {
 	t.Helper()
 	if len(expected) == 0 {
@@ -161,12 +160,12 @@ func Judge(t testing.TB, scenarios map[string][]Check, expected []string, excuse
 			}
 		}
 		if passed == 0 {
-			t.Errorf("%s: no check has passed, of %d", name, len(scenarios[name]))
+			t.Errorf("%s: no check has passed of %d", name, len(scenarios[name]))
 		}
 	}
 }
 
-// Without gives the names that are not in the other list.
+// Without returns the names that are not in the other list.
 func Without(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(others, n) })
 }

@@ -1,6 +1,6 @@
-// Package farmtest holds the tools to doing the same over every Farm: the one inside the server and the one behind the REST
-// API. It plays a script of calls through a door to a real farm and gives a transcript in which nothing is left of ids,
-// times and links, so that the transcripts of two doors can be compared.
+// Package farmtest checks that the tools behave the same over every Farm: the one inside the server and the one behind the
+// REST API. It plays a script of calls over one of them to a real farm and returns a transcript without ids, times and
+// links, so that two transcripts can be compared.
 package farmtest
 
 import (
@@ -17,7 +17,7 @@ import (
 // Caller calls a tool.
 type Caller func(ctx context.Context, tool string, args map[string]any) (*mcp.CallToolResult, error)
 
-// Step is what a call gave.
+// Step is the answer to a call.
 type Step struct {
 	Call       string
 	IsError    bool
@@ -30,15 +30,15 @@ type step struct {
 	name, tool string
 	args       map[string]any
 	wrong      bool              // an error is expected
-	want       string            // that the text or the structured content holds
-	keep       map[string]string // ids for later, and the fields that hold them
-	loose      bool              // the doors may say it in other words
+	want       string            // that the text or the structured content contains
+	keep       map[string]string // ids for later, and the fields that have them
+	loose      bool              // the wording may differ
 }
 
 // plot shows a figure and saves a file.
 const plot = "import matplotlib.pyplot as plt\nfrom pathlib import Path\nPath('out').mkdir(exist_ok=True)\nPath('out/a.csv').write_text('x,y\\n1,2\\n')\nplt.plot([1, 2])\nplt.show()\nprint('plotted')"
 
-// script is what is played. It needs a farm whose images have Python with matplotlib, and that reaches a package index.
+// script is the script. It needs a farm whose images have Python with matplotlib, and that can reach a package index.
 func script() []step {
 	in := func(more map[string]any) map[string]any {
 		args := map[string]any{"sandbox_id": "$sandbox"}
@@ -89,8 +89,7 @@ func script() []step {
 	}
 }
 
-// Play plays the script through a door and gives what came of it. It fails the test where a call does not do what every
-// door must.
+// Play plays the script and returns its answers. It fails the test if a call does not do what it must do over every Farm.
 func Play(t *testing.T, call Caller) []Step {
 	t.Helper()
 	ids := map[string]string{}
@@ -153,7 +152,8 @@ func text(r *mcp.CallToolResult) string {
 	return all.String()
 }
 
-// blocks tells each block of the content. Of an image its kind has to do: two runs of one plot need not give the same bytes.
+// blocks describes each block of the content. An image is described by its type only: two runs of one plot need not produce
+// the same bytes.
 func blocks(r *mcp.CallToolResult) []string {
 	var all []string
 	for _, c := range r.Content {
@@ -171,7 +171,7 @@ func blocks(r *mcp.CallToolResult) []string {
 	return all
 }
 
-// plain takes out what differs from run to run.
+// plain replaces the parts that differ between runs.
 func plain(s string) string {
 	for _, r := range []struct{ form, to string }{
 		{`https?://[^\s"')>]+`, "<url>"},

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// tarWait limits the upload of a whole project, which waits behind the work that runs in its sandbox.
+// tarWait limits the upload of a whole project, which is queued after the running work of its sandbox.
 const tarWait = 10 * time.Minute
 
 func (f caller) Sandbox(ctx context.Context, id string) (wire.Sandbox, error) {

@@ -36,7 +36,7 @@ type caller struct {
 
 var _ toolset.Farm = caller{}
 
-// New gives the farm as a tenant sees it.
+// New returns the farm as a tenant sees it.
 func New(s *service.Service, tenant string) toolset.Farm { return caller{s: s, tenant: tenant} }
 
 func (f caller) call(wait time.Duration) service.Call {

@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const [url, mode] = process.argv.slice(2);
-// The packages lie in the toolbox, not beside this file.
+// The packages are in the toolbox, not beside this file.
 const packages = createRequire(process.env.TOOLBOX + "/");
 const load = async (name) => import(pathToFileURL(packages.resolve(name)));
 
@@ -47,7 +47,7 @@ try {
   seen.blocks = drawn.content.map((block) => block.type);
   seen.png = drawn.content.filter((block) => block.type === "image")
     .map((block) => Buffer.from(block.data, "base64").subarray(1, 4).toString() === "PNG");
-  // A run that outlasts its wait goes on behind its handle; a look that waits tells its output as it comes.
+  // A run that outlasts its wait continues as a job; a call that waits for the job reports its output live.
   const slow = "import time\nfor i in range(4):\n    print('tick', i, flush=True); time.sleep(0.5)";
   const handle = (await call("execute_python_code", { sandbox_id: box, code: slow, wait_seconds: 0 })).structuredContent;
   seen.handle = handle.state;

@@ -38,7 +38,7 @@ async def main(url: str, mode: str) -> dict:
             seen["blocks"] = [block.type for block in drawn.content]
             images = [base64.b64decode(block.data) for block in drawn.content if block.type == "image"]
             seen["png"] = [image[:8] == b"\x89PNG\r\n\x1a\n" for image in images]
-            # A run that outlasts its wait goes on behind its handle; a look that waits tells its output as it comes.
+            # A run that outlasts its wait continues as a job; a call that waits for the job reports its output live.
             slow = "import time\nfor i in range(4):\n    print('tick', i, flush=True); time.sleep(0.5)"
             handle = (await call("execute_python_code", sandbox_id=box, code=slow, wait_seconds=0)).structured_content
             seen["handle"] = handle["state"]

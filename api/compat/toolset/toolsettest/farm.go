@@ -1,4 +1,4 @@
-// Package toolsettest has a farm for the tests of toolsets: it does what its functions say.
+// Package toolsettest has a fake farm for the tests of toolsets: tests set the functions that it calls.
 package toolsettest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Farm keeps sandboxes and files, and runs what its functions run. What a test does not set answers that there is no such
-// thing. It is safe for concurrent use.
+// Farm keeps sandboxes and files in memory and calls its functions for the rest. A function that a test does not set
+// returns not_found. It is safe for concurrent use.
 type Farm struct {
 	ExecuteFunc func(ctx context.Context, r wire.ExecuteRequest) wire.Job
 	CommandFunc func(ctx context.Context, r wire.CommandRequest) wire.Job
@@ -35,13 +35,13 @@ type Farm struct {
 
 var _ toolset.Farm = (*Farm)(nil)
 
-// Completed is a job that has ended well.
+// Completed returns a completed job.
 func Completed(r *wire.Result) wire.Job {
 	now := time.Now()
 	return wire.Job{ID: farm.NewID(farm.JobPrefix), State: "completed", CreatedAt: now, FinishedAt: &now, Result: r}
 }
 
-// Written are the files that were written, by their paths.
+// Written returns the written files, by path.
 func (f *Farm) Written() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,14 +52,14 @@ func (f *Farm) Written() map[string]string {
 	return out
 }
 
-// Canceled are the jobs that were canceled.
+// Canceled returns the canceled jobs.
 func (f *Farm) Canceled() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.canceled)
 }
 
-// known gives an error where a sandbox is not there, or is over.
+// known returns an error if a sandbox does not exist or has ended.
 func (f *Farm) known(id string) error {
 	box, err := f.Sandbox(context.Background(), id) //nolint:forbidigo // it looks into a list
 	if err == nil && farm.SandboxState(box.State).Final() {
@@ -68,7 +68,7 @@ func (f *Farm) known(id string) error {
 	return err
 }
 
-// CreateSandbox makes a sandbox that is ready.
+// CreateSandbox creates a sandbox that is ready.
 func (f *Farm) CreateSandbox(_ context.Context, r wire.CreateRequest, _ time.Duration) (wire.Created, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,10 +84,10 @@ func (f *Farm) CreateSandbox(_ context.Context, r wire.CreateRequest, _ time.Dur
 	return wire.Created{Sandbox: box, Job: job}, nil
 }
 
-// Sandboxes gives the sandboxes.
+// Sandboxes lists the sandboxes.
 func (f *Farm) Sandboxes(ctx context.Context) ([]wire.Sandbox, error) { return f.Labeled(ctx, nil) }
 
-// Labeled gives those with all these labels.
+// Labeled lists the sandboxes that have all these labels.
 func (f *Farm) Labeled(_ context.Context, labels map[string]string) ([]wire.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *Farm) Labeled(_ context.Context, labels map[string]string) ([]wire.Sand
 	return out, nil
 }
 
-// Sandbox gives one.
+// Sandbox returns a sandbox.
 func (f *Farm) Sandbox(_ context.Context, id string) (wire.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +116,7 @@ func (f *Farm) Sandbox(_ context.Context, id string) (wire.Sandbox, error) {
 	return wire.Sandbox{}, farm.NotFoundf("There is no sandbox %q.", id)
 }
 
-// CloseSandbox forgets one.
+// CloseSandbox removes a sandbox.
 func (f *Farm) CloseSandbox(_ context.Context, id string, _ time.Duration) (wire.Job, error) {
 	if err := f.known(id); err != nil {
 		return wire.Job{}, err
@@ -127,7 +127,7 @@ func (f *Farm) CloseSandbox(_ context.Context, id string, _ time.Duration) (wire
 	return Completed(nil), nil
 }
 
-// Over makes a sandbox that is closed, of which the farm still knows.
+// Over adds a closed sandbox whose record can still be read.
 func (f *Farm) Over(t *testing.T) wire.Sandbox {
 	t.Helper()
 	f.mu.Lock()
@@ -157,7 +157,7 @@ func (f *Farm) Command(ctx context.Context, id string, r wire.CommandRequest, _ 
 func (f *Farm) Install(ctx context.Context, id string, r wire.PackagesRequest, _ time.Duration) (wire.Job, error) {
 	if err := f.known(id); err != nil {
 		for _, name := range r.Packages {
-			if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok { // the farm looks at the names first
+			if _, ok := farm.RequirementName(farm.ManagerPip, name); !ok { // the farm checks the names first
 				return wire.Job{}, farm.Invalidf("packages[0] is %q: give a name", name)
 			}
 		}
@@ -182,7 +182,7 @@ func (f *Farm) Package(_ context.Context, id, _, name string) (wire.Package, err
 	return f.PackageFunc(name)
 }
 
-// Job runs JobFunc. Without one every job has ended well.
+// Job runs JobFunc. Without one, every job is completed.
 func (f *Farm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job, error) {
 	if f.JobFunc == nil {
 		job := Completed(nil)
@@ -192,7 +192,7 @@ func (f *Farm) Job(ctx context.Context, id string, wait time.Duration) (wire.Job
 	return f.JobFunc(ctx, id, wait)
 }
 
-// Cancel notes that a job is canceled.
+// Cancel records that a job is canceled.
 func (f *Farm) Cancel(_ context.Context, id string) (wire.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,7 +200,7 @@ func (f *Farm) Cancel(_ context.Context, id string) (wire.Job, error) {
 	return wire.Job{ID: id, State: "canceled"}, nil
 }
 
-// Events gives none.
+// Events yields nothing.
 func (f *Farm) Events(context.Context, string) iter.Seq2[wire.Event, error] {
 	return func(func(wire.Event, error) bool) {}
 }
@@ -232,7 +232,7 @@ func (f *Farm) WriteFile(_ context.Context, id, path string, content io.Reader, 
 	return wire.FileEntry{Path: clean, Size: int64(len(text)), Type: "file"}, nil
 }
 
-// ReadFile finds a file that was written, and gives all of it.
+// ReadFile returns the whole content of a written file.
 func (f *Farm) ReadFile(_ context.Context, _, path string, _ int64) (mcp.File, error) {
 	text, err := f.file(path)
 	return mcp.File{Entry: wire.FileEntry{Path: path, Size: int64(len(text)), Type: "file"}, Content: []byte(text)}, err
@@ -253,7 +253,7 @@ func (f *Farm) OpenFile(_ context.Context, _, path string) (io.ReadCloser, int64
 	return nil, 0, farm.NotFoundf("There is no file %q.", path)
 }
 
-// LinkFile gives an address that leads nowhere to a file that was written.
+// LinkFile returns a dummy URL for a written file.
 func (f *Farm) LinkFile(_ context.Context, _, path string) (string, error) {
 	_, err := f.file(path)
 	return "http://farm.invalid/" + path, err
@@ -264,12 +264,12 @@ func (f *Farm) Artifact(_ context.Context, id string, _ int64) (mcp.Artifact, er
 	return mcp.Artifact{}, farm.NotFoundf("There is no artifact %q.", id)
 }
 
-// WriteTar takes nothing.
+// WriteTar does nothing.
 func (f *Farm) WriteTar(_ context.Context, id, _ string, _ io.Reader, _ int64) error {
 	return f.known(id)
 }
 
-// RemoveFile removes files that were written, also those of a directory.
+// RemoveFile removes a written file, or the written files of a directory.
 func (f *Farm) RemoveFile(_ context.Context, id, path string) error {
 	f.mu.Lock()
 	maps.DeleteFunc(f.files, func(name, _ string) bool { return name == path || strings.HasPrefix(name, path+"/") })
@@ -277,5 +277,5 @@ func (f *Farm) RemoveFile(_ context.Context, id, path string) error {
 	return f.known(id)
 }
 
-// MoveFile moves nothing.
+// MoveFile does nothing.
 func (f *Farm) MoveFile(_ context.Context, id, _, _ string) error { return f.known(id) }
