@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// Builder is what building needs of an engine.
+// Builder is the part of an engine that building needs.
 type Builder interface {
 	HasImage(ctx context.Context, ref string) (bool, error)
 	Build(ctx context.Context, spec engine.BuildSpec, progress func(farm.Progress)) error
@@ -25,14 +25,14 @@ var _ Builder = (*engine.Engine)(nil)
 type Options struct {
 	Base     string       // image to build on; empty: "sandfarm/base:latest". A change of it alone does not build again
 	IndexURL string       // Python package index; empty: PyPI
-	FilesURL string       // where the index's links lead, when not to its own host; empty: PyPI's
+	FilesURL string       // where the index's links point, if not to its own host; empty: PyPI's
 	NpmURL   string       // npm registry; empty: npm's own
-	Cache    index.Cache  // what a build downloaded is kept here for the next; nil: nothing is kept
+	Cache    index.Cache  // keeps downloads for the next build; nil: no cache
 	Logger   *slog.Logger // nil: nothing is logged
 }
 
-// Build makes sure that the engine has the image as it is defined now, and gives its name there. It also gets the tag
-// ":latest". An image that is there is not built again. Packages come through an index on this host's loopback, which the
+// Build ensures that the engine has the current version of the image, and returns its name there. It also gets the tag
+// ":latest". An existing image is not rebuilt. Packages come through an index on this host's loopback, which the
 // build reaches over the host's network: the engine must run on this host. Progress may be nil.
 func Build(ctx context.Context, name string, b Builder, opts Options, progress func(farm.Progress)) (ref string, err error) {
 	d, err := Find(name)

@@ -12,14 +12,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
-// Engine is what building an image and its base needs.
+// Engine is the part of an engine that building an image and its base needs.
 type Engine interface {
 	Builder
 	base.Engine
 }
 
-// Ensure builds an image, and the base under it, unless the engine has it; built says whether it had to. Source is the base's
-// image in a registry, "none" for one made by debootstrap. Without a cache, packages are kept in the user's cache folder. Progress
+// Ensure builds an image and its base unless the engine has it; built reports whether it did. Source is the base's
+// image in a registry, "none" for one made by debootstrap. Without a cache, packages are kept in the user's cache directory. Progress
 // may be nil.
 func Ensure(ctx context.Context, name string, e Engine, source string, opts Options, progress func(farm.Progress)) (ref string, built bool, err error) {
 	definition, err := Find(name)
@@ -30,12 +30,12 @@ func Ensure(ctx context.Context, name string, e Engine, source string, opts Opti
 	if err != nil {
 		return "", false, fmt.Errorf("look for image %s: %w", definition.Ref(), err)
 	}
-	if !there { // the base is looked for only when it is needed: without a registry that costs a timeout
+	if !there { // the base is ensured only when needed: without a registry that costs a timeout
 		if _, err := base.EnsureBase(ctx, e, base.Options{Source: source, Logger: opts.Logger}, progress); err != nil {
 			return "", false, fmt.Errorf("make base image: %w", err)
 		}
 	}
-	if dir, err := os.UserCacheDir(); err == nil { // of this host, as the engine's images are
+	if dir, err := os.UserCacheDir(); err == nil { // on this host, like the engine's images
 		opts.Cache = cmp.Or[index.Cache](opts.Cache, index.NewDir(filepath.Join(dir, "sandfarm", "packages")))
 	}
 	ref, err = Build(ctx, name, e, opts, progress)

@@ -1,6 +1,6 @@
-// Package images holds the sandbox images that come with the farm and builds them. Each folder is one image: a
-// Dockerfile, what it copies, a README and a smoke test. An image is named by the hash of what it is built from, so one
-// that is there is never built again, and one that changed never hides behind an old name.
+// Package images contains the farm's sandbox images and builds them. Each folder is one image: a
+// Dockerfile, the files it copies, a README and a smoke test. An image is named by the hash of its sources, so an existing
+// image is never rebuilt, and a changed image always has a new name.
 package images
 
 import (
@@ -19,7 +19,7 @@ import (
 //go:embed node python python-cuda
 var files embed.FS
 
-// hashText is how many characters of the hash a tag holds: 48 bits tell the builds of one image apart.
+// hashText is how many characters of the hash a tag holds: 48 bits distinguish the builds of one image.
 const hashText = 12
 
 // Definition is one image that can be built.
@@ -27,14 +27,14 @@ type Definition struct {
 	Name        string
 	Description string
 	Languages   []string
-	Hash        string // of every file that goes into it, 12 hexadecimal characters
+	Hash        string // of its source files, 12 hexadecimal characters
 	Files       fs.FS  // the folder: the build's context
 }
 
 // Ref is the name of the image in an engine.
 func (d Definition) Ref() string { return "sandfarm/" + d.Name + ":" + d.Hash }
 
-// List gives all images that can be built, by name.
+// List returns all images that can be built, sorted by name.
 func List() ([]Definition, error) {
 	folders, err := files.ReadDir(".")
 	if err != nil {
@@ -51,7 +51,7 @@ func List() ([]Definition, error) {
 	return list, nil
 }
 
-// Find gives the image of a name; CodeNotFound when there is none.
+// Find returns the image with a name; CodeNotFound if there is none.
 func Find(name string) (Definition, error) {
 	list, err := List()
 	if err != nil {
@@ -92,12 +92,12 @@ func label(dockerfile, name string) string {
 	return value
 }
 
-// notBuilt are files of a folder that do not go into the image.
+// notBuilt reports whether a file of a folder does not affect the image.
 func notBuilt(name string) bool {
 	return slices.Contains([]string{"README.md", "smoke.py"}, path.Base(name))
 }
 
-// hashOf hashes names and contents of what goes into an image.
+// hashOf hashes the names and contents of an image's source files.
 func hashOf(tree fs.FS) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {

@@ -22,8 +22,8 @@ type fakeEngine struct {
 	tags     map[string]bool
 	built    []engine.BuildSpec
 	buildErr error
-	index    int                                                     // status that the package index gave during the build
-	during   func(ctx context.Context, args map[string]string) error // what else the build does; nil: nothing
+	index    int                                                     // status of the package index during the build
+	during   func(ctx context.Context, args map[string]string) error // called during the build; nil: nothing
 }
 
 func (f *fakeEngine) HasImage(_ context.Context, ref string) (bool, error) { return f.tags[ref], nil }
@@ -77,11 +77,11 @@ func TestList(t *testing.T) {
 		}
 	}
 	if _, err := images.Find("no-such"); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "python") {
-		t.Errorf("find of none: %v", err)
+		t.Errorf("find of an unknown image: %v", err)
 	}
 }
 
-// Node and npm are pinned by version and hash, and come from where packages come from.
+// Node and npm are pinned by version and hash, and come from the package registry.
 func TestNodeIsPinned(t *testing.T) {
 	t.Parallel()
 	d, err := images.Find("node")
@@ -99,7 +99,7 @@ func TestNodeIsPinned(t *testing.T) {
 	}
 }
 
-// Every version is pinned: an image that is built next year is the same.
+// Every version is pinned, so that builds are reproducible.
 func TestRequirementsArePinned(t *testing.T) {
 	t.Parallel()
 	d, err := images.Find("python")
@@ -144,7 +144,7 @@ func TestBuildOnceForEachHash(t *testing.T) {
 
 func TestBuildThatFails(t *testing.T) {
 	t.Parallel()
-	f := &fakeEngine{tags: map[string]bool{}, buildErr: errors.New("step 3 went wrong")}
+	f := &fakeEngine{tags: map[string]bool{}, buildErr: errors.New("step 3 failed")}
 	if _, err := images.Build(t.Context(), "python", f, images.Options{}, nil); !errors.Is(err, f.buildErr) {
 		t.Errorf("error %v", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Every image is built and its smoke test is run in a sandbox as a caller gets it.
+// Every image is built, and its smoke test runs in a sandbox as callers get it.
 func TestImagesInSandboxes(t *testing.T) {
 	t.Parallel()
 	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
@@ -46,7 +46,7 @@ func TestImagesInSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range list {
-		if d.Name == "python-cuda" { // gigabytes, and of use only beside a GPU: make test-gpu
+		if d.Name == "python-cuda" { // gigabytes, and useful only with a GPU: make test-gpu
 			continue
 		}
 		t.Run(d.Name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	if err := e.Start(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	// The script comes by stdin: its end is told by a line, since closing would end stdout as well.
+	// The script is sent on stdin with its length first, since closing stdin would end stdout as well.
 	load := "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'smoke.py', 'exec'))"
 	s, err := e.Dial(t.Context(), id, []string{"python3", "-c", load, strconv.Itoa(len(script))}, "")
 	if err != nil {
@@ -99,7 +99,7 @@ func smoke(t *testing.T, e *engine.Engine, d images.Definition, ref string) {
 	if err != nil || !bytes.HasSuffix(out, []byte("smoke: ok\n")) {
 		t.Errorf("smoke test: %v", err)
 	}
-	// Nothing is left in the places where first use would write caches.
+	// First use writes no caches.
 	found, err := e.Dial(t.Context(), id, []string{"sh", "-c", "find /home/sandbox /tmp -type f"}, "")
 	if err != nil {
 		t.Fatal(err)

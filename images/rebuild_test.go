@@ -19,7 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// memory is a cache of packages.
+// memory is an in-memory package cache.
 type memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
@@ -76,7 +76,7 @@ func download(ctx context.Context, address string) (string, error) {
 	return string(body), err
 }
 
-// An image that is built again gets what the first build downloaded from the cache, Python's packages and npm's.
+// A rebuild gets the Python and npm packages of the first build from the cache.
 func TestRebuildDownloadsNothingTwice(t *testing.T) {
 	t.Parallel()
 	const wheel, tarball = "a wheel", "a tarball"
@@ -129,6 +129,6 @@ func TestRebuildDownloadsNothingTwice(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("asked of upstream (-want +got):\n%s", diff)
+		t.Errorf("requests to upstream (-want +got):\n%s", diff)
 	}
 }

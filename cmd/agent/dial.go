@@ -14,14 +14,14 @@ import (
 // dialWait is how long dial waits for the agent to listen: it may be called just after the sandbox has been started.
 const dialWait = 10 * time.Second
 
-// dialPause is the time between two tries.
+// dialPause is the time between two attempts.
 const dialPause = 5 * time.Millisecond
 
-// copyBytes is what one read takes: bulk data is moved in few system calls.
+// copyBytes is the size of one read: large, so that bulk data needs few system calls.
 const copyBytes = 256 << 10
 
-// dial copies between the socket and its input and output, each direction until its end. It reads and writes blocking
-// descriptors straight: everything that leaves a sandbox passes here, and the runtime's poller would cost as much as the copy.
+// dial copies between the socket and its input and output, each direction until EOF. It reads and writes blocking
+// descriptors directly: all output of a sandbox passes here, and the runtime's poller would cost as much as the copy.
 func dial(ctx context.Context, socket string, in, out *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
@@ -48,7 +48,7 @@ func dial(ctx context.Context, socket string, in, out *os.File) error {
 	return nil
 }
 
-// copyAll moves bytes from one descriptor to the other until the end of the first.
+// copyAll copies bytes from one descriptor to the other until EOF.
 func copyAll(to, from int) error {
 	buf := make([]byte, copyBytes)
 	for {

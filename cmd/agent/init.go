@@ -21,7 +21,7 @@ const (
 	// gcPercent and memoryGoal trade a little CPU for a small agent.
 	gcPercent  = 50
 	memoryGoal = 48 << 20
-	// spareThreads are made at the start, so that the agent can go on when user code has used up the sandbox's processes.
+	// spareThreads are created at the start, so that the agent still works when user code has used up the sandbox's process limit.
 	spareThreads = 12
 	// maxProcs bounds the threads that run Go code at once.
 	maxProcs = 4
@@ -34,15 +34,15 @@ type initOptions struct {
 	endsIn                            time.Duration
 }
 
-// runInit is PID 1. It ends by itself only when the sandbox's deadline has passed and no worker closed it; no signal of
+// runInit is PID 1. It exits on its own only when the sandbox's deadline has passed and no worker closed it; no signal from
 // user code ends it.
 func runInit(ctx context.Context, o initOptions) error {
-	// User code can lower its own score as far as 0, so the agent does too. Later the file is not ours any more.
+	// User code can lower its own score as far as 0, so the agent does too. Later the agent may no longer write the file.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("protect process: %w", err)
 	}
-	if os.Getpid() != 1 { // under an init of the engine orphans still come here
+	if os.Getpid() != 1 { // with an init process of the engine, the agent still adopts orphans
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("adopt orphans: %w", err)
 		}
@@ -54,7 +54,7 @@ func runInit(ctx context.Context, o initOptions) error {
 	warmThreads()
 	cfg := server.Config{
 		Version: version, Workspace: o.workspace, RunDir: o.run, HomeDir: o.home, TmpDir: o.tmp, ReapAll: true,
-		EndsIn: o.endsIn, End: func() { os.Exit(0) }, // and with PID 1 everything in the sandbox
+		EndsIn: o.endsIn, End: func() { os.Exit(0) }, // when PID 1 exits, the kernel kills everything in the sandbox
 	}
 	if o.index {
 		cfg.Index = agent.IndexAddr
@@ -67,8 +67,8 @@ func runInit(ctx context.Context, o initOptions) error {
 	return srv.ListenAndServe(ctx, o.socket, o.uid)
 }
 
-// drainSignals takes every signal that can be taken. Taken, not ignored: an ignored signal stays ignored in children, and Python
-// would never see an interrupt. What Go cannot take (32 to 34, the C library's own) cannot reach PID 1 from inside its namespace.
+// drainSignals catches every signal that can be caught. It does not ignore them: an ignored signal stays ignored in children, and Python
+// would never see an interrupt. The signals Go cannot catch (32 to 34, used by the C library) cannot reach PID 1 from inside its namespace.
 func drainSignals() {
 	signals := make(chan os.Signal, 16)
 	for n := 1; n <= 64; n++ {
@@ -84,7 +84,7 @@ func drainSignals() {
 	}()
 }
 
-// warmThreads makes threads that stay for later.
+// warmThreads starts threads and keeps them for later use.
 func warmThreads() {
 	var started, done sync.WaitGroup
 	release := make(chan struct{})

@@ -1,4 +1,4 @@
-// Command agent is what runs inside every sandbox: init is PID 1, dial connects its input and output to it.
+// Command agent runs inside every sandbox: init is PID 1, dial connects its own stdin and stdout to it.
 package main
 
 import (
@@ -38,9 +38,9 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		flags.StringVar(&o.home, "home", "", "home directory of user code")
 		flags.StringVar(&o.tmp, "tmp", "", "temporary directory of user code")
 		flags.StringVar(&o.socket, "socket", agent.SocketPath, "socket to listen on")
-		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user that may dial, beside root")
-		flags.BoolVar(&o.index, "index", false, "carry installers' connections to the worker's package indexes")
-		flags.DurationVar(&o.endsIn, "ends-in", 0, "how far off the sandbox's deadline is; it ends by itself some seconds later")
+		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user id that may connect, besides root")
+		flags.BoolVar(&o.index, "index", false, "forward installers' connections to the worker's package indexes")
+		flags.DurationVar(&o.endsIn, "ends-in", 0, "time until the sandbox's deadline; the agent ends the sandbox a few seconds after it")
 		if err := flags.Parse(args[1:]); err != nil {
 			return fmt.Errorf("parse flags: %w", err)
 		}

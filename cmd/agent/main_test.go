@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 )
 
-// setup builds the agent, starts it as init of its own little world and dials it.
+// setup builds the agent, starts it as init in its own namespaces and dials it.
 func setup(t *testing.T) (*client.Client, *os.Process) {
 	t.Helper()
 	binary, socket, init := launch(t)
@@ -67,7 +67,7 @@ func TestOnlyTheDiallerAndRootMaySpeak(t *testing.T) {
 	t.Parallel()
 	binary, socket, _ := launch(t)
 	dial := exec.CommandContext(t.Context(), binary, "dial", "-socket", socket)
-	if os.Getuid() == 0 { // anyone else is neither the dialler nor root
+	if os.Getuid() == 0 { // any other uid must be refused
 		dial.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	in, err := dial.StdinPipe()
@@ -82,7 +82,7 @@ func TestOnlyTheDiallerAndRootMaySpeak(t *testing.T) {
 		_ = dial.Wait()
 	}()
 	if info, err := c.Info(t.Context()); err == nil {
-		t.Fatalf("a stranger was answered: %+v", info)
+		t.Fatalf("another uid got an answer: %+v", info)
 	}
 }
 
@@ -101,7 +101,7 @@ func must(t *testing.T, err error) {
 func TestInitReapsOrphansAndKeepsExitCodes(t *testing.T) {
 	t.Parallel()
 	c, init := setup(t)
-	for range 20 { // orphans end at the same time as children of the agent's own
+	for range 20 { // orphans exit at the same time as the agent's own children
 		ran := agenttest.Run(t, c, agenttest.Commands("for i in 1 2 3 4 5; do (sh -c 'sleep 0.0$$' &) ; done; exit 7"))
 		if ran.Outcome.ExitCode != 7 {
 			t.Fatalf("outcome = %+v", ran.Outcome)
@@ -138,12 +138,12 @@ func children(t *testing.T, pid int) []string {
 func TestInitOutlivesEverySignal(t *testing.T) {
 	t.Parallel()
 	c, init := setup(t)
-	if _, err := c.Info(t.Context()); err != nil { // it is up: nothing of the user's runs before
+	if _, err := c.Info(t.Context()); err != nil { // the agent is up; no user code runs before that
 		t.Fatal(err)
 	}
 	for n := 1; n <= 64; n++ {
 		switch s := syscall.Signal(n); s {
-		case syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // uncatchable, or the C library's: as PID 1 it is safe from those
+		case syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // cannot be caught, or used by the C library: PID 1 does not receive them
 		default:
 			must(t, init.Signal(s))
 		}
@@ -171,7 +171,7 @@ func TestInitIsSmall(t *testing.T) {
 			kib, err := strconv.Atoi(strings.Fields(rest)[0])
 			must(t, err)
 			if kib > 15<<10 {
-				t.Errorf("%d KiB are resident; at most 15 MiB are meant to be", kib)
+				t.Errorf("%d KiB are resident, want at most 15 MiB", kib)
 			}
 		}
 	}

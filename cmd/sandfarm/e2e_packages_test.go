@@ -248,7 +248,7 @@ func (f *packageFarm) unobtainable(t *testing.T) {
 	f.up.mu.Unlock()
 	f.wantOutcomes(f.install(box, "fine", "no-such-thing", "only-old", "only-elsewhere", "needs-absent", "pair-left", "pair-right", "fine==7", "no-files", "fine[extra]"),
 		"", "no-such-thing was not found in the package index", "only-old has no wheel for", "only-elsewhere has no wheel for",
-		"needs-absent needs absent-dependency, which was not found in the package index", "", "pair-right conflicts with what else is wanted", "fine", "no-files", "")
+		"needs-absent needs absent-dependency, which was not found in the package index", "", "pair-right conflicts with other required packages", "fine", "no-files", "")
 	f.wantPackages(box, "fine", "pair-base", "pair-left")
 	if p, err := f.Package(t.Context(), box, "needs_absent"); err != nil || p.Status != "failed" || p.Message == "" {
 		t.Errorf("needs-absent: %v %+v", err, p)

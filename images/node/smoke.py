@@ -1,4 +1,4 @@
-"""Proves the image inside a sandbox: no network, read-only root, any uid. Ends with 0 when all is well."""
+"""Checks the image inside a sandbox: no network, read-only root, any uid. Exits with 0 if all checks pass."""
 
 import json
 import os
@@ -10,9 +10,9 @@ import time
 
 
 def run(*argv, **more):
-    begun = time.perf_counter()
+    started = time.perf_counter()
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, **more)
-    print(f"{' '.join(argv)[:60]}: {time.perf_counter() - begun:.2f} s: {done.stdout.strip()[:200]}")
+    print(f"{' '.join(argv)[:60]}: {time.perf_counter() - started:.2f} s: {done.stdout.strip()[:200]}")
     assert done.returncode == 0, (argv, done.returncode, done.stdout)
     return done.stdout.strip()
 
@@ -23,7 +23,7 @@ assert run("node", "--version").startswith("v22.")
 assert run("npm", "--version").startswith("11.")
 assert run("npx", "--version").startswith("11.")
 assert os.readlink("/app") == "/home/sandbox/.app"
-if not os.path.exists("/run/sandfarm/accounts"):  # where there is no agent
+if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:
         print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
@@ -35,7 +35,7 @@ with open("probe.js", "w") as probe:
 assert run("node", "probe.js") == "64"
 assert json.loads(run("node", "-p", "JSON.stringify({icu: '中文'.normalize('NFD').length})")) == {"icu": 2}
 
-# A package that lies where a sandbox installs is found from the workspace, in both ways, and npm puts it there.
+# npm installs into the sandbox's package directory, and require and import find the package from the workspace.
 source = pathlib.Path("/tmp/hello")
 source.mkdir()
 (source / "package.json").write_text('{"name": "hello", "version": "1.2.3", "main": "index.js"}')

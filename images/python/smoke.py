@@ -1,4 +1,4 @@
-"""Proves the image inside a sandbox: no network, read-only root, any uid. Ends with 0 when all is well."""
+"""Checks the image inside a sandbox: no network, read-only root, any uid. Exits with 0 if all checks pass."""
 
 import os
 import pwd
@@ -6,9 +6,9 @@ import sys
 import time
 import warnings
 
-warnings.simplefilter("error")  # a glyph that is missing is a warning
+warnings.simplefilter("error")  # a missing glyph is a warning
 
-begun = time.perf_counter()
+started = time.perf_counter()
 import ipykernel
 import matplotlib
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ import scipy
 import scipy.stats
 import seaborn as sns
 
-print(f"imports: {time.perf_counter() - begun:.2f} s")
+print(f"imports: {time.perf_counter() - started:.2f} s")
 print("python", sys.version.split()[0], sys.executable)
 for module in (ipykernel, matplotlib, np, openpyxl, pd, PIL, requests, scipy, sns):
     print(module.__name__, module.__version__)
@@ -30,7 +30,7 @@ assert sys.version_info[:2] == (3, 13), sys.version
 assert os.getuid() != 0, "runs as root"
 assert sys.prefix == "/opt/python", sys.prefix
 assert os.readlink("/app") == "/home/sandbox/.app"
-if not os.path.exists("/run/sandfarm/accounts"):  # where there is no agent
+if not os.path.exists("/run/sandfarm/accounts"):  # without an agent
     os.mkdir("/run/sandfarm/accounts")
     with open("/run/sandfarm/accounts/passwd", "w") as accounts:
         print(f"sandbox:x:{os.getuid()}:{os.getgid()}::/home/sandbox:/bin/bash", file=accounts)
@@ -41,7 +41,7 @@ TITLE = "销售额 中文标签 测试，漢字かな한글 −1.5 ±µ"
 
 
 def plot(name):
-    begun = time.perf_counter()
+    started = time.perf_counter()
     figure, axes = plt.subplots()
     axes.plot([-2, -1, 0, 1], [1, -3, 2, -5], label="图例")
     axes.set_title(TITLE)
@@ -50,27 +50,27 @@ def plot(name):
     figure.savefig(name)
     plt.close(figure)
     assert os.path.getsize(name) > 5000, name
-    print(f"{name}: {time.perf_counter() - begun:.2f} s")
+    print(f"{name}: {time.perf_counter() - started:.2f} s")
 
 
 matplotlib.use("Agg")
 plot("plain.png")
 
-# What code for Chinese plots usually says, and a theme that sets fonts of its own.
+# The settings that code for Chinese plots commonly uses, and a theme that sets its own fonts.
 with matplotlib.rc_context({"font.family": "sans-serif", "font.sans-serif": ["SimHei", "Microsoft YaHei"]}):
     plot("simhei.png")
 sns.set_theme()
 plot("seaborn.png")
 matplotlib.rcdefaults()
 
-# The warning that counts is really given where the font lacks the glyph.
+# The warning that this test relies on is raised if the font lacks the glyph.
 try:
     with matplotlib.rc_context({"font.family": ["DejaVu Sans Mono"]}):
         plot("boxes.png")
 except UserWarning as warning:
     assert "missing from" in str(warning), warning
 else:
-    raise AssertionError("no warning for missing glyphs: this test would see nothing")
+    raise AssertionError("no warning for missing glyphs: this test would detect nothing")
 
 frame = pd.DataFrame({"名": ["甲", "乙"], "值": [1.5, 2.5]})
 frame.to_excel("table.xlsx", index=False)

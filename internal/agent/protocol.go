@@ -9,17 +9,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Where things are inside a sandbox.
+// Paths and addresses inside a sandbox.
 const (
 	MountDir   = "/sandfarm"         // the agent's read-only volume
 	BinaryPath = MountDir + "/agent" // the agent itself
 	RunDir     = "/run/sandfarm"     // the agent's own tmpfs
-	SocketPath = "@sandfarm-agent"   // where it listens, a name that user code cannot remove and take; only DialUID may speak to it
+	SocketPath = "@sandfarm-agent"   // where it listens, a name that user code cannot remove or take over; only DialUID may connect
 	HomeDir    = "/home/sandbox"     // HOME of user code
 	TmpDir     = "/tmp"
-	UVPath     = MountDir + "/uv"       // the installer, where the worker could bring it
+	UVPath     = MountDir + "/uv"       // the installer, if the worker could provide it
 	PackageDir = HomeDir + "/.packages" // where installed Python packages are; on PYTHONPATH of all user code
-	IndexAddr  = "127.0.0.1:3141"       // where the agent listens for installers under `init --index`: it carries each connection to a worker
+	IndexAddr  = "127.0.0.1:3141"       // where the agent listens for installers with `init --index`: it forwards each connection to a worker
 	PipPath    = "/pypi/simple/"        // the Python index behind IndexAddr
 	NpmPath    = "/npm/"                // the npm registry behind IndexAddr
 	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
@@ -34,17 +34,17 @@ type Spec struct {
 	Commands        []string          `json:"commands,omitempty"`
 	Cwd             string            `json:"cwd,omitempty"` // relative to the workspace or absolute; empty: the workspace
 	ContinueOnError bool              `json:"continue_on_error,omitempty"`
-	Background      bool              `json:"background,omitempty"` // does not take part in "what changed in the workspace" of others
+	Background      bool              `json:"background,omitempty"` // excluded from the changed files reported for other executions
 	Env             map[string]string `json:"env,omitempty"`
-	Timeout         time.Duration     `json:"timeout"`        // 0: none. The agent enforces it, so it holds even when no worker is left
+	Timeout         time.Duration     `json:"timeout"`        // 0: none. The agent enforces it, so it holds even without a worker
 	Grace           time.Duration     `json:"grace"`          // after an interrupt, before a kill; 0: 2 s
-	MaxFiles        int               `json:"max_files"`      // changed files reported at most
+	MaxFiles        int               `json:"max_files"`      // maximum number of changed files reported
 	MaxFileBytes    int64             `json:"max_file_bytes"` // larger ones are counted as skipped
 	Install         *Install          `json:"install,omitempty"`
 }
 
-// Install is what an execution of farm.KindInstall does: it installs Packages, or finds out by itself what Code or Commands
-// need. The installer's own output comes as frames, its findings in Outcome.Install.
+// Install is the request of an execution of farm.KindInstall: install Packages, or find out what Code or Commands
+// need. The installer's output becomes frames, the results are in Outcome.Install.
 type Install struct {
 	Manager  string   `json:"manager"`            // farm.ManagerPip or farm.ManagerNpm
 	Packages []string `json:"packages,omitempty"` // requirements, checked by the API and checked again
@@ -138,15 +138,15 @@ const (
 // ListQuery says what a listing contains.
 type ListQuery struct {
 	Recursive bool
-	Limit     int    // entries at most; 0: as many as the agent gives at once
+	Limit     int    // entries at most; 0: the agent's page size
 	After     string // only entries after this path, in the order of a walk; empty: all
 }
 
-// Listing is a page of a listing, in the order of a walk: by name in each directory, a directory before what is in it.
+// Listing is a page of a listing, in the order of a walk: by name in each directory, a directory before its contents.
 type Listing struct {
 	Entries []farm.FileEntry `json:"entries"`
 	More    bool             `json:"more"`     // there are more entries after the last one
-	After   string           `json:"after"`    // that of the query
+	After   string           `json:"after"`    // After of the query
 	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long
 }
 

@@ -2,8 +2,8 @@ package agent
 
 import "bytes"
 
-// Values counts the values of a JSON text, without keys; it never gives too few. A value of one byte takes dozens in memory, so
-// whoever decodes untrusted JSON counts first.
+// Values counts the values of a JSON text, without keys; it never undercounts. A value of one byte takes dozens in memory, so
+// decoders of untrusted JSON count first.
 func Values(text []byte) int {
 	n := 1
 	for {

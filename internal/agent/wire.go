@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// FrameHeaderBytes is the length of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
+// FrameHeaderBytes is the size of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
 const FrameHeaderBytes = 13
 
-// maxPlainBytes bounds the payload of frames of output, far over what agents put into one.
+// maxPlainBytes bounds the payload of output frames, far above what agents send.
 const maxPlainBytes = 1 << 20
 
 // AppendFrame appends a frame in its wire form.
@@ -18,7 +18,7 @@ func AppendFrame(b []byte, f Frame) []byte {
 	return append(b, f.Payload...)
 }
 
-// AppendFrameHeader appends the header alone; the payload is to follow.
+// AppendFrameHeader appends only the header; the payload must follow.
 func AppendFrameHeader(b []byte, f Frame) []byte {
 	b = binary.BigEndian.AppendUint64(b, f.Seq)
 	b = append(b, byte(f.Type))
@@ -26,7 +26,7 @@ func AppendFrameHeader(b []byte, f Frame) []byte {
 }
 
 // ReadFrame reads one frame. A payload over MaxFrameBytes or an unknown type is an error before anything is allocated; the end of
-// the stream between two frames is io.EOF, within one io.ErrUnexpectedEOF.
+// the stream between two frames is io.EOF, and within a frame io.ErrUnexpectedEOF.
 func ReadFrame(r io.Reader) (Frame, error) {
 	var head [FrameHeaderBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -50,7 +50,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	return f, nil
 }
 
-// payloadLimit is the most that a frame of a type may carry.
+// payloadLimit is the maximum payload of a frame of a type.
 func payloadLimit(t FrameType) uint32 {
 	switch t {
 	case FrameStdout, FrameStderr, FrameCommandStart, FrameCommandEnd:

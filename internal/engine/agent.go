@@ -24,8 +24,8 @@ const (
 	fillPoll  = 100 * time.Millisecond
 )
 
-// errFillBusy says that another process fills the volume.
-var errFillBusy = errors.New("another fill is under way")
+// errFillBusy means that another process fills the volume.
+var errFillBusy = errors.New("another fill is in progress")
 
 // Program is an executable for the root of the agent's volume.
 type Program struct {
@@ -33,7 +33,7 @@ type Program struct {
 	Data []byte
 }
 
-// EnsureAgent gives the name of the volume with this version of the agent and other programs. It calls programs and fills the volume
+// EnsureAgent returns the name of the volume with this version of the agent and other programs. It calls programs and fills the volume
 // unless that was done before. image is any image of the engine: a container is created from it and never started. Concurrent
 // processes fill the volume once, and an interrupted fill is repeated.
 func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(context.Context) ([]Program, error), image string) (string, error) {
@@ -126,7 +126,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 		return e.cli.CopyToContainer(ctx, id, fillMount, archive, container.CopyToContainerOptions{})
 	})
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return errFillBusy // another process took this fill for dead
+		return errFillBusy // another process considered this fill dead
 	}
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// What a sandbox costs from Create until it is gone.
+// The cost of a sandbox from Create to Remove.
 func BenchmarkCreateStartRemove(b *testing.B) {
 	f := setup(b)
 	s := f.spec(b, "wait")

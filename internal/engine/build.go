@@ -13,9 +13,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// BuildSpec says what to build.
+// BuildSpec describes a build.
 type BuildSpec struct {
-	Context    fs.FS             // all of it is sent
+	Context    fs.FS             // sent as a whole
 	Dockerfile string            // path in it; empty: "Dockerfile"
 	Tags       []string          // names of the image
 	Args       map[string]string // build arguments; not kept in the image unless the Dockerfile does so

@@ -166,7 +166,7 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 			return err
 		}
 		if got.ContainerJSONBase == nil || got.State == nil || got.HostConfig == nil || got.Config == nil {
-			return fmt.Errorf("the engine described container %s only in part", id)
+			return fmt.Errorf("the engine returned an incomplete description of container %s", id)
 		}
 		c = fromLabels(got.ID, got.Config.Labels)
 		c.Image = got.Config.Image

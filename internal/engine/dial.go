@@ -19,8 +19,8 @@ import (
 // dialTimeout covers the start of the process: usually 50 to 80 ms, seconds during a burst.
 const dialTimeout = 30 * time.Second
 
-// Dial runs a command in a container and gives its stdin and stdout as one stream. Close ends the stream, and the command reads the end
-// of its stdin. When the command ends by itself, Read returns an error with its stderr.
+// Dial runs a command in a container and returns its stdin and stdout as one stream. Close ends the stream, and the command reads the end
+// of its stdin. When the command exits, Read returns an error with its stderr.
 // User is a name or "uid:gid"; empty: the container's.
 func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string) (io.ReadWriteCloser, error) {
 	var s *stream
@@ -41,7 +41,7 @@ func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string)
 }
 
 // attach starts an exec and takes its connection over. The Docker client's own call has no timeout, so a stuck engine would block the
-// caller for ever.
+// caller forever.
 func (e *Engine) attach(ctx context.Context, execID string) (_ *stream, err error) {
 	body, err := json.Marshal(container.ExecStartOptions{})
 	if err != nil {

@@ -114,7 +114,7 @@ func enterAndConnect(space int, socket string) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	// A full backlog would hold a blocking connect for ever.
+	// A full backlog would block a connect forever.
 	limit, none := unix.NsecToTimeval(localTimeout.Nanoseconds()), unix.Timeval{}
 	err = os.NewSyscallError("setsockopt", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
 	if err == nil {

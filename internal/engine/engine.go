@@ -28,7 +28,7 @@ const (
 	buildTimeout  = 30 * time.Minute // a large image over a slow line; also the bound for import and pull
 )
 
-// Config says which engine to use. The zero value is the local engine with its default runtime.
+// Config selects the engine. The zero value is the local engine with its default runtime.
 type Config struct {
 	Host      string       // address, such as "unix:///var/run/docker.sock"; empty: DOCKER_HOST, or the default socket
 	Runtime   string       // OCI runtime of sandboxes, such as "runsc"; empty: the engine's default

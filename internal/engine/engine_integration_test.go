@@ -71,7 +71,7 @@ func TestEngineThatIsDown(t *testing.T) {
 	wantCode(t, "node id", err, farm.CodeUnavailable)
 }
 
-// An engine that takes the connection and says nothing must not hold the caller.
+// An engine that accepts the connection and never answers must not block the caller.
 func TestEngineThatHangs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
@@ -85,12 +85,12 @@ func TestEngineThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // its end would be another error
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // its expiry would be another error
 	defer cancel()
 	wantCode(t, "ping", e.Ping(ctx), farm.CodeUnavailable)
 }
 
-// Two processes that ask a new engine at once agree on its id, and it stays.
+// Two processes that query a new engine at the same time agree on its id, and the id is stable.
 func TestNodeIDIsAgreedOn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -152,7 +152,7 @@ func TestContainerLife(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ID != id || !list[0].Running || list[0].SandboxID != s.SandboxID || !list[0].Deadline.Equal(s.Deadline) {
 		t.Errorf("list %+v, error %v", list, err)
 	}
-	for range 2 { // one that is gone is no error
+	for range 2 { // a missing container is not an error
 		if err := b.Remove(ctx, id); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestRemoveByTwoAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-// The agent's volume is filled once, also for callers in several processes, and filled again after a fill was cut short.
+// The agent's volume is filled once, also for callers in several processes, and filled again after an interrupted fill.
 func TestEnsureAgent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -351,10 +351,10 @@ func TestBuildAndImages(t *testing.T) {
 		t.Errorf("progress %+v", told)
 	}
 	if there, err := b.HasImage(ctx, ref+":h1"); !there || err != nil {
-		t.Errorf("built image is there: %v, error %v", there, err)
+		t.Errorf("built image exists: %v, error %v", there, err)
 	}
 	if there, err := b.HasImage(ctx, ref+":h2"); there || err != nil {
-		t.Errorf("image that was never built is there: %v, error %v", there, err)
+		t.Errorf("image that was never built exists: %v, error %v", there, err)
 	}
 	images, err := b.Images(ctx)
 	if err != nil {
@@ -384,12 +384,12 @@ func TestBuildAndImages(t *testing.T) {
 func TestImportThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	cut := errors.New("the tar broke off")
+	cut := errors.New("the tar is truncated")
 	if err := b.Import(t.Context(), b.cfg.Namespace+"/cut:1", io.MultiReader(bytes.NewReader(make([]byte, 512)), broken{cut})); err == nil {
-		t.Error("import of half a tar gave no error")
+		t.Error("import of half a tar returned no error")
 	}
 	if there, err := b.HasImage(t.Context(), b.cfg.Namespace+"/cut:1"); there || err != nil {
-		t.Errorf("image of half a tar is there: %v, error %v", there, err)
+		t.Errorf("image of half a tar exists: %v, error %v", there, err)
 	}
 }
 

@@ -19,16 +19,16 @@ const (
 	DriverCDI    = "cdi"    // the engine reads descriptions of devices, such as /etc/cdi/nvidia.yaml
 )
 
-// cdiKind begins the names that NVIDIA's generator gives to GPUs.
+// cdiKind is the prefix of the names that NVIDIA's generator gives to GPUs.
 const cdiKind = "nvidia.com/gpu="
 
 // visibleDevices is the variable that NVIDIA's runtime reads for the devices of a container. Many CUDA images set it to "all".
 const visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 
-// noDevices is its value for no devices, and for devices that are given in another way.
+// noDevices is its value for no devices, and for devices that come from CDI.
 const noDevices = "void"
 
-// GPUSupport says how an engine gives containers GPUs.
+// GPUSupport describes how an engine gives containers GPUs.
 type GPUSupport struct {
 	Driver string   // DriverNvidia or DriverCDI; empty: it cannot
 	Names  []string // CDI: the devices that the engine knows, such as "nvidia.com/gpu=0"
@@ -53,7 +53,7 @@ func (e *Engine) GPUSupport(ctx context.Context) (s GPUSupport, err error) {
 	return s, nil
 }
 
-// CDIName gives the CDI name of a device, by the first of these names that CDI knows; empty: CDI knows none.
+// CDIName returns the CDI name of a device: the first of these names that CDI knows; empty if CDI knows none.
 func (s GPUSupport) CDIName(names ...string) string {
 	for _, name := range names {
 		if name != "" && slices.Contains(s.Names, cdiKind+name) {
@@ -111,7 +111,7 @@ func (s *Spec) gpuEnv(env map[string]string, present bool) {
 	}
 }
 
-// GPUs gives the ids of a container's devices as Spec.GPUs had them.
+// GPUs returns the ids of a container's devices as in Spec.GPUs.
 func (c Container) GPUs() []string {
 	if c.Labels[LabelGPUs] == "" {
 		return nil

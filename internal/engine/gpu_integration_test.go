@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 )
 
-// The machine's own engine has no hook; one that has is asked for exactly the devices of each container.
+// The machine's own engine has no hook; an engine with a hook gets requests for exactly the devices of each container.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
 	if s, err := setup(t).GPUSupport(t.Context()); err != nil || s.Driver != "" {
@@ -27,7 +27,7 @@ func TestGPUs(t *testing.T) {
 	}
 	for _, h := range gpus.Seen(t) {
 		if len(h.Devices) != 1 || h.Devices[0] != "void" {
-			t.Errorf("the look for the driver asked for devices: %+v", h)
+			t.Errorf("the driver probe requested devices: %+v", h)
 		}
 	}
 	looked := len(gpus.Seen(t))

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A sandbox with GPUs differs from one without in the devices that it asks for, and in the shared memory.
+// A sandbox with GPUs differs from one without only in its requested devices and shared memory.
 func TestHostConfigWithGPUs(t *testing.T) {
 	t.Parallel()
 	with := spec()

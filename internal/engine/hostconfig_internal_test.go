@@ -61,7 +61,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 	}
 }
 
-// Whatever a spec asks for, nothing of the host gets in.
+// No spec gives a sandbox access to the host.
 func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 	t.Parallel()
 	for _, network := range append(farm.Networks(), "") {
@@ -72,7 +72,7 @@ func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 			t.Errorf("%q: privileged %v, caps %v, ports %v", network, hc.Privileged, hc.CapAdd, hc.PortBindings)
 		}
 		if len(hc.Binds)+len(hc.Devices)+len(hc.DeviceRequests)+len(hc.VolumesFrom)+len(hc.Links)+len(hc.ExtraHosts)+len(hc.GroupAdd)+len(hc.Sysctls) > 0 {
-			t.Errorf("%q: something of the host is shared: %+v", network, hc)
+			t.Errorf("%q: a host resource is shared: %+v", network, hc)
 		}
 		if hc.PidMode != "" || hc.UTSMode != "" || hc.UsernsMode != "" || hc.IpcMode.IsHost() || hc.NetworkMode.IsHost() || hc.CgroupnsMode.IsHost() {
 			t.Errorf("%q: a namespace of the host is shared: %+v", network, hc)
@@ -81,7 +81,7 @@ func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 			t.Errorf("%q: security options %v", network, hc.SecurityOpt)
 		}
 		if hc.MaskedPaths == nil || hc.ReadonlyPaths == nil {
-			t.Errorf("%q: paths are left to the engine's age", network)
+			t.Errorf("%q: masked paths depend on the engine's version", network)
 		}
 		want := container.NetworkMode("none")
 		if network == farm.NetworkFull {

@@ -100,7 +100,7 @@ func (e *Engine) Tag(ctx context.Context, ref, tag string) error {
 	return e.call(ctx, readTimeout, "tag image", func(ctx context.Context) error { return e.cli.ImageTag(ctx, ref, tag) })
 }
 
-// RemoveImage removes a name of an image, and the image with its last name. It is no error if the image is gone. CodeConflict when a
+// RemoveImage removes a name of an image, and the image with its last name. A missing image is not an error. CodeConflict when a
 // container uses it.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	return e.call(ctx, removeTimeout, "remove image", func(ctx context.Context) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Info is what the engine can do.
+// Info describes the engine's capabilities.
 type Info struct {
 	Version         string
 	APIVersion      string // negotiated
@@ -35,7 +35,7 @@ type Info struct {
 	UserNamespaces  bool // root in a container is not root of the host
 }
 
-// Info asks what the engine can do. The first call probes a container with a size limit, which takes a moment; the result is kept.
+// Info queries the engine's capabilities. The first call probes a container with a size limit, which takes a moment; the result is kept.
 func (e *Engine) Info(ctx context.Context) (Info, error) {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (e *Engine) systemInfo(ctx context.Context) (system.Info, error) {
 	return got, err
 }
 
-// cores gives the number of the engine's cores; it asks the engine once.
+// cores returns the number of the engine's cores; it queries the engine once.
 func (e *Engine) cores(ctx context.Context) (int, error) {
 	e.mu.Lock()
 	cpus := e.cpus

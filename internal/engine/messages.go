@@ -60,7 +60,7 @@ type follower struct {
 	tail        []string
 }
 
-// take reports one message.
+// take handles one message.
 func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress)) {
 	text := m.Stream
 	if text == "" {
@@ -77,7 +77,7 @@ func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress))
 		line = line[:min(len(line), lineMax)]
 		f.tail = append(f.tail[max(0, len(f.tail)-tailLines+1):], line)
 		if match := step.FindStringSubmatch(line); match != nil {
-			done, _ := strconv.Atoi(match[1]) // digits: the expression says so
+			done, _ := strconv.Atoi(match[1]) // cannot fail: the expression matches digits
 			total, _ := strconv.Atoi(match[2])
 			f.done, f.total = float64(done-1), float64(total)
 		}
@@ -85,7 +85,7 @@ func (f *follower) take(m jsonmessage.JSONMessage, progress func(farm.Progress))
 	}
 }
 
-// failed gives the error of a message with the last lines of output.
+// failed returns the error of a message with the last lines of output.
 func (f *follower) failed(e *jsonmessage.JSONError) error {
 	if len(f.tail) == 0 {
 		return errors.New(e.Message)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// NodeID gives the id of this engine as a node. The first caller makes it at random, and it is kept in the engine's own data. (The
+// NodeID returns the id of this engine as a node. The first caller generates it, and it is kept in the engine's own data. (The
 // engine's own id is the same for all engines of a host and for cloned machines.)
 func (e *Engine) NodeID(ctx context.Context) (string, error) {
 	name := e.namespace + "-node"
@@ -20,12 +20,12 @@ func (e *Engine) NodeID(ctx context.Context) (string, error) {
 	}
 	id := labels[LabelNode]
 	if !farm.ValidID(farm.NodePrefix, id) {
-		return "", fmt.Errorf("read node id: volume %s exists but has no id of a node; remove it", name)
+		return "", fmt.Errorf("read node id: volume %s exists but holds no node id; remove it", name)
 	}
 	return id, nil
 }
 
-// ensureVolume creates a volume unless it exists, and gives its labels: those of the process that created it.
+// ensureVolume creates a volume unless it exists, and returns its labels: those of the process that created it.
 func (e *Engine) ensureVolume(ctx context.Context, name string, labels map[string]string) (map[string]string, error) {
 	labels[LabelNamespace] = e.namespace
 	err := e.call(ctx, createTimeout, "create volume", func(ctx context.Context) error {
@@ -38,7 +38,7 @@ func (e *Engine) ensureVolume(ctx context.Context, name string, labels map[strin
 	return e.volumeLabels(ctx, name)
 }
 
-// volumeLabels gives a volume's labels; CodeNotFound when there is no such volume.
+// volumeLabels returns a volume's labels; CodeNotFound if the volume does not exist.
 func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]string, error) {
 	var labels map[string]string
 	err := e.call(ctx, readTimeout, "inspect volume", func(ctx context.Context) error {
@@ -49,7 +49,7 @@ func (e *Engine) volumeLabels(ctx context.Context, name string) (map[string]stri
 	return labels, err
 }
 
-// removeVolume removes a volume. It is no error if there is none.
+// removeVolume removes a volume. A missing volume is not an error.
 func (e *Engine) removeVolume(ctx context.Context, name string) error {
 	return e.call(ctx, removeTimeout, "remove volume", func(ctx context.Context) error {
 		err := e.cli.VolumeRemove(ctx, name, true)

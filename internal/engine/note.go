@@ -15,7 +15,7 @@ import (
 
 func (e *Engine) noteVolume(sandbox string) string { return e.namespace + "-note-" + sandbox }
 
-// Note stores labels of a sandbox. A note that exists stays as it is.
+// Note stores labels of a sandbox. It does not change an existing note.
 func (e *Engine) Note(ctx context.Context, sandbox, tenant string, labels map[string]string) error {
 	all := map[string]string{}
 	maps.Copy(all, labels)
@@ -52,7 +52,7 @@ func (e *Engine) Notes(ctx context.Context) ([]string, error) {
 	return out, err
 }
 
-// RemoveNote removes a sandbox's note. It is no error if there is none.
+// RemoveNote removes a sandbox's note. A missing note is not an error.
 func (e *Engine) RemoveNote(ctx context.Context, sandbox string) error {
 	return e.removeVolume(ctx, e.noteVolume(sandbox))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A running sandbox gets other limits, more or less, and nothing else of it changes.
+// A running sandbox gets other limits, higher or lower, and nothing else changes.
 func TestUpdateChangesTheLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -48,7 +48,7 @@ func TestNotesOutliveTheWorker(t *testing.T) {
 	b := setup(t)
 	_, err := b.Noted(t.Context(), "sbx_1")
 	wantCode(t, "note that is not there", err, farm.CodeNotFound)
-	for _, text := range []string{"first", "second"} { // what is written stays
+	for _, text := range []string{"first", "second"} { // a note never changes
 		began := time.Now()
 		if err := b.Note(t.Context(), "sbx_1", "tenant-a", map[string]string{"x": text}); err != nil {
 			t.Fatal(err)

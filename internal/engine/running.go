@@ -8,8 +8,8 @@ import (
 	"github.com/docker/docker/api/types/filters"
 )
 
-// Running reports whether any container runs with all of these labels, each written as name=value. It may be of another program. At least
-// one label is needed.
+// Running reports whether any container runs with all of these labels, each written as name=value. The container may belong to another
+// program. At least one label is needed.
 func (e *Engine) Running(ctx context.Context, labels ...string) (bool, error) {
 	if len(labels) == 0 {
 		return false, errors.New("look for containers: at least one label is needed")

@@ -34,6 +34,6 @@ func TestRunningNeedsEveryLabel(t *testing.T) {
 		}
 	}
 	if _, err := e.Running(t.Context()); err == nil {
-		t.Error("no labels: no error, though every container would be meant")
+		t.Error("no labels: no error, although this matches every container")
 	}
 }

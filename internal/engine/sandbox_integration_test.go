@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// What hostile code finds in a real sandbox.
+// What hostile code can do in a real sandbox.
 func TestSandboxFromInside(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,7 +45,7 @@ func TestSandboxFromInside(t *testing.T) {
 		"/workspace": "", "/tmp": "", "/home/sandbox": "", "/run/sandfarm": "", "/dev/shm": "",
 	}
 	if diff := cmp.Diff(writable, f.Writable); diff != "" {
-		t.Errorf("where files can be made (-want +got):\n%s", diff)
+		t.Errorf("writable directories (-want +got):\n%s", diff)
 	}
 	for dir, want := range map[string]string{"/workspace": "", "/home/sandbox": "", "/tmp": "EACCES", "/run/sandfarm": "EACCES", "/dev/shm": "EACCES"} {
 		if f.Execs[dir] != want {
@@ -104,7 +104,7 @@ func TestSandboxAtItsMemoryLimit(t *testing.T) {
 	s := b.spec(t, "eat")
 	s.Resources.MemoryMB = 64
 	id := b.start(t, s)
-	// The engine hears of the end and of its reason by two events, in either order.
+	// The engine learns of the end and its reason from two events, in either order.
 	await(t, "container has ended at its limit", func() bool {
 		c, err := b.Inspect(t.Context(), id)
 		return err == nil && !c.Running && c.OOMKilled

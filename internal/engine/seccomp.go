@@ -35,7 +35,7 @@ func seccompProfile(netlink bool) (string, error) {
 func denied(name string) bool {
 	switch name {
 	case "keyctl", "add_key", "request_key", "userfaultfd", "socketcall",
-		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go takes such a SIGSEGV for its own and dies
+		"rt_sigqueueinfo", "rt_tgsigqueueinfo": // they forge the origin of a signal: Go treats such a SIGSEGV as its own and crashes
 		return true
 	case "socket", "socketpair", "setsockopt", "fcntl", "fcntl64", "pidfd_send_signal", "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr":
 		return true // restricted allows a part of each

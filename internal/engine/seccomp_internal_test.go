@@ -16,7 +16,7 @@ type seccompRule struct {
 	Args   []specs.LinuxSeccompArg
 }
 
-// holds judges a system call as the kernel's filter does: all conditions, on 64 bits.
+// holds evaluates a system call as the kernel's filter does: all conditions, on 64 bits.
 func (r seccompRule) holds(args [6]uint64) bool {
 	for _, c := range r.Args {
 		got, ok := args[c.Index], false
@@ -57,13 +57,13 @@ func seccompRules(t *testing.T, netlink bool) []seccompRule {
 	}
 	for _, arch := range profile.ArchMap {
 		if len(arch.SubArchitectures) > 0 {
-			t.Errorf("programs of %v may call, too", arch.SubArchitectures)
+			t.Errorf("programs of %v may make system calls, too", arch.SubArchitectures)
 		}
 	}
 	return profile.Syscalls
 }
 
-// The upper half of an argument is the caller's to choose, and the kernel does not look at it.
+// The caller controls the upper half of an argument, and the kernel ignores it.
 func TestSeccompProfileJudgesCalls(t *testing.T) {
 	t.Parallel()
 	rules, withGPU := seccompRules(t, false), seccompRules(t, true)
@@ -139,7 +139,7 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 	}
 }
 
-// The engine takes several conditions of a rule on one argument for alternatives.
+// The engine treats several conditions of a rule on one argument as alternatives.
 func TestSeccompProfileHasOneConditionAnArgument(t *testing.T) {
 	t.Parallel()
 	for _, rule := range seccompRules(t, true) {

@@ -21,7 +21,7 @@ import (
 
 const uid = 1000
 
-// bundle is a farm of its own in the real engine, with an empty image and the probe as its agent.
+// bundle is a separate farm in the real engine, with an empty image and the probe as its agent.
 type bundle struct {
 	*engine.Engine
 	cfg   engine.Config
@@ -52,7 +52,7 @@ var probeBinary = sync.OnceValues(func() ([]byte, error) {
 
 func setup(t testing.TB) *bundle { return setupOn(t, "") }
 
-// setupOn is setup on another engine than the machine's.
+// setupOn is setup on a given engine.
 func setupOn(t testing.TB, host string) *bundle {
 	t.Helper()
 	probe, err := probeBinary()
@@ -95,7 +95,7 @@ func (b *bundle) spec(t testing.TB, command ...string) engine.Spec {
 	}
 }
 
-// start makes and starts a container.
+// start creates and starts a container.
 func (b *bundle) start(t testing.TB, s engine.Spec) string {
 	t.Helper()
 	id, err := b.Create(t.Context(), s)
@@ -123,7 +123,7 @@ func (b *bundle) output(t testing.TB, id string, args ...string) []byte {
 	return out
 }
 
-// facts are those of the probe.
+// facts returns the facts that the probe reports.
 type facts struct {
 	Status, Init, Calls, Writable, Execs, Mounts map[string]string
 	Bytes, Inodes                                map[string]uint64
@@ -148,7 +148,7 @@ func await(t testing.TB, what string, holds func() bool) {
 	deadline := time.Now().Add(30 * time.Second)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
+			t.Fatalf("timed out waiting: %s", what)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

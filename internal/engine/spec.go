@@ -19,7 +19,7 @@ type Spec struct {
 	Env         map[string]string // environment of PID 1
 	UID         int               // user and group id of everything in it; 0 is refused
 	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
-	AgentMount  string            // where, such as "/sandfarm"
+	AgentMount  string            // its mount point, such as "/sandfarm"
 
 	Network   farm.Network   // all but NetworkFull have only loopback
 	Resources farm.Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
@@ -47,7 +47,7 @@ const (
 	gpuShmMB    = 1024 // loaders of training data and NCCL pass tensors through it
 )
 
-// resources gives the spec's resources with defaults for zero fields, and no more cores than the engine has (0: unknown).
+// resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).
 func (s *Spec) resources(engineCPUs int) farm.Resources {
 	limits, r := farm.DefaultLimits(), s.Resources
 	if r.MemoryMB <= 0 {

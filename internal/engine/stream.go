@@ -109,5 +109,5 @@ func (s *stream) CloseWrite() error {
 	return s.conn.Close()
 }
 
-// Close ends the stream at once, also for a Read or Write that waits.
+// Close ends the stream immediately, and unblocks a waiting Read or Write.
 func (s *stream) Close() error { return s.conn.Close() }

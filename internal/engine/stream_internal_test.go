@@ -70,7 +70,7 @@ func TestFollowTellsStepsAndFailure(t *testing.T) {
 		t.Errorf("good stream without a listener: %v", err)
 	}
 	if err := follow(io.NopCloser(strings.NewReader(`{"status":`)), nil, nil); err == nil {
-		t.Error("a stream that is cut short is no error")
+		t.Error("a truncated stream returned no error")
 	}
 }
 

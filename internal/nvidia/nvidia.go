@@ -20,7 +20,7 @@ import (
 // queryTimeout bounds a query: the driver wakes every device, which takes seconds for each without persistence mode.
 const queryTimeout = time.Minute
 
-// maxOutput is more output than that of any machine.
+// maxOutput bounds the output, well above that of any machine.
 const maxOutput = 1 << 20
 
 // Device is a GPU of this machine.
@@ -34,7 +34,7 @@ type Device struct {
 // query lists the fields that nvidia-smi prints, in this order.
 const query = "--query-gpu=index,uuid,name,memory.total,mig.mode.current"
 
-// Devices lists the GPUs of this machine. A machine without nvidia-smi has none, which is no error.
+// Devices lists the GPUs of this machine. A machine without nvidia-smi has none, which is not an error.
 func Devices(ctx context.Context) ([]Device, error) { return devices(ctx, "nvidia-smi") }
 
 func devices(ctx context.Context, program string) ([]Device, error) {
@@ -59,7 +59,7 @@ func devices(ctx context.Context, program string) ([]Device, error) {
 	return parse(out[:min(len(out), maxOutput)])
 }
 
-// parse reads nvidia-smi's lines, such as "0, GPU-8f1c…, NVIDIA A100-SXM4-80GB, 81920, Disabled".
+// parse parses nvidia-smi's lines, such as "0, GPU-8f1c…, NVIDIA A100-SXM4-80GB, 81920, Disabled".
 func parse(out []byte) ([]Device, error) {
 	r := csv.NewReader(bytes.NewReader(out))
 	r.TrimLeadingSpace, r.FieldsPerRecord, r.LazyQuotes = true, 5, true

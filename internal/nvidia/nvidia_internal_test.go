@@ -14,7 +14,7 @@ import (
 func smi(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nvidia-smi")
-	// By another process: a file that this one has open for writing cannot be run, and forks of other tests inherit it.
+	// Another process writes it: a file that this one has open for writing cannot be executed, and forks of other tests inherit it.
 	write := exec.CommandContext(t.Context(), "sh", "-c", `cat >"$0" && chmod 755 "$0"`, path)
 	write.Stdin = strings.NewReader("#!/bin/sh\n" + script)
 	if err := write.Run(); err != nil {

@@ -21,7 +21,7 @@ const Version = "0.13.8"
 // project is the name of uv in the index.
 const project = "uv"
 
-// maxWheel and maxProgram bound what is read: the wheel has some 25 MiB, the program in it some 60 MiB.
+// maxWheel and maxProgram bound what is read: the wheel has about 25 MiB, the program in it about 60 MiB.
 const (
 	maxWheel   = 128 << 20
 	maxProgram = 256 << 20
@@ -30,7 +30,7 @@ const (
 // wheel is a file of the index. Those for musl are linked statically.
 type wheel struct{ file, sha256 string }
 
-// wheels are the files by Go's name of the architecture. Hashes are those that the index lists.
+// wheels are the files by Go's name of the architecture, with the hashes that the index lists.
 func wheels() map[string]wheel {
 	return map[string]wheel{
 		"amd64": {"uv-0.13.8-py3-none-musllinux_1_1_x86_64.whl", "29451c60f5e8b07403e0a175d5229efc36b0289b34143ff4aaa499a5dd52553a"},
@@ -41,7 +41,7 @@ func wheels() map[string]wheel {
 // Fetch opens a file of the index.
 type Fetch func(ctx context.Context, project, file, sha256 string) (io.ReadCloser, int64, error)
 
-// Program fetches the installer for an architecture by Go's or the kernel's name of it.
+// Program fetches the installer for an architecture, given Go's or the kernel's name.
 func Program(ctx context.Context, fetch Fetch, arch string) ([]byte, error) {
 	switch strings.ToLower(arch) {
 	case "x86_64":
@@ -51,7 +51,7 @@ func Program(ctx context.Context, fetch Fetch, arch string) ([]byte, error) {
 	}
 	w, ok := wheels()[arch]
 	if !ok {
-		return nil, fmt.Errorf("find uv: there is none for linux/%s", arch)
+		return nil, fmt.Errorf("find uv: no build for linux/%s", arch)
 	}
 	r, _, err := fetch(ctx, project, w.file, w.sha256)
 	if err != nil {
@@ -92,5 +92,5 @@ func unpack(data []byte) ([]byte, error) {
 		}
 		return program, nil
 	}
-	return nil, fmt.Errorf("unpack uv: its wheel does not hold the program")
+	return nil, fmt.Errorf("unpack uv: its wheel does not contain the program")
 }

@@ -20,7 +20,7 @@ func TestProgramIsRefused(t *testing.T) {
 		data string
 		want string
 	}{
-		"UnknownArchitecture": {"s390x", nil, "", "none for linux/s390x"},
+		"UnknownArchitecture": {"s390x", nil, "", "no build for linux/s390x"},
 		"IndexDown":           {"amd64", down, "", "the index is down"},
 		"WrongHash":           {"x86_64", nil, "not a wheel", "SHA-256"},
 	} {

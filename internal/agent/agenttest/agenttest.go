@@ -1,4 +1,4 @@
-// Package agenttest starts agents in tests: the real server in directories of the test's own, with the real client, in one process.
+// Package agenttest starts agents in tests: the real server in temporary directories, with the real client, in one process.
 package agenttest
 
 import (
@@ -32,7 +32,7 @@ func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
 	return start(tb, path, nil, change)
 }
 
-// StartPlain is Start with the programs of this machine.
+// StartPlain is Start with this machine's own programs.
 func StartPlain(tb testing.TB) *Agent {
 	tb.Helper()
 	return Start(tb, "/usr/local/bin:/usr/bin:/bin", nil)
@@ -44,22 +44,22 @@ func StartWithKernel(tb testing.TB) *Agent {
 	return Start(tb, KernelPath(tb), nil)
 }
 
-// KernelPath gives a PATH whose first Python has a kernel and the packages of the sandbox image.
+// KernelPath returns a PATH whose first Python has a kernel and the packages of the sandbox image.
 func KernelPath(tb testing.TB) string {
 	tb.Helper()
 	dir := os.Getenv("SANDFARM_TEST_KERNEL")
 	if _, err := os.Stat(filepath.Join(dir, "bin", "python3")); dir == "" || err != nil {
-		tb.Fatalf("SANDFARM_TEST_KERNEL=%q is no Python environment with a kernel: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_KERNEL=$(deploy/setup.sh kernel-dir)`", dir)
+		tb.Fatalf("SANDFARM_TEST_KERNEL=%q is not a Python environment with a kernel: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_KERNEL=$(deploy/setup.sh kernel-dir)`", dir)
 	}
 	return filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")
 }
 
-// UV gives the path of the installer that sandboxes use.
+// UV returns the path of the installer that sandboxes use.
 func UV(tb testing.TB) string {
 	tb.Helper()
 	path := os.Getenv("SANDFARM_TEST_UV")
 	if _, err := os.Stat(path); err != nil {
-		tb.Fatalf("SANDFARM_TEST_UV=%q is no uv: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_UV=$(deploy/setup.sh uv-path)`", path)
+		tb.Fatalf("SANDFARM_TEST_UV=%q is not the uv program: run the tests with make, or `deploy/setup.sh kernel` and then `export SANDFARM_TEST_UV=$(deploy/setup.sh uv-path)`", path)
 	}
 	return path
 }
@@ -72,7 +72,7 @@ func Must(tb testing.TB, err error) {
 	}
 }
 
-// StartIndexed is Start with a way to the package indexes, which index serves.
+// StartIndexed is Start with package indexes, served by index.
 func StartIndexed(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
 	tb.Helper()
 	return start(tb, path, index, func(c *server.Config) {
@@ -85,7 +85,7 @@ func StartIndexed(tb testing.TB, path string, index http.Handler, change func(*s
 
 func start(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "agent") // short: socket names are bounded
+	dir, err := os.MkdirTemp("", "agent") // short, because socket paths are limited in length
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func ConnectIndexed(tb testing.TB, srv *server.Server, index http.Handler) *clie
 	return c
 }
 
-// Ran is everything that an execution has said.
+// Ran is everything that an execution reported.
 type Ran struct {
 	Stdout, Stderr string
 	Displays       []agent.Display
@@ -191,7 +191,7 @@ func Read(tb testing.TB, c *client.Client, id string) Ran {
 	}
 }
 
-// Processes lists the processes whose environment contains a text, by what /proc says about each.
+// Processes lists the processes whose environment contains a text, described by /proc.
 func Processes(tb testing.TB, mark string) (found []string) {
 	tb.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")

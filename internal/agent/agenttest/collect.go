@@ -12,7 +12,7 @@ import (
 // ackEvery is how many bytes are read between two acknowledgements.
 const ackEvery = 1 << 20
 
-// collector puts frames together.
+// collector assembles frames.
 type collector struct {
 	ran       Ran
 	out, errs bytes.Buffer
@@ -60,7 +60,7 @@ func (c *collector) done() Ran {
 	return c.ran
 }
 
-// NewID makes an id for an execution.
+// NewID returns a new id for an execution.
 func NewID() string { return farm.NewID(farm.JobPrefix) }
 
 // Code is an execution of Python code in the default context.

@@ -32,10 +32,10 @@ type errorBody struct {
 	Message string    `json:"message"`
 }
 
-// do sends a request and gives the response when its status is a success; any other outcome is a *farm.Error.
+// do sends a request and returns the response if its status is a success; any other outcome is a *farm.Error.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
 	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
-	defer func() { end(err) }() // a stream goes on beyond it
+	defer func() { end(err) }() // a stream outlives this call
 	target := "http://agent" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -61,7 +61,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, readError(res)
 }
 
-// readError makes the agent's error ours; codes that are not in the contract become internal.
+// readError converts the agent's error to a *farm.Error; codes that are not in the contract become internal.
 func readError(res *http.Response) error {
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxError))
 	if err != nil {
@@ -79,7 +79,7 @@ func readError(res *http.Response) error {
 	}
 }
 
-// call sends in (nil: nothing) as JSON and reads the answer into out (nil: thrown away), within a timeout of its own.
+// call sends in (nil: no body) as JSON and reads the answer into out (nil: discarded), with its own timeout.
 func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -99,7 +99,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	return decode(res, out)
 }
 
-// decode reads a bounded JSON answer to its end, so that the stream under it can serve again.
+// decode reads a bounded JSON answer to its end, so that the underlying stream can be reused.
 func decode(res *http.Response, out any) error {
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxJSON+1))
 	if err != nil {

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// callTimeout bounds calls that the agent answers at once; it is long because a sandbox may be starved of CPU.
+	// callTimeout bounds calls that the agent answers immediately; it is long because a sandbox may be short of CPU.
 	callTimeout = 30 * time.Second
-	// kernelTimeout bounds the start of a kernel, which imports much and may be one of several.
+	// kernelTimeout bounds the start of a kernel, which imports many modules; several may start at once.
 	kernelTimeout = 3 * time.Minute
-	// streamWindow lets one stream hold enough in flight for engines that are some milliseconds away.
+	// streamWindow allows enough data in flight on one stream for engines with a round trip of some milliseconds.
 	streamWindow = 4 << 20
-	// writeTimeout is how long the stream may take nothing before the session counts as broken.
+	// writeTimeout is how long a write may make no progress before the session counts as broken.
 	writeTimeout = 30 * time.Second
 )
 
-// Options tune a client. The zero value is good.
+// Options tune a client. The zero value is usable.
 type Options struct {
 	Logger *slog.Logger // nil: silent
 
 	// Index answers the connections that the agent opens, each a request for a package index. Requests come without a body
-	// and with the remote address "sandbox"; everything else in them is the sandbox's to choose. Nil: a stream that the agent
+	// and with the remote address "sandbox"; the sandbox controls everything else in them. Nil: a stream that the agent
 	// opens ends the session.
 	Index http.Handler
 }
 
-// Client speaks to the agent of one sandbox. It is safe for concurrent use.
+// Client talks to the agent of one sandbox. It is safe for concurrent use.
 type Client struct {
 	session *yamux.Session
 	http    *http.Client
@@ -44,7 +44,7 @@ type Client struct {
 	closed  error
 }
 
-// New makes a client of a stream to the agent. The client owns the stream from here on: Close closes it.
+// New creates a client on a stream to the agent. The client then owns the stream: Close closes it.
 func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	config := yamux.DefaultConfig()
 	config.MaxStreamWindowSize = streamWindow
@@ -60,7 +60,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true,
-		// The description of a file is the largest: a path of 4 KiB, escaped.
+		// The largest header is the description of a file: a path of 4 KiB, escaped.
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConnsPerHost:    8,
 		IdleConnTimeout:        time.Minute,
@@ -73,7 +73,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 // Done is closed when the session has ended, for whatever reason.
 func (c *Client) Done() <-chan struct{} { return c.session.CloseChan() }
 
-// Close ends the session and closes the stream under it. It is idempotent.
+// Close ends the session and closes its stream. It is idempotent.
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.closed = c.session.Close()

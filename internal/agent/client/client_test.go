@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// against gives a client that talks to a hostile agent.
+// against returns a client that talks to a hostile agent.
 func against(t *testing.T, hostile http.HandlerFunc) *client.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SetDeadline tells the agent how far off its sandbox's deadline is. Some seconds after it the agent ends the sandbox by
-// itself, if no worker has done so.
+// SetDeadline sends the agent the time left until its sandbox's deadline. A few seconds after the deadline the agent
+// ends the sandbox itself, if no worker has done so.
 func (c *Client) SetDeadline(ctx context.Context, in time.Duration) error {
 	query := url.Values{"in_ms": {strconv.FormatInt(max(in, 0).Milliseconds(), 10)}}
 	return c.call(ctx, callTimeout, http.MethodPut, "/v1/deadline", query, nil, nil)

@@ -9,36 +9,36 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 )
 
-// Info asks for the agent's version, its languages, kernels and memory.
+// Info returns the agent's version, languages, kernels and memory.
 func (c *Client) Info(ctx context.Context) (agent.Info, error) {
 	var info agent.Info
 	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/info", nil, nil, &info)
 	return info, err
 }
 
-// Start starts an execution. Starting an id again changes nothing and is no error.
+// Start starts an execution. Starting an id again changes nothing and returns no error.
 func (c *Client) Start(ctx context.Context, id string, spec agent.Spec) error {
 	return c.call(ctx, callTimeout, http.MethodPut, executionPath(id), nil, spec, nil)
 }
 
-// Ack lets the agent drop frames up to and with seq; it goes on producing once there is room.
+// Ack lets the agent drop frames up to and including seq; a full log then accepts output again.
 func (c *Client) Ack(ctx context.Context, id string, seq uint64) error {
 	query := url.Values{"seq": {strconv.FormatUint(seq, 10)}}
 	return c.call(ctx, callTimeout, http.MethodPost, executionPath(id)+"/ack", query, nil, nil)
 }
 
-// Stop interrupts an execution and kills it after its grace. One that has ended stays as it is.
+// Stop interrupts an execution and kills it after its grace period. It has no effect on one that has ended.
 func (c *Client) Stop(ctx context.Context, id string, reason agent.StopReason) error {
 	query := url.Values{"reason": {string(reason)}}
 	return c.call(ctx, callTimeout, http.MethodPost, executionPath(id)+"/stop", query, nil, nil)
 }
 
-// Forget drops an execution and its frames. One that runs is killed. An unknown id is no error.
+// Forget drops an execution and its frames. A running one is killed. An unknown id is not an error.
 func (c *Client) Forget(ctx context.Context, id string) error {
 	return c.call(ctx, callTimeout, http.MethodDelete, executionPath(id), nil, nil, nil)
 }
 
-// Executions lists what the agent holds.
+// Executions lists the executions that the agent keeps.
 func (c *Client) Executions(ctx context.Context) ([]agent.Execution, error) {
 	var list []agent.Execution
 	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions", nil, nil, &list)
@@ -58,14 +58,14 @@ func (c *Client) RestartKernel(ctx context.Context, kernel string) error {
 	return c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/restart", nil, nil, nil)
 }
 
-// StartKernel starts the kernel of a context ahead of need. It returns when it is ready.
+// StartKernel starts the kernel of a context in advance. It returns when the kernel is ready.
 func (c *Client) StartKernel(ctx context.Context, kernel, language string) error {
 	query := url.Values{"language": {language}}
 	return c.call(ctx, kernelTimeout, http.MethodPost, "/v1/kernels/"+url.PathEscape(kernel)+"/start", query, nil, nil)
 }
 
-// WarmKernel imports modules in the Python kernel of a context, which is up and idle: names and history of its code stay as they
-// are. It gives those that are loaded then; what the image lacks is left out, and so is all where the kernel is another one.
+// WarmKernel imports modules in the running, idle Python kernel of a context, without changing the names and history of its
+// code. It returns the modules that are loaded then. Modules missing from the image are left out; for other kernels it returns none.
 func (c *Client) WarmKernel(ctx context.Context, kernel string, modules ...string) ([]string, error) {
 	var loaded []string
 	query := url.Values{"module": modules}

@@ -12,14 +12,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// List lists what is under a directory of the workspace ("" and "." mean the workspace). A file lists itself.
+// List lists the entries under a directory of the workspace ("" and "." mean the workspace). A file lists itself.
 func (c *Client) List(ctx context.Context, path string, q agent.ListQuery) (agent.Listing, error) {
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(q.Recursive)}, "limit": {strconv.Itoa(q.Limit)}, "after": {q.After}}
 	var list agent.Listing
 	if err := c.call(ctx, callTimeout, http.MethodGet, "/v1/files", query, nil, &list); err != nil {
 		return list, err
 	}
-	if list.After != q.After { // an agent from before the pages gives the first one again and again
+	if list.After != q.After { // an agent older than paging returns the first page every time
 		return list, farm.Errorf(farm.CodeTooLarge, "This sandbox was started by an older version, which lists %d entries at most: list a subdirectory.", len(list.Entries))
 	}
 	return list, nil
@@ -33,7 +33,7 @@ func (c *Client) Stat(ctx context.Context, path string) (farm.FileEntry, error) 
 }
 
 // Open reads a regular file from offset on (negative: from the end), length bytes of it (0: to the end). The entry describes the whole
-// file. The caller closes the reader; an interrupted transfer gives an error other than io.EOF.
+// file. The caller closes the reader; an interrupted transfer returns an error other than io.EOF.
 func (c *Client) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, farm.FileEntry, error) {
 	query := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.FormatInt(length, 10)}}
 	res, err := c.do(ctx, http.MethodGet, "/v1/files/content", query, nil)
@@ -48,7 +48,7 @@ func (c *Client) Open(ctx context.Context, path string, offset, length int64) (i
 	return res.Body, entry, nil
 }
 
-// Write writes a file, all of it or nothing: it makes the parents, and replaces an existing file in one step at the end. ctx bounds
+// Write writes a file atomically: it creates the parents, and replaces an existing file in one step at the end. ctx bounds
 // the transfer.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader) (farm.FileEntry, error) {
 	return c.WriteMode(ctx, path, 0, r)
@@ -69,23 +69,23 @@ func (c *Client) WriteMode(ctx context.Context, path string, mode uint32, r io.R
 	return entry, decode(res, &entry)
 }
 
-// Mkdir makes a directory and its parents. An existing one is no error.
+// Mkdir creates a directory and its parents. An existing directory is not an error.
 func (c *Client) Mkdir(ctx context.Context, path string) error {
 	return c.call(ctx, callTimeout, http.MethodPost, "/v1/files/mkdir", url.Values{"path": {path}}, nil, nil)
 }
 
-// Remove removes a file, or a directory with all that is in it.
+// Remove removes a file, or a directory with all its contents.
 func (c *Client) Remove(ctx context.Context, path string) error {
 	return c.call(ctx, kernelTimeout, http.MethodDelete, "/v1/files", url.Values{"path": {path}}, nil, nil)
 }
 
-// Move renames; parents of the new name are made.
+// Move renames a file or directory and creates the parents of the new name.
 func (c *Client) Move(ctx context.Context, from, to string) error {
 	in := map[string]string{"from": from, "to": to}
 	return c.call(ctx, callTimeout, http.MethodPost, "/v1/files/move", nil, in, nil)
 }
 
-// PutTar unpacks an uncompressed tar under a directory, all of it or nothing. ctx bounds the transfer.
+// PutTar unpacks an uncompressed tar under a directory, entirely or not at all. ctx bounds the transfer.
 func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
 	res, err := c.do(ctx, http.MethodPost, "/v1/files/tar", url.Values{"path": {path}}, struct{ io.Reader }{r})
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Client) PutTar(ctx context.Context, path string, r io.Reader) error {
 	return decode(res, nil)
 }
 
-// GetTar reads a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.
+// GetTar streams a directory as an uncompressed tar of its regular files and directories. The caller closes the reader.
 func (c *Client) GetTar(ctx context.Context, path string) (io.ReadCloser, error) {
 	res, err := c.do(ctx, http.MethodGet, "/v1/files/tar", url.Values{"path": {path}}, nil)
 	if err != nil {

@@ -22,7 +22,7 @@ type Frames struct {
 	cancel context.CancelFunc
 }
 
-// Frames reads an execution's frames from a sequence number (0 and 1 both mean the first) on, those to come included. ctx bounds the
+// Frames reads an execution's frames from a sequence number on (0 and 1 both mean the first), including future ones. ctx bounds the
 // whole stream.
 func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, error) {
 	if from == 0 {
@@ -38,7 +38,7 @@ func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, e
 	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), next: from, cancel: cancel}, nil
 }
 
-// Next gives the next frame; io.EOF after the final one. A stream that breaks before that is unavailable.
+// Next returns the next frame, and io.EOF after the final one. A stream that breaks before that is unavailable.
 func (f *Frames) Next() (agent.Frame, error) {
 	if f.done {
 		return agent.Frame{}, io.EOF
@@ -58,7 +58,7 @@ func (f *Frames) Next() (agent.Frame, error) {
 	return frame, nil
 }
 
-// Close ends the reading. The execution goes on.
+// Close stops reading. The execution continues.
 func (f *Frames) Close() error {
 	f.cancel()
 	return f.body.Close()

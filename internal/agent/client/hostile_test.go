@@ -12,17 +12,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 )
 
-// What an agent sends on a stream that nobody asked for would stay in the worker's memory.
+// Data on a stream that the worker did not request would stay in the worker's memory.
 func TestAStreamThatTheAgentOpensEndsTheSession(t *testing.T) {
 	t.Parallel()
 	c, session := hostileAgent(t, client.Options{})
-	if _, err := session.Open(); err != nil && !errors.Is(err, yamux.ErrSessionShutdown) { // it may end before Open has returned
+	if _, err := session.Open(); err != nil && !errors.Is(err, yamux.ErrSessionShutdown) { // the session may end before Open returns
 		t.Fatal(err)
 	}
 	select {
 	case <-c.Done():
 	case <-time.After(10 * time.Second):
-		t.Fatal("the session goes on")
+		t.Fatal("the session did not end")
 	}
 }
 
@@ -38,6 +38,6 @@ func TestHeadersOfAnAnswerAreBounded(t *testing.T) {
 		w.Header().Set("X-Entry", strings.Repeat("x", 1<<20))
 	})
 	if _, err := c.Info(t.Context()); err == nil {
-		t.Fatal("a MiB of headers was taken")
+		t.Fatal("a MiB of headers was accepted")
 	}
 }

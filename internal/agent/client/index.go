@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// maxIndexStreams is how many connections the agent may have open to the index at once, as many as it makes. More end the
+	// maxIndexStreams is how many connections the agent may have open to the index at once, which is its own limit. More end the
 	// session.
 	maxIndexStreams = 32
-	// indexPatience is how long one more may wait for another to end: what the agent sees as ended may not be so here yet.
+	// indexPatience is how long a further stream may wait for another to end: a stream may end here later than at the agent.
 	indexPatience = time.Second
-	// acceptBacklog bounds the streams that wait to be accepted, by the agent's side or by ours.
+	// acceptBacklog bounds the streams that wait to be accepted, on either side.
 	acceptBacklog = 64
 	// maxIndexUnread bounds what the agent sends ahead on one stream. A request is far smaller.
 	maxIndexUnread = 64 << 10
-	// maxIndexHeader bounds the head of a request.
+	// maxIndexHeader bounds the header of a request.
 	maxIndexHeader = 16 << 10
-	// indexIdle is how long the agent may take nothing of an answer.
+	// indexIdle is how long the agent may read nothing of an answer.
 	indexIdle = 5 * time.Minute
-	// indexPiece is what one stream sends at once.
+	// indexPiece bounds one write to a stream.
 	indexPiece = 64 << 10
-	// indexHeaderTimeout is how long the head of a request may take.
+	// indexHeaderTimeout bounds reading the header of a request.
 	indexHeaderTimeout = 30 * time.Second
 )
 
-// serveIndex serves the streams that the agent opens until the session ends. Without a handler the first one ends it: what came
-// on it would lie in memory unread.
+// serveIndex serves the streams that the agent opens until the session ends. Without a handler the first one ends it: its data
+// would stay in memory unread.
 func serveIndex(session *yamux.Session, handler http.Handler) {
 	if handler == nil {
 		if stream, err := session.AcceptStream(); err == nil {
@@ -46,33 +46,33 @@ func serveIndex(session *yamux.Session, handler http.Handler) {
 		Handler: bodyless(handler), ReadHeaderTimeout: indexHeaderTimeout, MaxHeaderBytes: maxIndexHeader - headerSlack,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
-	srv.SetKeepAlivesEnabled(false) // a stream costs little, and one that idles would hold a place
+	srv.SetKeepAlivesEnabled(false) // a new stream costs little, and an idle one would occupy a slot
 	_ = srv.Serve(l)
 	_ = srv.Close()
 	_ = session.Close()
 }
 
-// headerSlack is what net/http takes beyond MaxHeaderBytes.
+// headerSlack is what net/http accepts beyond MaxHeaderBytes.
 const headerSlack = 4 << 10
 
-// bodyless refuses requests with a body: an index takes none.
+// bodyless refuses requests with a body: an index needs none.
 func bodyless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
-			http.Error(w, "The package index takes no request with a body.", http.StatusRequestEntityTooLarge)
+			http.Error(w, "The package index does not accept requests with a body.", http.StatusRequestEntityTooLarge)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// indexListener gives the streams that the agent opens.
+// indexListener accepts the streams that the agent opens.
 type indexListener struct {
 	session *yamux.Session
 	slots   chan struct{}
 }
 
-// Accept gives the next stream, as long as there are not too many.
+// Accept returns the next stream. Too many open streams end the session.
 func (l *indexListener) Accept() (net.Conn, error) {
 	stream, err := l.session.AcceptStream()
 	if err != nil {
@@ -91,7 +91,7 @@ func (l *indexListener) Accept() (net.Conn, error) {
 	go func() {
 		defer func() { <-l.slots }()
 		c.pump()
-		select { // the answer may be on its way still, although the agent has ended its direction
+		select { // the answer may still be in flight although the agent has ended its direction
 		case <-c.over:
 		case <-l.session.CloseChan():
 		}
@@ -102,14 +102,14 @@ func (l *indexListener) Accept() (net.Conn, error) {
 // Close does nothing: the streams end with the session.
 func (l *indexListener) Close() error { return nil }
 
-// Addr gives a name.
+// Addr implements net.Listener.
 func (l *indexListener) Addr() net.Addr { return sandboxAddr{} }
 
-// sandboxAddr is the address of whoever speaks from within a sandbox.
+// sandboxAddr is the remote address of requests from a sandbox.
 type sandboxAddr struct{}
 
-// Network gives a name.
+// Network implements net.Addr.
 func (sandboxAddr) Network() string { return "sandbox" }
 
-// String gives a name.
+// String implements net.Addr.
 func (sandboxAddr) String() string { return "sandbox" }

@@ -19,13 +19,13 @@ const (
 	mostUnread  = 64 << 10
 )
 
-// hostileIndex gives a client that serves an index, and the session of an agent that does with it what the test likes.
+// hostileIndex returns a client that serves an index, and an agent's session that the test controls.
 func hostileIndex(t *testing.T, index http.HandlerFunc) (*client.Client, *yamux.Session) {
 	t.Helper()
 	return hostileAgent(t, client.Options{Index: index})
 }
 
-// hostileAgent gives a client, and the session of an agent that does with it what the test likes.
+// hostileAgent returns a client, and an agent's session that the test controls.
 func hostileAgent(t *testing.T, o client.Options) (*client.Client, *yamux.Session) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -75,7 +75,7 @@ func TestTheIndexAnswersStreamsOfTheAgent(t *testing.T) {
 	c, session := hostileIndex(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.RemoteAddr+" "+r.Host+" "+r.URL.Path)
 	})
-	for range 3 * mostStreams { // one after the other there is no limit
+	for range 3 * mostStreams { // sequential streams are not limited
 		stream := open(t, session, request)
 		raw, err := io.ReadAll(stream)
 		if err != nil || !strings.HasSuffix(string(raw), "\r\n\r\nsandbox somewhere /pypi/simple/x/") || !strings.Contains(string(raw), "Connection: close") {
@@ -107,7 +107,7 @@ func TestMoreStreamsThanAnAgentOpensEndTheSession(t *testing.T) {
 	}
 }
 
-// A stream that the agent does not end counts although it was answered.
+// A stream that the agent does not end counts, even after its answer.
 func TestStreamsThatTheAgentKeepsHalfOpenCount(t *testing.T) {
 	t.Parallel()
 	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) {})
@@ -123,7 +123,7 @@ func TestStreamsThatTheAgentKeepsHalfOpenCount(t *testing.T) {
 		_, _ = io.ReadAll(stream)
 	}
 	if !ends(c, 20*time.Second) {
-		t.Error("the session goes on")
+		t.Error("the session did not end")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestWhatTheAgentSendsAheadIsBounded(t *testing.T) {
 		began, release := make(chan struct{}), make(chan struct{})
 		defer close(release)
 		c, session := hostileIndex(t, func(w http.ResponseWriter, _ *http.Request) {
-			if _, _, err := http.NewResponseController(w).Hijack(); err != nil { // nobody reads on
+			if _, _, err := http.NewResponseController(w).Hijack(); err != nil { // no more data is read
 				t.Error(err)
 			}
 			close(began)
@@ -163,7 +163,7 @@ func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ends(c, 300*time.Millisecond) {
-		t.Fatal("a little of it ends the session")
+		t.Fatal("a small amount ends the session")
 	}
 	go func() {
 		for {
@@ -173,13 +173,13 @@ func TestWhatTheAgentSendsAfterTheAnswerIsBounded(t *testing.T) {
 		}
 	}()
 	if !ends(c, 20*time.Second) {
-		t.Error("the session goes on")
+		t.Error("the session did not end")
 	}
 }
 
 func TestHeadersOfARequestAreBounded(t *testing.T) {
 	t.Parallel()
-	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) { t.Error("it is served") })
+	c, session := hostileIndex(t, func(http.ResponseWriter, *http.Request) { t.Error("the request was served") })
 	stream := open(t, session, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("y", 17<<10)+"\r\n\r\n")
 	_ = stream.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if raw, _ := io.ReadAll(stream); !strings.HasPrefix(string(raw), "HTTP/1.1 431 ") {
@@ -198,15 +198,15 @@ func TestARequestEndsWithItsStream(t *testing.T) {
 		close(canceled)
 	})
 	stream := open(t, session, request)
-	_ = stream.Close() // the client in the sandbox is gone
+	_ = stream.Close() // the client in the sandbox has disconnected
 	select {
 	case <-canceled:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the request goes on")
+		t.Fatal("the request did not end")
 	}
 }
 
-// An agent that ends its direction after each request, and takes no answer, had as many requests under way as it liked.
+// Regression: an agent that ended its direction after each request, and read no answer, could have any number of requests in progress.
 func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 	t.Parallel()
 	var most, now atomic.Int64
@@ -230,14 +230,14 @@ func TestAnswersThatTheAgentDoesNotTakeCount(t *testing.T) {
 		_ = stream.Close()
 	}
 	if !ends(c, 20*time.Second) {
-		t.Error("the session goes on")
+		t.Error("the session did not end")
 	}
 	if most.Load() > mostStreams+1 {
-		t.Errorf("%d requests were under way at once", most.Load())
+		t.Errorf("%d requests were in progress at once", most.Load())
 	}
 }
 
-// A handler can bound how long an answer may take, whoever reads it how slowly.
+// A handler can bound how long an answer may take, however slowly it is read.
 func TestAnAnswerHasADeadline(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
@@ -256,6 +256,6 @@ func TestAnAnswerHasADeadline(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the answer goes on")
+		t.Fatal("the answer did not end")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// indexConn is a stream that the agent opened. It is read all the time into a buffer with a bound, also when nobody reads here:
-// yamux would keep whole windows of whatever comes. What goes over the bound ends the session.
+// indexConn is a stream that the agent opened. It is read continuously into a bounded buffer, even when Read is not called:
+// yamux would buffer whole windows of data. Data over the bound ends the session.
 type indexConn struct {
 	*yamux.Stream
 	session *yamux.Session
@@ -21,20 +21,20 @@ type indexConn struct {
 	mu       sync.Mutex
 	wake     *sync.Cond
 	buf      []byte
-	err      error // why no more will come
+	err      error // why the stream ended
 	closed   bool
-	late     bool // the deadline for reading has passed
+	late     bool // the read deadline has passed
 	deadline *time.Timer
-	round    int // which deadline is meant
+	round    int // tells the current read deadline from earlier ones
 
 	over   chan struct{} // closed by Close
 	ending sync.Once
-	sendBy atomic.Int64 // deadline for writing, in Unix nanoseconds; 0: none
+	sendBy atomic.Int64 // write deadline in Unix nanoseconds; 0: none
 }
 
 var _ net.Conn = (*indexConn)(nil)
 
-// pump reads until the agent ends the stream. What comes after Close is thrown away, and counts.
+// pump reads until the agent ends the stream. Data after Close is discarded, but counts.
 func (c *indexConn) pump() {
 	part := make([]byte, 4<<10)
 	unread := 0
@@ -63,7 +63,7 @@ func (c *indexConn) pump() {
 	}
 }
 
-// Read gives what has come.
+// Read returns received data.
 func (c *indexConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *indexConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends, in pieces that do not keep other streams waiting. An agent that takes nothing for long breaks the connection.
+// Write sends in pieces, so that other streams do not wait long. If the agent reads nothing for indexIdle, Write fails.
 func (c *indexConn) Write(p []byte) (int, error) {
 	sent := 0
 	for {
@@ -104,7 +104,7 @@ func (c *indexConn) Write(p []byte) (int, error) {
 	}
 }
 
-// Close ends our direction; the agent is to end its own.
+// Close ends this direction; the agent must end its own.
 func (c *indexConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -115,7 +115,7 @@ func (c *indexConn) Close() error {
 	return c.Stream.Close()
 }
 
-// SetWriteDeadline bounds what is written from then on.
+// SetWriteDeadline bounds later writes.
 func (c *indexConn) SetWriteDeadline(at time.Time) error {
 	by := int64(0)
 	if !at.IsZero() {
@@ -154,5 +154,5 @@ func (c *indexConn) SetDeadline(at time.Time) error {
 	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
 }
 
-// RemoteAddr tells handlers who asks.
+// RemoteAddr is the remote address that handlers see.
 func (c *indexConn) RemoteAddr() net.Addr { return sandboxAddr{} }

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// maxConns bounds the connections at a time; more wait in the backlog of the listener.
+	// maxConns bounds concurrent connections; more wait in the listener's backlog.
 	maxConns = 32
-	// maxRequest bounds what one connection may send to the worker: the head of a request, never a body. It is less than what the
+	// maxRequest bounds what one connection may send to the worker: a request header, never a body. It is less than what the
 	// worker buffers before it closes the session.
 	maxRequest = 32 << 10
 	// workerWait is how long a connection waits for a worker.
 	workerWait = 10 * time.Second
-	// idleTimeout ends connections on which no data moves.
+	// idleTimeout closes idle connections.
 	idleTimeout = 5 * time.Minute
-	// lingerTimeout is how long a client has to read its answer and to close.
+	// lingerTimeout is how long a client may take to read its answer and close.
 	lingerTimeout = 2 * time.Second
-	// acceptPause is the wait after a failed accept, which means that descriptors or memory are short.
+	// acceptPause is the delay after a failed accept, which means that descriptors or memory ran out.
 	acceptPause = 50 * time.Millisecond
 	// bufferBytes is the size of the buffer of each connection.
 	bufferBytes = 64 << 10
@@ -38,7 +38,7 @@ type Workers interface {
 	Stream(ctx context.Context) (*yamux.Stream, error)
 }
 
-// Egress is the way to the package indexes: it listens in the sandbox and carries each connection over a stream to a worker.
+// Egress gives access to the package indexes: it listens in the sandbox and forwards each connection over a stream to a worker.
 type Egress struct {
 	life     context.Context //nolint:containedctx // the life of the agent
 	workers  Workers
@@ -49,7 +49,7 @@ type Egress struct {
 	wg       sync.WaitGroup
 }
 
-// Listen listens on a TCP address until life is done. The caller calls Close then.
+// Listen listens on a TCP address until life is done. The caller must then call Close.
 func Listen(life context.Context, addr string, workers Workers) (*Egress, error) {
 	return listen(life, addr, workers, workerWait)
 }
@@ -104,7 +104,7 @@ func (g *Egress) accept() {
 	}
 }
 
-// carry connects one client with a worker until both directions have ended.
+// carry connects one client to a worker until both directions have ended.
 func (g *Egress) carry(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(g.life, g.wait)
@@ -124,7 +124,7 @@ func (g *Egress) carry(conn net.Conn) {
 	defer idle.Stop()
 	var up sync.WaitGroup
 	up.Go(func() {
-		copyUntilEnd(stream, io.LimitReader(conn, maxRequest), make([]byte, 4<<10), idle) // at the limit the stream ends, and the request with it
+		copyUntilEnd(stream, io.LimitReader(conn, maxRequest), make([]byte, 4<<10), idle) // at the limit the stream and its request end
 		_ = stream.Close()
 	})
 	buf := g.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
@@ -132,7 +132,7 @@ func (g *Egress) carry(conn net.Conn) {
 	if copyUntilEnd(conn, stream, *buf, idle) {
 		closeWrite(conn)
 		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
-	} else { // the client is gone
+	} else { // the client has disconnected
 		_ = conn.Close()
 		_ = stream.Close()
 		drain(stream, *buf)
@@ -140,7 +140,7 @@ func (g *Egress) carry(conn net.Conn) {
 	up.Wait()
 }
 
-// copyUntilEnd copies until the end of from. It gives false when to takes no more. Each read resets idle.
+// copyUntilEnd copies until from ends. It returns false if a write to to fails. Each read resets idle.
 func copyUntilEnd(to io.Writer, from io.Reader, buf []byte, idle *time.Timer) bool {
 	for {
 		n, err := from.Read(buf)
@@ -156,7 +156,7 @@ func copyUntilEnd(to io.Writer, from io.Reader, buf []byte, idle *time.Timer) bo
 	}
 }
 
-// drain discards what still comes on a stream until the worker has closed it too: only then is it free on both sides.
+// drain discards remaining data on a stream until the worker has closed it too: only then is it released on both sides.
 func drain(stream *yamux.Stream, buf []byte) {
 	for {
 		if _, err := stream.Read(buf); err != nil {
@@ -165,13 +165,13 @@ func drain(stream *yamux.Stream, buf []byte) {
 	}
 }
 
-// refuse answers a client when no worker is connected.
+// refuse answers a client if no worker is connected.
 func refuse(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
 	_, _ = fmt.Fprintf(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		len(noWorker), noWorker)
 	closeWrite(conn)
-	_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxRequest)) // closing with unread data would reset the connection, and the answer with it
+	_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxRequest)) // closing with unread data would reset the connection and lose the answer
 }
 
 // closeWrite ends one direction of a connection.

@@ -10,18 +10,18 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// nobody is what is connected when no worker is.
-type nobody struct{}
+// noWorkers is a Workers without workers.
+type noWorkers struct{}
 
-func (nobody) Stream(ctx context.Context) (*yamux.Stream, error) {
+func (noWorkers) Stream(ctx context.Context) (*yamux.Stream, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func TestWithoutAWorkerInstallersGetAnAnswer(t *testing.T) {
+func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
-	g, err := listen(life, "127.0.0.1:0", nobody{}, 50*time.Millisecond)
+	g, err := listen(life, "127.0.0.1:0", noWorkers{}, 50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	maxErrorValue     = 64 << 10
 	maxTracebackBytes = 1 << 20
-	lineCost          = 16 // what a line of a traceback counts in addition to its text, so that millions of empty ones are bounded
+	lineCost          = 16 // what a traceback line counts in addition to its text, so that the number of empty lines is bounded
 )
 
 // ansiPattern matches the control sequences of terminals.
@@ -45,7 +45,7 @@ func trimError(e *farm.CodeError) {
 	e.Traceback = lines
 }
 
-// Cut makes a text valid UTF-8 of at most n bytes, with an ellipsis where something is cut off.
+// Cut makes a text valid UTF-8 of at most n bytes, with an ellipsis where it was cut.
 func Cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= n {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// defaultGrace is how long code may run on after an interrupt before it is killed.
+// defaultGrace is how long code may keep running after an interrupt before it is killed.
 const defaultGrace = 2 * time.Second
 
 // maxOutcomeBytes bounds the payload of a final frame.
@@ -21,7 +21,7 @@ const maxOutcomeBytes = agent.MaxFrameBytes
 // Stop says why an execution is being stopped.
 type Stop int
 
-// The reasons. The zero value: it is not being stopped.
+// The reasons. The zero value means not stopped.
 const (
 	StopNone Stop = iota
 	StopTimeout
@@ -29,8 +29,8 @@ const (
 	StopCancel
 )
 
-// Execution is one run of code, of commands or of an installer. Make it with New. Whoever runs it calls Begin when its turn has
-// come, writes output to Log, and ends with Finish. It may be stopped at any time.
+// Execution is one run of code, of commands or of an installer. Create it with New. The runner calls Begin when its turn has
+// come, writes output to Log, and calls Finish at the end. It may be stopped at any time.
 type Execution struct {
 	ID      string
 	Spec    agent.Spec
@@ -48,7 +48,7 @@ type Execution struct {
 	beginTicks uint64
 }
 
-// New makes an execution whose log holds at most logBytes of unacknowledged frames.
+// New creates an execution whose log holds at most logBytes of unacknowledged frames.
 func New(id string, spec agent.Spec, logBytes int, now time.Time) *Execution {
 	return &Execution{
 		ID: id, Spec: spec, Log: NewLog(logBytes), Created: now,
@@ -56,7 +56,7 @@ func New(id string, spec agent.Spec, logBytes int, now time.Time) *Execution {
 	}
 }
 
-// Stop asks the execution to end. The first reason counts, but a cancel always marks it canceled.
+// Stop requests that the execution end. The first reason counts, but a cancel always marks it canceled.
 func (e *Execution) Stop(reason Stop) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +73,7 @@ func (e *Execution) Kill() {
 	e.killOnce.Do(func() { close(e.killed) })
 }
 
-// StopReason gives the reason of the first Stop.
+// StopReason returns the reason of the first Stop.
 func (e *Execution) StopReason() Stop {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +96,7 @@ func (e *Execution) Canceled() bool {
 	return e.canceled
 }
 
-// Begin notes that the execution runs from now on: until then it waits for its turn.
+// Begin records that the execution has started to run; before that it waits for its turn.
 func (e *Execution) Begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,22 +110,22 @@ func (e *Execution) HasBegun() bool {
 	return e.begun
 }
 
-// BeginTicks is the time of Begin in ticks since the machine's boot, as /proc counts the start of processes. 0: it has not begun.
+// BeginTicks is the time of Begin in ticks since boot, the unit of process start times in /proc. 0: not begun.
 func (e *Execution) BeginTicks() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.beginTicks
 }
 
-// EnvName is the variable that holds the execution's id in the environment of everything that it starts.
+// EnvName is the variable that holds the execution's id in the environment of all its processes.
 const EnvName = "SBX_EXEC"
 
-// Mark is the entry of the environment by which processes of the execution are found.
+// Mark is the environment entry that identifies the execution's processes.
 func (e *Execution) Mark() string { return EnvName + "=" + e.ID }
 
-// Stopper is how a runner ends what it runs.
+// Stopper holds the functions that stop a runner.
 type Stopper struct {
-	Interrupt func(sig syscall.Signal) // asks the code to end
+	Interrupt func(sig syscall.Signal) // requests that the code end
 	Kill      func()                   // ends it
 }
 
@@ -148,7 +148,7 @@ func (e *Execution) Watch(s Stopper, ended <-chan struct{}) {
 	if e.StopReason() == StopInterrupt {
 		sig = syscall.SIGINT
 	}
-	e.Log.Unblock() // a log that nobody reads must not keep the code from ending
+	e.Log.Unblock() // a log without a reader must not keep the code from ending
 	s.Interrupt(sig)
 	grace := e.Spec.Grace
 	if grace <= 0 {
@@ -174,23 +174,23 @@ func (e *Execution) Finish(out agent.Outcome) {
 	if err != nil || len(payload) > maxOutcomeBytes {
 		out.Skipped += len(out.Files)
 		out.Files, out.Error = nil, &farm.CodeError{Name: "ResultTooLarge", Value: "the result does not fit into a frame"}
-		payload, _ = json.Marshal(out) // plain fields only: it cannot fail
+		payload, _ = json.Marshal(out) // cannot fail: plain fields only
 	}
 	e.Log.End(payload)
 }
 
-// Failed is the outcome of an execution that failed for a reason of the agent's.
+// Failed is the outcome of an execution that failed in the agent itself.
 func Failed(name, text string) agent.Outcome {
 	return agent.Outcome{ExitCode: 1, Error: &farm.CodeError{Name: name, Value: text, Traceback: []string{}}}
 }
 
-// NotStarted is the outcome of an execution that was stopped before it began.
-func NotStarted() agent.Outcome { return Failed("KeyboardInterrupt", "stopped before it began") }
+// NotStarted is the outcome of an execution that was stopped before it started.
+func NotStarted() agent.Outcome { return Failed("KeyboardInterrupt", "stopped before it started") }
 
 // ticksPerSecond is the unit of times in /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// bootTicks is the time since the boot as /proc counts it. 0: it is not known.
+// bootTicks is the time since boot in the unit of /proc. 0: unknown.
 func bootTicks() uint64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

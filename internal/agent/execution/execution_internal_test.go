@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestLogJoinsOnlyWhatNobodyHasSeen(t *testing.T) {
+func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
 	t.Parallel()
 	l := NewLog(1 << 20)
 	l.Append(agent.FrameStdout, []byte("a"))
@@ -35,13 +35,13 @@ func TestLogJoinsOnlyWhatNobodyHasSeen(t *testing.T) {
 		t.Fatalf("frames = %v, %v", frames, err)
 	}
 	if _, err := l.Next(t.Context(), 7); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Fatalf("behind the end: %v", err)
+		t.Fatalf("past the end: %v", err)
 	}
 }
 
 func TestLogIsFullAtItsLimit(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{9, 10, 11} { // the limit is 10, and 1 is there
+	for _, size := range []int{9, 10, 11} { // the limit is 10, and the log holds 1
 		l := NewLog(11)
 		l.Append(agent.FrameStdout, []byte("x"))
 		added := make(chan struct{})
@@ -66,7 +66,7 @@ func TestLogIsFullAtItsLimit(t *testing.T) {
 	}
 }
 
-func TestUnblockedLogDropsWhatIsFarOverItsLimit(t *testing.T) {
+func TestUnblockedLogDropsOutputFarOverItsLimit(t *testing.T) {
 	t.Parallel()
 	l := NewLog(10)
 	l.Unblock()
@@ -74,7 +74,7 @@ func TestUnblockedLogDropsWhatIsFarOverItsLimit(t *testing.T) {
 		l.Append(agent.FrameStdout, make([]byte, MaxOutputFrame))
 	}
 	if _, _, bytes, _ := l.State(); bytes > 10+unblockedBytes || bytes < unblockedBytes-MaxOutputFrame {
-		t.Fatalf("%d bytes are kept", bytes)
+		t.Fatalf("the log keeps %d bytes", bytes)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestFairLockIsGivenInOrder(t *testing.T) {
 	quit := make(chan struct{})
 	close(quit)
 	if !l.Lock(never) || l.Lock(quit) {
-		t.Fatal("a lock was given twice, or a free one was not")
+		t.Fatal("a lock was granted twice, or a free one was not granted")
 	}
 	turns := make(chan int, 3)
 	for i := range 3 {
@@ -126,7 +126,7 @@ func TestFairLockIsGivenInOrder(t *testing.T) {
 	}
 }
 
-// A log of empty frames takes no bytes of payload, but memory.
+// Empty frames have no payload, but use memory.
 func TestLogBoundsTheNumberOfFrames(t *testing.T) {
 	t.Parallel()
 	l := NewLog(1 << 30)
@@ -140,14 +140,14 @@ func TestLogBoundsTheNumberOfFrames(t *testing.T) {
 	}()
 	select {
 	case <-added:
-		t.Fatal("one more was taken")
+		t.Fatal("one more was accepted")
 	case <-time.After(20 * time.Millisecond):
 	}
 	l.Ack(1)
 	<-added
 }
 
-// A kernel may say of an error that it has millions of lines without a text.
+// A kernel may send a traceback of millions of empty lines.
 func TestATracebackOfEmptyLinesIsBounded(t *testing.T) {
 	t.Parallel()
 	e := &farm.CodeError{Traceback: make([]string, 1<<20)}

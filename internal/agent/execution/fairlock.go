@@ -2,14 +2,14 @@ package execution
 
 import "sync"
 
-// FairLock is a lock that is given in the order in which it was asked for. The zero value is unlocked.
+// FairLock is a FIFO lock: it is granted in the order of the calls of Lock. The zero value is unlocked.
 type FairLock struct {
 	mu      sync.Mutex
 	locked  bool
 	waiting []chan struct{}
 }
 
-// Lock waits for its turn. It gives false, without the lock, when quit was closed first.
+// Lock waits for its turn. It returns false, without the lock, if quit was closed first.
 func (l *FairLock) Lock(quit <-chan struct{}) bool {
 	l.mu.Lock()
 	if !l.locked {
@@ -34,11 +34,11 @@ func (l *FairLock) Lock(quit <-chan struct{}) bool {
 		}
 	}
 	l.mu.Unlock()
-	l.Unlock() // the turn came at the same moment
+	l.Unlock() // the lock was granted at the same moment
 	return false
 }
 
-// Unlock gives the lock to whoever has waited longest.
+// Unlock passes the lock to the longest waiter.
 func (l *FairLock) Unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

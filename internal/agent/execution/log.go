@@ -11,22 +11,22 @@ import (
 const (
 	// MaxOutputFrame bounds the payload of a frame of output.
 	MaxOutputFrame = 64 << 10
-	// batchBytes is about how many bytes Next gives at once.
+	// batchBytes is about how many bytes Next returns at once.
 	batchBytes = 1 << 20
-	// unblockedBytes is how much an unblocked log takes beyond its limit: what may be in the pipes, and a last message.
+	// unblockedBytes is how much an unblocked log accepts beyond its limit: what may be in the pipes, and a last message.
 	unblockedBytes = 4 << 20
-	// keptFrames bounds the number of frames: frames of one byte take far more memory than their payload.
+	// keptFrames bounds the number of frames: a frame of one byte takes far more memory than its payload.
 	keptFrames = 1 << 16
 )
 
-// Log is the log of one execution. It keeps the frames that are not acknowledged. A writer blocks while it is full, so nothing
+// Log is the log of one execution. It keeps unacknowledged frames. A writer blocks while it is full, so nothing
 // is dropped and memory stays bounded. Any number of readers may follow it.
 type Log struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced whenever something changes
+	changed chan struct{} // closed and replaced on every change
 	frames  []agent.Frame
 	last    uint64 // sequence number of the newest frame
-	read    uint64 // newest frame that a reader has seen: it must not grow any more
+	read    uint64 // newest frame that a reader has seen: it must not change any more
 	bytes   int
 	limit   int
 	open    bool          // Unblock was called
@@ -34,19 +34,19 @@ type Log struct {
 	ended   bool
 }
 
-// NewLog makes a log that holds at most limit bytes of unacknowledged payload.
+// NewLog creates a log that holds at most limit bytes of unacknowledged payload.
 func NewLog(limit int) *Log {
 	return &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
 }
 
-// notify wakes everyone who waits. The caller holds mu.
+// notify wakes all waiters. The caller holds mu.
 func (l *Log) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// Append adds a frame with a copy of the payload. Output joins the frame before it while no reader has seen that one. It blocks
-// while the log is full, unless Unblock was called: then it drops what is far beyond the limit.
+// Append adds a frame with a copy of the payload. It appends output to the previous frame while no reader has seen that one. It blocks
+// while the log is full, unless Unblock was called: then it drops frames far beyond the limit.
 func (l *Log) Append(kind agent.FrameType, payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *Log) add(kind agent.FrameType, payload []byte) {
 	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append([]byte(nil), payload...)})
 }
 
-// End adds the final frame, whatever the limit. Frames that come later are dropped.
+// End adds the final frame regardless of the limit. Later frames are dropped.
 func (l *Log) End(payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *Log) End(payload []byte) {
 	close(l.final)
 }
 
-// Unblock makes Append never block from now on.
+// Unblock stops Append from blocking.
 func (l *Log) Unblock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *Log) Unblock() {
 	l.notify()
 }
 
-// Ack drops the frames up to seq, including it.
+// Ack drops the frames up to and including seq.
 func (l *Log) Ack(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *Log) Ack(seq uint64) {
 	l.notify()
 }
 
-// Next waits for frames from seq on and gives at least one. Frames that have been dropped are a conflict.
+// Next waits for frames from seq on and returns at least one. CodeConflict if they have been dropped.
 func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 	}
 }
 
-// batch gives frames from seq on; their payloads do not change any more. The caller holds mu.
+// batch returns frames from seq on, whose payloads no longer change. The caller holds mu.
 func (l *Log) batch(seq uint64) []agent.Frame {
 	from := int(seq - l.first()) //nolint:gosec // both are within frames
 	size, to := 0, from
@@ -151,7 +151,7 @@ func (l *Log) batch(seq uint64) []agent.Frame {
 	return append([]agent.Frame(nil), l.frames[from:to]...)
 }
 
-// first is the number of the first frame that is kept, or of the next one to come. The caller holds mu.
+// first is the number of the first kept frame, or of the next frame if none is kept. The caller holds mu.
 func (l *Log) first() uint64 {
 	if len(l.frames) > 0 {
 		return l.frames[0].Seq
@@ -162,7 +162,7 @@ func (l *Log) first() uint64 {
 // Final is closed when the final frame is in the log.
 func (l *Log) Final() <-chan struct{} { return l.final }
 
-// State gives the numbers of the first kept and the last frame, the bytes that are kept, and whether the final frame is in.
+// State returns the numbers of the first kept and the last frame, the number of kept bytes, and whether the final frame is in the log.
 func (l *Log) State() (first, last uint64, bytes int, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

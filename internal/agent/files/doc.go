@@ -1,4 +1,4 @@
-// Package files serves the files of a sandbox's workspace: reading, writing, listing, archives, and what has changed since an
+// Package files serves the files of a sandbox's workspace: reading, writing, listing, archives, and changes since an
 // execution began. Paths come from callers and the workspace belongs to user code, so every path is resolved inside the
-// workspace, and whatever is there may be a link, a pipe or a device.
+// workspace, and any entry may be a link, a pipe or a device.
 package files

@@ -15,14 +15,14 @@ import (
 )
 
 // Workspace is a directory of user code. Paths are relative to it, or absolute under its public name; no path and no symbolic
-// link leads out of it. Make it with Open.
+// link leads out of it. Create it with Open.
 type Workspace struct {
 	dir  string
 	root *os.Root
 	seed maphash.Seed
 }
 
-// Open opens the workspace in a directory that exists. The caller closes it.
+// Open opens the workspace in an existing directory. The caller closes it.
 func Open(dir string) (*Workspace, error) {
 	dir = filepath.Clean(dir)
 	root, err := os.OpenRoot(dir)
@@ -36,7 +36,7 @@ func Open(dir string) (*Workspace, error) {
 // Dir is the directory of the workspace.
 func (w *Workspace) Dir() string { return w.dir }
 
-// Close makes the workspace unusable. The files stay.
+// Close closes the workspace. The files stay.
 func (w *Workspace) Close() error { return w.root.Close() }
 
 // cleanPath is farm.CleanPath; the staging directory is refused.
@@ -59,7 +59,7 @@ func cleanFile(p string) (string, error) {
 	return cleanPath(p)
 }
 
-// Problem gives an error of the file system a code and a sentence for the caller.
+// Problem converts a file system error to an error with a code and a sentence for the caller.
 func Problem(err error, p string) error {
 	switch {
 	case err == nil:
@@ -76,7 +76,7 @@ func Problem(err error, p string) error {
 		return farm.Wrap(err, farm.CodeInvalid, "%s is a symbolic link that leads nowhere", p)
 	case errors.Is(err, fs.ErrPermission):
 		return farm.Wrap(err, farm.CodeInvalid, "the permissions of %s do not allow this", p)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // one descriptor for each level
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // the walk uses one descriptor per level
 		return farm.Wrap(err, farm.CodeTooLarge, "%s is nested too deeply for this; use a shell command instead", p)
 	case errors.Is(err, syscall.EISDIR):
 		return farm.Wrap(err, farm.CodeConflict, "%s is a directory", p)
@@ -115,7 +115,7 @@ func (w *Workspace) Stat(p string) (farm.FileEntry, error) {
 	return entry(p, info), nil
 }
 
-// Open opens a regular file for reading. It never opens a device, and never waits for the other end of a pipe. The caller closes
+// Open opens a regular file for reading. It never opens a device and never waits for the other end of a pipe. The caller closes
 // the file.
 func (w *Workspace) Open(p string) (*os.File, farm.FileEntry, error) {
 	p, err := cleanFile(p)
@@ -137,7 +137,7 @@ func (w *Workspace) Open(p string) (*os.File, farm.FileEntry, error) {
 	return f, entry(p, info), nil
 }
 
-// Mkdir makes a directory and its parents.
+// Mkdir creates a directory and its parents.
 func (w *Workspace) Mkdir(p string) error {
 	p, err := cleanPath(p)
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *Workspace) Mkdir(p string) error {
 	return Problem(w.root.MkdirAll(p, 0o755), p)
 }
 
-// Remove removes a file or a directory with all that is in it.
+// Remove removes a file, or a directory with all its contents.
 func (w *Workspace) Remove(p string) error {
 	p, err := cleanFile(p)
 	if err != nil {
@@ -158,7 +158,7 @@ func (w *Workspace) Remove(p string) error {
 	return Problem(w.root.RemoveAll(p), p)
 }
 
-// Move renames a file or a directory and makes the parents of the new name.
+// Move renames a file or a directory and creates the parents of the new name.
 func (w *Workspace) Move(from, to string) error {
 	from, err := cleanFile(from)
 	if err != nil {

@@ -60,7 +60,7 @@ func TestFilesRoundTrip(t *testing.T) {
 	}
 	agenttest.Must(t, a.Remove(t.Context(), "e"))
 	if _, err := a.Stat(t.Context(), "e/f/g"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("stat of what was removed: %v", err)
+		t.Errorf("stat of a removed file: %v", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestFilesRefuse(t *testing.T) {
 	}
 }
 
-func TestWriteThatBreaksOffLeavesNothing(t *testing.T) {
+func TestInterruptedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	broken := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), errReader{})
@@ -152,13 +152,13 @@ func waitEmpty(t *testing.T, dir string) {
 	t.Fatalf("left: %v", left)
 }
 
-// archive makes a tar of members.
+// archive returns a tar of members.
 func archive(t *testing.T, members ...tar.Header) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, h := range members {
-		body := h.Uname // abused as content: a header has no body
+		body := h.Uname // Uname holds the content in these tests: a header has no body
 		h.Uname = ""
 		h.Size = int64(len(body))
 		agenttest.Must(t, w.WriteHeader(&h))

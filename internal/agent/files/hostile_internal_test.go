@@ -11,8 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// User code may leave a pipe, a link or a file of its own in the agent's directory.
-func TestPutDoesNotGoThroughWhatIsThere(t *testing.T) {
+// User code may put a pipe, a link or a file into the agent's directory.
+func TestPutReplacesLinksAndPipes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
@@ -44,8 +44,8 @@ func TestPutDoesNotGoThroughWhatIsThere(t *testing.T) {
 	}
 }
 
-// User code may put something else in the place of the staging directory: uploads go on, and nothing is written elsewhere.
-func TestUploadsTakeTheStagingDirectoryBack(t *testing.T) {
+// User code may replace the staging directory: uploads still work, and nothing is written outside it.
+func TestUploadsReplaceAForeignStagingDirectory(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
 	for name, plant := range map[string]func(path string) error{
@@ -77,7 +77,7 @@ func TestUploadsTakeTheStagingDirectoryBack(t *testing.T) {
 	}
 }
 
-func TestATreeThatIsTooDeepIsTheCallersAffair(t *testing.T) {
+func TestATreeThatIsTooDeepIsACallersError(t *testing.T) {
 	t.Parallel()
 	if err := Problem(&os.PathError{Op: "openat", Path: "d", Err: unix.EMFILE}, "d"); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Fatal(err)

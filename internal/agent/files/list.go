@@ -17,13 +17,13 @@ const (
 	pageEntries = 100_000
 	// pageBytes bounds the paths of a page.
 	pageBytes = 8 << 20
-	// openLevels bounds the directories that a walk keeps open, one for each level. Those far above the deepest one are closed,
-	// and opened again when the walk comes back to them.
+	// openLevels bounds the directories that a walk keeps open, one per level. Directories far above the deepest one are closed
+	// and reopened when the walk returns to them.
 	openLevels = 64
 )
 
-// List lists what is under a path, in the order of a walk: by name in each directory, a directory before what is in it. Entries
-// whose path is longer than farm.MaxPathBytes are left out and counted: nothing could be done with them.
+// List lists the entries under a path, in the order of a walk: by name in each directory, a directory before its contents. Entries
+// whose path is longer than farm.MaxPathBytes are left out and counted: no call could use them.
 func (w *Workspace) List(p string, q agent.ListQuery) (agent.Listing, error) {
 	list := agent.Listing{Entries: []farm.FileEntry{}, After: q.After}
 	p, err := cleanPath(p)
@@ -74,8 +74,8 @@ func isAfter(p, other string) bool {
 	return slices.Compare(strings.Split(p, "/"), strings.Split(other, "/")) > 0
 }
 
-// walk calls do for everything under a directory, by name in each directory, with paths relative to it. do may give fs.SkipDir
-// for a directory, and fs.SkipAll. walk does not follow symbolic links. It leaves out what vanishes, what it may not read, and
+// walk calls do for everything under a directory, by name in each directory, with paths relative to it. do may return fs.SkipDir
+// for a directory, and fs.SkipAll. walk does not follow symbolic links. It skips entries that vanish or cannot be read, and
 // names that are not UTF-8.
 func (w *Workspace) walk(p string, do func(name string, info fs.FileInfo) error) error {
 	dir, err := w.root.OpenRoot(p)
@@ -89,7 +89,7 @@ func (w *Workspace) walk(p string, do func(name string, info fs.FileInfo) error)
 	return err
 }
 
-// walk is one walk. Each directory is opened below its parent, so that the cost of a level does not grow with its depth.
+// walk is one walk. Each directory is opened relative to its parent, so that the cost of a level does not grow with its depth.
 type walk struct {
 	root *os.Root
 	base string
@@ -97,7 +97,7 @@ type walk struct {
 	path []*os.Root // the directories from base to the one that is being visited; nil: closed for now
 }
 
-// visit visits what is in a directory, which it closes. below is empty, or the directory's path below base with a slash.
+// visit visits the contents of a directory and closes it. below is empty, or the directory's path below base with a slash.
 func (v *walk) visit(dir *os.Root, below string) error {
 	level := len(v.path)
 	v.path = append(v.path, dir)
@@ -141,7 +141,7 @@ func (v *walk) visit(dir *os.Root, below string) error {
 	return nil
 }
 
-// reopen opens the current directory again, whose names below base are given, and those above it that the walk comes back to next.
+// reopen reopens the current directory, whose names below base are given, and the directories above it that the walk visits next.
 func (v *walk) reopen(names []string) error {
 	dir, err := v.root.OpenRoot(v.base)
 	for level := 0; err == nil; level++ {
@@ -166,7 +166,7 @@ func (v *walk) closeLevel(level int) {
 	}
 }
 
-// namesIn gives the sorted names in a directory, as far as they can be read.
+// namesIn returns the sorted names in a directory, as far as they can be read.
 func namesIn(dir *os.Root) []string {
 	f, err := dir.Open(".")
 	if err != nil {

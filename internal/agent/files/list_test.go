@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pathsOf lists a directory page by page. tooLong counts what is left out.
+// pathsOf lists a directory page by page. tooLong counts the entries left out.
 func pathsOf(t *testing.T, w *files.Workspace, dir string, q agent.ListQuery) (paths []string, tooLong int) {
 	t.Helper()
 	for {
@@ -45,7 +45,7 @@ func workspace(t *testing.T) (*files.Workspace, string) {
 	return w, dir
 }
 
-// Pages of any size are together what one page is, and in the order of a walk.
+// Pages of any size add up to the same list, in the order of a walk.
 func TestListPagesAreTheWholeList(t *testing.T) {
 	t.Parallel()
 	w, dir := workspace(t)
@@ -76,10 +76,10 @@ func TestListPagesAreTheWholeList(t *testing.T) {
 			t.Errorf("not recursive with pages of %d (-want +got):\n%s", limit, diff)
 		}
 	}
-	// The last entry of a page may be gone when the next one is asked for.
+	// The last entry of a page may be deleted before the next page is requested.
 	list, err := w.List("", agent.ListQuery{Recursive: true, After: "b/2/x/gone"})
 	if err != nil || len(list.Entries) == 0 || list.Entries[0].Path != "b/2/x/y" {
-		t.Errorf("after an entry that is gone: %+v, %v", list, err)
+		t.Errorf("after a deleted entry: %+v, %v", list, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestListOfMoreThanOnePage(t *testing.T) {
 	}
 }
 
-// A tree of any depth is listed, as far as its paths can be used.
+// A tree of any depth is listed, as far as its paths are not too long.
 func TestListOfADeepTree(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, levels, listed, tooLong int }{
@@ -105,7 +105,7 @@ func TestListOfADeepTree(t *testing.T) {
 		root, err := os.OpenRoot(dir)
 		agenttest.Must(t, err)
 		name := strings.Repeat("d", c.name)
-		for range c.levels { // a path of this length is beyond what the kernel takes at once
+		for range c.levels { // the kernel does not accept a path of this length
 			agenttest.Must(t, root.Mkdir(name, 0o755))
 			agenttest.Must(t, root.Mkdir(strings.Repeat("a", c.name), 0o755))
 			agenttest.Must(t, root.Mkdir(strings.Repeat("z", c.name), 0o755))

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Put writes a file of the agent's own into a directory that user code may write to. It makes a new file and renames it, so it
+// Put writes a file of the agent into a directory that user code may write to. It creates a new file and renames it, so it
 // never writes through a link or into a pipe.
 func Put(path string, data []byte) error {
 	temp := path + "-" + rand.Text()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxWalked bounds the files of a snapshot; those beyond are not compared.
+	// maxWalked bounds the files of a snapshot; further files are not compared.
 	maxWalked = 200_000
 	// maxPathsBytes bounds the names in an outcome, so that it fits into a frame.
 	maxPathsBytes = 8 << 20
@@ -22,22 +22,22 @@ const (
 // stagingDir is where uploads are written before they are moved into place. It is never listed, compared or served.
 const stagingDir = ".sandfarm-staging"
 
-// Snapshot is the state of a workspace at one time: a hash of the path of each regular file, with a hash of what lstat says
-// about it. 16 bytes for each file keep the agent small.
+// Snapshot is the state of a workspace at one time: a hash of the path of each regular file, with a hash of its lstat
+// result. It takes 16 bytes per file, which keeps the agent small.
 type Snapshot struct {
 	dir   string
 	seed  maphash.Seed
 	files map[uint64]uint64
 }
 
-// Snapshot notes the state of the workspace.
+// Snapshot records the state of the workspace.
 func (w *Workspace) Snapshot() Snapshot {
 	s := Snapshot{dir: w.dir, seed: w.seed, files: map[uint64]uint64{}}
 	walkFiles(w.dir, func(path string, st *syscall.Stat_t) { s.files[maphash.String(s.seed, path)] = s.stamp(st) })
 	return s
 }
 
-// stamp is a hash that changes with a file's content, place and times.
+// stamp is a hash that changes with a file's size, inode and times.
 func (s Snapshot) stamp(st *syscall.Stat_t) uint64 {
 	var b [48]byte
 	for i, n := range []int64{st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec, int64(st.Ino)} { //nolint:gosec,unconvert // bits only
@@ -47,7 +47,7 @@ func (s Snapshot) stamp(st *syscall.Stat_t) uint64 {
 }
 
 // Changes lists the regular files that are new or different since the snapshot, sorted by path: at most maxFiles of at most
-// maxBytes each (0: no limit). skipped counts those that the limits leave out, and those whose name is not UTF-8, which no answer
+// maxBytes each (0: no limit). skipped counts files over the limits, and files whose name is not UTF-8, which no answer
 // could contain.
 func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFile, skipped int) {
 	walkFiles(s.dir, func(path string, st *syscall.Stat_t) {
@@ -71,7 +71,7 @@ func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFi
 	return files[:keep], skipped + len(files) - keep
 }
 
-// walkFiles calls do for every regular file under dir, with its path relative to dir. It leaves out what vanishes or cannot be
+// walkFiles calls do for every regular file under dir, with its path relative to dir. It skips files that vanish or cannot be
 // read.
 func walkFiles(dir string, do func(path string, st *syscall.Stat_t)) {
 	count := 0

@@ -42,7 +42,7 @@ func (w *Workspace) WriteTar(p string, to io.Writer) error {
 	return out.Close()
 }
 
-// tarFile writes one file. It leaves out a file that has vanished or is no regular file any more.
+// tarFile writes one file. It skips a file that has vanished or is no longer a regular file.
 func (w *Workspace) tarFile(out *tar.Writer, p, name string) error {
 	f, e, err := w.Open(p)
 	if err != nil {
@@ -62,13 +62,13 @@ func (w *Workspace) tarFile(out *tar.Writer, p, name string) error {
 		return err
 	}
 	n, err := io.CopyN(out, f, e.Size)
-	if errors.Is(err, io.EOF) { // it has shrunk in the meantime: zeros fill up the rest
+	if errors.Is(err, io.EOF) { // the file has shrunk: fill the rest with zeros
 		_, err = io.CopyN(out, zeros{}, e.Size-n)
 	}
 	return err
 }
 
-// zeros is an endless source of zero bytes.
+// zeros is an infinite reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

@@ -16,14 +16,14 @@ import (
 // shownName bounds a name of an archive in an error.
 const shownName = 80
 
-// unpack is an archive that is being unpacked: into a staging directory first, and into the workspace once all of it is valid.
+// unpack is the unpacking of an archive: first into a staging directory, then into the workspace once all of it is valid.
 type unpack struct {
-	to    string          // where it goes, relative to the workspace
+	to    string          // target directory, relative to the workspace
 	stage *os.Root        // the staging directory
 	links map[string]bool // symbolic links of the archive
 }
 
-// PutTar unpacks a tar archive under a directory, all of it or nothing.
+// PutTar unpacks a tar archive under a directory, entirely or not at all.
 func (w *Workspace) PutTar(p string, r io.Reader) error {
 	p, err := cleanPath(p)
 	if err != nil {
@@ -113,7 +113,7 @@ func (u *unpack) file(name string, h *tar.Header, r io.Reader) error {
 	if err := u.stage.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	_ = u.stage.Remove(name) // the last member of a name wins
+	_ = u.stage.Remove(name) // the last member with a name wins
 	f, err := u.stage.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (u *unpack) file(name string, h *tar.Header, r io.Reader) error {
 	return fill(f, mode, r)
 }
 
-// link makes a symbolic link that does not lead out of the workspace.
+// link creates a symbolic link if its target is inside the workspace.
 func (u *unpack) link(name, target string) error {
 	resolved := path.Join(u.to, path.Dir(name), target)
 	if path.IsAbs(target) {
@@ -141,7 +141,7 @@ func (u *unpack) link(name, target string) error {
 	return u.stage.Symlink(target, name)
 }
 
-// merge moves a staged tree into place: directories are merged, files replace files. It moves nothing when anything would clash.
+// merge moves a staged tree into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
 func (w *Workspace) merge(staged, to string) error {
 	var dirs, others []string
 	err := w.walk(staged, func(name string, info fs.FileInfo) error {

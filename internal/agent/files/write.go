@@ -12,11 +12,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// stagingTries bounds how often the staging directory is made again when another upload has just removed it.
+// stagingTries bounds how often the staging directory is recreated after another upload has removed it.
 const stagingTries = 16
 
-// stage makes something under a new name in the staging directory, which exists only while it is needed. The caller calls done,
-// which removes what is still there.
+// stage creates a file or directory under a new name in the staging directory, which exists only while needed. The caller calls done,
+// which removes what remains.
 func (w *Workspace) stage(make func(name string) error) (name string, done func(), err error) {
 	name = path.Join(stagingDir, rand.Text())
 	err = fs.ErrNotExist
@@ -24,7 +24,7 @@ func (w *Workspace) stage(make func(name string) error) (name string, done func(
 		if err = w.root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", nil, err
 		}
-		if info, err := w.root.Lstat(stagingDir); err == nil && !info.IsDir() { // the name is ours
+		if info, err := w.root.Lstat(stagingDir); err == nil && !info.IsDir() { // the name is reserved for the agent
 			_ = w.root.Remove(stagingDir)
 			continue
 		}
@@ -43,7 +43,7 @@ func (w *Workspace) stage(make func(name string) error) (name string, done func(
 	return name, done, nil
 }
 
-// Write writes a file, all of it or nothing, and makes its parents. It replaces a file that is there.
+// Write writes a file atomically and creates its parents. It replaces an existing file.
 func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (farm.FileEntry, error) {
 	p, err := cleanFile(p)
 	if err != nil {
@@ -90,7 +90,7 @@ func fill(f *os.File, mode fs.FileMode, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// sourceReader remembers the error of a source, to tell it from one of the destination.
+// sourceReader records the error of a source, to distinguish it from one of the destination.
 type sourceReader struct {
 	r   io.Reader
 	err error

@@ -2,7 +2,7 @@ package install
 
 import "strings"
 
-// distributionOf gives the distribution that contains a module. Most have the same name; for parts of a namespace package the
+// distributionOf returns the distribution that contains a module. Most have the same name; for parts of a namespace package the
 // longest known name wins.
 func distributionOf(module string) string {
 	for name := module; ; {
@@ -21,8 +21,8 @@ func distributionOf(module string) string {
 	return module
 }
 
-// alias gives the distribution of a module when its name differs; empty when it is not known. OpenCV is the headless one: a sandbox
-// has no display, and the other needs the libraries of one.
+// alias returns the distribution of a module if its name differs; empty if unknown. For OpenCV it is the headless one: a sandbox
+// has no display, and the other one needs display libraries.
 func alias(module string) string {
 	return map[string]string{
 		"absl": "absl-py", "attr": "attrs", "barcode": "python-barcode", "Bio": "biopython", "bs4": "beautifulsoup4",

@@ -19,15 +19,15 @@ import (
 const (
 	// requirementsFile is the file of the workspace that lists requirements.
 	requirementsFile = "requirements.txt"
-	// maxRequirementsBytes bounds it.
+	// maxRequirementsBytes bounds its size.
 	maxRequirementsBytes = 256 << 10
-	// maxLeftOut bounds the ignored lines that notes name.
+	// maxLeftOut bounds the ignored lines that notes list.
 	maxLeftOut = 5
 	// maxImportBytes bounds the name of an import.
 	maxImportBytes = 200
 )
 
-// requirementsSeen holds a hash of each file of requirements that has been installed.
+// requirementsSeen holds a hash of each requirements file that has been installed.
 type requirementsSeen map[string][sha256.Size]byte
 
 var (
@@ -71,7 +71,7 @@ func wants(wanted []*requirement, name string) bool {
 	return slices.ContainsFunc(wanted, func(r *requirement) bool { return r.name == name })
 }
 
-// need finds what an automatic install is for: imports that are missing, and files that list requirements.
+// need finds what an automatic install must install: missing imports, and requirements files.
 func (in *installation) need() probe.Needs {
 	spec := in.Spec.Install
 	if spec.Manager != farm.ManagerPip {
@@ -109,7 +109,7 @@ func (in *installation) resolve(tool pyTool, wanted []*requirement, there map[st
 	return pins, nil
 }
 
-// listed reads a file of requirements in the workspace, unless it was installed before.
+// listed reads a requirements file in the workspace, unless it was installed before.
 func (in *installation) listed(file string, most int) []*requirement {
 	f, entry, err := in.s.cfg.Files.Open(file)
 	if err != nil {
@@ -149,7 +149,7 @@ func (in *installation) listed(file string, most int) []*requirement {
 	return wanted
 }
 
-// noteLoaded notes which replaced packages are still loaded in a kernel in their old version.
+// noteLoaded adds notes about replaced packages whose old version is still loaded in a kernel.
 func (in *installation) noteLoaded(wanted []*requirement, before, after map[string]distribution) {
 	changed, modules := map[string][]string{}, []string{}
 	for name, d := range after {

@@ -16,12 +16,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// auto is an execution that installs what code needs.
+// auto returns an execution that installs what code needs.
 func auto(code string) agent.Spec {
 	return agent.Spec{Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Auto: true, Code: code}}
 }
 
-// denied runs code's automatic install with everything forbidden, and gives what it would have installed.
+// denied runs code's automatic install with everything denied, and returns what it would have installed.
 func denied(t testing.TB, a *agenttest.Agent, code string) []string {
 	t.Helper()
 	spec := auto(code)
@@ -84,8 +84,8 @@ func TestAutoFindsImports(t *testing.T) {
 	}
 }
 
-// BenchmarkAutoLook compares a look at code whose imports are all there in a kernel that runs with one that starts an interpreter.
-func BenchmarkAutoLook(b *testing.B) {
+// BenchmarkAutoCheck compares checking code without missing imports in a running kernel with starting an interpreter for it.
+func BenchmarkAutoCheck(b *testing.B) {
 	warm, cold := installing(b), installing(b)
 	if err := warm.StartKernel(b.Context(), "default", "python"); err != nil {
 		b.Fatal(err)
@@ -153,8 +153,8 @@ func TestAReplacedPackageThatIsLoadedIsNoted(t *testing.T) {
 	}
 }
 
-// A package that has the name of one of Python's own modules must not break every Python that starts.
-func TestInstalledPackagesComeBehindPythonsOwnModules(t *testing.T) {
+// A package named like a standard library module must not break every Python process.
+func TestInstalledPackagesDoNotShadowTheStandardLibrary(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	dir := filepath.Join(a.Home, ".packages")
@@ -171,7 +171,7 @@ func TestInstalledPackagesComeBehindPythonsOwnModules(t *testing.T) {
 	}
 }
 
-// What the operator denies does not come with something else either, and what does not need it is installed.
+// A denied package is not installed as a dependency either; packages that do not need it are installed.
 func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
@@ -188,6 +188,6 @@ func TestAutoInstallsNothingDeniedAsADependency(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("import humanize, importlib.util as u; print(u.find_spec('yaml'), u.find_spec('omegaconf'))")); ran.Stdout != "None None\n" {
-		t.Errorf("what is there: %+v", ran)
+		t.Errorf("installed: %+v", ran)
 	}
 }

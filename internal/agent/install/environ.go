@@ -16,8 +16,8 @@ import (
 //go:embed sitecustomize.py
 var siteCustomize []byte
 
-// MakePackageDir makes the directory of Python packages. It must be called before any Python starts: a Python that has once not
-// found a directory of its search path never looks for it again.
+// MakePackageDir creates the directory of Python packages. It must be called before any Python starts: if a directory of
+// its search path does not exist, a Python process never looks for it again.
 func (c Config) MakePackageDir() error {
 	if err := os.MkdirAll(c.packageDir(), 0o755); err != nil { //nolint:gosec // user code's own
 		return fmt.Errorf("make package directory: %w", err)
@@ -25,8 +25,8 @@ func (c Config) MakePackageDir() error {
 	return files.Put(filepath.Join(c.packageDir(), "sitecustomize.py"), siteCustomize)
 }
 
-// Environment is the environment of user code: the image's, with what lets code import what is installed and, where there is an
-// index, run installers itself. Variables that the image sets for installers stay.
+// Environment is the environment of user code: the image's, plus variables that let code import installed packages and, with an
+// index, run installers itself. Variables that the image sets for installers are kept.
 func (c Config) Environment() []string {
 	env := c.Image
 	set := map[string]string{
@@ -41,29 +41,29 @@ func (c Config) Environment() []string {
 			}
 		}
 		if process.Getenv(env, "PIP_TARGET") == "" {
-			set["PIP_TARGET"] = c.packageDir() // a plain `pip install` brings what code can import
+			set["PIP_TARGET"] = c.packageDir() // code can import what a plain `pip install` installs
 		}
 	}
 	return process.WithEnv(env, set)
 }
 
-// installerEnv are the variables by which installers find the index, and leave out what it does not offer.
+// installerEnv are the variables that point installers at the index and turn off features it does not support.
 func (c Config) installerEnv() map[string]string {
 	base := "http://" + c.IndexAddr
 	return map[string]string{
 		"PIP_INDEX_URL":                 base + agent.PipPath,
 		"PIP_TRUSTED_HOST":              c.IndexAddr,
 		"PIP_DISABLE_PIP_VERSION_CHECK": "1",
-		"PIP_NO_CACHE_DIR":              "1", // the worker has a cache; one here would take the sandbox's memory
+		"PIP_NO_CACHE_DIR":              "1", // the worker has a cache; one here would use the sandbox's memory
 		"UV_DEFAULT_INDEX":              base + agent.PipPath,
 		"npm_config_registry":           base + agent.NpmPath,
-		"npm_config_audit":              "false", // the index answers no audits
+		"npm_config_audit":              "false", // the index does not support audits
 		"npm_config_fund":               "false",
 		"npm_config_update_notifier":    "false",
 	}
 }
 
-// toolEnv is the environment of an installer that the agent runs: the image's without its settings for installers, and set.
+// toolEnv is the environment of an installer that the agent runs: the image's without its installer settings, plus set.
 func (s *Installer) toolEnv(e *execution.Execution, set map[string]string) []string {
 	env := make([]string, 0, len(s.cfg.Image)+len(set))
 	for _, kv := range s.cfg.Image {
@@ -80,7 +80,7 @@ func (s *Installer) toolEnv(e *execution.Execution, set map[string]string) []str
 	return process.WithEnv(env, set)
 }
 
-// joinPaths makes a search path of those paths that are not empty.
+// joinPaths joins the non-empty paths to a search path.
 func joinPaths(paths ...string) string {
 	kept := paths[:0:0]
 	for _, path := range paths {

@@ -21,7 +21,7 @@ const (
 	maxMessageBytes = 1 << 10
 	// buildLines is how many of the last lines of a build are quoted.
 	buildLines = 5
-	// reasonTimeout bounds the request to the index for the reason of a refusal.
+	// reasonTimeout bounds the request that asks the index why it refused.
 	reasonTimeout = 5 * time.Second
 )
 
@@ -45,12 +45,12 @@ func (in *installation) common(t *trouble, r *requirement) string {
 		return in.s.fullSentence(r.name)
 	case t.memory, strings.Contains(t.output, "Cannot allocate memory"), strings.Contains(t.output, "os error 12)"):
 		_, limit, _ := process.Memory()
-		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB (memory_mb) was reached. Create one with more.", r.name, limit>>20)
+		return fmt.Sprintf("%s could not be installed: the sandbox's memory limit of %d MiB (memory_mb) was reached. Create a sandbox with more memory.", r.name, limit>>20)
 	}
 	return ""
 }
 
-// explain reads the messages of uv.
+// explain interprets the messages of uv.
 func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text
@@ -59,19 +59,19 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	text := flat(fromError(t.output))
 	switch {
 	case strings.Contains(text, "Hash mismatch"):
-		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", named(hashPattern, text, r.name))
+		return fmt.Sprintf("The file from the index for %s does not match its published hash, so it was not installed.", named(hashPattern, text, r.name))
 	case strings.Contains(text, "invalid package format"):
-		return fmt.Sprintf("What the index sent for %s is not a package that can be read.", r.name)
+		return fmt.Sprintf("The file from the index for %s is not a valid package.", r.name)
 	case strings.Contains(text, "Failed to build"), strings.Contains(text, "build backend"):
-		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastWords(t.output))
+		return fmt.Sprintf("%s could not be built: %s", named(builtPattern, text, r.name), lastLines(t.output))
 	case statusPattern.MatchString(text):
 		m := statusPattern.FindStringSubmatch(text)
-		// No worker is connected, or the index does not answer; other statuses are about this package alone.
+		// No worker is connected, or the index does not answer; other statuses concern only this package.
 		t.index, t.fatal = m[1] == "504", t.fatal || m[1] == "503"
 		if t.reason == "" {
 			t.reason = in.reason(m[2], m[1])
 		}
-		return fmt.Sprintf("The package index could not give what is needed for %s: %s", r.name, t.reason)
+		return fmt.Sprintf("The package index could not deliver the files for %s: %s", r.name, t.reason)
 	case missingPattern.MatchString(text):
 		missing := farm.NormalPackage(farm.ManagerPip, missingPattern.FindStringSubmatch(text)[1])
 		if missing == r.name {
@@ -81,9 +81,9 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	case wheelPattern.MatchString(text) && !strings.Contains(text, "depends on Python"):
 		return fmt.Sprintf("%s has no wheel for Python %s on this platform, and no source to build it from.", named(wheelPattern, text, r.name), python)
 	case strings.Contains(text, "Failed to fetch"), strings.Contains(text, "error sending request"), strings.Contains(text, "Request failed"), strings.Contains(text, "Failed to download"):
-		// An interrupted download says nothing about other packages.
+		// An interrupted download does not affect other packages.
 		t.index = t.took > slowTrouble || !strings.Contains(text, "Failed to download") && !strings.Contains(text, "/pypi/files/")
-		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
+		return fmt.Sprintf("The package index is not reachable: the files for %s could not be downloaded. Try again later.", r.name)
 	case strings.Contains(text, "depends on Python") && pythonPattern.MatchString(text) && !onlyPattern.MatchString(text):
 		m := pythonPattern.FindStringSubmatch(text)
 		return fmt.Sprintf("%s needs Python%s; this image has Python %s.", r.name, strings.TrimRight(m[2], " ,."), python)
@@ -92,12 +92,12 @@ func (uvTool) explain(in *installation, t *trouble, r *requirement) string {
 	case strings.Contains(text, "No solution found"), strings.Contains(text, "incompatible"):
 		_, why, _ := strings.Cut(text, "cause: ")
 		why, _, _ = strings.Cut(why, " hint: ")
-		return execution.Cut(fmt.Sprintf("%s conflicts with what else is wanted: %s", r.name, why), maxMessageBytes)
+		return execution.Cut(fmt.Sprintf("%s conflicts with other required packages: %s", r.name, why), maxMessageBytes)
 	}
 	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, strings.TrimPrefix(text, "error: ")), maxMessageBytes)
 }
 
-// named gives what a pattern finds, or else a name.
+// named returns the name that a pattern finds, or else the given name.
 func named(pattern *regexp.Regexp, text, other string) string {
 	if m := pattern.FindStringSubmatch(text); len(m) > 1 && m[1] != "" {
 		return m[1]
@@ -105,7 +105,7 @@ func named(pattern *regexp.Regexp, text, other string) string {
 	return other
 }
 
-// fromError gives the text from the first error of the installer itself; errors of a build are indented.
+// fromError returns the text from the installer's first own error on; errors of a build are indented.
 func fromError(text string) string {
 	if at := errorPattern.FindStringIndex(text); at != nil {
 		return text[at[0]:]
@@ -116,8 +116,8 @@ func fromError(text string) string {
 // flat joins a text to one line.
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// lastWords gives the last lines of a build's output.
-func lastWords(text string) string {
+// lastLines returns the last lines of a build's output.
+func lastLines(text string) string {
 	text, _, _ = strings.Cut(fromError(text), "\nhint:")
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -133,7 +133,7 @@ func lastWords(text string) string {
 	return words
 }
 
-// reason asks the index why it has refused a request: its answer has a sentence, which installers do not show.
+// reason asks the index why it refused a request: its answer has a sentence, which installers do not show.
 func (in *installation) reason(url, status string) string {
 	said := "it answered with status " + status + "."
 	if !strings.HasPrefix(url, "http://"+in.s.cfg.IndexAddr+"/") {
@@ -159,23 +159,23 @@ func (in *installation) reason(url, status string) string {
 	return text
 }
 
-// isFull reports whether a file system has no more space.
+// isFull reports whether a file system has no space left.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// fullSentence says that something does not fit, and which limit to raise.
+// fullSentence returns the error that something does not fit, and which limit to raise.
 func (s *Installer) fullSentence(what string) string {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(s.cfg.HomeDir, &st); err != nil || st.Bsize <= 0 {
-		return what + " does not fit: the disk of the sandbox is full. Create one with a larger disk_mb."
+		return what + " does not fit: the disk of the sandbox is full. Create a sandbox with a larger disk_mb."
 	}
-	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (four times disk_mb), is full. Create one with more.",
+	return fmt.Sprintf("%s does not fit: the sandbox's disk for packages, %d MiB (four times disk_mb), is full. Create a sandbox with a larger disk_mb.",
 		what, st.Blocks*uint64(st.Bsize)>>20) //nolint:gosec // positive
 }
 
-// fileTrouble says why a file of the installation could not be made.
+// fileTrouble explains why a file of the installation could not be created.
 func (in *installation) fileTrouble(err error) string {
 	if isFull(err) {
-		return in.s.fullSentence("What is to be installed")
+		return in.s.fullSentence("The installation")
 	}
 	return "The installation could not be prepared: " + err.Error() + "."
 }

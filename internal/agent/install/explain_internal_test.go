@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// What uv 0.13.8 really said.
+// Real output of uv 0.13.8.
 func TestUVIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestUVIsExplained(t *testing.T) {
 		},
 		"conflict": {
 			"numpy<1.20", "error: No solution found when resolving dependencies\n  cause: Because pandas==2.2.0 depends on numpy>=1.23.2,<2 and you require pandas==2.2.0, we can conclude that you require numpy>=1.23.2,<2.\n         And because you require numpy<1.20, we can conclude that your requirements are unsatisfiable.\n",
-			"numpy conflicts with what else is wanted: Because pandas==2.2.0 depends on numpy>=1.23.2,<2", false,
+			"numpy conflicts with other required packages: Because pandas==2.2.0 depends on numpy>=1.23.2,<2", false,
 		},
 		"build with errors of its own": {
 			"mysqlclient", "error: Failed to build `mysqlclient==2.3.1`\n  cause: The build backend returned an error\n\n         [stderr]\n         a\n         b\n         x.c:1: fatal error: Python.h: No such file\n         error: command failed\n         c\n         d\n\nhint: Build failures usually indicate a problem\n",
@@ -55,15 +55,15 @@ func TestUVIsExplained(t *testing.T) {
 		},
 		"hash": {
 			"humanize", "error: Failed to download `humanize==4.0.0`\n  cause: Hash mismatch for `humanize==4.0.0`\n\n         Expected:\n           sha256:0d\n",
-			"What the index sent for humanize does not have the hash that it promises, so it was not installed.", false,
+			"The file from the index for humanize does not match its published hash, so it was not installed.", false,
 		},
 		"no worker": {
 			"humanize", "error: Request failed after 1 retry in 1.2s\n  cause: Failed to fetch: http://127.0.0.1:3141/pypi/simple/humanize/\n  cause: HTTP status server error (503 Service Unavailable) for url (http://127.0.0.1:3141/pypi/simple/humanize/)\n",
-			"The package index could not give what is needed for humanize: it answered with status 503.", true,
+			"The package index could not deliver the files for humanize: it answered with status 503.", true,
 		},
 		"no connection": {
 			"humanize", "error: Request failed after 1 retry in 1.8s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/humanize/\n  cause: client error (Connect)\n  cause: Connection refused (os error 111)\n",
-			"The package index is not reachable: what is needed for humanize did not come. Try again later.", false,
+			"The package index is not reachable: the files for humanize could not be downloaded. Try again later.", false,
 		},
 		"disk": {
 			"pyarrow", "error: Failed to download `pyarrow==26.0.1`\n  cause: failed to write to file `/x`: No space left on device (os error 28)\n",

@@ -24,14 +24,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// tampered is the real index with something done to what it serves.
+// tampered serves the real index with modified answers.
 func tampered(t *testing.T, change func(next http.Handler, w http.ResponseWriter, r *http.Request)) http.Handler {
 	t.Helper()
 	next := realIndex(t)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { change(next, w, r) })
 }
 
-func TestAnIndexThatFailsIsTold(t *testing.T) {
+func TestIndexFailuresAreReported(t *testing.T) {
 	t.Parallel()
 	tool := agenttest.UV(t)
 	for name, c := range map[string]struct {
@@ -40,12 +40,12 @@ func TestAnIndexThatFailsIsTold(t *testing.T) {
 	}{
 		"says why": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "The package index upstream does not answer.", http.StatusBadGateway)
-		}, "The package index could not give what is needed for cowsay: The package index upstream does not answer."},
+		}, "The package index could not deliver the files for cowsay: The package index upstream does not answer."},
 		"unavailable": {
 			func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			},
-			"The package index could not give what is needed for cowsay: it answered with status 503.",
+			"The package index could not deliver the files for cowsay: it answered with status 503.",
 		},
 		"breaks off": {func(http.Handler, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "The package index is not reachable"},
 		"garbage": {func(_ http.Handler, w http.ResponseWriter, _ *http.Request) {
@@ -60,7 +60,7 @@ func TestAnIndexThatFailsIsTold(t *testing.T) {
 			rec := httptest.NewRecorder()
 			next.ServeHTTP(rec, r)
 			raw := rec.Body.Bytes()
-			raw[10] ^= 1 // the time of the first file: it is still an archive
+			raw[10] ^= 1 // changes the time of the first file; the archive stays valid
 			_, _ = w.Write(raw)
 		}, "does not have the hash"},
 		"file cut off": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -70,7 +70,7 @@ func TestAnIndexThatFailsIsTold(t *testing.T) {
 			}
 			w.Header().Set("Content-Length", "100000")
 			_, _ = w.Write(make([]byte, 1000))
-		}, "The package index is not reachable: what is needed for cowsay did not come."},
+		}, "The package index is not reachable: the files for cowsay could not be downloaded."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,13 +81,13 @@ func TestAnIndexThatFailsIsTold(t *testing.T) {
 				t.Errorf("got %+v\n%s", got, ran.Stderr)
 			}
 			if ran := agenttest.Run(t, a.Client, agenttest.Code("import cowsay")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
-				t.Errorf("it is there: %+v", ran)
+				t.Errorf("it is installed: %+v", ran)
 			}
 		})
 	}
 }
 
-func TestWithoutANetworkNothingIsStarted(t *testing.T) {
+func TestNoInstallerStartsWithoutNetwork(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	ran := agenttest.Run(t, a.Client, packages("numpy", "cowsay", "six; rm"))
@@ -100,7 +100,7 @@ func TestWithoutANetworkNothingIsStarted(t *testing.T) {
 	}
 }
 
-func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
+func TestStoppedInstallLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	tool := agenttest.UV(t)
 	for name, stop := range map[string]agent.StopReason{"cancel": agent.StopCancel, "interrupt": agent.StopInterrupt, "timeout": ""} {
@@ -110,7 +110,7 @@ func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
 			var once sync.Once
 			defer close(release)
 			a := agenttest.StartIndexed(t, agenttest.KernelPath(t), tampered(t, func(next http.Handler, w http.ResponseWriter, r *http.Request) {
-				if strings.Contains(r.URL.Path, "tabulate-") && strings.HasSuffix(r.URL.Path, ".whl") { // cowsay comes, this does not
+				if strings.Contains(r.URL.Path, "tabulate-") && strings.HasSuffix(r.URL.Path, ".whl") { // only cowsay is served
 					once.Do(func() { close(reached) })
 					<-release
 				}
@@ -136,7 +136,7 @@ func TestAStoppedInstallLeavesNothingBehind(t *testing.T) {
 			}
 			for _, module := range []string{"cowsay", "tabulate"} {
 				if ran := agenttest.Run(t, a.Client, agenttest.Code("import "+module)); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
-					t.Errorf("%s is there: %+v", module, ran)
+					t.Errorf("%s is installed: %+v", module, ran)
 				}
 			}
 			if left, _ := filepath.Glob(a.Home + "/.install-*"); len(left) > 0 {
@@ -178,7 +178,7 @@ func TestPipInstallsWhereThereIsNoUV(t *testing.T) {
 	}
 }
 
-// fakeUV is an installer that fails in a way of its own.
+// fakeUV is a fake installer that fails as the test needs.
 func fakeUV(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "uv")
@@ -186,7 +186,7 @@ func fakeUV(t *testing.T, script string) string {
 	return path
 }
 
-func TestABuildThatPrintsWithoutEndIsBounded(t *testing.T) {
+func TestEndlessBuildOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	tool := fakeUV(t, "echo 'error: Failed to build `cowsay==1`' >&2; head -c 100000000 /dev/zero | tr '\\0' x >&2; echo; echo the end >&2; exit 1")
 	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.NotFoundHandler(), func(c *server.Config) { c.UV = tool })
@@ -197,7 +197,7 @@ func TestABuildThatPrintsWithoutEndIsBounded(t *testing.T) {
 	}
 }
 
-func TestAnInstallerThatDoesNotRunHereIsNotUsed(t *testing.T) {
+func TestUnusableInstallerIsNotUsed(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "uv")
 	agenttest.Must(t, os.WriteFile(broken, []byte("#!/no/such/loader\n"), 0o755)) //nolint:gosec // it is to be tried
@@ -224,8 +224,8 @@ func TestInstallsTakeTurns(t *testing.T) {
 	}
 	agenttest.Must(t, a.Start(t.Context(), second, packages("tabulate", "../x")))
 	agenttest.Must(t, a.Stop(t.Context(), second, agent.StopCancel))
-	ran := agenttest.Read(t, a.Client, second) // in line: it ends though the first goes on
-	if got := ran.Outcome.Install; !ran.Outcome.Canceled || len(got) != 2 || got[0].Status != farm.PackageFailed || got[0].Message != "The installation was stopped before this was done." {
+	ran := agenttest.Read(t, a.Client, second) // queued: it ends although the first still runs
+	if got := ran.Outcome.Install; !ran.Outcome.Canceled || len(got) != 2 || got[0].Status != farm.PackageFailed || got[0].Message != "The installation was stopped before this package was installed." {
 		t.Errorf("outcome = %+v", ran.Outcome)
 	}
 	agenttest.Must(t, os.WriteFile(dir+"/go", nil, 0o600))
@@ -234,7 +234,7 @@ func TestInstallsTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAnIndexThatIsDownIsNotAskedForEveryPackage(t *testing.T) {
+func TestUnavailableIndexIsNotAskedForEveryPackage(t *testing.T) {
 	t.Parallel()
 	tool, asked := agenttest.UV(t), atomic.Int64{}
 	a := agenttest.StartIndexed(t, agenttest.KernelPath(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -247,11 +247,11 @@ func TestAnIndexThatIsDownIsNotAskedForEveryPackage(t *testing.T) {
 	}
 	ran := agenttest.Run(t, a.Client, packages(wanted...))
 	for i, p := range ran.Outcome.Install {
-		if want := "The package index could not give what is needed for " + wanted[i] + ": Upstream is down."; p.Message != want {
+		if want := "The package index could not deliver the files for " + wanted[i] + ": Upstream is down."; p.Message != want {
 			t.Errorf("%q, want %q", p.Message, want)
 		}
 	}
-	if n := asked.Load(); n > 60 { // all at once, then three of them, each twice
-		t.Errorf("the index was asked %d times", n)
+	if n := asked.Load(); n > 60 { // all together, then three individually, each twice
+		t.Errorf("the index got %d requests", n)
 	}
 }

@@ -30,7 +30,7 @@ func realIndex(tb testing.TB) http.Handler {
 		mux.Handle(prefix, http.StripPrefix(strings.TrimSuffix(prefix, "/"), &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) {
 				r.SetURL(to)
-				r.Out.Header.Del("Accept-Encoding") // as it is, so that links can be changed
+				r.Out.Header.Del("Accept-Encoding") // no compression, so that links can be rewritten
 			},
 			ModifyResponse: func(res *http.Response) error {
 				if !strings.Contains(res.Header.Get("Content-Type"), "json") && !strings.Contains(res.Header.Get("Content-Type"), "html") {
@@ -54,14 +54,14 @@ func realIndex(tb testing.TB) http.Handler {
 	})
 }
 
-// installing starts an agent that can install from the public indexes.
+// installing starts an agent that can install packages from the public indexes.
 func installing(tb testing.TB) *agenttest.Agent {
 	tb.Helper()
 	tool := agenttest.UV(tb)
 	return agenttest.StartIndexed(tb, agenttest.KernelPath(tb), realIndex(tb), func(c *server.Config) { c.UV = tool })
 }
 
-// packages is an execution that installs Python packages.
+// packages returns an execution that installs Python packages.
 func packages(names ...string) agent.Spec {
 	return agent.Spec{Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerPip, Packages: names}}
 }

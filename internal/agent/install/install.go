@@ -18,9 +18,9 @@ import (
 const (
 	// noIndex is the message in a sandbox that cannot reach an index.
 	noIndex = `This sandbox has network "none": create one with network "packages" to install.`
-	// stoppedInstall and lateInstall are the messages about packages that a stopped install did not reach.
-	stoppedInstall = "The installation was stopped before this was done."
-	lateInstall    = "The installation reached its timeout before this was done: install less at once, or with a longer timeout."
+	// stoppedInstall and lateInstall are the messages for packages that a stopped install did not reach.
+	stoppedInstall = "The installation was stopped before this package was installed."
+	lateInstall    = "The installation reached its timeout before this package was installed: install fewer packages at once, or use a longer timeout."
 	// installerOOMScore is the highest score: the kernel ends an installer before anything else.
 	installerOOMScore = "1000"
 	// workPrefix is the prefix of working directories.
@@ -29,7 +29,7 @@ const (
 	maxSeen = 1000
 )
 
-// Check refuses what no installer could do. Its errors are for the caller.
+// Check refuses requests that no installer could fulfil. Its errors are for the caller.
 func Check(in *agent.Install) error {
 	switch {
 	case in == nil:
@@ -48,10 +48,10 @@ func Check(in *agent.Install) error {
 type installation struct {
 	*execution.Execution
 	s       *Installer
-	work    string // a directory of its own, in the file system of what is installed
+	work    string // its own directory, in the same file system as the installed packages
 	began   time.Time
 	timeout time.Duration
-	said    ends // output of the step that runs
+	said    ends // output of the current step
 	notes   []string
 	seen    requirementsSeen // the requirement files that are new
 	before  map[string]distribution
@@ -59,11 +59,11 @@ type installation struct {
 	indexTroubles int // how often the index failed to deliver
 }
 
-// Run installs what an execution asks for, one execution after the other, and finishes the execution.
+// Run installs what an execution requests, one execution at a time, and finishes the execution.
 func (s *Installer) Run(e *execution.Execution) {
 	in := &installation{Execution: e, s: s, timeout: e.Spec.Timeout, seen: requirementsSeen{}}
 	if !s.turn.Lock(e.Stopped()) {
-		e.Finish(in.neverBegun())
+		e.Finish(in.neverStarted())
 		return
 	}
 	defer s.turn.Unlock()
@@ -75,8 +75,8 @@ func (s *Installer) Run(e *execution.Execution) {
 	e.Finish(out)
 }
 
-// neverBegun is the outcome of an installation that was stopped while it waited for its turn.
-func (in *installation) neverBegun() agent.Outcome {
+// neverStarted is the outcome of an installation that was stopped while it waited for its turn.
+func (in *installation) neverStarted() agent.Outcome {
 	out := execution.NotStarted()
 	for _, text := range in.Spec.Install.Packages {
 		r := parseRequirement(in.Spec.Install.Manager, text)
@@ -86,7 +86,7 @@ func (in *installation) neverBegun() agent.Outcome {
 	return out
 }
 
-// run does what the request asks for. It does not compare the workspace, which installs do not change.
+// run fulfils the request. It does not compare the workspace, which installs do not change.
 func (in *installation) run() agent.Outcome {
 	spec := in.Spec.Install
 	var wanted []*requirement
@@ -111,18 +111,18 @@ func (in *installation) run() agent.Outcome {
 	out := agent.Outcome{Notes: in.notes}
 	for _, r := range wanted {
 		if r.why != "" && r.problem == "" && in.before[r.name].version == versions[r.name] && versions[r.name] != "" {
-			continue // not asked for by name, and it was installed already
+			continue // not requested by name, and already installed
 		}
 		if r.problem == "" && versions[r.name] == "" {
 			switch {
 			case in.IsStopped():
 				r.problem = in.stopped().text
 			case r.marked && r.why != "":
-				continue // a line of a file whose condition does not hold here
+				continue // a line of a file whose environment marker is false here
 			case r.marked:
-				r.problem = r.name + " is not for this sandbox: the condition behind its semicolon does not hold."
+				r.problem = r.name + " does not apply to this sandbox: its environment marker (the part after the semicolon) is false."
 			default:
-				r.problem = r.name + " is not there after the installation."
+				r.problem = r.name + " is missing after the installation."
 			}
 		}
 		if r.problem != "" {
@@ -151,7 +151,7 @@ func fail(list []*requirement, text string) {
 	}
 }
 
-// ready makes the working directory. It is in the home, since programs cannot run from /tmp and packages are moved by renaming.
+// ready creates the working directory. It is in the home, since programs cannot run from /tmp and packages are moved by renaming.
 func (in *installation) ready() error {
 	if in.work != "" {
 		return nil
@@ -167,7 +167,7 @@ func (in *installation) ready() error {
 	return nil
 }
 
-// sweepWork removes working directories that earlier installs have left.
+// sweepWork removes working directories left by earlier installs.
 func (s *Installer) sweepWork() {
 	for _, name := range readNames(s.cfg.HomeDir) {
 		if strings.HasPrefix(name, workPrefix) {
@@ -183,7 +183,7 @@ func (in *installation) clean() {
 	}
 }
 
-// step runs one program and logs its output. The timeout is for all steps together.
+// step runs one program and logs its output. The timeout covers all steps together.
 func (in *installation) step(argv, env []string) *trouble {
 	if in.IsStopped() {
 		return in.stopped()
@@ -198,7 +198,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}
-	// When memory runs out, the installer must end, not the kernel with its variables.
+	// When memory runs out, the installer must be killed, not the kernel with its variables.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(p.PID)+"/oom_score_adj", []byte(installerOOMScore), 0)
 	full := in.guardMemory(p)
 	in.s.cfg.Reaper.Wait(in.Execution, p)
@@ -212,7 +212,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	t := &trouble{output: in.said.text(), took: time.Since(began)}
 	if _, _, now := process.Memory(); short || now > kills {
 		t.memory = true
-		in.forget() // unpacked files use memory too, which user code and the next package need
+		in.forget() // unpacked files use memory that user code and the next package need
 	}
 	return t
 }
@@ -222,10 +222,10 @@ func (in *installation) forget() {
 	for _, name := range readNames(in.work) {
 		_ = os.RemoveAll(filepath.Join(in.work, name))
 	}
-	_ = os.Mkdir(filepath.Join(in.work, "tmp"), 0o700) // without it the next installer says so
+	_ = os.Mkdir(filepath.Join(in.work, "tmp"), 0o700) // best effort: without it the next installer reports the error
 }
 
-// stopped says why the installation was stopped.
+// stopped returns the reason why the installation was stopped.
 func (in *installation) stopped() *trouble {
 	if in.StopReason() == execution.StopTimeout {
 		return &trouble{text: lateInstall, fatal: true}
@@ -242,7 +242,7 @@ type ends struct {
 // headBytes is how much of the beginning is kept.
 const headBytes = 4 << 10
 
-// add takes the next bytes. Only one caller adds, and nobody reads before it has ended.
+// add appends bytes. Only one caller adds, and text is read only after it has ended.
 func (e *ends) add(b []byte) {
 	if room := headBytes - len(e.head); room > 0 {
 		n := min(room, len(b))
@@ -252,7 +252,7 @@ func (e *ends) add(b []byte) {
 	e.tail.Add(b)
 }
 
-// text is both.
+// text returns both.
 func (e *ends) text() string {
 	return execution.StripANSI(strings.ToValidUTF8(string(e.head), "\uFFFD")) + e.tail.String()
 }

@@ -22,7 +22,7 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 	t.Parallel()
 	a := installing(t)
 	if ran := agenttest.Run(t, a.Client, agenttest.Code("kept = 7\nimport humanize")); ran.Outcome.Error == nil || ran.Outcome.Error.Name != "ModuleNotFoundError" {
-		t.Fatalf("it is there before: %+v", ran.Outcome)
+		t.Fatalf("it is installed before: %+v", ran.Outcome)
 	}
 	began := time.Now()
 	ran := agenttest.Run(t, a.Client, packages("humanize==4.12.0", "NumPy"))
@@ -38,7 +38,7 @@ func TestInstallReachesTheRunningKernel(t *testing.T) {
 	if !strings.HasPrefix(ran.Stdout, "7 4.12.0 "+a.Home+"/.packages/") || !strings.Contains(ran.Stdout, "site-packages/numpy") {
 		t.Fatalf("ran = %+v %+v", ran, ran.Outcome.Error)
 	}
-	for _, name := range []string{"cowsay", "tabulate"} { // a failed import before, and one without
+	for _, name := range []string{"cowsay", "tabulate"} { // with and without an earlier failed import
 		if name == "cowsay" {
 			agenttest.Run(t, a.Client, agenttest.Code("import cowsay"))
 		}
@@ -77,8 +77,8 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		{"--index-url=x", "--index-url=x", "This is not a requirement that can be installed"},
 		{"mysqlclient==2.2.4", "mysqlclient", "mysqlclient could not be built: "},
 		{"Typing.Extensions>=4", "typing-extensions", ""},
-		{"cowsay<6", "cowsay", "cowsay conflicts with what else is wanted: "},
-		{"tabulate; python_version<'3'", "tabulate", "tabulate is not for this sandbox"},
+		{"cowsay<6", "cowsay", "cowsay conflicts with other required packages: "},
+		{"tabulate; python_version<'3'", "tabulate", "tabulate does not apply to this sandbox"},
 		{"packaging; python_version>='3'", "packaging", ""},
 	}
 	var wanted []string
@@ -102,7 +102,7 @@ func TestInstallReportsEachPackage(t *testing.T) {
 		}
 	}
 	if built := ran.Outcome.Install[8].Message; strings.Count(built, "\n") > 4 || !strings.Contains(built, "Specify MYSQLCLIENT_CFLAGS") {
-		t.Errorf("last words of a build: %q", built)
+		t.Errorf("last lines of a build: %q", built)
 	}
 }
 

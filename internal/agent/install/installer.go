@@ -12,37 +12,37 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// Kernels are the running kernels.
+// Kernels gives access to the running kernels.
 type Kernels interface {
-	// Ask asks the idle Python kernels of a context, or of kernel.All.
+	// Ask queries the idle Python kernels of a context, or of kernel.All.
 	Ask(contextName string, q probe.Question) []kernel.Answer
 }
 
-// Config says where things are and what installs work with.
+// Config holds paths and what installs need.
 type Config struct {
 	HomeDir   string
-	IndexAddr string   // where installers reach the package indexes; empty: they cannot
-	UV        string   // the installer of Python packages; where there is none, pip is used
+	IndexAddr string   // where installers reach the package indexes; empty: no access
+	UV        string   // the installer of Python packages; if it does not exist, pip is used
 	Image     []string // the environment of the image, in which its programs are found
 	Reaper    *process.Reaper
 	Files     *files.Workspace
 	Python    *probe.Python
 	Kernels   Kernels
-	Installed func() // called after every install that has changed something
+	Installed func() // called after every install that changed something
 }
 
-// Installer installs packages, one execution after the other. Make it with New.
+// Installer installs packages, one execution at a time. Create it with New.
 type Installer struct {
 	cfg    Config
 	life   context.Context //nolint:containedctx // the life of the agent
 	turn   execution.FairLock
-	listed requirementsSeen // belongs to the execution that has the turn
+	listed requirementsSeen // used by the execution whose turn it is
 
 	uvOnce sync.Once
 	uvRuns bool // valid after uvOnce
 }
 
-// New makes an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.
+// New creates an installer, whose requests to the index end with life. Config.MakePackageDir must have been called.
 func New(life context.Context, cfg Config) *Installer {
 	return &Installer{cfg: cfg, life: life, listed: requirementsSeen{}}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// memoryLook is the time between two checks; an installer unpacks less than memorySpareMost in it.
-	memoryLook = 20 * time.Millisecond
+	// memoryCheck is the time between two checks; an installer unpacks less than memorySpareMost in it.
+	memoryCheck = 20 * time.Millisecond
 	// memorySpare is the fraction of the limit that an installation must leave free, within memorySpareLeast and
 	// memorySpareMost bytes.
 	memorySpare      = 32
@@ -18,8 +18,8 @@ const (
 )
 
 // guardMemory kills an installer before the files that it unpacks use up the sandbox's memory. Files are in memory here: they would
-// stay after the out-of-memory killer has ended the installer, which would then kill user code. The caller calls the function that
-// it gives when the program has ended; reached reports whether it was killed.
+// remain after the out-of-memory killer has killed the installer, and it would then kill user code. The caller calls the returned
+// function when the program has ended; reached reports whether it was killed.
 func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 	_, limit, _ := process.Memory()
 	if limit <= 0 {
@@ -27,7 +27,7 @@ func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 	}
 	done, full := make(chan struct{}), make(chan bool, 1)
 	go func() {
-		tick := time.NewTicker(memoryLook)
+		tick := time.NewTicker(memoryCheck)
 		defer tick.Stop()
 		for {
 			select {
@@ -51,7 +51,7 @@ func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
 	}
 }
 
-// memoryShort reports whether so little of a limit is left that an installation must end. What is held may be unknown: 0.
+// memoryShort reports whether so little of a limit is left that an installation must end. 0 means unknown usage.
 func memoryShort(held, limit int64) bool {
 	return held > 0 && limit-held < min(max(limit/memorySpare, memorySpareLeast), memorySpareMost)
 }

@@ -18,8 +18,8 @@ const (
 	maxPackageFiles = 200_000
 )
 
-// moveIn moves installed packages from target to the package directory. It removes an older version first, and moves the metadata
-// that marks a package as installed last.
+// moveIn moves installed packages from target to the package directory. It removes an older version first, and moves last the metadata
+// that marks a package as installed.
 func (s *Installer) moveIn(target string) error {
 	_ = os.Remove(filepath.Join(target, ".lock"))
 	dir := s.cfg.packageDir()
@@ -101,13 +101,13 @@ func removeDistribution(dir, info string) {
 	}
 	_ = os.RemoveAll(info)
 	for parent := range parents {
-		for parent != dir && strings.HasPrefix(parent, dir+"/") && os.Remove(parent) == nil { // not empty: it stays
+		for parent != dir && strings.HasPrefix(parent, dir+"/") && os.Remove(parent) == nil { // stops at a directory that is not empty
 			parent = filepath.Dir(parent)
 		}
 	}
 }
 
-// recorded lists the files of a distribution as its RECORD has them, relative to the directory that it is in.
+// recorded lists the files in a distribution's RECORD, relative to the directory that contains it.
 func recorded(info string) []string {
 	raw, err := readBounded(filepath.Join(info, "RECORD"), maxRecordBytes)
 	if err != nil {

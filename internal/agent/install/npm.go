@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// installNode installs Node packages and gives the versions that are installed afterwards. npm works on a copy that replaces the
+// installNode installs Node packages and returns the versions installed afterwards. npm works on a copy that replaces the
 // original in one step, so a stop leaves the original intact.
 func (in *installation) installNode(wanted []*requirement) map[string]string {
 	good := open(wanted)
@@ -47,7 +47,7 @@ func (in *installation) installNode(wanted []*requirement) map[string]string {
 	return nodePackages(in.s.cfg.nodeModules())
 }
 
-// bringNode installs all packages together, or one after the other if that fails.
+// bringNode installs all packages together, or one by one if that fails.
 func (in *installation) bringNode(npm string, missing []*requirement) {
 	t := in.putNode(npm, missing)
 	switch {
@@ -69,8 +69,8 @@ func (in *installation) bringNode(npm string, missing []*requirement) {
 	}
 }
 
-// putNode lets npm install into a copy, and exchanges it with the original. Install scripts run, as builds of Python packages do:
-// they can do no more here than the code that uses them, and some packages need them.
+// putNode lets npm install into a copy and swaps it with the original. Install scripts run, as builds of Python packages do:
+// they have no more rights here than the code that uses them, and some packages need them.
 func (in *installation) putNode(npm string, wanted []*requirement) *trouble {
 	prefix := filepath.Join(in.work, "node")
 	_ = os.RemoveAll(prefix)
@@ -92,7 +92,7 @@ func (in *installation) putNode(npm string, wanted []*requirement) *trouble {
 	return nil
 }
 
-// explainNode reads the messages of npm.
+// explainNode interprets the messages of npm.
 func (in *installation) explainNode(t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text
@@ -119,16 +119,16 @@ func (in *installation) explainNode(t *trouble, r *requirement) string {
 	case "ETARGET":
 		return fmt.Sprintf("No version of %s fits %q.", r.name, r.asked)
 	case "ERESOLVE":
-		return execution.Cut(fmt.Sprintf("%s conflicts with what else is wanted: %s", r.name, flat(strings.Join(said, " "))), maxMessageBytes)
+		return execution.Cut(fmt.Sprintf("%s conflicts with other required packages: %s", r.name, flat(strings.Join(said, " "))), maxMessageBytes)
 	case "EINTEGRITY":
-		return fmt.Sprintf("What the registry sent for %s does not have the hash that it promises, so it was not installed.", r.name)
+		return fmt.Sprintf("The file from the registry for %s does not match its published hash, so it was not installed.", r.name)
 	case "EBADENGINE", "EBADPLATFORM":
 		return execution.Cut(fmt.Sprintf("%s does not work with this image's Node or platform: %s", r.name, flat(strings.Join(said, " "))), maxMessageBytes)
 	case "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENOTFOUND", "E503", "E502", "E504":
 		t.fatal = code != "E502"
-		return fmt.Sprintf("The npm registry is not reachable: what is needed for %s did not come. Try again later.", r.name)
+		return fmt.Sprintf("The npm registry is not reachable: the files for %s could not be downloaded. Try again later.", r.name)
 	}
-	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastWords(strings.Join(said, "\n"))), maxMessageBytes)
+	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastLines(strings.Join(said, "\n"))), maxMessageBytes)
 }
 
 // cloneTree copies a directory: files of packages become hard links, npm's own lists are copied. A missing directory becomes an
@@ -173,7 +173,7 @@ func cloneTree(from, to string) error {
 	})
 }
 
-// exchange exchanges two directories in one step, or renames from when to does not exist.
+// exchange swaps two directories atomically, or renames from if to does not exist.
 func exchange(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {

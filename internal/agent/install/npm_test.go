@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nodePackages is an execution that installs packages of Node.
+// nodePackages returns an execution that installs Node packages.
 func nodePackages(names ...string) agent.Spec {
 	return agent.Spec{Kind: farm.KindInstall, Install: &agent.Install{Manager: farm.ManagerNpm, Packages: names}}
 }

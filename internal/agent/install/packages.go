@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxScanned bounds the packages that are listed.
+	// maxScanned bounds the number of listed packages.
 	maxScanned = 20_000
 	// maxManifestBytes bounds a package.json.
 	maxManifestBytes = 256 << 10
@@ -23,7 +23,7 @@ const (
 	maxVersionBytes = 256
 )
 
-// Packages lists what is installed, by manager and name.
+// Packages lists the installed packages by manager and name.
 func (s *Installer) Packages() []farm.Package {
 	list := []farm.Package{}
 	for name, d := range s.distributions() {
@@ -44,7 +44,7 @@ type distribution struct {
 	info    string // its dist-info, absolute
 }
 
-// distributions gives the Python packages by normalised name: the image's, and over them those that were installed here.
+// distributions returns the Python packages by normalised name: the image's, overridden by those installed here.
 func (s *Installer) distributions() map[string]distribution {
 	found := map[string]distribution{}
 	for _, dir := range slices.Backward(s.cfg.Python.SearchPath()) { // the first directory of the path wins
@@ -54,7 +54,7 @@ func (s *Installer) distributions() map[string]distribution {
 	return found
 }
 
-// scanDistributions reads the names of the dist-info directories in a directory, which hold name and version.
+// scanDistributions reads name and version from the names of the dist-info directories in a directory.
 func scanDistributions(dir string) map[string]distribution {
 	found := map[string]distribution{}
 	for _, entry := range readNames(dir) {
@@ -74,7 +74,7 @@ func scanDistributions(dir string) map[string]distribution {
 	return found
 }
 
-// plainName reports whether a text has only characters of names and versions of Python packages.
+// plainName reports whether a text has only characters allowed in names and versions of Python packages.
 func plainName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("._+!", r)
@@ -92,7 +92,7 @@ func readNames(dir string) []string {
 	return names
 }
 
-// nodePackages gives the packages in a node_modules directory.
+// nodePackages returns the packages in a node_modules directory.
 func nodePackages(dir string) map[string]string {
 	found := map[string]string{}
 	add := func(name string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pipTool installs with the image's pip, in sandboxes without uv.
+// pipTool installs with the image's pip in sandboxes without uv.
 type pipTool struct{}
 
 var _ pyTool = pipTool{}
@@ -34,7 +34,7 @@ type pipReport struct {
 	} `json:"install"`
 }
 
-// resolve gets from pip what it would install.
+// resolve asks pip what it would install.
 func (pipTool) resolve(in *installation, wanted []*requirement, _ map[string]distribution) (map[string]pin, *trouble) {
 	ask, err := in.writeLines("wanted.txt", requirementLines(wanted))
 	if err != nil {
@@ -85,7 +85,7 @@ func (in *installation) pip(args ...string) *trouble {
 	}))
 }
 
-// explain reads the messages of pip.
+// explain interprets the messages of pip.
 func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
 	if text := in.common(t, r); text != "" {
 		return text
@@ -94,27 +94,27 @@ func (pipTool) explain(in *installation, t *trouble, r *requirement) string {
 	switch {
 	case strings.Contains(out, "No module named pip"):
 		t.fatal = true
-		return "This image has no pip, and the worker could not bring an installer."
+		return "This image has no pip, and the worker could not provide an installer."
 	case strings.Contains(out, "DO NOT MATCH THE HASHES"):
-		return fmt.Sprintf("What the index sent for %s does not have the hash that it promises, so it was not installed.", r.name)
+		return fmt.Sprintf("The file from the index for %s does not match its published hash, so it was not installed.", r.name)
 	case strings.Contains(out, "NewConnectionError"), strings.Contains(out, "Max retries exceeded"), strings.Contains(out, "503 "), strings.Contains(out, "Read timed out"):
 		t.fatal = true
-		return fmt.Sprintf("The package index is not reachable: what is needed for %s did not come. Try again later.", r.name)
+		return fmt.Sprintf("The package index is not reachable: the files for %s could not be downloaded. Try again later.", r.name)
 	case strings.Contains(out, "ResolutionImpossible"), strings.Contains(out, "conflicting dependencies"):
-		return fmt.Sprintf("%s conflicts with what else is wanted: %s", r.name, lastError(out, "ERROR: Cannot install "))
+		return fmt.Sprintf("%s conflicts with other required packages: %s", r.name, lastError(out, "ERROR: Cannot install "))
 	case strings.Contains(out, "subprocess-exited-with-error"), strings.Contains(out, "Failed building wheel"), strings.Contains(out, "Failed to build"):
-		return fmt.Sprintf("%s could not be built: %s", r.name, lastWords(out))
+		return fmt.Sprintf("%s could not be built: %s", r.name, lastLines(out))
 	case strings.Contains(out, "Requires-Python") && strings.Contains(out, "from versions: none"):
 		return fmt.Sprintf("%s needs another version of Python; this image has Python %s.", r.name, python)
 	case strings.Contains(out, "from versions: none"):
-		return fmt.Sprintf("%s was not found in the package index, or has nothing for Python %s: check its name.", r.name, python)
+		return fmt.Sprintf("%s was not found in the package index, or has no release for Python %s: check its name.", r.name, python)
 	case strings.Contains(out, "No matching distribution found"):
 		return fmt.Sprintf("No version of %s fits %q.", r.name, r.asked)
 	}
-	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastWords(out)), maxMessageBytes)
+	return execution.Cut(fmt.Sprintf("%s could not be installed: %s", r.name, lastLines(out)), maxMessageBytes)
 }
 
-// lastError gives the last line of an output that begins with something, without it.
+// lastError returns the last line of an output with a prefix, without the prefix.
 func lastError(out, prefix string) string {
 	text := ""
 	for line := range strings.Lines(out) {

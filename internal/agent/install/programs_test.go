@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// needed runs the automatic install of commands with everything forbidden, and gives what it would have installed, each with
+// needed runs the automatic install of commands with everything denied, and returns what it would have installed, each with
 // the reason.
 func needed(t *testing.T, a *agenttest.Agent, cwd string, commands ...string) []string {
 	t.Helper()
@@ -92,7 +92,7 @@ func TestAutoFindsWhatCommandsNeed(t *testing.T) {
 		"NoSuchFolder":  {"nowhere", []string{"python main.py"}, nil},
 		"AFolderOfData": {"yaml data", []string{"python main.py"}, []string{"humanize imported as humanize"}},
 	} {
-		for _, file := range []string{"proj/requirements.txt", "other/requirements.txt"} { // one that was seen is not looked at again
+		for _, file := range []string{"proj/requirements.txt", "other/requirements.txt"} { // an installed file is not read again
 			f, err := os.OpenFile(filepath.Join(a.Workspace, file), os.O_APPEND|os.O_WRONLY, 0)
 			agenttest.Must(t, err)
 			_, err = f.WriteString("# " + name + "\n")

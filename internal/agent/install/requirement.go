@@ -15,7 +15,7 @@ const (
 	maxRequirementBytes = 1 << 10
 )
 
-// The grammar of requirements: PEP 508 without URLs, so nothing that is a flag, a path or an address to an installer.
+// The grammar of requirements: PEP 508 without URLs, so nothing that an installer would read as a flag, a path or a URL.
 const (
 	specifier  = `(?:===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9_.*+!-]+`
 	markerTerm = `(?:[a-z_]+|"[A-Za-z0-9_.+ -]*"|'[A-Za-z0-9_.+ -]*')`
@@ -30,14 +30,14 @@ var (
 	exactPattern = regexp.MustCompile(`^==\s*([A-Za-z0-9_.+!-]+)$`)
 )
 
-// requirement is one package that is wanted.
+// requirement is one requested package.
 type requirement struct {
 	line    string // the line for the installer
 	name    string // normalised
 	bare    bool   // nothing but a name
 	exact   string // the version of name==version
 	marked  bool   // it has a condition (an environment marker)
-	asked   string // as the request has it
+	asked   string // as written in the request
 	why     string
 	problem string // why it cannot be installed, in a sentence
 	fine    string // a note about a successful install, in a sentence
@@ -57,7 +57,7 @@ func parseRequirement(manager, text string) *requirement {
 	}
 	m := pipPattern.FindStringSubmatch(text)
 	if m == nil || len(text) > maxRequirementBytes || strings.ContainsAny(text, "\r\n\x00") {
-		r.problem = "This is not a requirement that can be installed: a name, with a version as in name==1.2 or name>=1,<2 when one is needed. Flags, paths and URLs are not taken."
+		r.problem = "This is not a requirement that can be installed: a name, with a version as in name==1.2 or name>=1,<2 when one is needed. Flags, paths and URLs are not accepted."
 		return r
 	}
 	r.name = farm.NormalPackage(farm.ManagerPip, m[1])
@@ -69,13 +69,13 @@ func parseRequirement(manager, text string) *requirement {
 	return r
 }
 
-// met reports whether an installed package meets the requirement, as far as that is known without an installer.
+// met reports whether an installed package is known, without an installer, to meet the requirement.
 func (r *requirement) met(there map[string]distribution) bool {
 	d, ok := there[r.name]
 	return ok && (r.bare || r.exact != "" && r.exact == d.version)
 }
 
-// outcome is the report about it.
+// outcome returns the report on the requirement.
 func (r *requirement) outcome(version string) farm.PackageOutcome {
 	out := farm.PackageOutcome{Name: r.name, Requested: r.asked, Version: version, Status: farm.PackageInstalled, Message: r.fine, Why: r.why}
 	if r.problem != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestRequirementsAreTaken(t *testing.T) {
+func TestRequirementsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]requirement{
 		"numpy":                            {name: "numpy", bare: true},
@@ -35,7 +35,7 @@ func TestRequirementsAreTaken(t *testing.T) {
 	}
 }
 
-func TestRequirementsThatAreNoneAreRefused(t *testing.T) {
+func TestInvalidRequirementsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "-r /etc/passwd", "--index-url=http://x", "-e .", "git+https://x/y", "../x", "/etc/passwd", ".", "./x", "six; rm -rf /", "six @ https://x/y.whl",
@@ -43,12 +43,12 @@ func TestRequirementsThatAreNoneAreRefused(t *testing.T) {
 		"x.whl/", "file:x", "ä",
 	} {
 		if got := parseRequirement(farm.ManagerPip, text); got.problem == "" {
-			t.Errorf("%.60q is taken as %+v", text, got)
+			t.Errorf("%.60q is accepted as %+v", text, got)
 		}
 	}
 	for _, text := range []string{"", "-g", "--registry=x", "git+ssh://x", "github:a/b", "a/b", "../x", "/x", "x@npm:y", "x@file:..", "x@http://y", "x\ny", "x@", "x;y", ".x"} {
 		if got := parseRequirement(farm.ManagerNpm, text); got.problem == "" {
-			t.Errorf("npm %q is taken as %+v", text, got)
+			t.Errorf("npm %q is accepted as %+v", text, got)
 		}
 	}
 	if got := parseRequirement(farm.ManagerPip, "x"+strings.Repeat("y", maxRequirementBytes-1)); got.problem != "" {

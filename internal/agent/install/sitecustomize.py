@@ -1,5 +1,5 @@
-"""Put here by the sandbox, and run by every Python that starts: what is installed here comes before the image's packages but, as those do,
-behind Python's own modules. PYTHONPATH alone would let a package called asyncio or uuid take the place of Python's."""
+"""Placed here by the sandbox and run by every Python process: packages installed here come before the image's packages, but after the
+standard library. PYTHONPATH alone would let a package called asyncio or uuid shadow Python's own."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ def settle():
 
 
 def follow(here, path):
-    """Runs the image's own file of this name."""
+    """Runs the image's own sitecustomize."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 

@@ -22,29 +22,29 @@ type pyTool interface {
 	resolve(in *installation, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble)
 	// fetch installs exactly these packages into a directory.
 	fetch(in *installation, pins map[string]pin, target string) *trouble
-	// explain says in a sentence why a requirement cannot be installed.
+	// explain returns a sentence on why a requirement cannot be installed.
 	explain(in *installation, t *trouble, r *requirement) string
 }
 
-// trouble is why a step failed.
+// trouble is the reason why a step failed.
 type trouble struct {
-	text   string // a sentence; empty: the output is to be explained
+	text   string // a sentence; empty: explain derives it from the output
 	output string
 	memory bool // the sandbox's memory ran out
-	index  bool // the index does not give what it has; set by explain
+	index  bool // the index failed to deliver; set by explain
 	reason string
 	took   time.Duration
-	fatal  bool // there is no use in trying other packages; also set by explain
+	fatal  bool // trying other packages is pointless; also set by explain
 }
 
 const (
-	// maxIndexTroubles is how often the index may fail before no more is asked of it.
+	// maxIndexTroubles is how often the index may fail before the install gives up on it.
 	maxIndexTroubles = 3
-	// slowTrouble is how long a file may take to break off before that counts as one of them.
+	// slowTrouble is how long a download may take before its failure counts as a failure of the index.
 	slowTrouble = 20 * time.Second
 )
 
-// explainAll gives all that have no problem yet theirs. It reports whether there is no use in going on.
+// explainAll sets the problem of one and, if the failure is fatal, of the rest. It reports whether to give up.
 func (in *installation) explainAll(tool pyTool, t *trouble, one *requirement, rest []*requirement) bool {
 	one.problem = tool.explain(in, t, one)
 	if t.index {
@@ -60,8 +60,8 @@ func (in *installation) explainAll(tool pyTool, t *trouble, one *requirement, re
 	return t.fatal
 }
 
-// installPython installs what is not there and gives the versions that are there then. What one package fails of does not keep the
-// others from being installed.
+// installPython installs missing packages and returns the versions installed afterwards. A package that fails does not prevent the
+// others.
 func (in *installation) installPython(wanted []*requirement) map[string]string {
 	good := open(wanted)
 	if len(good) == 0 {
@@ -80,7 +80,7 @@ func (in *installation) installPython(wanted []*requirement) map[string]string {
 		} else if err := in.ready(); err != nil {
 			fail(missing, in.fileTrouble(err))
 		} else {
-			// What is there and was asked for by its name alone wants nothing of a solution.
+			// An installed package that was requested by name alone puts no constraint on the solution.
 			in.bring(slices.DeleteFunc(slices.Clone(good), func(r *requirement) bool { return r.bare && r.met(before) }), before)
 		}
 	}
@@ -96,12 +96,12 @@ func (in *installation) installPython(wanted []*requirement) map[string]string {
 	return versions
 }
 
-// unmet lists the requirements that what is there may not meet.
+// unmet lists the requirements that the installed packages may not meet.
 func unmet(list []*requirement, there map[string]distribution) []*requirement {
 	return slices.DeleteFunc(slices.Clone(list), func(r *requirement) bool { return r.met(there) })
 }
 
-// bring resolves and installs: all together, and where that does not work one after the other.
+// bring resolves and installs all requirements together, or one by one if that fails.
 func (in *installation) bring(good []*requirement, before map[string]distribution) {
 	tool := in.s.pyTool()
 	pins, accepted := in.solve(tool, good, before)
@@ -119,7 +119,7 @@ func (in *installation) bring(good []*requirement, before map[string]distributio
 	}
 }
 
-// solve finds a solution for as many as can be had together, in the order of the request.
+// solve finds a solution for as many requirements as fit together, in the order of the request.
 func (in *installation) solve(tool pyTool, good []*requirement, before map[string]distribution) (map[string]pin, []*requirement) {
 	pins, t := in.resolve(tool, good, before)
 	if t == nil {
@@ -144,7 +144,7 @@ func (in *installation) solve(tool pyTool, good []*requirement, before map[strin
 	return pins, accepted
 }
 
-// bringEach installs one after the other, each with what it needs.
+// bringEach installs one by one, each with its dependencies.
 func (in *installation) bringEach(tool pyTool, accepted, pending []*requirement) {
 	done := slices.DeleteFunc(slices.Clone(accepted), func(r *requirement) bool { return slices.Contains(pending, r) })
 	for i, r := range pending {
@@ -163,7 +163,8 @@ func (in *installation) bringEach(tool pyTool, accepted, pending []*requirement)
 	}
 }
 
-// put installs what of a solution is not there: beside, and then moved in, so that a stop leaves nothing half installed.
+// put installs the missing packages of a solution into a separate directory and then moves them in, so that a stop leaves no package
+// half installed.
 func (in *installation) put(tool pyTool, pins map[string]pin, there map[string]distribution) *trouble {
 	changes := map[string]pin{}
 	for name, p := range pins {
@@ -186,7 +187,7 @@ func (in *installation) put(tool pyTool, pins map[string]pin, there map[string]d
 	return nil
 }
 
-// pyTool chooses the installer: uv where the worker has brought it and it runs on this image, the image's pip elsewhere.
+// pyTool chooses the installer: uv if the worker has provided it and it runs on this image, else the image's pip.
 func (s *Installer) pyTool() pyTool {
 	s.uvOnce.Do(func() {
 		if info, err := os.Stat(s.cfg.UV); err == nil && info.Mode().IsRegular() {
@@ -227,7 +228,7 @@ func requirementLines(wanted []*requirement) []string {
 	return lines
 }
 
-// parsePins reads a list of pinned requirements with hashes, which go over several lines.
+// parsePins parses a list of pinned requirements with hashes, which may span several lines.
 func parsePins(text string) map[string]pin {
 	pins := map[string]pin{}
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {

@@ -9,15 +9,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// uvTool installs with uv, which needs nothing of the image but its Python.
+// uvTool installs with uv, which needs only Python from the image.
 type uvTool struct{}
 
 var _ pyTool = uvTool{}
 
-// versionPattern matches the versions that uv can read: others are not told to it.
+// versionPattern matches the versions that uv can parse: others are not passed to it.
 var versionPattern = regexp.MustCompile(`^(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?$`)
 
-// resolve lets uv make a pinned list. It takes the pins that it finds in its output for what to prefer.
+// resolve lets uv write a pinned list. uv prefers the pins that are already in the output file.
 func (uvTool) resolve(in *installation, wanted []*requirement, there map[string]distribution) (map[string]pin, *trouble) {
 	var preferred []string
 	for name, d := range there {
@@ -48,7 +48,7 @@ func (uvTool) resolve(in *installation, wanted []*requirement, there map[string]
 	return parsePins(string(raw)), nil
 }
 
-// fetch lets uv install what was resolved; what it gets must have the hashes that the index has promised.
+// fetch lets uv install what was resolved; the files must match the hashes that the index published.
 func (uvTool) fetch(in *installation, pins map[string]pin, target string) *trouble {
 	list, err := in.writeLines("changes.txt", pinLines(pins))
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/probe"
 )
 
-// Answer is what the Python kernel of a context says.
+// Answer is the answer of the Python kernel of a context.
 type Answer struct {
 	Context string
 	probe.Answer
 }
 
-// Ask asks the Python kernels of a context (All: of every context) that run nothing. Those that do not answer in time are left
-// out. Variables and history of the user stay as they are.
+// Ask queries the idle Python kernels of a context (All: of every context). Kernels that do not answer in time are left
+// out. The user's variables and history do not change.
 func (ks *Kernels) Ask(contextName string, q probe.Question) []Answer {
 	var answers []Answer
 	for _, at := range ks.slotsOf(contextName) {
@@ -26,10 +26,10 @@ func (ks *Kernels) Ask(contextName string, q probe.Question) []Answer {
 	return answers
 }
 
-// errNoAnswer says that a kernel cannot be asked now.
+// errNoAnswer means that no kernel is idle.
 var errNoAnswer = errors.New("ask kernel: none is idle")
 
-// ask asks the kernel of a slot, if it is our own Python kernel and idle.
+// ask queries the kernel of a slot if it is our own Python kernel and idle.
 func (at *slot) ask(q probe.Question) (probe.Answer, error) {
 	var answer probe.Answer
 	at.mu.Lock()
@@ -84,7 +84,7 @@ func (k *kernel) idle() bool {
 	return k.current == nil
 }
 
-// deliverAnswer hands an answer to whoever asked.
+// deliverAnswer passes an answer to its caller.
 func (k *kernel) deliverAnswer(m message) {
 	k.mu.Lock()
 	reply := k.questions[m.Parent.ID]

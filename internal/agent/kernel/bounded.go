@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// zmtpGreeting is the length of what both sides of a ZeroMQ connection send first.
+	// zmtpGreeting is the length of the greeting that both sides of a ZeroMQ connection send first.
 	zmtpGreeting = 64
 	// zmtpFrame is what each frame counts in addition to its bytes, so that the number of frames is bounded too.
 	zmtpFrame = 64
@@ -26,7 +26,7 @@ const (
 	zmtpLong
 )
 
-// errChannelBytes says that a kernel sends a message that is too large.
+// errChannelBytes means that a kernel sent a message that is too large.
 var errChannelBytes = errors.New("read from kernel: the message is too large")
 
 // boundedTransport is a ZeroMQ transport that closes a connection when a message on it is too large. The library allocates as much
@@ -65,16 +65,16 @@ func isRegistered(network string) bool {
 	return false
 }
 
-// boundedConn reads the headers of incoming frames, and fails before the library sees one that asks for too much.
+// boundedConn parses the headers of incoming frames, and fails before the library sees one that is too large.
 type boundedConn struct {
 	net.Conn
-	skip  uint64 // bytes of the greeting or of a frame that are still to come
-	head  []byte // of the frame that begins
+	skip  uint64 // bytes of the greeting or of a frame not yet received
+	head  []byte // of the current frame
 	total uint64 // of the message so far
 	err   error
 }
 
-// Read reads unless the message is too large.
+// Read fails if the message is too large.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err

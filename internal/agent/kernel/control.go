@@ -15,7 +15,7 @@ import (
 const (
 	// maxControlBytes bounds a message of a kernel; the largest are displays.
 	maxControlBytes = 48 << 20
-	// maxControlFDs bounds the descriptors that wait for their message.
+	// maxControlFDs bounds the descriptors received ahead of their message.
 	maxControlFDs = 8
 )
 
@@ -25,8 +25,8 @@ type controlMessage struct {
 	ID     string            `json:"id"`
 	Number uint32            `json:"number"`
 	Data   map[string]string `json:"data"`
-	Value  string            `json:"display_id"` // of display: IPython's name of the value; empty: it has none
-	Update bool              `json:"update"`     // of display: the value replaces the one of that name
+	Value  string            `json:"display_id"` // of display: IPython's name of the value; may be empty
+	Update bool              `json:"update"`     // of display: the value replaces the one with that name
 }
 
 // control is the socket to our own Python kernel. A message is a length of 4 bytes, then JSON; it may carry descriptors.
@@ -36,7 +36,7 @@ type control struct {
 	fds  []int
 }
 
-// newControl makes a pair of sockets: ours, and a descriptor for the kernel that the caller closes.
+// newControl creates a pair of sockets: ours, and a descriptor for the kernel that the caller closes.
 func newControl() (*control, int, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func newControl() (*control, int, error) {
 	return &control{conn: unixConn}, pair[1], nil
 }
 
-// read gives the next message.
+// read returns the next message.
 func (c *control) read() (controlMessage, error) {
 	for {
 		if len(c.data) >= 4 {
@@ -117,7 +117,7 @@ func (c *control) takeFDs(oob []byte) {
 	}
 }
 
-// pipes gives the two descriptors that came with a message.
+// pipes returns the two descriptors that came with a message.
 func (c *control) pipes() (out, err int, ok bool) {
 	if len(c.fds) < 2 {
 		return 0, 0, false

@@ -25,7 +25,7 @@ pil.save(data, "png")
 data = data.getvalue()
 `
 
-// Objects give their pictures as bytes. What reaches the caller is base64, as it is from Jupyter.
+// Objects return their pictures as bytes. The caller gets base64, as from Jupyter.
 func TestKernelDisplaysBytes(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
@@ -72,7 +72,7 @@ func TestKernelDisplaysBytes(t *testing.T) {
 	}
 }
 
-// numbers lists number and text of the displayed values.
+// numbers lists the number and text of the displayed values.
 func numbers(displays []agent.Display) map[int][]string {
 	got := map[int][]string{}
 	for _, d := range displays {
@@ -99,7 +99,7 @@ update_display("another2", display_id="d")
 	if diff := cmp.Diff(want, numbers(ran.Displays)); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
-	// What an earlier execution has displayed is not among the values of this one.
+	// Values displayed by an earlier execution do not count for this one.
 	ran = agenttest.Run(t, a.Client, agenttest.Code(`first.update("a3"); first.update("a4"); "f"`))
 	if diff := cmp.Diff(map[int][]string{1: {"'a3'", "'a4'"}, 2: {"'f'"}}, numbers(ran.Displays)); diff != "" {
 		t.Errorf("values of the next execution (-want +got):\n%s", diff)

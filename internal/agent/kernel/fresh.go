@@ -12,11 +12,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// runFresh runs code in a process of its own, for languages that have no kernel in the image.
+// runFresh runs code in its own process, for languages that have no kernel in the image.
 func (ks *Kernels) runFresh(e *execution.Execution, language, interpreter string) agent.Outcome {
 	file := filepath.Join(ks.cfg.RunDir, "code-"+rand.Text())
 	if err := os.WriteFile(file, []byte(e.Spec.Code), 0o600); err != nil {
-		return execution.Failed("AgentError", "the code could not be put into the sandbox: "+err.Error())
+		return execution.Failed("AgentError", "the code could not be written to the sandbox: "+err.Error())
 	}
 	defer func() { _ = os.Remove(file) }()
 	env := process.ExecutionEnv(ks.cfg.Env, e)
@@ -46,7 +46,7 @@ func (ks *Kernels) pythonPath(env []string) string {
 	return ks.cfg.Workspace
 }
 
-// exceptionIn reads the traceback of Python at the end of its standard error; nil when there is none.
+// exceptionIn parses Python's traceback at the end of standard error; nil if there is none.
 func exceptionIn(text string) *farm.CodeError {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	last := lines[len(lines)-1]

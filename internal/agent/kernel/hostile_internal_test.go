@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frame gives the head and body of a ZMTP frame.
+// frame returns the header and body of a ZMTP frame.
 func frame(flags byte, size uint64, body int) []byte {
 	out := []byte{flags, byte(size)}
 	if flags&zmtpLong != 0 {
@@ -21,7 +21,7 @@ func frame(flags byte, size uint64, body int) []byte {
 	return append(out, make([]byte, body)...)
 }
 
-func TestBoundedConnBreaksBeforeAFrameThatIsTooLarge(t *testing.T) {
+func TestBoundedConnFailsBeforeAFrameThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	greeting := make([]byte, zmtpGreeting)
 	many := bytes.Repeat(frame(zmtpMore, 0, 0), maxChannelBytes/zmtpFrame+1)
@@ -47,17 +47,17 @@ func TestBoundedConnBreaksBeforeAFrameThatIsTooLarge(t *testing.T) {
 			got, err := io.ReadAll(&boundedConn{Conn: near, skip: zmtpGreeting})
 			_ = near.Close()
 			if broke := errors.Is(err, errChannelBytes); broke != c.broke {
-				t.Fatalf("broke is %v: %v", broke, err)
+				t.Fatalf("read failed: %v, error %v", broke, err)
 			}
 			if !c.broke && len(got) != zmtpGreeting+len(c.sent) {
-				t.Fatalf("%d bytes came", len(got))
+				t.Fatalf("got %d bytes", len(got))
 			}
 		})
 	}
 }
 
-// A head may come in pieces.
-func TestBoundedConnPutsAHeadTogether(t *testing.T) {
+// A header may arrive in pieces.
+func TestBoundedConnAcceptsASplitHeader(t *testing.T) {
 	t.Parallel()
 	c := &boundedConn{}
 	head := frame(zmtpLong, 1<<40, 0)
@@ -71,7 +71,7 @@ func TestBoundedConnPutsAHeadTogether(t *testing.T) {
 	}
 }
 
-func TestReopenPipeTakesPipesOnly(t *testing.T) {
+func TestReopenPipeAcceptsOnlyPipes(t *testing.T) {
 	t.Parallel()
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -81,12 +81,12 @@ func TestReopenPipeTakesPipesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The giver's flags are not ours: it waits, and we do not.
+	// The sender's flags must not affect the reader: the sender blocks, the reader does not.
 	if flags, err := unix.FcntlInt(uintptr(own), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK == 0 {
 		t.Errorf("flags %o, %v", flags, err)
 	}
 	if flags, err := unix.FcntlInt(uintptr(ends[0]), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
-		t.Errorf("the giver's flags %o, %v", flags, err)
+		t.Errorf("the sender's flags %o, %v", flags, err)
 	}
 	for _, fd := range []int{own, ends[0], ends[1]} {
 		_ = unix.Close(fd)
@@ -97,7 +97,7 @@ func TestReopenPipeTakesPipesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := reopenPipe(int(f.Fd())); !errors.Is(err, errNoPipes) {
-			t.Errorf("%s was taken: %v", path, err)
+			t.Errorf("%s was accepted: %v", path, err)
 		}
 		_ = f.Close()
 	}

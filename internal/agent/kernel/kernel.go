@@ -28,10 +28,10 @@ const bootOutputBytes = 4 << 10
 
 // kernel is one running kernel: a process and the channels to it.
 type kernel struct {
-	id      string // in the environment of all it starts
+	id      string // in the environment of all its processes
 	spec    kernelSpec
 	proc    *process.Process
-	ready   chan struct{} // closed when it can be used, or when err says why it cannot
+	ready   chan struct{} // closed when it can be used, or when err is set
 	err     error
 	codec   codec
 	addrs   endpoints
@@ -47,11 +47,11 @@ type kernel struct {
 	mu      sync.Mutex
 	current *kernelRun
 
-	questions map[string]chan<- json.RawMessage // that wait for their answers, by message id
-	onPurpose bool                              // the agent itself ended it
+	questions map[string]chan<- json.RawMessage // waiting for their answers, by message id
+	onPurpose bool                              // the agent ended it
 }
 
-// mark is the entry of the environment by which processes of the kernel are found.
+// mark is the environment entry that identifies the kernel's processes.
 func (k *kernel) mark() string { return process.KernelEnvName + "=" + k.id }
 
 // startKernel starts a kernel and returns at once. Its channel ready is closed when it can be used.
@@ -96,7 +96,7 @@ func (ks *Kernels) boot(ctx context.Context, k *kernel) error {
 	}
 	timer := time.AfterFunc(bootTimeout, func() { k.end(ks.cfg.Reaper) })
 	defer timer.Stop()
-	quit := make(chan struct{}) // closed when the process is gone
+	quit := make(chan struct{}) // closed when the process has exited
 	go func() {
 		select {
 		case <-k.proc.Done():
@@ -118,7 +118,7 @@ func (ks *Kernels) boot(ctx context.Context, k *kernel) error {
 	return nil
 }
 
-// launch starts the process. bootOutput gives the end of what it has written to its standard error while it started.
+// launch starts the process. bootOutput returns the end of its standard error during startup.
 func (ks *Kernels) launch(k *kernel, file string) (bootOutput func() string, err error) {
 	null, err := process.OpenNull()
 	if err != nil {
@@ -160,7 +160,7 @@ func (ks *Kernels) launch(k *kernel, file string) (bootOutput func() string, err
 	k.proc = p
 	k.mu.Unlock()
 	select {
-	case <-k.closed: // end was called before there was a process to kill
+	case <-k.closed: // end was called before the process existed
 		ks.cfg.Reaper.Signal(p, syscall.SIGKILL)
 	default:
 	}
@@ -190,7 +190,7 @@ func (k *kernel) collect(output *os.File) func() string {
 	return func() string {
 		select {
 		case <-read:
-		case <-time.After(100 * time.Millisecond): // something it started holds the pipe
+		case <-time.After(100 * time.Millisecond): // a child process keeps the pipe open
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -198,7 +198,7 @@ func (k *kernel) collect(output *os.File) func() string {
 	}
 }
 
-// connectOwn connects to our own Python kernel once it has said that it is ready.
+// connectOwn connects to our own Python kernel once it reports that it is ready.
 func (k *kernel) connectOwn(ctx context.Context, quit <-chan struct{}, r *process.Reaper) error {
 	stop := context.AfterFunc(ctx, func() { _ = k.control.conn.Close() })
 	defer stop()
@@ -214,7 +214,7 @@ func (k *kernel) connectOwn(ctx context.Context, quit <-chan struct{}, r *proces
 	return nil
 }
 
-// end kills the kernel and what belongs to its session. It is idempotent.
+// end kills the kernel and its session. It is idempotent.
 func (k *kernel) end(r *process.Reaper) {
 	k.once.Do(func() {
 		close(k.closed)
@@ -243,7 +243,7 @@ func (k *kernel) closeChannels() {
 	k.addrs.remove()
 }
 
-// stopOnPurpose ends the kernel and everything that it has started, and notes that the agent did so.
+// stopOnPurpose ends the kernel and its processes, and records that the agent did so.
 func (k *kernel) stopOnPurpose(r *process.Reaper) {
 	k.mu.Lock()
 	k.onPurpose = true
@@ -252,7 +252,7 @@ func (k *kernel) stopOnPurpose(r *process.Reaper) {
 	process.KillTree(0, k.mark())
 }
 
-// dead reports whether the kernel has ended or never came up.
+// dead reports whether the kernel has ended or failed to start.
 func (k *kernel) dead() bool {
 	select {
 	case <-k.ready:

@@ -62,7 +62,7 @@ func TestKernelEnds(t *testing.T) {
 			if ran.Outcome.Error != nil {
 				got = ran.Outcome.Error.Name
 				if text := strings.Join(ran.Outcome.Error.Traceback, "\n"); strings.Contains(text, "\x1b") {
-					t.Errorf("the traceback is coloured: %q", text)
+					t.Errorf("the traceback has colours: %q", text)
 				}
 			}
 			if ran.Outcome.ExitCode != c.exit || got != c.err || ran.Outcome.Restarted != c.restarted {

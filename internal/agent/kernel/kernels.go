@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// DefaultContext is the context of executions that name none.
+	// DefaultContext is the context of executions that specify none.
 	DefaultContext = "default"
 	// All stands for all contexts.
 	All = "*"
@@ -27,20 +27,20 @@ const (
 	maxContextBytes = 128
 )
 
-// slotKey names a slot: a context in a language. Executions of a slot run one after the other.
+// slotKey identifies a slot: a context in a language. Executions of a slot run one at a time.
 type slotKey struct{ context, language string }
 
-// slot is a context in a language, and its kernel when one is up.
+// slot is a context in a language, with its kernel if one runs.
 type slot struct {
 	slotKey
 	turn execution.FairLock // held while an execution runs
 
 	mu     sync.Mutex
 	kernel *kernel
-	lost   bool // the kernel before this one ended by itself while nothing ran
+	lost   bool // the previous kernel ended unexpectedly while nothing ran
 }
 
-// Config says where things are and what executions run with.
+// Config holds paths and what executions need.
 type Config struct {
 	RunDir    string // the agent's own files
 	HomeDir   string
@@ -50,13 +50,13 @@ type Config struct {
 	Env       []string // the environment of user code
 	Reaper    *process.Reaper
 
-	// Installed counts the installs of packages: after one a kernel looks anew for modules.
+	// Installed counts package installs: after one, a kernel rescans for modules.
 	Installed func() int64
-	// Measure runs an execution and adds to its outcome what is measured around it.
+	// Measure runs an execution and adds the measurements to its outcome.
 	Measure func(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome
 }
 
-// Kernels runs code in the kernels of a sandbox, which it starts when they are needed. Make it with New and end it with Close.
+// Kernels runs code in the kernels of a sandbox and starts them when needed. Create it with New and stop it with Close.
 type Kernels struct {
 	cfg     Config
 	life    context.Context //nolint:containedctx // a kernel outlives the request that starts it
@@ -67,7 +67,7 @@ type Kernels struct {
 	slots map[slotKey]*slot
 }
 
-// New makes the kernels of a sandbox; none runs yet. Kernels end with life.
+// New creates the Kernels of a sandbox; no kernel runs yet. Kernels end with life.
 func New(life context.Context, cfg Config) (*Kernels, error) {
 	if err := registerBounded(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (ks *Kernels) normalize(contextName, language string) (slotKey, error) {
 	return p, nil
 }
 
-// slot gives a slot, and makes it unless there are too many.
+// slot returns a slot, and creates it unless there are too many.
 func (ks *Kernels) slot(p slotKey) (*slot, error) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -122,7 +122,7 @@ func (ks *Kernels) slot(p slotKey) (*slot, error) {
 	return at, nil
 }
 
-// slotsOf lists the slots of a context, or of all.
+// slotsOf lists the slots of a context, or of all contexts.
 func (ks *Kernels) slotsOf(contextName string) []*slot {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -138,7 +138,7 @@ func (ks *Kernels) slotsOf(contextName string) []*slot {
 	return list
 }
 
-// kernelOf gives the kernel of a slot, and starts one when none runs. lost: an earlier one ended by itself. It gives nil for
+// kernelOf returns the kernel of a slot, and starts one if none runs. lost: an earlier one ended unexpectedly. It returns nil for
 // languages that have no kernel.
 func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
 	spec, ok := ks.languages().kernels[at.language]
@@ -158,7 +158,7 @@ func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
 	return at.kernel, lost
 }
 
-// endedOnPurpose reports whether the agent itself ended the kernel.
+// endedOnPurpose reports whether the agent ended the kernel.
 func (k *kernel) endedOnPurpose() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -178,7 +178,7 @@ func awaitKernel(ctx context.Context, k *kernel) error {
 	return nil
 }
 
-// Start starts the kernel of a context ahead of need, and waits until it can be used.
+// Start starts the kernel of a context in advance, and waits until it can be used.
 func (ks *Kernels) Start(ctx context.Context, contextName, language string) error {
 	p, err := ks.normalize(contextName, language)
 	if err != nil {
@@ -190,7 +190,7 @@ func (ks *Kernels) Start(ctx context.Context, contextName, language string) erro
 	}
 	k, _ := ks.kernelOf(at) //nolint:contextcheck // a kernel outlives the request that starts it
 	if k == nil {
-		return nil // a fresh process each time: nothing to start
+		return nil // each execution has a fresh process: nothing to start
 	}
 	return awaitKernel(ctx, k)
 }
@@ -209,7 +209,7 @@ func (ks *Kernels) Restart(ctx context.Context, contextName string) error {
 		if k != nil {
 			k.stopOnPurpose(ks.cfg.Reaper)
 			select {
-			case <-k.ready: // only now is it seen as dead
+			case <-k.ready: // dead reports true only after this
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -254,7 +254,7 @@ func (ks *Kernels) Close() {
 	ks.running.Wait()
 }
 
-// Run runs the code of an execution in its context, when its turn comes, and finishes the execution.
+// Run waits for its turn, runs the code of an execution in its context, and finishes the execution.
 func (ks *Kernels) Run(e *execution.Execution) {
 	p, err := ks.normalize(e.Spec.Context, e.Spec.Language)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-func TestInterruptReachesOnlyWhatRuns(t *testing.T) {
+func TestInterruptReachesOnlyRunningExecutions(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	id, next := agenttest.NewID(), agenttest.NewID()
@@ -45,6 +45,6 @@ func TestContextsAreBounded(t *testing.T) {
 		}
 	}
 	if err := a.RestartKernel(t.Context(), "none"); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("restart of no context: %v", err)
+		t.Errorf("restart of an unknown context: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 """The agent's own Python kernel: ipykernel, with output through pipes instead of ZeroMQ.
 
-For each execution the kernel makes two pipes and hands their read ends to the agent over a socket it has inherited, so that output of C
-code and of child processes is caught, a slow reader slows the code down, and nothing is ever filed under another execution.
+For each execution the kernel creates two pipes and passes their read ends to the agent over an inherited socket, so that output of C code
+and of child processes is captured, a slow reader slows the code down, and no output is attributed to another execution.
 """
 
 import array
@@ -19,7 +19,7 @@ import sys
 import threading
 import types
 
-import sandfarm_output as output  # beside this file, from where code does not import
+import sandfarm_output as output  # next to this file, outside the search path of code
 import sandfarm_probe as probe
 
 sys.path[0] = ""
@@ -37,12 +37,12 @@ from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell  # noqa:
 from IPython.core.autocall import IPyAutocall  # noqa: E402
 from traitlets import Any, Type  # noqa: E402
 
-TELLABLE = 64 << 10  # characters of an error's text, and of each line of its traceback
-TELLABLE_LINES = 200
+MAX_ERROR = 64 << 10  # characters of an error's text, and of each line of its traceback
+MAX_ERROR_LINES = 200
 
 
 class Control:
-    """The socket to the agent: a length, then JSON; descriptors ride along. The agent answers displays with their number."""
+    """The socket to the agent: a length, then JSON; descriptors are attached. The agent answers displays with their number."""
 
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
@@ -77,7 +77,7 @@ class Control:
 
 
 class Shield:
-    """Holds an interrupt back while a message is on its way."""
+    """Delays interrupts while a message is being sent."""
 
     def __enter__(self):
         self.old = self.caught = None
@@ -96,7 +96,7 @@ class Shield:
 
 
 def as_text(mime, value):
-    """One representation of a displayed value as the agent takes it: text as it is, other bytes in base64, objects as JSON."""
+    """One representation of a displayed value as the agent expects it: text unchanged, other bytes in base64, objects as JSON."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         textual = mime.startswith("text/") or mime.endswith(("json", "xml", "javascript"))
         return str(value, "utf-8", "replace") if textual else base64.b64encode(value).decode("ascii")
@@ -106,7 +106,7 @@ def as_text(mime, value):
 def show(bundle, display_id=None, update=False):
     """Sends a displayed value to the agent, after the output before it."""
     here = output.execution()
-    if here is None or os.getpid() != control.pid:  # a fork must not speak for the kernel
+    if here is None or os.getpid() != control.pid:  # a fork must not send as the kernel
         return
     data = {str(mime): as_text(str(mime), value) for mime, value in bundle.items()}
     for sink in here.sinks:
@@ -181,7 +181,7 @@ class Kernel(IPythonKernel):
     ):
         meta = (cell_meta or self.get_parent().get("metadata") or {}).get("sandfarm") or {}
         env = meta.get("env") or {}
-        if meta.get("installed", 0) != self._installed:  # what was not there may be now
+        if meta.get("installed", 0) != self._installed:  # modules may have been installed since
             self._installed = meta["installed"]
             importlib.invalidate_caches()
         try:
@@ -198,7 +198,7 @@ class Kernel(IPythonKernel):
         except (Exception, KeyboardInterrupt) as e:  # without a reply the execution would never end
             reply = failure(e, self.shell.execution_count)
         finally:
-            # an interrupt meant for this execution may still come; nothing here may be cut short by it
+            # an interrupt for this execution may still arrive; it must not abort anything here
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             for name, value in saved.items():
@@ -216,10 +216,10 @@ class Kernel(IPythonKernel):
 
 
 def clip(reply):
-    """Keeps the text of an error to what can be told: an exception may carry the whole of somebody's data."""
+    """Bounds the text of an error: an exception may contain large user data."""
     if reply.get("status") == "error":
-        reply["evalue"] = str(reply.get("evalue", ""))[:TELLABLE]
-        reply["traceback"] = [str(line)[:TELLABLE] for line in reply.get("traceback", ())[-TELLABLE_LINES:]]
+        reply["evalue"] = str(reply.get("evalue", ""))[:MAX_ERROR]
+        reply["traceback"] = [str(line)[:MAX_ERROR] for line in reply.get("traceback", ())[-MAX_ERROR_LINES:]]
 
 
 def failure(e, count):
@@ -227,7 +227,7 @@ def failure(e, count):
 
 
 def begin(ident):
-    """Makes the pipes of an execution, puts them on descriptors 1 and 2, and gives their other ends to the agent."""
+    """Creates the pipes of an execution, puts them on descriptors 1 and 2, and sends their other ends to the agent."""
     out, err = os.pipe(), os.pipe()
     here = output.Execution(ident, (output.Sink(out[1]), output.Sink(err[1])))
     os.dup2(out[1], 1)
@@ -239,10 +239,10 @@ def begin(ident):
 
 
 def finish(here):
-    """Ends the outputs of an execution: what its threads write later goes nowhere.
+    """Ends the outputs of an execution: later output of its threads is discarded.
 
-    The next execution prints as usual, whatever this one has put in the place of sys.stdout: ipykernel flushes it before it
-    answers, and one that is None or closed would keep the answer back for ever.
+    The next execution prints as usual, even if this one replaced sys.stdout: ipykernel flushes sys.stdout before it
+    answers, and a value that is None or closed would block the answer forever.
     """
     for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         output.flush(getattr(sys, name, None))
@@ -255,13 +255,13 @@ def finish(here):
 
 
 def as_in_a_script():
-    """Lets code run that is written for a script: asyncio.run, although the kernel's own loop runs, and a parser of arguments."""
+    """Lets code written for a script run: asyncio.run, although the kernel's own loop runs, and argument parsers."""
     plain = asyncio.run
 
     @functools.wraps(plain)
     def run(main, **options):
         loop = asyncio._get_running_loop()
-        if loop is None or loop is not kernel_loop():  # in a loop of the code's own it is an error, as ever
+        if loop is None or loop is not kernel_loop():  # in the code's own loop it is an error, as usual
             return plain(main, **options)
         task = asyncio.current_task(loop)
         if task is not None:
@@ -280,7 +280,7 @@ def as_in_a_script():
 
 
 def kernel_loop():
-    """Gives the loop in which cells run."""
+    """Returns the loop in which cells run."""
     return App.instance().io_loop.asyncio_loop
 
 
@@ -323,7 +323,7 @@ def main():
         app.shell.user_ns[name] = app.shell.user_ns_hidden[name] = app.shell.exiter
     builtins.exit = builtins.quit = app.shell.exiter
     warnings.filterwarnings("ignore", message="To exit: use")
-    # The threads are the kernel's, and survive_forks takes care of them.
+    # The threads belong to the kernel, and survive_forks handles them.
     warnings.filterwarnings("ignore", message=r"This process \(pid=\d+\) is multi-threaded", category=DeprecationWarning)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// delimiter stands between the addresses and the body of a Jupyter message.
+// delimiter separates the addresses and the body of a Jupyter message.
 const delimiter = "<IDS|MSG>"
 
-// header is the head of a Jupyter message.
+// header is the header of a Jupyter message.
 type header struct {
 	ID       string `json:"msg_id"`
 	Session  string `json:"session"`
@@ -43,7 +43,7 @@ func newCodec() codec {
 	return codec{key: []byte(rand.Text()), session: rand.Text()}
 }
 
-// request makes a message of a type with a new id.
+// request creates a message of a type with a new id.
 func (c codec) request(kind string, content, metadata any) (message, error) {
 	m := message{Header: header{
 		ID: rand.Text(), Session: c.session, Username: "sandbox", Type: kind, Version: "5.3",
@@ -59,7 +59,7 @@ func (c codec) request(kind string, content, metadata any) (message, error) {
 	return m, nil
 }
 
-// pack gives the frames of a message.
+// pack returns the frames of a message.
 func (c codec) pack(m message) ([][]byte, error) {
 	head, err := json.Marshal(m.Header)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c codec) pack(m message) ([][]byte, error) {
 	return append([][]byte{[]byte(delimiter), c.sign(parts)}, parts...), nil
 }
 
-// unpack reads the frames of a message and checks its signature.
+// unpack parses the frames of a message and checks its signature.
 func (c codec) unpack(frames [][]byte) (message, error) {
 	var m message
 	for len(frames) > 0 && !bytes.Equal(frames[0], []byte(delimiter)) {

@@ -13,10 +13,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// askAgain is the time between two requests to a kernel that has not answered yet.
+// askAgain is the interval of requests to a kernel that has not answered yet.
 const askAgain = 200 * time.Millisecond
 
-// connectOther connects to a kernel of any language and waits until its messages arrive.
+// connectOther connects to a kernel of any language and waits for its first message.
 func (k *kernel) connectOther(ctx context.Context, quit <-chan struct{}, r *process.Reaper) error {
 	var err error
 	if k.shell, err = k.addrs.connect(ctx, k.addrs.Shell, quit, zmq4.NewDealer); err != nil {
@@ -107,7 +107,7 @@ func (k *kernel) followIOPub(heard chan struct{}) {
 	}
 }
 
-// status notes the begin and the end of an execution.
+// status records the start and the end of an execution.
 func (r *kernelRun) status(state string) {
 	switch state {
 	case "busy":

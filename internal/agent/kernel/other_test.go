@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// other gives an agent with a kernel that is foreign to it: a plain ipykernel under another language's name.
+// other returns an agent with a third-party kernel: a plain ipykernel under another language's name.
 func other(t *testing.T, interrupt string) (*agenttest.Agent, func(string) agent.Spec) {
 	t.Helper()
 	path := agenttest.KernelPath(t)

@@ -1,4 +1,4 @@
-"""The outputs of executions: what each prints goes into pipes of its own, whichever thread, task or child of it prints."""
+"""The outputs of executions: each execution prints into its own pipes, from any of its threads, tasks and child processes."""
 
 import contextvars
 import io
@@ -15,8 +15,8 @@ PIECE = 1 << 20  # characters encoded at once
 
 
 class Flusher(threading.Thread):
-    """Writes out what a burst of short lines has left in buffers. A line after a pause is written at once; those close behind it wait for
-    company, since a write for each costs the code more than the printing."""
+    """Flushes the buffers after a burst of short lines. A line after a pause is written at once; lines soon after it are batched,
+    since a write for each costs more than the printing."""
 
     def __init__(self):
         super().__init__(name="sandfarm-flusher", daemon=True)
@@ -31,7 +31,7 @@ class Flusher(threading.Thread):
 
 
 class Sink:
-    """One output of one execution: the write end of a pipe and what is not yet in it."""
+    """One output of one execution: the write end of a pipe and the data not yet written to it."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -41,9 +41,9 @@ class Sink:
 
     def reset(self):
         self.buffer = bytearray()
-        self.texts = []  # behind the buffer: encoded together, since that is what a short line costs most
+        self.texts = []  # after the buffer: encoded together, since encoding is the largest cost of a short line
         self.size = 0  # bytes in the buffer and, at least, in the texts
-        self.armed = False  # the flusher will come
+        self.armed = False  # a flush is scheduled
 
     def text(self, text):
         with self.lock:
@@ -68,7 +68,7 @@ class Sink:
             self.settle(b"\n" in data)
 
     def settle(self, line):
-        """Flushes what is much, or a line after a pause; leaves the rest to the flusher."""
+        """Flushes large data, or a line after a pause; leaves the rest to the flusher."""
         if self.size >= BUFFER or (line and (flusher is None or time.monotonic() - self.last >= DELAY)):
             self.flush()
         elif not self.armed and flusher is not None:
@@ -105,7 +105,7 @@ class Sink:
 
 
 class Execution:
-    """What belongs to one execution."""
+    """The state of one execution."""
 
     def __init__(self, ident, sinks):
         self.ident = ident
@@ -114,7 +114,7 @@ class Execution:
 
 
 current = contextvars.ContextVar("sandfarm_execution", default=None)
-flusher = None  # none before the kernel is up, and none in a fork
+flusher = None  # None before the kernel is up, and in a fork
 running = None  # the execution that runs now: for threads that Python did not start
 
 
@@ -215,12 +215,12 @@ class Text(io.TextIOBase):
 def flush(stream):
     try:
         stream.flush()
-    except BaseException:  # whatever the code has put there
+    except BaseException:  # the code may have replaced the stream with anything
         pass
 
 
 def find_libc_flush():
-    """C code has buffers of its own."""
+    """Flushes the buffers of C code."""
     try:
         import ctypes
 
@@ -262,7 +262,7 @@ def inherit_executions():
 
 
 def survive_forks():
-    """A fork must not write again what is in the buffers, nor wait for threads that it does not have."""
+    """A fork must not write the buffered data again, nor wait for threads that it does not have."""
 
     def before():
         here = execution()
@@ -280,14 +280,14 @@ def survive_forks():
     os.register_at_fork(before=before, after_in_child=after)
     starts = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"))
 
-    def audit(event, _):  # a child writes straight into the pipe: what was printed before it comes first
+    def audit(event, _):  # a child writes directly into the pipe: flush earlier output first
         if event in starts:
             before()
 
     sys.addaudithook(audit)
     leave = os._exit
 
-    def leave_written(status):  # what was printed just before the end is what says why
+    def leave_written(status):  # the last output usually explains the exit
         before()
         leave(status)
 

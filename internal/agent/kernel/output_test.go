@@ -36,7 +36,7 @@ print("\ud800")
 	}
 }
 
-func TestKernelLateOutputIsNobodysOutput(t *testing.T) {
+func TestKernelDropsLateOutput(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	flag := a.Workspace + "/flag"
@@ -65,8 +65,8 @@ print("end")
 	}
 }
 
-// ipykernel flushes sys.stdout before it answers: one that cannot be flushed kept every later answer back.
-func TestKernelWhoseStdoutWasReplacedPrintsAgain(t *testing.T) {
+// Regression: ipykernel flushes sys.stdout before it answers; a stream that could not be flushed blocked every later answer.
+func TestKernelPrintsAfterStdoutWasReplaced(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	for _, code := range []string{
@@ -88,7 +88,7 @@ func TestKernelWhoseStdoutWasReplacedPrintsAgain(t *testing.T) {
 	}
 }
 
-func TestKernelPoolsPrintWhereTheyAreUsed(t *testing.T) {
+func TestKernelPoolOutputBelongsToItsExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	agenttest.Run(t, a.Client, agenttest.Code("from concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor(1)\np.submit(print, 'one').result()"))
@@ -116,7 +116,7 @@ pd.DataFrame({"m": [2]})
 	}
 	var order []agent.FrameType
 	for _, f := range ran.Frames {
-		if f.Type != agent.FrameStderr { // matplotlib may say there that it lists the fonts
+		if f.Type != agent.FrameStderr { // matplotlib may report there that it builds its font cache
 			order = append(order, f.Type)
 		}
 	}
@@ -138,7 +138,7 @@ pd.DataFrame({"m": [2]})
 	}
 }
 
-func TestKernelEnvironmentIsOfOneExecution(t *testing.T) {
+func TestKernelEnvironmentIsPerExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	spec := agenttest.Code("import os; print(os.environ['SECRET'], os.environ['FARM'], os.environ['HOME'] != '/root', os.getcwd().endswith('workspace'))")
@@ -164,7 +164,7 @@ func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
 		}
 	}
 	agenttest.Must(t, frames.Close())
-	agenttest.Must(t, a.Client.Close()) // the worker dies
+	agenttest.Must(t, a.Client.Close()) // the worker crashes
 	again := agenttest.Connect(t, a.Server)
 	agenttest.Must(t, again.Start(t.Context(), id, agenttest.Code("print('not again')")))
 	ran := agenttest.Read(t, again, id)
@@ -221,10 +221,10 @@ func TestKernelOutputWaitsForItsReader(t *testing.T) {
 		tick(ctx, t)
 	}
 	if done, _ := os.ReadFile(progress); len(done) > 2 || kept > 400 {
-		t.Fatalf("the code went on without a reader: %s MiB, %d frames", done, kept)
+		t.Fatalf("the code kept running without a reader: %s MiB, %d frames", done, kept)
 	}
 	if ran := agenttest.Read(t, a.Client, id); len(ran.Stdout) != 100*(1<<20+1) {
-		t.Fatalf("%d bytes came", len(ran.Stdout))
+		t.Fatalf("got %d bytes", len(ran.Stdout))
 	}
 }
 
@@ -251,7 +251,7 @@ func BenchmarkKernel(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if ran := agenttest.Run(b, a.Client, agenttest.Code(c.code)); len(ran.Stdout) != c.bytes || ran.Outcome.ExitCode != 0 {
-					b.Fatalf("%d bytes came, %+v", len(ran.Stdout), ran.Outcome)
+					b.Fatalf("got %d bytes, %+v", len(ran.Stdout), ran.Outcome)
 				}
 			}
 		})

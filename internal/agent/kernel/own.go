@@ -42,7 +42,7 @@ func (k *kernel) followControl(r *process.Reaper) {
 	}
 }
 
-// takePipes takes the pipes of an execution.
+// takePipes receives the pipes of an execution.
 func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
 	out, err, ok := k.control.pipes()
 	if !ok {
@@ -73,10 +73,10 @@ func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
 	return nil
 }
 
-// errNoPipes says that an execution did not come with the read ends of two pipes.
+// errNoPipes means that a message did not carry the read ends of two pipes.
 var errNoPipes = errors.New("take pipes: there are none")
 
-// reopenPipe opens the read end of a pipe again. The kernel may have sent any descriptor, such as one of an endless device, and
+// reopenPipe reopens the read end of a pipe. The kernel may have sent any descriptor, such as one of an infinite device, and
 // the sender shares its flags and could make a reader block forever.
 func reopenPipe(fd int) (int, error) {
 	var st unix.Stat_t
@@ -104,7 +104,7 @@ func (r *kernelRun) display(data map[string]string, id string, update bool) {
 	appendDisplay(r.e.Log, agent.Display{Number: r.values.number(id, update), Data: data})
 }
 
-// appendDisplay logs a displayed value. A note replaces one that does not fit into a frame.
+// appendDisplay logs a displayed value. A note replaces a value that does not fit into a frame.
 func appendDisplay(log *execution.Log, d agent.Display) {
 	raw, err := json.Marshal(d)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 type kernelRun struct {
 	e     *execution.Execution
 	msgID string
-	begun chan struct{} // closed when the code has begun: interrupts before that would be lost
+	begun chan struct{} // closed when the code has started: earlier interrupts would be lost
 	once  sync.Once
 	reply chan reply
-	idle  chan struct{} // other kernels: closed when all output has come
+	idle  chan struct{} // other kernels: closed when all output has arrived
 
 	mu       sync.Mutex // held while pipes are drained
 	out, err *process.Pump
@@ -43,7 +43,7 @@ type reply struct {
 
 func (r *kernelRun) begin() { r.once.Do(func() { close(r.begun) }) }
 
-// finish logs what is in the pipes and discards what comes later.
+// finish logs what is in the pipes and discards later output.
 func (r *kernelRun) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,14 +91,14 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	case <-k.proc.Done():
 		alive = false
 	}
-	if !alive { // it may have answered before it ended
+	if !alive { // the kernel may have answered before it ended
 		select {
 		case answer = <-run.reply:
 		default:
 			answer.Status = "dead"
 		}
 	}
-	rest := run.idle // output comes on another channel than the reply, so it may be later
+	rest := run.idle // output uses another channel than the reply, so it may arrive later
 	if k.spec.own {
 		rest = run.begun
 	}
@@ -122,7 +122,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	return answer.outcome()
 }
 
-// interruptKernel interrupts the code, as soon as it has begun.
+// interruptKernel interrupts the code as soon as it has started.
 func (ks *Kernels) interruptKernel(k *kernel, run *kernelRun, ended <-chan struct{}) {
 	go func() {
 		select {
@@ -153,7 +153,7 @@ func (k *kernel) send(socket zmq4.Socket, m message) error {
 	return socket.SendMulti(zmq4.NewMsgFrom(frames...))
 }
 
-// run gives the current execution if it matches.
+// run returns the current execution if it matches.
 func (k *kernel) run(meant func(*kernelRun) bool) *kernelRun {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -189,7 +189,7 @@ func (k *kernel) followShell(r *process.Reaper) {
 	}
 }
 
-// receive gives the next well-formed message of a channel; an error means that the channel is closed.
+// receive returns the next well-formed message of a channel; an error means that the channel is closed.
 func (k *kernel) receive(socket zmq4.Socket) (message, error) {
 	for {
 		raw, err := socket.Recv()

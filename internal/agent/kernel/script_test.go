@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 )
 
-// TestKernelRunsWhatIsWrittenForAScript: a loop runs in the kernel, and its own arguments are none of the code's business.
-func TestKernelRunsWhatIsWrittenForAScript(t *testing.T) {
+// Scripts run unchanged, although the kernel runs its own event loop and has its own arguments.
+func TestKernelRunsScripts(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	const main = "import asyncio\nasync def main():\n    await asyncio.sleep(0.01)\n    return 'done'\n"

@@ -23,7 +23,7 @@ var (
 	outputSource []byte
 )
 
-// maxSpecBytes bounds a kernel.json.
+// maxSpecBytes bounds the size of a kernel.json.
 const maxSpecBytes = 1 << 20
 
 // kernelSpec says how a kernel is started.
@@ -46,7 +46,7 @@ func (k kernelSpec) command(file string) []string {
 	return argv
 }
 
-// languages are the languages that the image can run. They are detected once, on first use.
+// languages are the languages that the image supports. They are detected once, on first use.
 type languages struct {
 	once    sync.Once
 	kernels map[string]kernelSpec // by language
@@ -105,7 +105,7 @@ func (ks *Kernels) findLanguages(l *languages) {
 
 func (ks *Kernels) launcherPath() string { return filepath.Join(ks.cfg.RunDir, "launcher.py") }
 
-// hasKernel reports whether an interpreter has ipykernel, and writes our launcher when it has.
+// hasKernel reports whether an interpreter has ipykernel, and writes our launcher if so.
 func (ks *Kernels) hasKernel(python string) bool {
 	const question = "import importlib.util as u, sys; sys.exit(0 if u.find_spec('ipykernel') and u.find_spec('zmq') else 3)"
 	if _, err := ks.cfg.Reaper.Output([]string{python, "-c", question}, ks.cfg.Env, ks.cfg.TmpDir); err != nil {
@@ -117,7 +117,7 @@ func (ks *Kernels) hasKernel(python string) bool {
 	) == nil
 }
 
-// specDirs lists the usual places of kernelspecs.
+// specDirs lists the usual directories of kernelspecs.
 func (ks *Kernels) specDirs(python string) []string {
 	dirs := []string{filepath.Join(ks.cfg.HomeDir, ".local/share/jupyter")}
 	for _, kv := range ks.cfg.Env {
@@ -131,7 +131,7 @@ func (ks *Kernels) specDirs(python string) []string {
 	return append(dirs, "/opt/conda/share/jupyter", "/usr/local/share/jupyter", "/usr/share/jupyter")
 }
 
-// readSpecs reads the kernelspecs under a Jupyter directory. It leaves out malformed ones.
+// readSpecs reads the kernelspecs under a Jupyter directory. It skips malformed ones.
 func readSpecs(dir string) []kernelSpec {
 	paths, _ := filepath.Glob(filepath.Join(dir, "kernels", "*", "kernel.json"))
 	var specs []kernelSpec

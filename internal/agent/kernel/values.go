@@ -13,7 +13,7 @@ type values struct {
 	named map[string]int // numbers by display_id
 }
 
-// number gives the number of a value, from 1. An update of a value that this execution has displayed has that value's number;
+// number returns the number of a value, from 1. An update of a value that this execution has displayed has that value's number;
 // everything else is a new value.
 func (v *values) number(id string, update bool) int {
 	if n, ok := v.named[id]; ok && update {

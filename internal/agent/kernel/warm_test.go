@@ -11,11 +11,11 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// fingerprint tells what code finds that was not its own doing.
+// fingerprint prints the state that code finds at its start.
 const fingerprint = `import os
 print(sorted(globals()), In[:-1], Out, os.getcwd(), sorted(os.environ), os.listdir('.'), get_ipython().history_manager.input_hist_raw[:-1])`
 
-// What is imported ahead of need is there at once, and nothing else tells of it: no names, no history, no count.
+// Preloaded modules are available at once and leave no other trace: no names, no history, no count.
 func TestWarmKernelLooksFresh(t *testing.T) {
 	t.Parallel()
 	cold, warm := agenttest.StartWithKernel(t), agenttest.StartWithKernel(t)
@@ -30,7 +30,7 @@ func TestWarmKernelLooksFresh(t *testing.T) {
 	}
 	want, got := agenttest.Run(t, cold.Client, agenttest.Code(fingerprint)), agenttest.Run(t, warm.Client, agenttest.Code(fingerprint))
 	if strip := func(text string, a *agenttest.Agent) string { return strings.ReplaceAll(text, a.Workspace, "W") }; strip(got.Stdout, warm) != strip(want.Stdout, cold) {
-		t.Errorf("a warm kernel tells\n%s\na cold one\n%s", got.Stdout, want.Stdout)
+		t.Errorf("a warm kernel prints\n%s\na cold one\n%s", got.Stdout, want.Stdout)
 	}
 	if got.Stderr != "" || got.Outcome.ExecutionCount != 1 || got.Outcome.Error != nil {
 		t.Errorf("first execution = %+v", got)
@@ -49,7 +49,7 @@ func TestWarmKernelLooksFresh(t *testing.T) {
 	}
 }
 
-func TestWarmRefusesWhatIsNoModule(t *testing.T) {
+func TestWarmRefusesInvalidModuleNames(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
 	if loaded, err := a.WarmKernel(t.Context(), "default", "numpy"); err != nil || len(loaded) != 0 {

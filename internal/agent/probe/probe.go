@@ -1,5 +1,5 @@
-// Package probe asks the image's Python what code needs: which of its imports are missing, which programs shell commands start,
-// and which modules are loaded. A kernel answers such questions about itself; where none runs, a Python process does.
+// Package probe uses the image's Python to find out what code needs: which imports are missing, which programs shell commands start,
+// and which modules are loaded. A running kernel answers these questions about itself; otherwise a Python process does.
 package probe
 
 import (
@@ -31,14 +31,14 @@ const (
 	answerTimeout = 2 * time.Second
 )
 
-// Question is what a Python is asked.
+// Question is a question to a Python process.
 type Question struct {
 	Code    string   `json:"code,omitempty"`
 	Modules []string `json:"modules,omitempty"`
-	Warm    []string `json:"warm,omitempty"` // imported first, where they are installed
+	Warm    []string `json:"warm,omitempty"` // imported first, if installed
 }
 
-// Timeout is how long a kernel that runs nothing may take to answer.
+// Timeout is how long an idle kernel may take to answer.
 func (q Question) Timeout() time.Duration {
 	if len(q.Warm) > 0 {
 		return warmTimeout
@@ -46,7 +46,7 @@ func (q Question) Timeout() time.Duration {
 	return answerTimeout
 }
 
-// Answer is what it says.
+// Answer is the answer to a Question.
 type Answer struct {
 	Missing []string          `json:"missing"` // imports of Code that are not installed
 	Loaded  map[string]string `json:"loaded"`  // versions of those of Modules that are loaded; empty: unknown

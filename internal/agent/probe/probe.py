@@ -1,5 +1,5 @@
-"""What code imports that is not there, and which modules are loaded. The kernel answers such questions about itself; where no kernel
-runs, this file is run with the name of a file that holds the code."""
+"""Finds the missing imports of code and the loaded modules. A running kernel answers these questions about itself; without a kernel,
+this file is run with the name of a file that holds the code."""
 
 import ast
 import importlib
@@ -8,21 +8,21 @@ import json
 import re
 import sys
 
-# Packages that many distributions have a part of: the name of such an import tells nothing before its second or third part.
+# Namespace packages that many distributions share: only the second or third part of the name identifies the distribution.
 SHARED = frozenset(("azure", "backports", "google", "jaraco", "ruamel", "sphinxcontrib", "zope"))
-# Modules that Python had once: what has their name in an index now is something else.
+# Modules removed from Python: packages with these names in an index are something else.
 GONE = frozenset(
     "aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp lib2to3 mailcap msilib nis nntplib ossaudiodev pipes smtpd sndhdr"
     " spwd sunau telnetlib uu xdrlib".split()
 )
-MOST = 200  # names told
+MOST = 200  # maximum number of names returned
 PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun")
 MAGIC = re.compile(r"^([ \t]*)(?:[%!]|[^\n#'\"=]*=[ \t]*[%!]).*$|^([ \t]*)[\w.]+\?{1,2}[ \t]*$", re.MULTILINE)
 ABSENT = frozenset(("ImportError", "ModuleNotFoundError", "Exception", "BaseException"))
 
 
 def parse(code):
-    """The syntax tree, without what only IPython understands; None when it is not Python."""
+    """Parses code without IPython's syntax; None if it is not Python."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError):
@@ -39,7 +39,7 @@ def parse(code):
 
 
 def imported(tree):
-    """The names that a tree imports. What a try block expects to be absent is left out, and so is what only type checkers see."""
+    """The names that a tree imports, without optional imports in try blocks and imports for type checkers only."""
     names, todo = {}, [tree]
     while todo:
         node = todo.pop()
@@ -72,7 +72,7 @@ def expects_absence(handler):
 
 
 def absent(name):
-    """The part of a name that no finder finds; None when all is there."""
+    """The part of a name that no finder finds; None if nothing is missing."""
     parts = name.split(".")
     if parts[0] in GONE or parts[0] in sys.builtin_module_names or parts[0] in getattr(sys, "stdlib_module_names", ()):
         return None
@@ -88,7 +88,7 @@ def absent(name):
         if spec is None:
             return ".".join(parts[:depth])
         if spec.origin not in (None, "namespace"):
-            return None  # an ordinary package: what is in it came with it
+            return None  # an ordinary package is installed as a whole
     return None
 
 
@@ -101,7 +101,7 @@ def missing(code):
 
 
 def loaded(modules):
-    """The versions of those modules that are loaded, as far as they tell them."""
+    """The versions of the loaded modules; empty if unknown."""
     found = {}
     for name in modules:
         if name in sys.modules:
@@ -111,7 +111,7 @@ def loaded(modules):
 
 
 def warm(modules):
-    """Imports those of the modules that are here, so that code need not wait for them. What fails would fail for the code too."""
+    """Imports the installed modules, so that code need not wait for them. A failing import would fail for the code too."""
     for name in modules:
         try:
             if importlib.util.find_spec(name.partition(".")[0]) is not None:

@@ -6,10 +6,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// maxRequirementsFiles bounds the files of requirements of one answer.
+// maxRequirementsFiles bounds the requirements files of one answer.
 const maxRequirementsFiles = 10
 
-// programsQuestion is what programs.py is asked.
+// programsQuestion is the input of programs.py.
 type programsQuestion struct {
 	Commands  []string `json:"commands"`
 	Cwd       string   `json:"cwd"`
@@ -22,8 +22,8 @@ type Needs struct {
 	Requirements []string `json:"requirements"` // files of the workspace that list requirements
 }
 
-// NeedsOfCommands gives what the Python programs need that shell commands start. cwd is that of agent.Spec. Nothing is executed.
-// It gives nothing when the image has no Python.
+// NeedsOfCommands returns what the Python programs started by shell commands need. cwd is that of agent.Spec. Nothing is executed.
+// It returns nothing if the image has no Python.
 func (p *Python) NeedsOfCommands(commands []string, cwd string) Needs {
 	question := programsQuestion{Commands: commands, Cwd: process.Directory(p.cfg.Workspace, cwd), Workspace: p.cfg.Workspace}
 	input, err := json.Marshal(question)

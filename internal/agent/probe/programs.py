@@ -1,5 +1,5 @@
-"""Which Python programs shell commands start, what those import that is not there, and which requirements.txt lie beside them. It is run
-with the name of a file that holds the question; nothing of a program is executed."""
+"""Finds the Python programs that shell commands start, their missing imports, and the requirements.txt next to them. It is run with the
+name of a file that holds the question; no program is executed."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import sandfarm_probe as probe
 PYTHON = re.compile(r"i?python(3(\.\d+)?)?$")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 WRAPPERS = frozenset(("command", "env", "exec", "nice", "nohup", "stdbuf", "sudo", "time", "timeout"))
-MOST_FILES = 300  # of the caller's own, read for one question
-MOST_BYTES = 1 << 20  # of one of them
+MOST_FILES = 300  # user files read for one question
+MOST_BYTES = 1 << 20  # read from one file
 
 
 class Program:
-    """One Python program: the text it begins with, the directory it finds its modules in first, and the one it runs in."""
+    """One Python program: its code, the first directory of its search path, and its working directory."""
 
     def __init__(self, cwd, folder, code=None, files=(), paths=()):
         self.cwd, self.folders, self.code, self.files = cwd, [folder, *paths], code, list(files)
@@ -44,7 +44,7 @@ def simple(command):
             elif not skip:
                 words.append(token)
     except ValueError:
-        return  # quotes that do not end
+        return  # unterminated quotes
     yield words
 
 
@@ -76,7 +76,7 @@ def programs(command, cwd):
 
 
 def program(words, cwd, paths):
-    """What an interpreter is told to run; None when that is no program."""
+    """The program in an interpreter's arguments; None if there is none."""
     rest = iter(words)
     for word in rest:
         if re.match(r"-[a-zA-Z]*c$", word):
@@ -100,7 +100,7 @@ def script(path, cwd, paths):
 
 
 def own(name, folders):
-    """The files of a module that lies in one of the folders: of a package all, since its parts import each other."""
+    """The files of a module in one of the folders; all files of a package, since they import each other."""
     top = name.partition(".")[0]
     for folder in folders:
         path = os.path.join(folder, top)
@@ -128,7 +128,7 @@ def read(path):
 
 
 def missing(p, most):
-    """What a program and the modules beside it import that is not there."""
+    """The missing imports of a program and of the modules next to it."""
     names, seen, todo = {}, set(), list(p.files)
     codes = [p.code] if p.code else []
     while codes or (todo and len(seen) < most):
@@ -152,7 +152,7 @@ def missing(p, most):
 
 
 def requirements(p, workspace):
-    """The requirements.txt beside a program, relative to the workspace."""
+    """The requirements.txt next to a program, relative to the workspace."""
     for folder in (p.cwd, p.folders[0]):
         path = os.path.realpath(os.path.join(folder, "requirements.txt"))
         if os.path.isfile(path) and path.startswith(workspace + os.sep):

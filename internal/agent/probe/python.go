@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// Config says where things are.
+// Config holds paths and environments.
 type Config struct {
 	RunDir, HomeDir, Workspace string
 	Reaper                     *process.Reaper
@@ -20,7 +20,7 @@ type Config struct {
 	Env                        []string // the environment of user code, in which questions are answered
 }
 
-// Python is the Python of the image: the one that kernels use. Make it with New. It starts nothing before it is used.
+// Python is the Python of the image, which kernels use. Create it with New. It starts no process before its first use.
 type Python struct {
 	cfg  Config
 	once sync.Once
@@ -31,7 +31,7 @@ type Python struct {
 	path string
 }
 
-// New makes a Python.
+// New creates a Python.
 func New(cfg Config) *Python { return &Python{cfg: cfg} }
 
 // find finds the interpreter once.
@@ -67,7 +67,7 @@ func (p *Python) SearchPath() []string {
 	return p.info.Path
 }
 
-// MissingImports lists the imports of code that are not installed. It runs a process, and none of the code.
+// MissingImports lists the imports of code that are not installed. It starts a process, but runs none of the code.
 func (p *Python) MissingImports(code string) []string {
 	var answer Answer
 	if err := p.ask(moduleFile, []byte(code), &answer); err != nil {
@@ -76,10 +76,10 @@ func (p *Python) MissingImports(code string) []string {
 	return answer.Missing
 }
 
-// errNoPython says that the image has no Python.
+// errNoPython means that the image has no Python.
 var errNoPython = errors.New("ask Python: the image has none")
 
-// ask runs one of the programs with an input file and reads its answer.
+// ask runs one of the programs with an input file and decodes its answer.
 func (p *Python) ask(program string, input []byte, answer any) error {
 	if p.Interpreter() == "" {
 		return errNoPython

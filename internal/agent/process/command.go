@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Exit codes that a shell would give.
+// Exit codes as a shell would return them.
 const (
 	exitNoDirectory = 1   // the working directory does not exist
 	exitNotStarted  = 126 // the shell could not be started
@@ -33,7 +33,7 @@ type Commands struct {
 	Env       []string // the environment of the commands
 }
 
-// Run runs the commands of an execution one after the other, each in a shell of its own, until one fails.
+// Run runs the commands of an execution in order, each in its own shell, until one fails.
 func (c *Commands) Run(e *execution.Execution) agent.Outcome {
 	began := time.Now()
 	timeout := e.Spec.Timeout
@@ -42,7 +42,7 @@ func (c *Commands) Run(e *execution.Execution) agent.Outcome {
 		if e.IsStopped() {
 			break
 		}
-		if timeout > 0 { // it is for all commands together
+		if timeout > 0 { // the timeout covers all commands together
 			e.Spec.Timeout = max(timeout-time.Since(began), time.Millisecond)
 		}
 		mark := agent.CommandMark{Index: i}
@@ -61,7 +61,7 @@ func (c *Commands) Run(e *execution.Execution) agent.Outcome {
 	return outcome
 }
 
-// runOne runs one command and gives its exit code.
+// runOne runs one command and returns its exit code.
 func (c *Commands) runOne(e *execution.Execution, command string) int {
 	fail := func(code int, format string, args ...any) int {
 		e.Log.Append(agent.FrameStderr, fmt.Appendf(nil, format+"\n", args...))
@@ -110,9 +110,9 @@ func ExecutionEnv(base []string, e *execution.Execution) []string {
 	return WithEnv(base, set)
 }
 
-// appendJSON logs the start or the end of a command.
+// appendJSON logs the start or end of a command.
 func appendJSON(log *execution.Log, kind agent.FrameType, mark agent.CommandMark) {
-	if raw, err := json.Marshal(mark); err == nil { // plain fields only: it cannot fail
+	if raw, err := json.Marshal(mark); err == nil { // cannot fail: plain fields only
 		log.Append(kind, raw)
 	}
 }

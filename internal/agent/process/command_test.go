@@ -73,7 +73,7 @@ func TestCommandDirectoryAndEnvironment(t *testing.T) {
 	}
 }
 
-func TestCommandDoesNotWaitForWhatItLeavesBehind(t *testing.T) {
+func TestCommandDoesNotWaitForBackgroundProcesses(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(
@@ -87,7 +87,7 @@ func TestCommandDoesNotWaitForWhatItLeavesBehind(t *testing.T) {
 	}
 }
 
-func TestCommandTimeoutKillsAllThatItStarted(t *testing.T) {
+func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	for name, command := range map[string]string{
@@ -112,7 +112,7 @@ func TestCommandTimeoutKillsAllThatItStarted(t *testing.T) {
 	}
 }
 
-func TestForgetKillsWhatRuns(t *testing.T) {
+func TestForgetKillsRunningExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	id := agenttest.NewID()
@@ -197,7 +197,7 @@ func TestFreshProcesses(t *testing.T) {
 	}
 }
 
-// plainPython is a PATH whose Python has no kernel: a script that hides the packages of the machine.
+// plainPython returns a PATH whose Python has no kernel: a script that hides this machine's packages.
 func plainPython(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -231,7 +231,7 @@ func TestReportsChangedFiles(t *testing.T) {
 	}
 }
 
-func TestLogHoldsTheProducerBack(t *testing.T) {
+func TestFullLogBlocksTheProducer(t *testing.T) {
 	t.Parallel()
 	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 1 << 20 })
 	id := agenttest.NewID()
@@ -248,12 +248,12 @@ func TestLogHoldsTheProducerBack(t *testing.T) {
 	list, err := a.Executions(t.Context())
 	agenttest.Must(t, err)
 	if list[0].Done {
-		t.Fatal("it ended though nobody acknowledged")
+		t.Fatal("it ended without acknowledgements")
 	}
 	agenttest.Must(t, frames.Close())
 	agenttest.Must(t, a.Ack(t.Context(), id, seq))
 	if _, err := a.Frames(t.Context(), id, seq); farm.CodeOf(err) != farm.CodeConflict {
-		t.Fatalf("frames that are gone: %v", err)
+		t.Fatalf("dropped frames: %v", err)
 	}
 	frames, err = a.Frames(t.Context(), id, seq+1)
 	agenttest.Must(t, err)
@@ -270,7 +270,7 @@ func TestLogHoldsTheProducerBack(t *testing.T) {
 		agenttest.Must(t, a.Ack(t.Context(), id, f.Seq))
 	}
 	if got < 20_000_000 || got > 20_000_000+100 {
-		t.Fatalf("%d bytes came", got)
+		t.Fatalf("got %d bytes", got)
 	}
 }
 

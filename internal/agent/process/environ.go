@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// WithEnv gives a copy of an environment with variables set. Names and values that no environment can hold are left out.
+// WithEnv returns a copy of an environment with variables set. Invalid names and values are left out.
 func WithEnv(env []string, set map[string]string) []string {
 	out := make([]string, 0, len(env)+len(set))
 	for _, kv := range env {
@@ -30,7 +30,7 @@ func WithEnv(env []string, set map[string]string) []string {
 	return out
 }
 
-// Getenv gives a variable of an environment; empty when it is not there.
+// Getenv returns a variable of an environment; empty if it is not set.
 func Getenv(env []string, name string) string {
 	value := ""
 	for _, kv := range env {
@@ -41,7 +41,7 @@ func Getenv(env []string, name string) string {
 	return value
 }
 
-// LookPath finds the first program of these names in the PATH of an environment; empty when there is none.
+// LookPath finds the first of the named programs in the PATH of an environment; empty if there is none.
 func LookPath(env []string, names ...string) string {
 	for _, name := range names {
 		for _, kv := range env {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Memory gives the bytes that the sandbox's control group uses, its limit, and how many processes the kernel has killed because
-// the memory was used up. It reads version 2 or 1 of the control groups. 0: unknown.
+// Memory returns the bytes that the sandbox's control group uses, its limit, and how many processes the kernel has killed because
+// the memory was used up. It supports control groups version 2 and 1. 0: unknown.
 func Memory() (used, limit, kills int64) {
 	if raw, err := os.ReadFile("/sys/fs/cgroup/memory.events"); err == nil {
 		return readNumber("/sys/fs/cgroup/memory.current"), readNumber("/sys/fs/cgroup/memory.max"), statNumber(string(raw), "oom_kill")
@@ -19,7 +19,7 @@ func Memory() (used, limit, kills int64) {
 	return readNumber(v1 + "memory.usage_in_bytes"), readNumber(v1 + "memory.limit_in_bytes"), kills
 }
 
-// noLimit is the smallest value by which version 1 says that there is no limit.
+// noLimit is the smallest value that means "no limit" in version 1.
 const noLimit = 1 << 60
 
 func readNumber(path string) int64 {
@@ -49,7 +49,7 @@ func UnreclaimableMemory() int64 {
 	return used
 }
 
-// statNumber finds a number in lines of "name number". 0: it is not there.
+// statNumber finds a number in lines of "name number". 0: not found.
 func statNumber(text, name string) int64 {
 	for row := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(row, name+" "); ok {

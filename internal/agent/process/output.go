@@ -14,10 +14,10 @@ import (
 // outputTimeout bounds the run of a program by Reaper.Output: in a sandbox with little CPU even short programs take long.
 const outputTimeout = 30 * time.Second
 
-// MaxOutputBytes bounds what Reaper.Output gives.
+// MaxOutputBytes bounds the result of Reaper.Output.
 const MaxOutputBytes = 4 << 20
 
-// Output runs a program of the image and gives what it prints. An exit code other than 0 is an error.
+// Output runs a program of the image and returns its output. An exit code other than 0 is an error.
 func (r *Reaper) Output(argv, env []string, dir string) ([]byte, error) {
 	null, err := OpenNull()
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 const pipeBytes = 256 << 10
 
 const (
-	// smallRead is a read after which more small writes are likely to come.
+	// smallRead is a read size below which more small writes are likely to follow.
 	smallRead = 4 << 10
-	// smallPause lets them gather: a writer is several times faster while its reader is not waiting.
+	// smallPause lets them accumulate: a writer is several times faster while its reader is not waiting.
 	smallPause = time.Millisecond
 )
 
-// Pump copies one pipe into a log. After Finish it reads the pipe to its end and discards the data, so that processes that were
-// left behind never get SIGPIPE and their output never appears in a later log.
+// Pump copies one pipe into a log. After Finish it reads the pipe to its end and discards the data, so that background processes
+// never get SIGPIPE and their output never appears in a later log.
 type Pump struct {
 	file    *os.File
 	kind    agent.FrameType
@@ -35,10 +35,10 @@ type Pump struct {
 	wake     chan struct{} // ends a pause
 	answer   chan struct{} // one for each request
 	ended    chan struct{} // closed at the end of the pipe
-	tee      func([]byte)  // also gets what goes to the log
+	tee      func([]byte)  // also gets the logged data
 }
 
-// newBufferPool makes a pool of read buffers.
+// newBufferPool returns a pool of read buffers.
 func newBufferPool() *sync.Pool {
 	return &sync.Pool{New: func() any { b := make([]byte, execution.MaxOutputFrame); return &b }}
 }
@@ -55,10 +55,10 @@ func (r *Reaper) Pump(fd int, kind agent.FrameType, log *execution.Log, tee func
 	return p
 }
 
-// Drain returns once everything that is in the pipe now is in the log. Only one caller at a time may use a pump.
+// Drain returns once the current content of the pipe is in the log. Only one caller at a time may use a pump.
 func (p *Pump) Drain() { p.request(false) }
 
-// Finish is Drain; what comes later is discarded.
+// Finish is Drain, and discards later output.
 func (p *Pump) Finish() { p.request(true) }
 
 func (p *Pump) request(finish bool) {
@@ -121,7 +121,7 @@ func (p *Pump) put(b []byte) {
 	p.log.Append(p.kind, b)
 }
 
-// take reads as many bytes as are in the pipe now.
+// take reads the current content of the pipe.
 func (p *Pump) take(buf []byte, discard bool) {
 	left := p.waiting()
 	for left > 0 {
@@ -136,7 +136,7 @@ func (p *Pump) take(buf []byte, discard bool) {
 	}
 }
 
-// waiting gives the number of bytes in the pipe.
+// waiting returns the number of bytes in the pipe.
 func (p *Pump) waiting() int {
 	raw, err := p.file.SyscallConn()
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// reapInterval is how often children are looked for even without a signal, in case one was lost.
+// reapInterval is how often children are reaped even without a signal, in case one was lost.
 const reapInterval = time.Second
 
-// oomScore makes the kernel's out-of-memory killer end user code before the agent. Child processes inherit it.
+// oomScore makes the kernel's out-of-memory killer kill user code before the agent. Child processes inherit it.
 const oomScore = "700"
 
-// Reaper starts processes and is the only one that waits for them. As PID 1 it also reaps orphans, so nothing in the agent may
-// use os/exec: two waiters would steal each other's children. Make it with NewReaper and end it with Close.
+// Reaper starts processes and is the only waiter for them. As PID 1 it also reaps orphans, so nothing in the agent may
+// use os/exec: two waiters would steal each other's children. Create it with NewReaper and stop it with Close.
 type Reaper struct {
 	all     bool
 	buffers *sync.Pool // for pumps
@@ -27,21 +27,21 @@ type Reaper struct {
 	wg      sync.WaitGroup
 }
 
-// Process is a child.
+// Process is a child process.
 type Process struct {
 	PID    int
 	done   chan struct{}
 	status syscall.WaitStatus
 }
 
-// NewReaper makes a reaper. all makes it reap every child, not only those that it started: for PID 1.
+// NewReaper creates a reaper. all makes it reap every child, not only those that it started: for PID 1.
 func NewReaper(all bool) *Reaper {
 	r := &Reaper{all: all, buffers: newBufferPool(), procs: map[int]*Process{}, stop: make(chan struct{})}
 	r.wg.Go(r.loop)
 	return r
 }
 
-// Close ends the reaping. Processes that still run are left alone.
+// Close stops reaping. Running processes keep running.
 func (r *Reaper) Close() {
 	close(r.stop)
 	r.wg.Wait()
@@ -64,7 +64,7 @@ func (r *Reaper) loop() {
 	}
 }
 
-// reap collects every child that has ended. The lock keeps a child from being collected before start has noted it.
+// reap collects every child that has ended. The lock keeps a child from being collected before start has registered it.
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,11 +108,11 @@ func (r *Reaper) Start(argv, env []string, dir string, files []uintptr) (*Proces
 	p := &Process{PID: pid, done: make(chan struct{})}
 	r.procs[pid] = p
 	r.mu.Unlock()
-	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // best effort: it may be gone already
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // best effort: the process may have exited already
 	return p, nil
 }
 
-// pids gives the processes that Start has started and that have not ended.
+// pids returns the processes started by Start that have not ended.
 func (r *Reaper) pids() map[int]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Reaper) pids() map[int]bool {
 	return pids
 }
 
-// Signal sends a signal to the process's group, unless the process has ended: its number may be in use again.
+// Signal sends a signal to the process's group, unless the process has ended: its pid may have been reused.
 func (r *Reaper) Signal(p *Process, sig syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *Process) ExitCode() int {
 	return p.status.ExitStatus()
 }
 
-// KilledBy gives the signal that ended the process, 0 when it ended by itself. It may be called once Done is closed.
+// KilledBy returns the signal that ended the process, 0 if it exited. It may be called once Done is closed.
 func (p *Process) KilledBy() syscall.Signal {
 	if p.status.Signaled() {
 		return p.status.Signal()

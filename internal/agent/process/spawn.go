@@ -17,7 +17,7 @@ type Logged struct {
 }
 
 // StartLogged starts a program with empty input, whose outputs go to the execution's log. tee, when not nil, also gets its
-// standard error. The caller goes on with Wait.
+// standard error. The caller must then call Wait.
 func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir string, tee func([]byte)) (*Logged, error) {
 	null, err := OpenNull()
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir str
 	}, nil
 }
 
-// Wait waits for the program, stops it when its execution is stopped, and logs what it has written. Processes that it leaves
-// behind keep running, unless the execution was stopped: then they are killed too.
+// Wait waits for the program, stops it when its execution is stopped, and logs its output. Background processes that it leaves
+// keep running, unless the execution was stopped: then they are killed too.
 func (r *Reaper) Wait(e *execution.Execution, p *Logged) {
 	watched := make(chan struct{})
 	go func() {

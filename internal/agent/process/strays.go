@@ -10,10 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 )
 
-// KernelEnvName is the variable that holds the kernel's id in the environment of everything that a kernel starts.
+// KernelEnvName is the variable that holds the kernel's id in the environment of all processes of a kernel.
 const KernelEnvName = "SBX_KERNEL"
 
-// KillStrays kills the processes that escape KillTree: orphans that started at or after since (ticks since the boot; 0: none)
+// KillStrays kills the processes that escape KillTree: orphans that started at or after since (ticks since boot; 0: none)
 // and have no mark of an execution or a kernel, and their descendants. It does nothing unless the agent is PID 1: only then are
 // orphans its children.
 func (r *Reaper) KillStrays(since uint64) {

@@ -16,7 +16,7 @@ type Tail struct {
 	data []byte
 }
 
-// Add takes the next bytes of the stream.
+// Add appends the next bytes of the stream.
 func (t *Tail) Add(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,7 +26,7 @@ func (t *Tail) Add(b []byte) {
 	}
 }
 
-// String is the end of the stream as text, without colours.
+// String returns the end of the stream as text, without colours.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

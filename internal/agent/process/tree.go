@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// killRounds bounds how often the processes are listed again, for those that were forked in the meantime.
+	// killRounds bounds how often the processes are listed again, to find newly forked ones.
 	killRounds = 50
 	// killPause lets killed processes end before the next round.
 	killPause = 2 * time.Millisecond
 )
 
-// procInfo is what /proc says about a process.
+// procInfo describes a process as read from /proc.
 type procInfo struct {
 	pid, parent, group, session int
 	zombie                      bool
-	started                     uint64 // ticks since the boot
+	started                     uint64 // ticks since boot
 }
 
 // KillTree kills the session and the group of a leader (0: none), every process whose environment has the entry mark
@@ -54,7 +54,7 @@ func matching(leader int, mark string) []int {
 	return withDescendants(all, hit)
 }
 
-// marked reports whether the environment that a process was started with has the entry mark.
+// marked reports whether a process was started with the entry mark in its environment.
 func marked(pid int, mark string) bool {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil || mark == "" {
@@ -88,7 +88,7 @@ func processes() []procInfo {
 	return list
 }
 
-// parseStat reads /proc/PID/stat. The program's name may contain anything, so fields count from the last parenthesis.
+// parseStat parses /proc/PID/stat. The program's name may contain anything, so fields count from the last parenthesis.
 func parseStat(pid int, stat string) (procInfo, bool) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 4 {

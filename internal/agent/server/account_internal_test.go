@@ -12,7 +12,7 @@ import (
 func TestTheUserHasAName(t *testing.T) {
 	t.Parallel()
 	run, work := t.TempDir(), t.TempDir()
-	for range 2 { // an agent that starts again finds what it has written
+	for range 2 { // a restarted agent finds the existing files
 		s, err := New(Config{Workspace: work, RunDir: run, HomeDir: work, TmpDir: work, Env: []string{"PATH=/usr/bin:/bin"}})
 		if err != nil {
 			t.Fatal(err)

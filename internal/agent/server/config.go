@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Config says where things are. Tests run an agent as an ordinary process in directories of their own.
+// Config holds the agent's paths and settings. Tests run an agent as an ordinary process in temporary directories.
 type Config struct {
 	Version   string       // shown in Info
 	Workspace string       // default farm.Workspace
@@ -20,12 +20,12 @@ type Config struct {
 	Env       []string     // the sandbox's environment; nil means the process's own
 	ReapAll   bool         // reap every child, not only those started here: for PID 1
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
-	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: not at all
-	UV        string       // the installer of Python packages; default agent.UVPath. Where there is none, pip is used
+	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: no access
+	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
 
-	EndsIn time.Duration // how far off the sandbox's deadline is, until a worker says otherwise; 0: there is none
-	End    func()        // ends the sandbox some seconds after its deadline; nil: nothing does
+	EndsIn time.Duration // time until the sandbox's deadline, until a worker changes it; 0: no deadline
+	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended
 }
 
 // defaultLogBytes bounds the log of one execution.

@@ -9,21 +9,21 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// deadlineGrace is how long after its deadline a sandbox ends by itself. A worker closes it in good order within some five
-// seconds; this is for when there is none, and within the ten seconds that are promised.
+// deadlineGrace is how long after its deadline the agent ends the sandbox itself. A worker normally closes it within about five
+// seconds; this covers the case without a worker, within the documented ten seconds.
 const deadlineGrace = 6 * time.Second
 
-// maxDeadline is the longest that an agent believes: more than any sandbox may live.
+// maxDeadline is the longest deadline that an agent accepts: longer than any sandbox may live.
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
-// deadline ends the sandbox. It goes by the monotonic clock, so what user code can do to the time does not matter.
+// deadline ends the sandbox. It uses the monotonic clock, which user code cannot change.
 type deadline struct {
 	mu    sync.Mutex
-	timer *time.Timer // nil: there is none
+	timer *time.Timer // nil: no deadline
 	end   func()
 }
 
-// set says how far off the deadline is; the one before it does not count any more.
+// set sets the time until the deadline and replaces the previous deadline.
 func (d *deadline) set(in time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,7 +36,7 @@ func (d *deadline) set(in time.Duration) {
 	d.timer = time.AfterFunc(min(max(in, 0), maxDeadline)+deadlineGrace, d.end)
 }
 
-// stop forgets the deadline.
+// stop cancels the deadline.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

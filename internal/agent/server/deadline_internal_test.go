@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// The last deadline that was told counts, and the sandbox ends a grace after it.
+// The last deadline set counts, and the sandbox ends one grace period after it.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		told []time.Duration // one a second after the other
-		want time.Duration   // since the first; 0: never
+		sets []time.Duration // one per second
+		want time.Duration   // time since the first; 0: never
 	}{
 		"None":      {},
 		"One":       {[]time.Duration{time.Minute}, 66 * time.Second},
@@ -27,7 +27,7 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, took := time.Now(), atomic.Int64{}
 				d := deadline{end: func() { took.Store(int64(time.Since(began))) }}
-				for i, in := range c.told {
+				for i, in := range c.sets {
 					if i > 0 {
 						time.Sleep(time.Second)
 					}
@@ -48,7 +48,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// An agent that is closed ends nobody.
+// A stopped deadline never ends the sandbox.
 func TestDeadlineStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 )
 
 // A worker extends the deadline that the agent was started with, then lets it pass.
-func TestDeadlineIsToldByAWorker(t *testing.T) {
+func TestWorkerSetsDeadline(t *testing.T) {
 	t.Parallel()
 	ended := make(chan time.Time, 1)
 	a := agenttest.Start(t, "/bin", func(c *server.Config) {
@@ -28,6 +28,6 @@ func TestDeadlineIsToldByAWorker(t *testing.T) {
 			t.Errorf("it ended after %s", took)
 		}
 	case <-time.After(time.Minute):
-		t.Error("it never ends")
+		t.Error("the sandbox was not ended")
 	}
 }

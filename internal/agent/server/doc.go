@@ -1,5 +1,5 @@
-// Package server is the agent: PID 1 of a sandbox. It serves executions, files and packages over HTTP on yamux sessions, and puts
-// together the packages that do the work: process, kernel, install, files and egress. It runs each execution id once, keeps frames
-// until they are acknowledged, and kills everything that a stopped execution has started and that it can find. It does not isolate
+// Package server is the agent, PID 1 of a sandbox. It serves executions, files and packages over HTTP on yamux sessions, and
+// combines the packages that do the work: process, kernel, install, files and egress. It runs each execution id once, keeps frames
+// until they are acknowledged, and kills every process of a stopped execution that it can find. It does not isolate
 // anything: it runs with the uid of user code, and the sandbox around it is the isolation.
 package server

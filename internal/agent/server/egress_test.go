@@ -17,13 +17,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 )
 
-// indexed starts an agent whose index is a handler of the test's own.
+// indexed starts an agent whose index is the test's handler.
 func indexed(t *testing.T, index http.HandlerFunc) *agenttest.Agent {
 	t.Helper()
 	return agenttest.StartIndexed(t, "/usr/bin:/bin", index, nil)
 }
 
-// get asks the index as code in the sandbox does.
+// get requests a path from the index as code in the sandbox does.
 func get(ctx context.Context, a *agenttest.Agent, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Server.IndexAddr()+path, http.NoBody)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
 		select {
 		case <-done:
 			t.Logf("%d MiB in %v; the slowest of %d calls took %v", clients*size>>20, time.Since(began), asked, worst)
-			if worst > time.Second { // some 100 ms are meant; a machine that tests in parallel is slower
+			if worst > time.Second { // about 100 ms is normal; a machine that runs tests in parallel is slower
 				t.Errorf("a call took %v", worst)
 			}
 			return
@@ -160,7 +160,7 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 					_ = tcp.CloseWrite()
 				}
 			}()
-			raw, _ := io.ReadAll(bufio.NewReader(conn)) // a reset is an end as well
+			raw, _ := io.ReadAll(bufio.NewReader(conn)) // a reset also counts as the end
 			if strings.Contains(string(raw), "200 OK") {
 				t.Errorf("answer %q", raw)
 			}
@@ -200,14 +200,14 @@ func TestAClientThatLeavesEndsItsRequest(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the request goes on")
+		t.Fatal("the request did not end")
 	}
 }
 
 func TestAConnectionWaitsForAWorker(t *testing.T) {
 	t.Parallel()
 	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
-	agenttest.Must(t, a.Close()) // the worker goes
+	agenttest.Must(t, a.Close()) // the worker disconnects
 	waitForSessions(t, a, 0)
 	answer := make(chan string, 1)
 	go func() {

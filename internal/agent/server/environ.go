@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
 
-// environment is what every process starts with: the image's variables, and where things are.
+// environment returns the variables that every process starts with: the image's, and the agent's paths.
 func environment(cfg Config) []string {
 	home := cfg.HomeDir
 	own := map[string]string{

@@ -17,7 +17,7 @@ import (
 const (
 	// maxIDBytes bounds the id of an execution.
 	maxIDBytes = 128
-	// framePause is the least time between two batches of frames to one reader: small writes gather meanwhile.
+	// framePause is the minimum time between two batches of frames to one reader, so that small writes are combined.
 	framePause = 2 * time.Millisecond
 )
 
@@ -64,7 +64,7 @@ func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, erro
 	return nil, s.executions.start(execution.New(id, spec, s.cfg.LogBytes, time.Now()), s.run)
 }
 
-// getFrames streams frames until the final one. What comes close together is sent together.
+// getFrames streams frames until the final one. It batches frames that arrive in quick succession.
 func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) {
 	e, err := s.executions.get(r.PathValue("id"))
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 }
 
-// gather waits a little, but not beyond the end of an execution.
+// gather waits briefly, but not beyond the end of an execution.
 func gather(ctx context.Context, final <-chan struct{}) {
 	timer := time.NewTimer(framePause)
 	defer timer.Stop()
@@ -176,7 +176,7 @@ func (s *Server) postStart(_ http.ResponseWriter, r *http.Request) (any, error) 
 	return nil, s.kernels.Start(r.Context(), r.PathValue("context"), r.URL.Query().Get("language"))
 }
 
-// number reads a number of the query; a missing one is 0.
+// number parses a query parameter; a missing one is 0.
 func number(r *http.Request, name string) (uint64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {

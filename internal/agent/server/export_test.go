@@ -1,6 +1,6 @@
 package server
 
-// OpenSessions is how many sessions of workers the server holds for open.
+// OpenSessions returns the number of open worker sessions.
 func (s *Server) OpenSessions() int {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()

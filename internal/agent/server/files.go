@@ -16,8 +16,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// rangeSentence is the message of a part that begins behind the end of its file; it is answered with status 416.
-const rangeSentence = "the offset is behind the end of the file"
+// rangeSentence is the error message when the offset is past the end of the file; its status is 416.
+const rangeSentence = "the offset is past the end of the file"
 
 func (s *Server) getFiles(_ http.ResponseWriter, r *http.Request) (any, error) {
 	query := r.URL.Query()
@@ -69,7 +69,7 @@ func (s *Server) postTar(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := s.files.PutTar(r.URL.Query().Get("path"), r.Body); err != nil {
 		return nil, err
 	}
-	_, err := io.Copy(io.Discard, r.Body) // padding behind the end of the archive
+	_, err := io.Copy(io.Discard, r.Body) // padding after the end of the archive
 	if err != nil {
 		return nil, fmt.Errorf("read rest of body: %w", err)
 	}
@@ -80,7 +80,7 @@ func (s *Server) getTar(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, s.files.WriteTar(r.URL.Query().Get("path"), w)
 }
 
-// getContent sends a file or a part of it. The entry of the whole file goes ahead in a header.
+// getContent sends a file or a part of it, after a header with the entry of the whole file.
 func (s *Server) getContent(w http.ResponseWriter, r *http.Request) (any, error) {
 	offset, err := integer(r, "offset")
 	if err != nil {
@@ -111,17 +111,17 @@ func (s *Server) getContent(w http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	w.Header().Set("X-Entry", strings.ReplaceAll(string(raw), "\x7f", `\u007f`)) // the one control character that JSON leaves alone
+	w.Header().Set("X-Entry", strings.ReplaceAll(string(raw), "\x7f", `\u007f`)) // the only control character that JSON does not escape
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	w.WriteHeader(http.StatusOK)
-	if _, err := io.CopyN(w, f, length); err != nil { // a file that has shrunk breaks the stream: the reader sees it
+	if _, err := io.CopyN(w, f, length); err != nil { // if the file has shrunk, the stream breaks and the reader gets an error
 		return nil, err
 	}
 	return nil, nil
 }
 
-// integer reads a number of the query that may be negative; a missing one is 0.
+// integer parses a query parameter that may be negative; a missing one is 0.
 func integer(r *http.Request, name string) (int64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {

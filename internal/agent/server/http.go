@@ -8,13 +8,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// maxSpecBody bounds the JSON of a request: code of 10 MiB grows when it is quoted.
+// maxSpecBody bounds the JSON of a request: 10 MiB of code grow when they are quoted.
 const maxSpecBody = 96 << 20
 
-// handler is a handler that gives an answer (nil: none) or an error.
+// handler returns an answer (nil: none) or an error.
 type handler func(w http.ResponseWriter, r *http.Request) (any, error)
 
-// routes is everything that a worker can ask for.
+// routes are the endpoints of the agent.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
@@ -46,13 +46,13 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// serve answers with JSON; a handler that has written already gives nil, or an error that breaks the stream.
+// serve answers with JSON. A handler that has already written returns nil, or an error that breaks the stream.
 func (h handler) serve(w http.ResponseWriter, r *http.Request) {
 	tracked := &tracker{ResponseWriter: w}
 	answer, err := h(tracked, r)
 	switch {
 	case err != nil && tracked.wrote:
-		panic(http.ErrAbortHandler) // the reader must not take what came for the whole
+		panic(http.ErrAbortHandler) // the reader must not mistake a partial body for the whole
 	case err != nil:
 		writeError(w, err)
 	case !tracked.wrote:
@@ -63,7 +63,7 @@ func (h handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tracker notes whether anything was written.
+// tracker records whether anything was written.
 type tracker struct {
 	http.ResponseWriter
 	wrote bool
@@ -88,7 +88,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// writeError tells code and sentence. What has no code is told in full: the worker logs it, and it is not the user's to see.
+// writeError sends code and message. An error without a code is sent in full: the worker logs it and does not show it to users.
 func writeError(w http.ResponseWriter, err error) {
 	code, text := farm.CodeOf(err), farm.MessageOf(err)
 	if code == farm.CodeInternal {

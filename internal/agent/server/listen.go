@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptPause is the wait after a failed accept, which means that descriptors or memory are short.
+// acceptPause is the delay after a failed accept, which means that descriptors or memory ran out.
 const acceptPause = 50 * time.Millisecond
 
-// ListenAndServe listens on a unix socket, an abstract one when its path begins with @, and serves every connection of dialUID or root
-// (-1: of anyone) until ctx is done.
+// ListenAndServe listens on a unix socket (abstract if its path begins with @) and serves every connection of dialUID or root
+// (-1: of any user) until ctx is done.
 func (s *Server) ListenAndServe(ctx context.Context, path string, dialUID int) error {
 	file := !strings.HasPrefix(path, "@")
 	if err := os.Remove(path); file && err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -30,14 +30,14 @@ func (s *Server) ListenAndServe(ctx context.Context, path string, dialUID int) e
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	if file {
-		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // who may speak is decided by the peer's uid
+		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // access is decided by the peer's uid
 			return fmt.Errorf("open socket to others: %w", err)
 		}
 	}
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to end
+			return nil //nolint:nilerr // shutdown was requested
 		}
 		if err != nil {
 			s.cfg.Logger.Warn("accept", "error", err)
@@ -65,7 +65,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// allowed reports whether the peer of a unix connection is the dialler or root.
+// allowed reports whether the peer of a unix connection is dialUID or root.
 func allowed(conn net.Conn, dialUID int) bool {
 	if dialUID < 0 {
 		return true

@@ -16,7 +16,7 @@ const maxWarm = 32
 // moduleName matches names of modules.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
-// postWarm imports modules in the Python kernel of a context ahead of need, and gives those that are loaded then.
+// postWarm imports modules in the Python kernel of a context in advance, and returns those that are loaded then.
 func (s *Server) postWarm(_ http.ResponseWriter, r *http.Request) (any, error) {
 	modules := r.URL.Query()["module"]
 	if len(modules) > maxWarm || slices.ContainsFunc(modules, func(name string) bool { return !moduleName.MatchString(name) }) {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// keptExecutions is how many that have ended are kept until they are forgotten.
+	// keptExecutions is how many ended executions are kept until they are forgotten.
 	keptExecutions = 256
-	// keptBytes bounds the frames of executions that have ended, together.
+	// keptBytes bounds the total size of the frames of ended executions.
 	keptBytes = 64 << 20
 )
 
@@ -32,7 +32,7 @@ func (r *registry) start(e *execution.Execution, run func(*execution.Execution))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.shut {
-		return farm.Errorf(farm.CodeUnavailable, "The agent is ending.")
+		return farm.Errorf(farm.CodeUnavailable, "The agent is shutting down.")
 	}
 	if r.byID[e.ID] != nil {
 		return nil
@@ -54,7 +54,7 @@ func (r *registry) get(id string) (*execution.Execution, error) {
 	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
 }
 
-// forget drops an execution; one that runs is killed.
+// forget drops an execution; a running one is killed.
 func (r *registry) forget(id string) {
 	r.mu.Lock()
 	e := r.byID[id]
@@ -66,7 +66,7 @@ func (r *registry) forget(id string) {
 	}
 }
 
-// sorted gives all, the oldest first.
+// sorted returns all executions, the oldest first.
 func (r *registry) sorted() []*execution.Execution {
 	r.mu.Lock()
 	list := make([]*execution.Execution, 0, len(r.byID))
@@ -92,7 +92,7 @@ func (r *registry) list() []agent.Execution {
 	return out
 }
 
-// trim drops the oldest that have ended when there are too many or they hold too much. The newest one stays in any case.
+// trim drops the oldest ended executions when they exceed keptExecutions or keptBytes. It always keeps the newest one.
 func (r *registry) trim() {
 	list := r.sorted()
 	count, size := 0, 0
@@ -111,7 +111,7 @@ func (r *registry) trim() {
 	}
 }
 
-// close kills all and waits for them.
+// close kills all executions and waits for them.
 func (r *registry) close() {
 	r.mu.Lock()
 	r.shut = true

@@ -8,8 +8,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 )
 
-// Older systems keep their files under /app, which images have as a link to this directory.
-func TestAppResultsLeadToTheWorkspace(t *testing.T) {
+// Older systems keep their files under /app, which is a link to this directory in the images.
+func TestAppResultsLinkToWorkspace(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
 	if to, err := os.Readlink(filepath.Join(a.Home, ".app", "results")); err != nil || to != a.Workspace {

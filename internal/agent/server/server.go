@@ -23,26 +23,26 @@ import (
 )
 
 const (
-	// streamWindow is what the agent lets a worker send ahead on one stream: enough at the round trip of a local engine, and small,
-	// because it is the sandbox's memory.
+	// streamWindow is how much a worker may send ahead on one stream: enough for the round trip of a local engine, but small,
+	// because it uses the sandbox's memory.
 	streamWindow = 1 << 20
-	// writeTimeout is how long a stream may take nothing before its session counts as broken.
+	// writeTimeout is how long a write may make no progress before its session counts as broken.
 	writeTimeout = 30 * time.Second
-	// headerTimeout bounds the head of a request.
+	// headerTimeout bounds reading the header of a request.
 	headerTimeout = 30 * time.Second
 )
 
-// Server is the agent. Make it with New and end it with Close.
+// Server is the agent. Create it with New and stop it with Close.
 type Server struct {
 	cfg        Config
 	handler    http.Handler
 	reaper     *process.Reaper
 	files      *files.Workspace
-	egress     *egress.Egress // nil: there are no indexes
+	egress     *egress.Egress // nil: no package indexes
 	commands   *process.Commands
 	kernels    *kernel.Kernels
 	installer  *install.Installer
-	installs   atomic.Int64 // that have changed something
+	installs   atomic.Int64 // installs that changed something
 	executions *registry
 	sessions   sessions
 	deadline   deadline
@@ -52,7 +52,7 @@ type Server struct {
 	once    sync.Once
 }
 
-// New opens the workspace and makes the agent's own directory. No user code runs yet.
+// New opens the workspace and creates the agent's own directory. It runs no user code.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -82,7 +82,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// assemble makes the parts that run commands, code and installs.
+// assemble creates the parts that run commands, code and installs.
 func (s *Server) assemble(image []string) error {
 	cfg := s.cfg
 	packages := install.Config{
@@ -144,7 +144,7 @@ func (s *Server) ServeConn(ctx context.Context, conn io.ReadWriteCloser) error {
 	return nil
 }
 
-// Close kills everything that was started and waits for it. It is idempotent.
+// Close kills every process it started and waits for them. It is idempotent.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {

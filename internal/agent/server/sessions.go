@@ -12,10 +12,10 @@ import (
 type sessions struct {
 	mu      sync.Mutex
 	open    []*yamux.Session
-	changed chan struct{} // closed and replaced when one is added; nil: nobody waits
+	changed chan struct{} // closed and replaced when one is added; nil: no waiters
 }
 
-// add adds a session. The function that it gives removes it.
+// add adds a session. The returned function removes it.
 func (l *sessions) add(session *yamux.Session) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,7 @@ import "time"
 func main() { time.Sleep(time.Hour) }
 `
 
-// image makes an image in the machine's own engine whose only program sleeps.
+// image creates an image in the machine's own engine whose only program sleeps.
 func image(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,8 +64,8 @@ func image(t *testing.T) string {
 	return ref
 }
 
-// TestEngineOfItsOwn starts an engine, kills it with a container in it, and starts it again on its data.
-func TestEngineOfItsOwn(t *testing.T) {
+// TestSeparateEngine starts an engine, kills it with a container in it, and starts it again on its data.
+func TestSeparateEngine(t *testing.T) {
 	t.Parallel()
 	ref := image(t)
 	bridge := func() string {

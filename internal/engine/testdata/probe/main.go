@@ -1,4 +1,4 @@
-// Command probe stands in for the agent in tests: it tells what a sandbox looks like from the inside.
+// Command probe replaces the agent in tests: it reports what a sandbox looks like from the inside.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts is what the test reads.
+// Facts are the facts that the test reads.
 type Facts struct {
 	Status     map[string]string // /proc/self/status
 	Init       map[string]string // /proc/1/status
@@ -33,7 +33,7 @@ type Facts struct {
 	Limits     map[string][2]uint64
 	Hostname   string
 	Cwd        string
-	Masked     map[string]int // bytes that can be read of a masked path; -1: it is not there
+	Masked     map[string]int // readable bytes of a masked path; -1: it does not exist
 	Env        []string
 }
 
@@ -81,7 +81,7 @@ func main() {
 	}
 }
 
-// forks counts how many children can be had at once, 1000 at most.
+// forks counts how many children can run at once, 1000 at most.
 func forks() int {
 	n := 0
 	for ; n < 1000; n++ {
@@ -100,7 +100,7 @@ func facts() Facts {
 	}
 	f.Hostname, _ = os.Hostname()
 	f.Cwd, _ = os.Getwd()
-	interfaces, _ := os.ReadDir("/sys/class/net") // net.Interfaces asks by netlink, which is closed
+	interfaces, _ := os.ReadDir("/sys/class/net") // net.Interfaces uses netlink, which is denied
 	for _, i := range interfaces {
 		f.Interfaces = append(f.Interfaces, i.Name())
 	}
@@ -211,7 +211,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// listen tells every peer of a unix socket its user id, and then what it sends.
+// listen sends every peer of a unix socket its user id, and then echoes what it sends.
 func listen(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
