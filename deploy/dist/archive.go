@@ -99,7 +99,7 @@ func writeSums(dir string, names []string) error {
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), name)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil { //nolint:gosec // for everybody
+	if err := os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644); err != nil { //nolint:gosec // readable by all, as archives are
 		return fmt.Errorf("write SHA256SUMS: %w", err)
 	}
 	return nil

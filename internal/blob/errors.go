@@ -15,12 +15,12 @@ import (
 // errNoBucket is the cause if the service responds but the bucket does not exist.
 var errNoBucket = errors.New("find bucket: it does not exist")
 
-// unavailable gives an error of the service its code; callers do not see the details.
+// unavailable adds the code to an error of the service; callers do not see the details.
 func unavailable(err error) error {
 	return farm.Wrap(err, farm.CodeUnavailable, "The object store does not answer at the moment. Try again later.")
 }
 
-// toFarm gives an error of the S3 client its code. If the caller's context has ended, its error is returned.
+// toFarm adds the code to an error of the S3 client. If the caller's context has ended, it returns the context's error.
 func toFarm(ctx context.Context, err error, doing string) error {
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return fmt.Errorf("%s: %w", doing, ctxErr)
@@ -51,7 +51,7 @@ func isBucketThere(err error) bool {
 	return code == minio.BucketAlreadyOwnedByYou || code == minio.BucketAlreadyExists
 }
 
-// body gives errors during a download their code.
+// body adds codes to errors during a download.
 type body struct {
 	ctx context.Context //nolint:containedctx // a reader has no other way to learn of its caller's context
 	io.ReadCloser

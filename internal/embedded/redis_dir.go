@@ -35,7 +35,7 @@ func lockDir(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// socketPath gives the socket's path in dir, or a short one in the temporary directory if that is too long.
+// socketPath returns the socket's path in dir, or a short one in the temporary directory if that is too long.
 func socketPath(dir string) (string, error) {
 	if path := filepath.Join(dir, socketFile); len(path) <= maxSocketPath {
 		return path, nil

@@ -119,7 +119,7 @@ func reasonOf(ctx context.Context, err error) string {
 	}
 }
 
-// greeting reports whether a command belongs to the handshake of a connection: the client sends it by itself, and older
+// greeting reports whether a command belongs to the handshake of a connection: the client sends it on its own, and older
 // servers reject parts of it, which is harmless.
 func greeting(name string) bool {
 	switch name {

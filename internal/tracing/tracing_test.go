@@ -91,7 +91,7 @@ func TestPastHasTheTimesItIsGiven(t *testing.T) {
 	if run.Name() != "run" || run.Parent().SpanID() != trace.SpanContextFromContext(ctx).SpanID() || !run.StartTime().Equal(began) || !run.EndTime().Equal(ended) {
 		t.Errorf("span %s below %s from %s to %s", run.Name(), run.Parent().SpanID(), run.StartTime(), run.EndTime())
 	}
-	tracing.Past(t.Context(), "nobody's", began, ended)
+	tracing.Past(t.Context(), "without a parent", began, ended)
 	if n := len(seen.Ended()); n != 2 {
 		t.Errorf("%d spans, want 2", n)
 	}

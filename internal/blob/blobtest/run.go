@@ -14,7 +14,7 @@ import (
 // mib is a mebibyte.
 const mib = 1 << 20
 
-// Run tests the service that newConfig describes. Each call of newConfig gives a bucket of its own that does not exist yet.
+// Run tests the service that newConfig describes. Each call of newConfig names a new bucket that does not exist yet.
 func Run(t *testing.T, newConfig func(t *testing.T) blob.Config) {
 	t.Helper()
 	groups := []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// remote gives the tools' farm of a REST API.
+// remote returns the tools' farm of a REST API.
 func remote(t *testing.T, api http.HandlerFunc) (mcp.Farm, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewServer(api)

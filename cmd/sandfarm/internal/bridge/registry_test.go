@@ -28,7 +28,7 @@ func file(t *testing.T, name string) string {
 	return string(content)
 }
 
-// tools gives the names of the tools that are served.
+// tools returns the names of the served tools.
 func tools(t *testing.T) []string {
 	t.Helper()
 	server, err := mcp.New(mcp.Options{Farm: func(context.Context) mcp.Farm { return nil }})

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
-// served runs the bridge against a farm and gives the ends of its streams. It ends with the test.
+// served is a bridge that runs against a farm, with the other ends of its streams. It ends with the test.
 type served struct {
 	t   *testing.T
 	in  *io.PipeWriter
