@@ -37,7 +37,7 @@ func dial(ctx context.Context, socket string, in, out *os.File) error {
 	_ = conn.Close()
 	fd := int(file.Fd()) //nolint:gosec // a descriptor is small
 	outFD := int(out.Fd())
-	_, _ = unix.FcntlInt(uintptr(outFD), unix.F_SETPIPE_SZ, copyBytes) //nolint:gosec // refused where it is no pipe
+	_, _ = unix.FcntlInt(uintptr(outFD), unix.F_SETPIPE_SZ, copyBytes) //nolint:gosec // fails if it is not a pipe
 	go func() {
 		_ = copyAll(fd, int(in.Fd()))
 		_ = unix.Shutdown(fd, unix.SHUT_WR)

@@ -40,8 +40,8 @@ type Container struct {
 	Privileged     bool    // (inspect)
 }
 
-// Create creates a sandbox's container with the hardened profile, without starting it, and gives its id. A second Create for the same
-// sandbox gives the same container. CodeNotFound: no such image or volume.
+// Create creates a sandbox's container with the hardened profile, without starting it, and returns its id. A second Create for the same
+// sandbox returns the same container. CodeNotFound: no such image or volume.
 func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err := s.validate(); err != nil {
 		return "", err
@@ -122,7 +122,7 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	})
 }
 
-// Remove kills a container and removes it with its anonymous volumes. On return without an error the container is gone, whoever removed
+// Remove kills a container and removes it with its anonymous volumes. On return without an error the container no longer exists, even if another caller removed
 // it.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	return e.call(ctx, removeTimeout, "remove container", func(ctx context.Context) error {

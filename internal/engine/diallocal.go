@@ -68,7 +68,7 @@ func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, er
 	return conn, nil
 }
 
-// process gives the pid of a running container's first process on the engine's host, and the container's full id.
+// process returns the pid of a running container's first process on the engine's host, and the container's full id.
 func (e *Engine) process(ctx context.Context, id string) (pid int, full string, err error) {
 	var local error
 	err = e.call(ctx, readTimeout, "inspect container", func(ctx context.Context) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Timeouts of the calls. Each is several times what the call takes on a busy engine with slow disks; none is meant to be hit.
+// Timeouts of the calls. Each is several times the duration of the call on a busy engine with slow disks.
 const (
 	pingTimeout   = 5 * time.Second  // answered from memory: an engine that needs longer counts as down
 	readTimeout   = 15 * time.Second // lists and inspections wait for locks of containers that are changing
@@ -61,7 +61,7 @@ type Engine struct {
 	nvidia bool // it has NVIDIA's runtime; known once cpus is
 }
 
-// New makes an Engine. It does not connect: the first call, or Ping, finds out whether the engine answers.
+// New creates an Engine. It does not connect: the first call, or Ping, finds out whether the engine answers.
 func New(cfg Config) (*Engine, error) {
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if cfg.Host != "" {

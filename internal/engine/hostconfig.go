@@ -71,7 +71,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	return hc
 }
 
-// tmpfs gives the writable directories. Each has a limit on bytes and on inodes.
+// tmpfs returns the writable directories. Each has a limit on bytes and on inodes.
 func tmpfs(s Spec, r farm.Resources) map[string]string {
 	owned := fmt.Sprintf("mode=0755,uid=%d,gid=%d", s.UID, s.UID)
 	shm := shmMB

@@ -57,7 +57,7 @@ func rank(f image.Summary) int {
 
 func latest(tag string) bool { return strings.HasSuffix(tag, ":latest") }
 
-// stableTag gives the tag to use an image by; empty when it has none.
+// stableTag returns the tag to use for an image; empty if it has none.
 func stableTag(f image.Summary) string {
 	found := ""
 	for _, tag := range slices.Sorted(slices.Values(f.RepoTags)) {
@@ -95,7 +95,7 @@ func (e *Engine) HasImage(ctx context.Context, ref string) (bool, error) {
 	return err == nil, err
 }
 
-// Tag gives an image another name.
+// Tag adds a name to an image.
 func (e *Engine) Tag(ctx context.Context, ref, tag string) error {
 	return e.call(ctx, readTimeout, "tag image", func(ctx context.Context) error { return e.cli.ImageTag(ctx, ref, tag) })
 }
@@ -112,7 +112,7 @@ func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	})
 }
 
-// Import makes an image with one layer from the uncompressed tar of a file system.
+// Import creates an image with one layer from the uncompressed tar of a file system.
 func (e *Engine) Import(ctx context.Context, ref string, tar io.Reader) error {
 	return e.call(ctx, buildTimeout, "import image", func(ctx context.Context) error {
 		body, err := e.cli.ImageImport(ctx, image.ImportSource{Source: tar, SourceName: "-"}, ref, image.ImportOptions{})

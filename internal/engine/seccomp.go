@@ -66,7 +66,7 @@ func restricted() []*seccomp.Syscall {
 	for _, r := range [][2]uint64{{0, 16}, {16, 8}, {24, 2}, {27, 1}, {28, 4}, {32, 16}, {48, 2}, {52, 4}, {56, 8}, {64, 64}} {
 		rules = append(rules, allow([]string{"setsockopt"}, within(1, 1, 1), within(2, r[0], r[1])))
 	}
-	// The commands of fcntl but F_SETSIG (10), which makes any signal of any process of the same uid.
+	// The commands of fcntl except F_SETSIG (10), which can send any signal to any process of the same uid.
 	for _, r := range [][2]uint64{{0, 8}, {8, 2}, {11, 1}, {12, 4}, {16, 16}, {32, 32}, {1024, 64}} {
 		rules = append(rules, allow([]string{"fcntl", "fcntl64"}, within(1, r[0], r[1])))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	streamBuffer = 64 << 10 // one read of the socket takes more than one write of the engine (32 KiB)
+	streamBuffer = 64 << 10 // larger than one write of the engine (32 KiB)
 	stderrMax    = 4 << 10  // of stderr is kept for the error
 	headerBytes  = 8        // of a frame: stream, three zeros, length
 )

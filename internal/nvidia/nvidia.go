@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// queryTimeout bounds a query: the driver wakes every device, which takes seconds for each without persistence mode.
+// queryTimeout bounds a query: the driver wakes every device, which takes seconds per device without persistence mode.
 const queryTimeout = time.Minute
 
 // maxOutput bounds the output, well above that of any machine.

@@ -89,7 +89,7 @@ func (e *Execution) Stopped() <-chan struct{} { return e.stopped }
 // Killed is closed by Kill.
 func (e *Execution) Killed() <-chan struct{} { return e.killed }
 
-// Canceled reports whether the execution was canceled, whatever stopped it first.
+// Canceled reports whether the execution was canceled, even if something else stopped it first.
 func (e *Execution) Canceled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

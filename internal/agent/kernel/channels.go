@@ -69,7 +69,7 @@ func (e endpoints) remove() {
 	}
 }
 
-// address gives the network and address of a port.
+// address returns the network and address of a port.
 func (e endpoints) address(port int) (network, address string) {
 	if e.Transport == "ipc" {
 		return "unix", e.IP + "-" + strconv.Itoa(port)

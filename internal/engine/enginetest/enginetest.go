@@ -159,7 +159,7 @@ func (d *Daemon) signal(s syscall.Signal) {
 	}
 }
 
-// Docker runs a command of the Docker client on the engine and gives its output.
+// Docker runs a command of the Docker client on the engine and returns its output.
 func (d *Daemon) Docker(args ...string) string {
 	d.t.Helper()
 	out, err := d.command(d.t.Context(), args...).CombinedOutput()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// GPUs is a fake of NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives a container nothing, and records
+// GPUs is a fake of NVIDIA's hook: Options.Path of the engine must name its directory. The hook gives a container no devices, and records
 // which devices the container should have.
 type GPUs struct {
 	Dir string
@@ -25,7 +25,7 @@ type Hooked struct {
 	Devices   []string  // of NVIDIA_VISIBLE_DEVICES; nil when it was not set
 }
 
-// NewGPUs makes a hook.
+// NewGPUs creates a hook.
 func NewGPUs(t *testing.T) *GPUs {
 	t.Helper()
 	dir := t.TempDir()
