@@ -1,0 +1,191 @@
+package execution
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestRichResultsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
+	png := base64.StdEncoding.EncodeToString([]byte("\x89PNG"))
+	workertest.Must(t, c.add(display(1, map[string]string{
+		"text/html": large, "image/png": png[:4] + "\n" + png[4:], "image/jpeg": "not base64!", "application/json": `{"a":1}`,
+		strings.Repeat("m", 129): "too long a type",
+	})))
+	if len(c.rich) != 3 || len(c.displays) != 1 || c.displays[0].path != ".output/display-1.html" || c.rich[c.displays[0].index].Data != "" {
+		t.Fatalf("rich %d, displays %+v", len(c.rich), c.displays)
+	}
+	if c.rich[1].Mime != "image/png" || c.rich[1].Data != png {
+		t.Fatalf("image %+v", c.rich[1])
+	}
+	if len(c.notes) != 1 || !strings.Contains(c.notes[0], "image/jpeg") {
+		t.Fatalf("notes %q", c.notes)
+	}
+	huge := map[string]string{"text/plain": strings.Repeat("y", 10<<20)}
+	for seq := uint64(2); seq < 20; seq++ {
+		workertest.Must(t, c.add(display(seq, huge)))
+	}
+	if c.pending > maxRichPending || len(c.displays) > 7 || !strings.Contains(strings.Join(c.notes, "\n"), "left out") {
+		t.Fatalf("%d bytes of %d displays wait in memory, notes %q", c.pending, len(c.displays), c.notes)
+	}
+	for seq := uint64(20); seq < 20+2*maxRichResults; seq++ {
+		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "z"})))
+	}
+	if len(c.rich) != maxRichResults {
+		t.Fatalf("%d results", len(c.rich))
+	}
+}
+
+// Base64 may have line breaks, indents and a newline at its end.
+func TestBase64OfDisplaysIsNormalised(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	workertest.Must(t, c.add(display(1, map[string]string{"image/png": " iVBO\r\n\tRw== \n", "application/json": "{\"a\": 1}\n"})))
+	want := []farm.RichResult{{Mime: "application/json", Data: "eyJhIjogMX0K"}, {Mime: "image/png", Data: "iVBORw=="}}
+	if diff := cmp.Diff(want, c.rich); diff != "" || len(c.notes) > 0 {
+		t.Errorf("results (-want +got):\n%s\nnotes %q", diff, c.notes)
+	}
+}
+
+func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	both := func(text string) map[string]string { return map[string]string{"text/html": text, "text/plain": text} }
+	for _, f := range []agent.Frame{
+		frame(1, agent.FrameDisplay, agent.Display{Number: 1, Data: both("a")}),
+		frame(2, agent.FrameDisplay, agent.Display{Number: 2, Data: both("b")}),
+		frame(3, agent.FrameDisplay, agent.Display{Number: 1, Data: both("a, updated")}),
+		out(4, "a note in place of value 3"),
+		frame(5, agent.FrameDisplay, agent.Display{Number: 4, Data: both("d")}),
+	} {
+		workertest.Must(t, c.add(f))
+	}
+	want := []farm.RichResult{
+		{Display: 0, Mime: "text/html", Data: "a, updated"},
+		{Display: 0, Mime: "text/plain", Data: "a, updated"},
+		{Display: 1, Mime: "text/html", Data: "b"},
+		{Display: 1, Mime: "text/plain", Data: "b"},
+		{Display: 3, Mime: "text/html", Data: "d"},
+		{Display: 3, Mime: "text/plain", Data: "d"},
+	}
+	if diff := cmp.Diff(want, c.rich); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	numbers := []int{0, 0, 1, 1, 0, 0, 3, 3}
+	events := 0
+	for _, e := range c.take() {
+		if e.Name == farm.EventDisplay {
+			if e.Display.Display != numbers[events] {
+				t.Errorf("event %d: display = %d, want %d", events, e.Display.Display, numbers[events])
+			}
+			events++
+		}
+	}
+	if events != len(numbers) {
+		t.Errorf("%d events, want %d", events, len(numbers))
+	}
+	for _, number := range []int{-1, 7} {
+		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
+			t.Errorf("frame 6 has value %d, and that is taken", number)
+		}
+	}
+}
+
+// A value that is updated in place takes its own place, and gives back the room of the one before.
+func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	large := strings.Repeat("x", c.limits.MaxInlineRich+1)
+	png := base64.StdEncoding.EncodeToString([]byte("\x89PNG!"))
+	show := func(seq uint64, number int, data map[string]string) {
+		t.Helper()
+		workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: number, Data: data})))
+	}
+	show(1, 1, map[string]string{"text/html": large})
+	show(2, 2, map[string]string{"image/png": png, "text/plain": "second"})
+	show(3, 3, map[string]string{"text/html": large})
+	show(4, 1, map[string]string{"text/plain": "small"})
+	show(5, 2, map[string]string{"text/html": large, "text/plain": "still second"})
+	want := []farm.RichResult{
+		{Display: 0, Mime: "text/plain", Data: "small"},
+		{Display: 1, Mime: "text/html"},
+		{Display: 1, Mime: "text/plain", Data: "still second"},
+		{Display: 2, Mime: "text/html"},
+	}
+	if diff := cmp.Diff(want, c.rich); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+	for _, d := range c.displays {
+		if e := c.rich[d.index]; e.Mime != "text/html" || e.Data != "" {
+			t.Errorf("%s belongs to %+v", d.path, e)
+		}
+	}
+	if len(c.displays) != 2 || c.displays[0].path == c.displays[1].path || c.pending != 2*len(large) || c.inline != len("small")+len("still second") {
+		t.Errorf("%d large values, %d bytes wait, %d bytes are inline", len(c.displays), c.pending, c.inline)
+	}
+}
+
+// Updates of one value do not fill the record's bounds, so their events have a bound of their own: the store is not trimmed. A worker that
+// takes over stops at the same one.
+func TestEventsOfUpdatesStopAtTheirCap(t *testing.T) {
+	t.Parallel()
+	const updates = 500
+	for _, published := range []uint64{0, updates - 1} {
+		c := collectorOf(code(), published)
+		sent, told := 0, 0
+		for seq := uint64(1); seq <= updates; seq++ {
+			workertest.Must(t, c.add(frame(seq, agent.FrameDisplay, agent.Display{Number: 1, Data: map[string]string{"text/html": strings.Repeat("x", 200<<10)}})))
+			for _, e := range c.take() {
+				if sent += size(e); e.Name == farm.EventProgress {
+					told++
+				}
+			}
+		}
+		if published == 0 && (sent > maxRichEvents || sent < maxRichEvents/2 || told != 1) {
+			t.Errorf("%d bytes were sent and %d events tell that no more are; want about %d and 1", sent, told, maxRichEvents)
+		}
+		if published > 0 && (sent != 0 || told != 0) {
+			t.Errorf("after a takeover %d bytes and %d events were sent", sent, told)
+		}
+		if len(c.rich) != 1 {
+			t.Errorf("the result has %d entries, want the last state of the one value", len(c.rich))
+		}
+	}
+}
+
+// Readers of the event stream rely on it: a value is complete with its plain text.
+func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	workertest.Must(t, c.add(display(1, map[string]string{"text/plain": "x", "video/mp4": "AAAA", "text/html": "x", "text/vnd.x": "x"})))
+	var mimes []string
+	for _, e := range c.rich {
+		mimes = append(mimes, e.Mime)
+	}
+	if diff := cmp.Diff([]string{"text/html", "text/vnd.x", "video/mp4", "text/plain"}, mimes); diff != "" {
+		t.Errorf("formats (-want +got):\n%s", diff)
+	}
+}
+
+// An agent from before the numbers displays each value once.
+func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	for seq := uint64(1); seq <= 3; seq++ {
+		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "x"})))
+	}
+	for i, e := range c.rich {
+		if e.Display != i {
+			t.Errorf("value %d has number %d", i, e.Display)
+		}
+	}
+}
