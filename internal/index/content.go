@@ -228,6 +228,7 @@ func (c *content) Seek(offset int64, whence int) (int64, error) {
 	}
 	if offset != c.off {
 		c.shut()
+		c.sum = nil // what follows is not the rest of what was hashed
 	}
 	c.off, c.jumped = offset, true
 	return offset, nil

@@ -82,6 +82,17 @@ func TestLargeFileWithAWrongHash(t *testing.T) {
 	}
 }
 
+// Several ranges of a large file are not taken for a whole one with another hash.
+func TestRangesOfALargeFile(t *testing.T) {
+	t.Parallel()
+	_, _, _, address, content := serveLarge(t, sha)
+	last := strconv.Itoa(len(content) - 100)
+	a := ask(t, http.MethodGet, address, "Range", "bytes=0-99,"+last+"-")
+	if a.err != nil || a.status != http.StatusPartialContent || !strings.Contains(a.body, string(content[:100])) || !strings.Contains(a.body, string(content[len(content)-100:])) {
+		t.Errorf("status %d, %d bytes, error %v", a.status, len(a.body), a.err)
+	}
+}
+
 // Stalled readers occupy a window only: other files can be downloaded, and other callers can read the same file.
 func TestStalledReadersDoNotBlockDownloads(t *testing.T) {
 	t.Parallel()
