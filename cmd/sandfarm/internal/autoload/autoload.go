@@ -65,16 +65,19 @@ var loadedBy = []struct{ pattern, who string }{
 // importedAtStart are the modules that Python imports at every start, as a file or as a package.
 var importedAtStart = []string{"sitecustomize", "usercustomize"}
 
+// sameLetters are letters that a file system which ignores case may take for others, beside capitals: Makeﬁle for Makefile.
+var sameLetters = strings.NewReplacer("ſ", "s", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
+
 // Reason says why a file must not be saved unasked, such as "make runs it"; empty for other files. It ignores letter case and
 // invisible characters, as some file systems do. On Windows it ignores what Windows ignores at the end of a name too: dots, spaces
 // and a stream. The elements of a name are separated by slashes.
 func (n *Names) Reason(name string) string {
-	name = strings.ToLower(strings.Map(func(r rune) rune {
+	name = sameLetters.Replace(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
 		return r
-	}, name))
+	}, name)))
 	elements := strings.Split(name, "/")
 	for i, element := range elements {
 		if n.system == "windows" {
