@@ -15,7 +15,7 @@ func (s *Server) artifactRoutes() []route {
 		{method: "GET", path: "/v1/artifacts", tag: "Artifacts", summary: "List artifacts", query: append(byOrigin(), query("name", "only of exactly this name, the last element of the path", object{"type": "string"})), answers: []answer{{http.StatusOK, "a page of artifacts, newest first", wire.List[wire.Artifact]{}, ""}}, handler: s.listArtifacts},
 		{method: "GET", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Download an artifact", answers: []answer{{http.StatusFound, "a fresh presigned link in Location, the artifact in the body", wire.Artifact{}, ""}}, handler: s.readArtifact},
 		{method: "GET", path: "/v1/artifacts/{id}/meta", tag: "Artifacts", summary: "Describe an artifact", answers: []answer{{http.StatusOK, "the artifact, with a fresh link", wire.Artifact{}, ""}}, handler: s.describeArtifact},
-		{method: "DELETE", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Delete an artifact", detail: "Links to it, and the results of jobs that show it, lead nowhere from then on.", answers: []answer{{http.StatusNoContent, "it is deleted", nil, ""}}, handler: s.deleteArtifact},
+		{method: "DELETE", path: "/v1/artifacts/{id}", tag: "Artifacts", summary: "Delete an artifact", detail: "Links to it, also those in results of jobs, no longer work.", answers: []answer{{http.StatusNoContent, "it is deleted", nil, ""}}, handler: s.deleteArtifact},
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *Server) fileRoutes() []route {
 			query("cursor", "next_cursor of the page before", object{"type": "string"}),
 		}, answers: []answer{{http.StatusOK, "the entries", wire.Files{}, ""}}, wait: true, handler: s.listFiles},
 		{
-			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, taken as a whole or not at all.",
+			method: "POST", path: base, tag: "Files", summary: "Upload many files", detail: "A multipart form, each part stored under its file name, or a tar of a whole project, unpacked completely or not at all.",
 			query:   []parameter{query("path", "directory in the workspace", object{"type": "string", "default": ""})},
 			raw:     []string{"multipart/form-data", "application/x-tar"},
 			answers: []answer{{http.StatusCreated, "what was written", wire.Files{}, ""}, accepted}, wait: true, idempotent: true, handler: s.uploadFiles,
@@ -69,7 +69,7 @@ func (s *Server) listFiles(c *gin.Context) error {
 	}
 	var page service.FilePage
 	if page.After, err = service.FileCursor(c.Query("cursor")); err != nil {
-		return rest.BadRequestf("cursor is not one that a list gave")
+		return rest.BadRequestf("cursor is not valid: send next_cursor of a page")
 	}
 	if page.Limit, err = rest.Limit(c, farm.MaxListedFiles, farm.MaxListedFiles); err != nil {
 		return err

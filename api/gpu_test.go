@@ -77,7 +77,7 @@ func TestGPURequestsThatNoNodeCanServe(t *testing.T) {
 	refused(map[string]any{"gpu": map[string]any{"count": 4}}, "No worker offers 4 GPUs to one sandbox. There are "+there)
 	refused(map[string]any{"gpu": map[string]any{"count": 3, "model": "a100"}}, "No worker offers 3 × a100 to one sandbox. There are "+there)
 	refused(map[string]any{"gpu": map[string]any{"count": 1, "model": "H100"}}, "1 × h100")
-	refused(map[string]any{"gpu": map[string]any{"count": 3}, "resources": map[string]any{"memory_mb": 8192}}, "room for 8192 MiB")
+	refused(map[string]any{"gpu": map[string]any{"count": 3}, "resources": map[string]any{"memory_mb": 8192}}, "8192 MiB and")
 	refused(map[string]any{"gpu": map[string]any{"count": -1}}, "from 0 to 64")
 	refused(map[string]any{"gpu": map[string]any{"count": 65}}, "from 0 to 64")
 	refused(map[string]any{"gpu": map[string]any{"count": 64}}, "No worker offers 64 GPUs")

@@ -221,7 +221,7 @@ func TestNotebookFilesStayInTheSandbox(t *testing.T) {
 		t.Errorf("something is left: %s", content)
 	}
 	if answer, content := b.do("GET", "/sandbox/"+id+"/download/nope.txt", nil, "Range", "bytes=0-1"); answer.StatusCode != http.StatusNotFound {
-		t.Errorf("a part of what is not there: %d %s", answer.StatusCode, content)
+		t.Errorf("a range of a missing file: %d %s", answer.StatusCode, content)
 	}
 }
 

@@ -207,7 +207,7 @@ func batchEntry() object {
 		kinds = append(kinds, string(kind))
 	}
 	return object{
-		"type": "object", "required": []string{"kind"}, "description": "the body of the kind's route, with kind and sandbox_id beside it",
+		"type": "object", "required": []string{"kind"}, "description": "the body of the kind's route, plus kind and sandbox_id",
 		"properties": object{
 			"kind":       object{"type": "string", "enum": kinds, "description": "what the job does"},
 			"sandbox_id": object{"type": "string", "description": "the sandbox it works in; not with create and run"},

@@ -102,7 +102,7 @@ func TestInstallThenPoll(t *testing.T) {
 	list := get[wire.Items[wire.Package]](b, http.StatusOK, "GET", box, nil).Items
 	for _, p := range append(list[:1:1], get[wire.Package](b, http.StatusOK, "GET", box+"/missing", nil)) {
 		if p.Name != "missing" || p.Status != "failed" || p.Version != "0.9" || p.Message == "" {
-			t.Errorf("a package that is there, and whose last install failed: %+v", p)
+			t.Errorf("an installed package whose last install failed: %+v", p)
 		}
 	}
 

@@ -69,7 +69,7 @@ func whereToLook(message string) string {
 	case strings.Contains(message, "job"):
 		return "Give job_id exactly as in an earlier answer. Jobs are deleted some days after their end."
 	default:
-		return "Call list_files to see what is there."
+		return "Call list_files to see which files exist."
 	}
 }
 

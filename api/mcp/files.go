@@ -133,7 +133,7 @@ func (c *call) listFiles() (*answer, error) {
 func (s *Server) downloadFile() *tool {
 	t := &tool{
 		name: "download_file", title: "Download a file",
-		about: "Get a file of a sandbox's /workspace: text up to 64 KiB stands in the answer, a picture up to 1 MiB comes as an image, and any file has a link that downloads it without credentials for about an hour. " +
+		about: "Get a file of a sandbox's /workspace: text up to 64 KiB is part of the answer, a picture up to 1 MiB comes as an image, and any file has a link that downloads it without credentials for about an hour. " +
 			"Use it to look into a file or to hand it to the user. Files that a run made have links in its own answer already.",
 		params: []param{
 			sandboxParam(),

@@ -125,7 +125,7 @@ func TestDownload(t *testing.T) {
 				t.Error(diff)
 			}
 			if got := strings.Contains(textOf(r), "content:\n"+string(c.content)); len(c.content) > 0 && got != c.text || !strings.Contains(textOf(r), "http://store.test/") {
-				t.Errorf("the content stands there: %t, want %t", got, c.text)
+				t.Errorf("the content is in the text: %t, want %t", got, c.text)
 			}
 			if got := len(blocksOf[protocol.ImageContent](r)) == 1; got != c.image {
 				t.Errorf("it is an image: %t, want %t", got, c.image)

@@ -225,14 +225,14 @@ func TestSubscriptionsEndWithTheServer(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-		t.Fatal("it ended by itself")
+		t.Fatal("the subscription ended before the server stopped")
 	case <-time.After(50 * time.Millisecond):
 	}
 	close(closing)
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
-		t.Error("it goes on")
+		t.Error("the subscription continues")
 	}
 }
 

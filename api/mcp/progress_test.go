@@ -234,10 +234,10 @@ func TestCallerDisconnects(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the call goes on")
+		t.Fatal("the call continues")
 	}
 	if r := b.call("get_job_result", map[string]any{"job_id": "job_1"}); field(t, r, "state") != "completed" {
-		t.Errorf("the job is not there: %s", textOf(r))
+		t.Errorf("the job does not exist: %s", textOf(r))
 	}
 	if strings.Contains(b.log.String(), "level=ERROR") {
 		t.Errorf("a caller who hangs up is no error: %s", b.log)

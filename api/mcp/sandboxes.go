@@ -22,7 +22,7 @@ func createSandbox() *tool {
 			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist", "full"}, doc: "What the sandbox can reach: none, or packages (package indexes only, for installs). allowlist and full must be enabled by the operator."},
 			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs the sandbox gets for itself; it waits in the queue while none is free. Leave it out if no GPU is needed or the farm has none."},
 			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
-			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed by itself, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
+			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed automatically, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
 		},
 		output: createSchema, hints: brings(), run: (*call).createSandbox,
 	}

@@ -82,7 +82,7 @@ func (f *farmTasks) job(ctx context.Context, id string) (wire.Job, error) {
 	case code == farm.CodeNotFound || code == farm.CodeInvalid:
 		return wire.Job{}, fmt.Errorf("%w: %w", ErrNoTask, err)
 	case err != nil:
-		return wire.Job{}, fmt.Errorf("look at job: %w", err)
+		return wire.Job{}, fmt.Errorf("read job: %w", err)
 	case f.tools[job.Kind] == nil:
 		return wire.Job{}, fmt.Errorf("%w: a job of kind %s is none", ErrNoTask, job.Kind)
 	}
@@ -132,7 +132,7 @@ func (f *farmTasks) resultOf(ctx context.Context, j *wire.Job) (*mcp.CallToolRes
 	if j.Kind == string(farm.KindCreate) {
 		boxes, err := over.Sandboxes(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look for sandbox: %w", err)
+			return nil, fmt.Errorf("find sandbox: %w", err)
 		}
 		over.boxes = boxes
 	}

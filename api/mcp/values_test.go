@@ -29,7 +29,7 @@ func TestDisplayedValuesAreSeparated(t *testing.T) {
 		}
 	}
 	if strings.Contains(textOf(r), "<i>") {
-		t.Errorf("a value stands twice:\n%s", textOf(r))
+		t.Errorf("a value is in the text twice:\n%s", textOf(r))
 	}
 	if got := len(blocksOf[protocol.ImageContent](r)); got != 2 {
 		t.Errorf("%d images", got)

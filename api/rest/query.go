@@ -56,7 +56,7 @@ func Page(c *gin.Context) (store.Page, error) {
 		return p, err
 	}
 	if !utf8.ValidString(p.Cursor) || len(p.Cursor) > 200 || strings.ContainsFunc(p.Cursor, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return p, BadRequestf("cursor is not one that a list gave")
+		return p, BadRequestf("cursor is not valid: send next_cursor of a page")
 	}
 	return p, nil
 }

@@ -129,7 +129,7 @@ func (s *Service) down(ctx context.Context) error {
 	if problem == "" {
 		return nil
 	}
-	return farm.Errorf(farm.CodeUnavailable, "No worker takes jobs: %s", problem)
+	return farm.Errorf(farm.CodeUnavailable, "No worker accepts jobs: %s", problem)
 }
 
 // workersReady returns an error unless at least one worker accepts jobs.
@@ -143,7 +143,7 @@ func (s *Service) workersReady(ctx context.Context) error {
 		if w.Problem == "" {
 			return nil
 		}
-		problem = "No worker takes jobs: " + w.Problem
+		problem = "No worker accepts jobs: " + w.Problem
 	}
 	return farm.Errorf(farm.CodeUnavailable, "%s", problem)
 }

@@ -82,7 +82,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	case there == "":
 		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out.")
 	case devices:
-		return farm.Invalidf("No worker has the GPUs that were asked for and also image %q and room for %d MiB and %g cores. There are %s.",
+		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores. There are %s.",
 			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, there)
 	case spec.GPU.Model == "":
 		return farm.Invalidf("No worker offers %d GPUs to one sandbox. There are %s.", spec.GPU.Count, there)

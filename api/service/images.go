@@ -63,7 +63,7 @@ func (s *Service) image(ctx context.Context, name string) (farm.Image, bool, err
 // checkLanguage refuses a language that the image is known not to have.
 func (s *Service) checkLanguage(ctx context.Context, lang, imageName string) error {
 	if !language.MatchString(lang) {
-		return farm.Invalidf("language %q is no name of a language", farm.Shorten(lang))
+		return farm.Invalidf("language %q is not the name of a language", farm.Shorten(lang))
 	}
 	image, known, err := s.image(ctx, imageName)
 	if err != nil || !known || len(image.Languages) == 0 || slices.Contains(image.Languages, lang) {

@@ -152,7 +152,7 @@ func (s *Service) packageName(manager, name string) (string, string, error) {
 	}
 	normal, ok := farm.RequirementName(manager, name)
 	if !ok || normal != farm.NormalPackage(manager, name) {
-		return "", "", farm.Invalidf("%q is no name of a package: give the name alone, such as numpy", farm.Shorten(name))
+		return "", "", farm.Invalidf("%q is not the name of a package: give only the name, such as numpy", farm.Shorten(name))
 	}
 	return manager, normal, nil
 }

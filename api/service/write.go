@@ -237,6 +237,6 @@ func (s *Service) fileOutcome(out Outcome) (Outcome, error) {
 	case job.Error != nil && job.Error.Code != farm.CodeInternal && job.Error.Code != "":
 		return out, farm.Errorf(job.Error.Code, "%s", job.Error.Message)
 	default:
-		return out, farm.Errorf(farm.CodeUnavailable, "The job %s failed for a reason that is ours. Try again.", job.ID)
+		return out, farm.Errorf(farm.CodeUnavailable, "The job %s failed because of an error of the farm. Try again.", job.ID)
 	}
 }

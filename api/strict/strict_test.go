@@ -121,7 +121,7 @@ func TestDecodeReportsEveryProblem(t *testing.T) {
 		t.Error(diff)
 	}
 	if got.Inner == nil || *got.Inner.F != 0.5 || got.Env["B"] != "2" {
-		t.Errorf("what is right is not there: %+v", got)
+		t.Errorf("valid fields are missing: %+v", got)
 	}
 	if text := err.Error(); !strings.Contains(text, `"cod" is not`) || !strings.Contains(text, "and 3 more") {
 		t.Errorf("the sentence is %s", text)

@@ -73,7 +73,7 @@ func (w *packer) archive(raw []byte) error {
 // members yields each member of a tar, which may be compressed by gzip.
 func members(raw []byte, each func(*tar.Header, io.Reader) error) error {
 	broken := func() error {
-		return farm.Invalidf("content_base64 is no tar, or one that ends too early.")
+		return farm.Invalidf("content_base64 is not a tar, or it is truncated.")
 	}
 	var from io.Reader = bufio.NewReader(bytes.NewReader(raw))
 	if bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {

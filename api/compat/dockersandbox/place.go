@@ -98,7 +98,7 @@ func (p place) stage(ctx context.Context, c *toolset.Call, from string) (dir, fi
 	file = path.Join(dir, path.Base(from))
 	ok, err := p.run(ctx, c, `[ -f "$FROM" ] && mkdir "$DIR" && cp -- "$FROM" "$TO"`, map[string]string{"FROM": from, "DIR": dir, "TO": file})
 	if err == nil && !ok {
-		err = farm.NotFoundf("container_src_path %q is no file of the sandbox, or it cannot be read.", farm.Shorten(from))
+		err = farm.NotFoundf("container_src_path %q is not a file of the sandbox, or it cannot be read.", farm.Shorten(from))
 	}
 	return dir, file, err
 }

@@ -138,7 +138,7 @@ func stop(ctx context.Context, c *toolset.Call) (any, error) {
 		return nil, err
 	}
 	if p.workspace != "" || c.Flag("is_persistent", false) {
-		return said{Success: true, Message: "The sandbox " + p.id + " is persistent and goes on. clean_workspace ends it."}, nil
+		return said{Success: true, Message: "The sandbox " + p.id + " is persistent and keeps running. clean_workspace closes it."}, nil
 	}
 	if _, err := c.Farm.CloseSandbox(ctx, p.id, closeWait); err != nil {
 		return nil, err //nolint:wrapcheck // an error of the farm

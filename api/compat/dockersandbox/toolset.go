@@ -35,7 +35,7 @@ func New() *toolset.Toolset {
 				Name: "sandbox_initialize", Title: "Start a sandbox", Hints: mcp.Hints{OpenWorld: true}, Run: initialize,
 				About: "Start a sandbox with an empty workspace. It has a GPU when one is free. By default it is persistent: sandbox_stop keeps it, and clean_workspace ends it.",
 				Params: []mcp.Param{
-					mcp.Text("image", "Image of a sandbox that is not persistent. The default stands for the farm's own Python image.").Or(defaultImage),
+					mcp.Text("image", "Image of a sandbox that is not persistent. The default means the farm's own Python image.").Or(defaultImage),
 					mcp.Flag("use_persistent", "Give a persistent workspace.").Or(true),
 				},
 			}, {

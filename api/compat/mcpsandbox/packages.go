@@ -38,7 +38,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 		return c.Farm.Install(ctx, c.Text("sandbox_id"), wire.PackagesRequest{Packages: wanted}, wait)
 	})
 	switch {
-	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is no package name cannot be installed
+	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is not a package name cannot be installed
 		if err := c.Open(ctx, c.Text("sandbox_id")); err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func check(ctx context.Context, c *toolset.Call) (any, error) {
 		}
 		wanted := strings.TrimSpace(name)
 		p, err := c.Farm.Package(ctx, c.Text("sandbox_id"), farm.ManagerPip, mcp.PackageName(wanted))
-		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // a text that is no package name is not installed
+		if err != nil && farm.CodeOf(err) != farm.CodeInvalid { // a text that is not a package name is not installed
 			return nil, err //nolint:wrapcheck // an error of the farm
 		}
 		one := found{Installed: toolset.Has(p, wanted)}

@@ -89,7 +89,7 @@ func TestPackagesAreCheckedAsRequested(t *testing.T) {
 		for _, name := range []string{"numpy", "-r x"} {
 			got, err := b.call(tool, map[string]any{"sandbox_id": over.ID, "package_names": []any{name}})
 			if message, _ := got["message"].(string); farm.CodeOf(err) != farm.CodeConflict || got["error"] != true || !strings.Contains(message, "closed") {
-				t.Errorf("%s of %s in a sandbox that is over: %v %v", tool, name, got, err)
+				t.Errorf("%s of %s in a closed sandbox: %v %v", tool, name, got, err)
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func New() *toolset.Toolset {
 				Params: []mcp.Param{id, mcp.Text("command", "The command, or a script.").Needed()},
 			}, {
 				Name: "install_packages_in_sandbox", Title: "Install packages", Hints: mcp.Hints{Idempotent: true, OpenWorld: true}, Run: install,
-				About:  "Install Python packages in a sandbox. What takes longer than 45 s goes on and is answered with status installing: then ask check_packages_installation_status.",
+				About:  "Install Python packages in a sandbox. An install that takes longer than 45 s continues, and the answer has the status installing: then call check_packages_installation_status.",
 				Params: []mcp.Param{id, mcp.Texts("package_names", `Names, with versions if wanted: ["numpy", "pandas>=2"].`).Needed()},
 			}, {
 				Name: "check_packages_installation_status", Title: "Check packages", Hints: mcp.Hints{ReadOnly: true, Idempotent: true}, Run: check,
@@ -60,7 +60,7 @@ func New() *toolset.Toolset {
 				About: "Write a file into a sandbox: text as content, any bytes as content_base64, or, where the tools run on your own machine, the file local_file_path.",
 				Params: []mcp.Param{
 					id,
-					mcp.Text("local_file_path", "Path of the file on the caller's machine. Where that cannot be read it only gives the file its name, beside content or content_base64."),
+					mcp.Text("local_file_path", "Path of the file on the caller's machine. If it cannot be read, give content or content_base64; the path then only names the file."),
 					mcp.Text("dest_path", "Directory in the sandbox that gets the file.").Or(toolset.Results),
 					mcp.Text("content", "Text of the file."),
 					mcp.Text("content_base64", "Bytes of the file, in base64."),

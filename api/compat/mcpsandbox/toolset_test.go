@@ -150,7 +150,7 @@ func TestACreateDoesNotDelayCreatesOfOtherNames(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	if _, err := b.set.Call(ctx, b.env, "create_sandbox", map[string]any{"name": "slow"}); farm.CodeOf(err) != farm.CodeUnavailable {
-		t.Errorf("a caller who has left goes on waiting, or gets %v", err)
+		t.Errorf("a disconnected caller still waits, or gets %v", err)
 	}
 	close(slow.answered)
 	held.Wait()

@@ -65,7 +65,7 @@ func New() *toolset.Toolset {
 				Name: "list_sandboxes", Title: "List sandboxes", Hints: reads, Run: tool((*Service).listAll),
 				About: "List the sandboxes that are there, by their ids, with the time of their creation.",
 			}, {
-				Name: "health_check_health_get", Title: "Check the server", Hints: reads, About: "Tell that the server is there.",
+				Name: "health_check_health_get", Title: "Check the server", Hints: reads, About: "Report that the server is up.",
 				Run: func(context.Context, *toolset.Call) (any, error) { return map[string]string{"status": "healthy"}, nil },
 			},
 		},

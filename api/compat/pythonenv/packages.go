@@ -70,7 +70,7 @@ func install(ctx context.Context, c *toolset.Call) (any, error) {
 		return c.Farm.Install(ctx, id, wire.PackagesRequest{Packages: []string{wanted}}, wait)
 	})
 	switch {
-	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is no package name cannot be installed
+	case farm.CodeOf(err) == farm.CodeInvalid: // a text that is not a package name cannot be installed
 		if err := c.Open(ctx, id); err != nil {
 			return nil, err
 		}
