@@ -30,7 +30,7 @@ const (
 	day = 24 * time.Hour
 )
 
-// rules sets the bucket's lifecycle rules, so that the object store removes by itself what the farm failed to remove.
+// rules sets the bucket's lifecycle rules, so that the object store removes objects that the farm failed to remove.
 func (s *Scheduler) rules(ctx context.Context) error {
 	if !s.cfg.Lifecycle {
 		return nil

@@ -24,11 +24,11 @@ type keptFake struct {
 	rules    []blob.LifecycleRule
 	asked    int // how often rules were asked for
 	rulesErr error
-	uploads  map[string]time.Time // when they were begun, by key
+	uploads  map[string]time.Time // start times, by key
 	over     map[string]store.Trimmed
 	workers  []farm.Worker
 	queues   []string
-	before   time.Time // up to when tasks were trimmed last
+	before   time.Time // the latest time up to which tasks were trimmed
 }
 
 func (f *fake) EnsureLifecycle(_ context.Context, rules ...blob.LifecycleRule) (bool, error) {
@@ -73,7 +73,7 @@ func (f *fake) Workers(context.Context) ([]farm.Worker, error) {
 	return f.kept.workers, nil
 }
 
-// keeps is a look at what the fake keeps.
+// keeps returns a copy of the fake's kept state.
 func (f *fake) keeps() keptFake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (t tasks) Trim(_ context.Context, before time.Time, unused func(string) boo
 	return queue.Trimmed{Queues: was - len(t.f.kept.queues)}, nil
 }
 
-// With the default retention of seven days no rule may touch what a record of up to fifteen days names.
+// With the default retention of seven days no rule may remove an object that a record of up to fifteen days names.
 func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ seconds, days int }{
@@ -118,7 +118,7 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 				if least := time.Duration(c.seconds)*time.Second + store.ArtifactGrace; time.Duration(c.days)*24*time.Hour <= least {
 					t.Errorf("records name objects for %s", least)
 				}
-				f.set(func() { f.kept.rules = nil }) // somebody took them away
+				f.set(func() { f.kept.rules = nil }) // an operator removed them
 				time.Sleep(5*time.Minute + time.Second)
 				if len(f.keeps().rules) != 3 || value(t, registry, "sandfarm_scheduler_loop_errors_total", "rules") != 0 {
 					t.Errorf("rules are %v", f.keeps().rules)
@@ -128,8 +128,8 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 	}
 }
 
-// A store without rules is told of once, and the farm goes on; without the setting nobody is asked.
-func TestLifecycleRulesThatNobodyTakes(t *testing.T) {
+// An object store without rules is logged once, and the farm continues; without the setting no rules are requested.
+func TestLifecycleRulesAreNotSupported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -141,19 +141,19 @@ func TestLifecycleRulesThatNobodyTakes(t *testing.T) {
 			t.Errorf("%d warnings after %d tries: %.300s", n, f.keeps().asked, log.String())
 		}
 		if strings.Contains(log.String(), "did not succeed") || count(f.done(), "sweep a") == 0 {
-			t.Errorf("the farm does not go on: %.300s", log.String())
+			t.Errorf("the farm does not continue: %.300s", log.String())
 		}
 		off := &fake{}
 		s = startWith(t, off, nil, scheduler.Config{})
 		time.Sleep(time.Hour)
 		s.Stop()
 		if off.keeps().asked > 0 {
-			t.Error("rules are asked for without the setting")
+			t.Error("rules are requested without the setting")
 		}
 	})
 }
 
-// One that does not answer is an error each time, and is asked again.
+// An object store that does not answer is an error each time, and is asked again.
 func TestLifecycleRulesComeLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestLifecycleRulesComeLater(t *testing.T) {
 	})
 }
 
-func TestUploadsThatNobodyEndsAreAborted(t *testing.T) {
+func TestUnfinishedUploadsAreAborted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()

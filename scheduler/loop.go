@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// stepTimeout bounds one step, so that a server that hangs does not block a loop for ever.
+	// stepTimeout bounds one step, so that a server that hangs does not block a loop forever.
 	stepTimeout = time.Minute
-	// unstageEvery is how often the loop looks for staged objects that nobody fetched: there are few, and they are days old.
+	// unstageEvery is how often the loop looks for staged objects that were never fetched: there are few, and they are days old.
 	unstageEvery = time.Hour
-	// rulesEvery is how often the bucket's rules are checked: somebody may have changed them.
+	// rulesEvery is how often the bucket's rules are checked, since an operator may change them.
 	rulesEvery = 5 * time.Minute
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
-// begin starts a scheduler with settings, chance and a registry of the test's.
+// begin starts a scheduler with the settings, random source and registry of the test.
 func begin(t *testing.T, f *fake, cfg scheduler.Config, random func() float64) (*scheduler.Scheduler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -52,12 +52,12 @@ func value(t *testing.T, registry *prometheus.Registry, name, loop string) float
 	return 0
 }
 
-// Each loop runs at its own interval less the jitter that chance gives, to the moment.
+// Each loop runs exactly at its own interval less the random jitter.
 func TestLoopsRunAtTheirIntervalsLessTheJitter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		jitter, chance float64
-		sweeps         []time.Duration // after the lead was there
+		sweeps         []time.Duration // after the scheduler became the leader
 		expires        float64         // in 10 s
 	}{
 		"None": {jitter: 0.5, chance: 0, sweeps: []time.Duration{4 * time.Second, 8 * time.Second}, expires: 10},
@@ -68,7 +68,7 @@ func TestLoopsRunAtTheirIntervalsLessTheJitter(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &fake{tenants: []string{"a"}}
-				// The lead is another's at first: all loops stand still, and their times are known when it comes.
+				// Another scheduler leads at first: all loops wait, so their start times are known once this one leads.
 				began := time.Now()
 				s, registry := begin(t, f, scheduler.Config{ExpireEvery: time.Second, SweepEvery: 4 * time.Second, Jitter: c.jitter}, func() float64 { return c.chance })
 				defer s.Stop()
@@ -138,8 +138,8 @@ func TestMetricsOfLoops(t *testing.T) {
 	})
 }
 
-// A scheduler that does not lead runs nothing but its try for the lead, and says so.
-func TestMetricsOfOneThatFollows(t *testing.T) {
+// A scheduler that does not lead only tries to take the lead, and its metrics show that it does not lead.
+func TestMetricsOfAFollower(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{tenants: []string{"a"}}

@@ -23,7 +23,7 @@ type metrics struct {
 
 func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
 	if to == nil {
-		to = prometheus.NewRegistry() // nobody reads it
+		to = prometheus.NewRegistry() // it is never read
 	}
 	label := []string{"loop"}
 	counter := func(name, help string) prometheus.Counter {
@@ -54,7 +54,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues} {
 		m.trimmed.WithLabelValues(kind)
 	}
-	for _, name := range loopNames() { // so that a rate counts their first run
+	for _, name := range loopNames() { // so that rate() counts the first run
 		m.runs.WithLabelValues(name)
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)

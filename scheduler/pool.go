@@ -13,7 +13,7 @@ import (
 )
 
 // withoutWorker is how long a node may have no worker before its members are removed from the pool: a worker that is restarted keeps them.
-// Nobody claims them in between.
+// No create claims them in between.
 const withoutWorker = time.Minute
 
 // shelf is the part of the pool for one image on one node.

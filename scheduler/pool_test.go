@@ -69,7 +69,7 @@ func gauges(t *testing.T, registry *prometheus.Registry, name string) map[string
 	return out
 }
 
-// Members of a node without a worker leave the pool after a minute, unless one comes back; claimed ones are somebody's.
+// Members of a node without a worker leave the pool after a minute, unless a worker comes back; claimed ones have an owner and stay.
 func TestPoolOfANodeWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPoolOfANodeWithoutAWorker(t *testing.T) {
 
 		f.set(func() { f.kept.workers = []farm.Worker{on("n1")} })
 		time.Sleep(50 * time.Second)
-		f.set(func() { f.kept.workers = append(f.kept.workers, on("n2")) }) // it was only started again
+		f.set(func() { f.kept.workers = append(f.kept.workers, on("n2")) }) // it was only restarted
 		time.Sleep(10 * time.Second)
 		f.set(func() { f.kept.workers = []farm.Worker{on("n1")} })
 		time.Sleep(55 * time.Second)
@@ -132,7 +132,7 @@ func TestPoolOfANodeWithoutAWorker(t *testing.T) {
 		f.set(func() { f.owner, f.lease = "another", time.Now().Add(time.Hour) })
 		time.Sleep(10 * time.Second)
 		if got := gauges(t, registry, "sandfarm_pool_ready"); len(got) != 0 {
-			t.Errorf("one that does not lead shows %v", got)
+			t.Errorf("a scheduler that does not lead shows %v", got)
 		}
 	})
 }

@@ -143,7 +143,7 @@ func (s *Scheduler) Stop() {
 	if s.leading() {
 		ctx, done := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Stop has no context
 		defer done()
-		_ = s.deps.Records.Unlock(ctx, LockName, s.id) // it also expires by itself
+		_ = s.deps.Records.Unlock(ctx, LockName, s.id) // it also expires on its own
 		s.setLease(time.Time{})
 	}
 }

@@ -213,7 +213,7 @@ func count(steps []string, step string) (n int) {
 	return n
 }
 
-// The time of these tests is synctest's: they take none, and nothing in them is a matter of luck.
+// These tests use the fake clock of synctest: they take no time and are deterministic.
 
 func TestOneOfTwoLeads(t *testing.T) {
 	t.Parallel()
@@ -228,21 +228,21 @@ func TestOneOfTwoLeads(t *testing.T) {
 		}
 		first := f.leader()
 		one.Stop()
-		time.Sleep(2 * time.Second) // the lock was given back: the other one does not wait for its end
+		time.Sleep(2 * time.Second) // the lock was released: the other scheduler does not wait for its expiry
 		if now := f.leader(); now == first || now == "" {
 			t.Errorf("after the stop of %q, %q leads", first, now)
 		}
 		before := count(f.done(), "sweep a")
 		time.Sleep(10 * time.Second)
 		if n := count(f.done(), "sweep a") - before; n < 4 || n > 6 {
-			t.Errorf("%d sweeps in 10 s by the second one", n)
+			t.Errorf("%d sweeps in 10 s by the second scheduler", n)
 		}
 		two.Stop()
 		two.Stop()
 	})
 }
 
-// A leader whose store hangs stops leading when its lease is over, though no answer tells it.
+// A leader whose store hangs stops leading when its lease ends, without an answer from the store.
 func TestLeaseEndsByTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestErrorKeepsTheLease(t *testing.T) {
 	})
 }
 
-func TestOneTenantsTroubleIsNotAnothers(t *testing.T) {
+func TestErrorOfOneTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -314,7 +314,7 @@ func TestOneTenantsTroubleIsNotAnothers(t *testing.T) {
 	})
 }
 
-// The object goes first: a record that is forgotten before would leave it for ever.
+// The object is removed first: if its record were removed before, it would be left forever.
 func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
 		}
 		time.Sleep(61 * time.Second)
 		if got := only(); count(got, "remove 200") == 0 || f.left("a") != 450 {
-			t.Fatalf("objects that could not be removed are forgotten: %q", got)
+			t.Fatalf("records of objects that could not be removed were deleted: %q", got)
 		}
 		f.set(func() { f.deleteErr, f.steps = nil, nil })
 		time.Sleep(time.Minute)
@@ -345,7 +345,7 @@ func TestRetentionRemovesObjectsThenRecords(t *testing.T) {
 	})
 }
 
-func TestStagedObjectsThatNobodyFetchedAreRemoved(t *testing.T) {
+func TestOldStagedObjectsAreRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -377,7 +377,7 @@ func TestStartAndStop(t *testing.T) {
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	cancel() // the loops are Stop's to end
+	cancel() // only Stop ends the loops
 	if err := s.Start(t.Context()); err == nil {
 		t.Error("it starts twice")
 	}

@@ -104,7 +104,7 @@ const stagingAge = 48 * time.Hour
 // requestSlack is how much longer than finished jobs their long requests are kept: a job may have waited and run for days.
 const requestSlack = 8 * day
 
-// unstage removes staged objects that nobody fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
+// unstage removes staged objects that were never fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
 // are younger. It also aborts unfinished uploads and removes long requests whose jobs are no longer kept.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second

@@ -29,7 +29,7 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 			t.Errorf("%v runs and %v errors in a minute at one in 10 s", runs, errs)
 		}
 		if age := time.Since(f.keeps().before); age < 7*24*time.Hour || age > 7*24*time.Hour+11*time.Second {
-			t.Errorf("tasks that were given up are kept for %s", age)
+			t.Errorf("archived tasks are kept for %s", age)
 		}
 	})
 }

@@ -38,7 +38,7 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	RestoreAtStart bool        `toml:"-"` // Redis keeps no data over a restart: Start restores sandboxes from their containers
+	RestoreAtStart bool        `toml:"-"` // Redis loses its data at a restart: Start restores sandboxes from their containers
 	SingleProcess  bool        `toml:"-"` // the whole farm is this process, see pool
 	Limits         farm.Limits `toml:"-"`
 	Version        string      `toml:"-"`
@@ -105,7 +105,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// placement gives the settings of package placement.
+// placement returns the settings of package placement.
 func (c Config) placement() placement.Config {
 	return placement.Config{
 		MemoryReserveMB: c.MemoryReserveMB, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
@@ -115,7 +115,7 @@ func (c Config) placement() placement.Config {
 	}
 }
 
-// execution gives the settings of package execution.
+// execution returns the settings of package execution.
 func (c Config) execution() execution.Config {
 	return execution.Config{
 		Grace: c.Grace, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
@@ -123,7 +123,7 @@ func (c Config) execution() execution.Config {
 	}
 }
 
-// normal gives the normal form of package names, in which they are compared.
+// normal returns the normal form of package names, in which they are compared.
 func normal(names []string) []string {
 	out := make([]string, len(names))
 	for i, name := range names {

@@ -33,7 +33,7 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 	defer stop(nil)
 	defer j.task().OnCancel(ctx, func() { stop(execution.ErrCanceled) })()
 	sandbox := j.Sandbox
-	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // an earlier attempt came this far
+	done := sandbox.State == farm.SandboxReady || sandbox.State == farm.SandboxBusy // an earlier attempt has done this
 	if !done {
 		j.start.Store(&stop)
 		defer j.start.Store(nil)

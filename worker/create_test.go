@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// An engine that restarts costs no create: the start is retried.
+// A restart of the engine does not fail a create: the start is retried.
 func TestCreateIsRetriedWhileTheEngineIsSilent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -25,7 +25,7 @@ func TestCreateIsRetriedWhileTheEngineIsSilent(t *testing.T) {
 	}
 }
 
-// When its time is up, the create waits for an engine in its queue.
+// After its timeout the create waits in its queue for an engine.
 func TestCreateIsRequeuedWhenTheEngineStaysSilent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

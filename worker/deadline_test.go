@@ -37,7 +37,7 @@ func deadlinesOf(t *testing.T, w *Worker, box farm.Ref) func() []int64 {
 	}
 }
 
-// within reports whether n deadlines came and the last is so many seconds, give or take a minute of a slow machine.
+// within reports whether n deadlines came and the last is within a minute of the given seconds.
 func within(got []int64, n int, seconds int64) bool {
 	return len(got) == n && got[n-1] <= seconds && got[n-1] > seconds-60
 }
@@ -58,7 +58,7 @@ func TestAgentGetsAChangedDeadlineAtOnce(t *testing.T) {
 	workertest.Until(t, "the agent has the deadline", func() bool { return within(got(), 1, 7200) })
 }
 
-// The reconciler sends deadlines that a message did not bring, each once.
+// The reconciler sends deadlines whose message was missed, each once.
 func TestReconcilerSendsDeadlines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -72,7 +72,7 @@ func TestReconcilerSendsDeadlines(t *testing.T) {
 	_, err := b.Store.UpdateSandbox(t.Context(), box, store.SandboxPatch{TTLSeconds: &ttl})
 	workertest.Must(t, err)
 	workertest.Until(t, "the agent has the change", func() bool {
-		workertest.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves it to the next
+		workertest.Must(t, w.reconciler.Run(t.Context())) // a run during another round of messages leaves them to the next run
 		return within(got(), 2, 60*60*24)
 	})
 	workertest.Must(t, w.reconciler.Run(t.Context()))
@@ -82,7 +82,7 @@ func TestReconcilerSendsDeadlines(t *testing.T) {
 	}
 }
 
-// A sandbox that its agent ended at the deadline is expired, not lost, whoever notices first.
+// A sandbox that its agent ended at the deadline is expired, not lost, whichever part notices first.
 func TestSandboxThatEndedItselfIsExpired(t *testing.T) {
 	t.Parallel()
 	for name, notice := range map[string]func(ctx context.Context, w *Worker, job farm.Ref) error{

@@ -21,10 +21,10 @@
 //   - while the code ran: it attaches to the execution and reads on from the last frame that was staged (package execution).
 //   - between upload and commit: it reads the execution from the agent again, uploads the files under the same artifact ids and
 //     keys, which replaces the same objects, and commits. The agent keeps the execution until the commit (Outcome.Cleanup).
-//   - after the commit: the record is final and the job cannot be claimed. What the cleanup did not do, the reconciler and the
-//     agent do later.
+//   - after the commit: the record is final and the job cannot be claimed. What the cleanup left, the reconciler and the
+//     agent remove later.
 //
 // A worker that stops in order (Stop) offers its jobs for takeover at once.
 //
-// Nothing that a sandbox says is trusted, and no file of a sandbox touches the host's file system.
+// Nothing that a sandbox sends is trusted, and no file of a sandbox is written to the host's file system.
 package worker

@@ -101,7 +101,7 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	case farm.KindClose:
 		return w.close(ctx, j)
 	default:
-		return execution.Outcome{}, farm.Errorf(farm.CodeInvalid, "this farm cannot do jobs of kind %s", j.Job.Kind)
+		return execution.Outcome{}, farm.Errorf(farm.CodeInvalid, "this farm does not support jobs of kind %s", j.Job.Kind)
 	}
 }
 

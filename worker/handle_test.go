@@ -137,13 +137,13 @@ func TestCancelEndsRunningCommandAndKeepsItsOutput(t *testing.T) {
 	}
 }
 
-// A panic of the worker ends the job.
+// A panic of a handler ends the job.
 func TestPanicFailsTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w, box := b.worker(), b.Ready()
 	b.agent(box, w)
-	job := b.Accept(farm.KindFile, box.ID, &farm.Request{}, nil) // no File: the handler steps on nil
+	job := b.Accept(farm.KindFile, box.ID, &farm.Request{}, nil) // no File: the handler dereferences nil
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	got := b.Job(job)
 	if got.State != farm.JobFailed || got.Error == nil || got.Error.Code != farm.CodeInternal || strings.Contains(got.Error.Message, "panic") {
@@ -188,10 +188,10 @@ func TestCallbackTasksNeedNoRecord(t *testing.T) {
 	if err := w.handle(t.Context(), call); !errors.Is(err, workertest.ErrTest) {
 		t.Fatalf("callback gave %v", err)
 	}
-	workertest.Must(t, w.handle(t.Context(), workertest.Task(call.Ref))) // a job that nobody knows is done
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(call.Ref))) // the task of an unknown job is done
 }
 
-// Sizes come from an untrusted agent. A negative size ended the process.
+// Sizes come from an untrusted agent. A negative size used to crash the process.
 func TestFileOfNegativeSizeLosesTheSandbox(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

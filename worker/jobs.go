@@ -103,7 +103,7 @@ func (js *activeJobs) get(id string) *activeJob {
 	return js.byID[id]
 }
 
-// count gives the number of jobs and of the sandboxes that they use.
+// count returns the number of jobs and of the sandboxes that they use.
 func (js *activeJobs) count() (jobs, sandboxes int) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// closeGrace is how long the running jobs of a sandbox that is closed have to end by themselves, so that their output is kept.
+// closeGrace is how long the cancelled jobs of a sandbox that is closed may take to end, so that their output is kept.
 const closeGrace = 4 * time.Second
 
 // lifecycle ends sandboxes: it closes them, or marks them as lost. Packages execution and reconcile use it, too.
@@ -140,7 +140,7 @@ func (l *lifecycle) MarkLost(ctx context.Context, s *farm.Sandbox, exceptJob, re
 	return true
 }
 
-// OpenJobs gives the jobs of a sandbox that have not ended, in the order in which they were accepted.
+// OpenJobs returns the jobs of a sandbox that have not ended, in the order in which they were accepted.
 func (l *lifecycle) OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error) {
 	refs, err := l.store.UnfinishedJobs(ctx, s.Ref())
 	if err != nil {

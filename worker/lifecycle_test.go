@@ -38,18 +38,18 @@ func TestCloseCancelsRunningAndWaitingJobs(t *testing.T) {
 	}
 	for _, job := range []farm.Ref{background, waiting} {
 		if got := b.Job(job); got.Error == nil || got.Error.Code != farm.CodeConflict || got.Error.Message != execution.ClosedMessage {
-			t.Errorf("the caller of a job that went with its sandbox gets %+v", got.Error)
+			t.Errorf("the caller of a job whose sandbox was closed gets %+v", got.Error)
 		}
 	}
 	if got := b.Job(closing); got.State != farm.JobCompleted {
 		t.Errorf("the close job is %s: %+v", got.State, got.Error)
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
-		t.Errorf("sandbox is %s, container there: %v", s.State, b.Fake.Has(box.ID))
+		t.Errorf("sandbox is %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
 }
 
-// A create job that fails during a close must not end the close job: the sandbox stayed closing.
+// A create job that fails during a close must not end the close job: the sandbox used to stay closing.
 func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -65,7 +65,7 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 		t.Errorf("abandoning gave %v", err)
 	}
 	if b.Fake.Has(box.ID) {
-		t.Error("the container is still there")
+		t.Error("the container still exists")
 	}
 	if got := b.Job(closing); got.State != farm.JobQueued {
 		t.Fatalf("the close job is %s", got.State)
@@ -108,7 +108,7 @@ func TestStoppingWorkerEndsNothing(t *testing.T) {
 	}
 }
 
-// The container of a closing sandbox is removed while jobs run in it: they are cancelled, not lost.
+// If the container of a closing sandbox is removed while jobs run in it, they are cancelled, not lost.
 func TestJobOfAClosingSandboxIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -139,7 +139,7 @@ func TestOneShotSandboxIsClosedAfterItsJob(t *testing.T) {
 	}
 	workertest.Until(t, "the sandbox is closed", func() bool { return b.Sandbox(box).State == farm.SandboxClosed })
 	if b.Fake.Has(box.ID) {
-		t.Error("the container is still there")
+		t.Error("the container still exists")
 	}
 	if asked, err := b.Store.CancelRequested(t.Context(), job); err != nil || asked {
 		t.Errorf("the finished job was cancelled: %v %v", asked, err)
@@ -166,11 +166,11 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 		t.Fatalf("a fenced worker committed: %v %v", committed, err)
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxClosing || !b.Fake.Has(box.ID) {
-		t.Fatalf("sandbox %s, container there: %v", s.State, b.Fake.Has(box.ID))
+		t.Fatalf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
 	workertest.Must(t, second.reconciler.Run(t.Context())) // its job has not ended
 	if !b.Fake.Has(box.ID) {
-		t.Fatal("the reconciler took the container from under the job")
+		t.Fatal("the reconciler removed the container of a running job")
 	}
 	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
 	v, err = second.perform(t.Context(), newActiveJob(taken))
@@ -180,7 +180,7 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	}
 }
 
-// Input files are not written again once the code has started, which may have changed them.
+// Input files are not written again once the code has started, since it may have changed them.
 func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -207,7 +207,7 @@ func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	claim.Job.Attempt = 2
 	_, err = a.Write(t.Context(), "in.txt", strings.NewReader("changed"))
 	workertest.Must(t, err)
-	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not begun
+	workertest.Must(t, w.executions.WriteInputs(t.Context(), r.task(), claim.Sandbox)) // the code had not started
 	if content() != "input" {
 		t.Fatalf("the file holds %q", content())
 	}

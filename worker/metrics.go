@@ -58,7 +58,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		moved:      counter("sandfarm_worker_creations_moved_total", "Creates of sandboxes that were requeued because the engine did not answer."),
 		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the reconciler and of the warm pool's maintenance that failed.", "loop"),
 	}
-	for _, kind := range kinds() { // so that rate() sees the first one
+	for _, kind := range kinds() { // so that rate() counts the first one
 		for _, state := range farm.JobStates() {
 			if state.Final() {
 				m.jobs.WithLabelValues(string(kind), string(state))
@@ -100,7 +100,7 @@ func (m *metrics) ended(job *farm.Job, v execution.Outcome) {
 	}
 }
 
-// counted gives a round of a loop whose errors are counted.
+// counted returns a round of a loop whose errors are counted.
 func (m *metrics) counted(loop string, round func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := round(ctx)

@@ -41,7 +41,7 @@ func measured(t *testing.T) (*Worker, func() map[string]*dto.MetricFamily) {
 	}
 }
 
-// series gives the value of one series: of a counter, of a gauge, or the sum of a histogram.
+// series returns the value of one series: of a counter, of a gauge, or the sum of a histogram.
 func series(f *dto.MetricFamily, labels ...string) float64 {
 	for _, m := range f.GetMetric() {
 		same := len(m.GetLabel()) == len(labels)
@@ -62,14 +62,14 @@ func TestMetricsOfJobs(t *testing.T) {
 	job := &farm.Job{Kind: farm.KindExecute, Attempt: 1, CreatedAt: created, StartedAt: created.Add(3 * time.Second)}
 	w.metrics.claimed(job)
 	w.metrics.ended(job, execution.Outcome{State: farm.JobCompleted, Run: 2 * time.Second, Upload: time.Second})
-	taken := &farm.Job{Kind: farm.KindRun, Attempt: 2, CreatedAt: created, StartedAt: created.Add(-time.Second)} // a clock that went back
+	taken := &farm.Job{Kind: farm.KindRun, Attempt: 2, CreatedAt: created, StartedAt: created.Add(-time.Second)} // a clock that was set back
 	w.metrics.claimed(taken)
 	w.metrics.ended(taken, execution.Outcome{State: farm.JobLost})
 	got := scrape()
 	for name, want := range map[string]float64{
 		"completed": series(got["sandfarm_worker_jobs_total"], "execute", "completed") - 1,
 		"lost":      series(got["sandfarm_worker_jobs_total"], "run", "lost") - 1,
-		"failed":    series(got["sandfarm_worker_jobs_total"], "run", "failed"), // known before there is one
+		"failed":    series(got["sandfarm_worker_jobs_total"], "run", "failed"), // exported before there is one
 		"queue":     series(got["sandfarm_worker_job_queue_seconds"], "execute") - 3,
 		"backwards": series(got["sandfarm_worker_job_queue_seconds"], "run"),
 		"run":       series(got["sandfarm_worker_job_run_seconds"], "execute") - 2,
@@ -96,7 +96,7 @@ func TestMetricsOfLoops(t *testing.T) {
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	_ = round(stopped) // its error says nothing
+	_ = round(stopped) // its error does not count
 	if n := series(scrape()["sandfarm_worker_loop_errors_total"], "reconcile"); n != 1 {
 		t.Errorf("%v errors of the loop, want 1", n)
 	}

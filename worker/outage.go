@@ -15,8 +15,8 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// movePatience is how long the engine may be silent before starting sandboxes move to a node that has room: a restart of the
-// engine takes less, as a rule. While there is no such node, worker.engine_patience applies.
+// movePatience is how long the engine may be silent before starting sandboxes move to a node that has room: usually a restart of
+// the engine takes less. While there is no such node, worker.engine_patience applies.
 const movePatience = 10 * time.Second
 
 // errEngineSilent ends the start of a sandbox whose engine does not answer. The sandbox has not been handed to its owner yet, so
@@ -46,7 +46,7 @@ func (o *outage) note(up bool, now time.Time, patience time.Duration) bool {
 	return false
 }
 
-// lasts is for how long the engine has been silent.
+// lasts is how long the engine has been silent.
 func (o *outage) lasts(now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *Worker) moveCreate(ctx context.Context, j *activeJob) error {
 	return err
 }
 
-// releaseWithoutEngine gives back what a create that moves to another node has reserved here.
+// releaseWithoutEngine releases what a create that moves to another node has reserved here.
 func (w *Worker) releaseWithoutEngine(ctx context.Context, j *activeJob) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
@@ -150,7 +150,7 @@ func (w *Worker) releaseWithoutEngine(ctx context.Context, j *activeJob) {
 }
 
 // cleanUpFenced removes what this worker started for a create that another attempt has now. If the create continues on another
-// node, or has ended, this engine must not keep the sandbox; on this node the other attempt continues with what is there.
+// node, or has ended, this engine must not keep the sandbox; on this node the other attempt uses the existing container.
 func (w *Worker) cleanUpFenced(ctx context.Context, j *activeJob) {
 	ctx, done := retry.Detached(ctx)
 	defer done()

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// handClock is a clock that a test moves.
+// handClock is a clock that a test sets.
 type handClock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -26,7 +26,7 @@ func (c *handClock) read() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return 
 
 func (c *handClock) pass(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
 
-// A create on an engine that stays silent is requeued: soon if another node has room, later if none has. It is not lost, and the node
+// A create on a silent engine is requeued: soon if another node has room, later if none has. It is not lost, and the node
 // keeps no reservation for it.
 func TestCreateLeavesASilentEngine(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				clock.pass(patience - time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
 				if got := b.Job(job); got.State != farm.JobRunning {
-					t.Errorf("before the time is up the job is %s", got.State)
+					t.Errorf("before the timeout the job is %s", got.State)
 				}
 				clock.pass(time.Second)
 				workertest.Must(t, w.notePing(t.Context(), false))
@@ -157,7 +157,7 @@ func TestLateStartIsFenced(t *testing.T) {
 	workertest.Must(t, err)
 	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
 	workertest.Must(t, err)
-	w.jobs.get(job.ID).stopStart(errEngineSilent) // it notices only now
+	w.jobs.get(job.ID).stopStart(errEngineSilent) // the worker notices only now
 	if err := <-handled; err != nil && !errors.Is(err, store.ErrFenced) {
 		t.Errorf("the late worker's handler: %v", err)
 	}
@@ -193,7 +193,7 @@ func TestReconcilerRemovesVoidContainers(t *testing.T) {
 	moved, left := begin(1)
 	made(left, "1")
 	workertest.Must(t, b.Store.UnassignNode(t.Context(), moved, 1, farm.QueueCPU))
-	again, back := begin(2) // left behind once, and back on the same node
+	again, back := begin(2) // moved away once, and claimed by the same node again
 	made(back, "2")
 	workertest.Must(t, b.Store.UnassignNode(t.Context(), again, 2, farm.QueueCPU))
 	workertest.Must(t, b.Store.Requeue(t.Context(), again, 2))
@@ -204,7 +204,7 @@ func TestReconcilerRemovesVoidContainers(t *testing.T) {
 	made(taken, "1")
 
 	if err := w.removeVoid(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
-		t.Errorf("a takeover cleared the container of an earlier attempt (%v)", err)
+		t.Errorf("a takeover removed the container of an earlier attempt (%v)", err)
 	}
 	if err := w.removeVoid(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
 		t.Errorf("an attempt uses a void container (%v)", err)
@@ -212,10 +212,10 @@ func TestReconcilerRemovesVoidContainers(t *testing.T) {
 	made(back, "3")
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(left.ID) {
-		t.Error("the container of a sandbox that is made elsewhere stays")
+		t.Error("the container of a sandbox that another node starts was not removed")
 	}
 	if !b.Fake.Has(back.ID) || !b.Fake.Has(taken.ID) {
-		t.Error("a container that its sandbox has was removed")
+		t.Error("the container of an open sandbox was removed")
 	}
 }
 
@@ -243,7 +243,7 @@ func TestSilentEngineLosesItsSandboxes(t *testing.T) {
 	workertest.Must(t, w.notePing(t.Context(), false))
 	w.background.Wait()
 	if s := b.Sandbox(box); s.State != farm.SandboxReady {
-		t.Fatalf("before the time is up the sandbox is %s", s.State)
+		t.Fatalf("before the timeout the sandbox is %s", s.State)
 	}
 	pass(time.Second)
 	workertest.Must(t, w.notePing(t.Context(), false))

@@ -28,12 +28,12 @@ func TestClaimedMemberBecomesTheSandbox(t *testing.T) {
 		t.Errorf("note %v", note)
 	}
 	if len(b.Fake.Updates()) != 0 {
-		t.Errorf("the limits are the usual ones, and were set: %v", b.Fake.Updates())
+		t.Errorf("the default limits were set again: %v", b.Fake.Updates())
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 2})
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	if _, err := b.Store.Member(t.Context(), m.ID); err == nil || b.Fake.Note(box.ID) != nil || b.Fake.Has(m.ID) {
-		t.Errorf("left of it: member %v, note %v", err, b.Fake.Note(box.ID))
+		t.Errorf("left behind: member %v, note %v", err, b.Fake.Note(box.ID))
 	}
 	b.Reserved(farm.Capacity{})
 }
@@ -69,7 +69,7 @@ func TestMemberWithoutRoomToGrowRequeuesItsCreate(t *testing.T) {
 		t.Errorf("job %+v, sandbox %+v", j, s)
 	}
 	if b.Fake.Has(m.ID) {
-		t.Error("the member's container is still there")
+		t.Error("the member's container still exists")
 	}
 	b.Reserved(farm.Capacity{})
 }

@@ -18,7 +18,7 @@ func TestReconcile(t *testing.T) {
 	b.Fake.Put(ended.ID, false)
 	b.Fake.Put("sbx_nobody", true)
 
-	failed, held := b.Ready(), b.Ready() // closing: one has no close job any more
+	failed, held := b.Ready(), b.Ready() // both are closing; one has no close job left
 	for _, box := range []farm.Ref{failed, held} {
 		b.Fake.Put(box.ID, true)
 	}
@@ -36,7 +36,7 @@ func TestReconcile(t *testing.T) {
 	}
 	for id, want := range map[string]bool{kept.ID: true, ended.ID: false, failed.ID: false, held.ID: true, "sbx_nobody": false} {
 		if b.Fake.Has(id) != want {
-			t.Errorf("container of %s is there: %v", id, !want)
+			t.Errorf("container of %s exists: %v", id, !want)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestReconcileContinuesAfterAnError(t *testing.T) {
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has("sbx_nobody") {
-		t.Error("the container is still there")
+		t.Error("the container still exists")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestCloseThatFailsIsFinishedLater(t *testing.T) {
 	b.Fake.BreakRemovals(false)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxClosed || b.Fake.Has(box.ID) {
-		t.Fatalf("sandbox %s, container there: %v", s.State, b.Fake.Has(box.ID))
+		t.Fatalf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
 }
 
@@ -89,17 +89,17 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	open := b.member(w)
 	openJob, openBox := b.Claimed(open, nil)
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(openJob)))
-	refused := b.member(w) // claimed, and no sandbox came of it
+	refused := b.member(w) // claimed, but its create was refused
 	_, err := b.Store.ClaimMember(t.Context(), store.MemberClaim{Tenant: workertest.Tenant, Image: "python", Network: farm.NetworkNone, DiskMB: 1024, Nodes: []string{"n1"}})
 	workertest.Must(t, err)
 	idle := b.member(w)
-	stranger := farm.NewID(farm.SandboxPrefix) // its record is gone, and nobody had it
+	stranger := farm.NewID(farm.SandboxPrefix) // its record is gone, and it had no owner
 	b.Fake.PutMember(stranger, w.node.Epoch(), true)
 	elsewhere := b.member(w)
-	elsewhereJob, elsewhereBox := b.Claimed(idle, nil) // the oldest one goes first
-	workertest.Must(t, b.Store.UnassignNode(t.Context(), elsewhereJob, 0, farm.QueueCPU))
+	otherJob, otherBox := b.Claimed(idle, nil) // the oldest is claimed first
+	workertest.Must(t, b.Store.UnassignNode(t.Context(), otherJob, 0, farm.QueueCPU))
 	idle, elsewhere = elsewhere, idle
-	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: elsewhereBox, To: farm.SandboxStarting, Node: "n2"})
+	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: otherBox, To: farm.SandboxStarting, Node: "n2"})
 	workertest.Must(t, err)
 	b.Fake.PutNote("sbx_gone")
 
@@ -110,11 +110,11 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 		want bool
 	}{{"an open sandbox", open.ID, true}, {"a claim of just now", refused.ID, true}, {"an idle one", idle.ID, true}, {"a stranger", stranger, false}, {"one whose sandbox is elsewhere", elsewhere.ID, false}} {
 		if got := b.Fake.Has(c.id); got != c.want {
-			t.Errorf("%s: its container is there: %v, want %v", c.what, got, c.want)
+			t.Errorf("%s: its container exists: %v, want %v", c.what, got, c.want)
 		}
 	}
 	if b.Fake.Note("sbx_gone") != nil || b.Fake.Note(openBox.ID) == nil {
-		t.Error("notes do not fit the containers")
+		t.Error("notes and containers do not match")
 	}
 	if s := b.Sandbox(openBox); s.State != farm.SandboxReady {
 		t.Errorf("the open sandbox is %s", s.State)
@@ -122,14 +122,14 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	w.now = workertest.In(2 * reconcile.ClaimGrace)
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(refused.ID) || !b.Fake.Has(idle.ID) || !b.Fake.Has(open.ID) {
-		t.Error("later: the claim that came to nothing stays, or another one went")
+		t.Error("after the grace: the claim of a refused create stays, or another member was removed")
 	}
-	workertest.Must(t, w.reconciler.Run(t.Context())) // and its record with the container
+	workertest.Must(t, w.reconciler.Run(t.Context())) // removes its record with the container
 	if _, err := b.Store.Member(t.Context(), refused.ID); err == nil {
-		t.Error("the claim that came to nothing is still recorded")
+		t.Error("the claim of a refused create is still recorded")
 	}
 	if _, err := b.Store.Member(t.Context(), elsewhere.ID); err == nil {
-		t.Error("the claim of a sandbox that is elsewhere is still recorded")
+		t.Error("the claim of a sandbox on another node is still recorded")
 	}
 }
 
@@ -145,12 +145,12 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	b.Redis.FlushAll()
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Spec.Name != "kept" || s.Node != "n1" || s.Container != used.Container || !s.Pooled {
-		t.Errorf("taken back: %+v", s)
+		t.Errorf("restored: %+v", s)
 	}
 	if b.Fake.Has(idle.ID) || !b.Fake.Has(used.ID) {
 		t.Error("the wrong container was removed")
 	}
-	for range 2 { // its note says whose it is from now on
+	for range 2 { // its note names its owner from now on
 		workertest.Must(t, w.reconciler.Run(t.Context()))
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || !b.Fake.Has(used.ID) || b.Fake.Note(box.ID) == nil {
@@ -158,7 +158,7 @@ func TestLostRecordsOfMembers(t *testing.T) {
 	}
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(b.CloseJob(box))))
 	if b.Fake.Has(used.ID) || b.Fake.Note(box.ID) != nil {
-		t.Error("the close left something")
+		t.Error("the close left a container or a note")
 	}
 }
 
@@ -183,7 +183,7 @@ func TestStartRestoresClaimedMembers(t *testing.T) {
 	}
 }
 
-// The reconciler retires idle members whose container has ended, and all members of a node on which no worker wants a pool any more.
+// The reconciler retires idle members whose container has ended, and all members of a node once no worker on it wants a pool.
 func TestReconcileRetiresMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -199,11 +199,11 @@ func TestReconcileRetiresMembers(t *testing.T) {
 	workertest.Must(t, b.Store.Heartbeat(t.Context(), farm.Worker{ID: w.id, Node: "n1", Pool: []farm.PoolStock{{Image: "python", Target: 2}}}))
 	workertest.Must(t, none.reconciler.Run(t.Context()))
 	if b.IdleMembers() != 1 {
-		t.Error("a worker without a pool removed what another one wants")
+		t.Error("a worker without a pool removed members that another one wants")
 	}
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), w.id))
 	workertest.Must(t, none.reconciler.Run(t.Context()))
 	if b.IdleMembers() != 0 || b.Fake.Has(left.ID) {
-		t.Error("members that no worker wants are still there")
+		t.Error("members that no worker wants still exist")
 	}
 }

@@ -16,7 +16,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = 1, 4
 	w := b.measured(3000, 4)
 	now := time.Now()
-	w.now = func() time.Time { return now } // no pause ends by itself
+	w.now = func() time.Time { return now } // pauses do not end on their own
 	first, box := b.Sized(2048, 1)
 	claim, err := b.Store.Claim(t.Context(), first, w.id)
 	workertest.Must(t, err)
@@ -31,11 +31,11 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
 	if w.placement.Accepts(farm.QueueCPU) || !w.placement.Accepts(farm.QueueControl) || !w.placement.Accepts(farm.NodeQueue("n1")) {
-		t.Error("the gate of creates is open, or another one closed")
+		t.Error("the gate of creates is open, or another gate is closed")
 	}
-	// The first one ends before it is ready: what it was promised is there again, for whoever waits, at once.
+	// The first sandbox ends before it is ready: its reservation is free for waiting creates at once.
 	if err := w.abandon(t.Context(), newActiveJob(claim), workertest.ErrTest); err == nil {
-		t.Error("abandoning gave no error")
+		t.Error("abandoning returned no error")
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxFailed && s.State != farm.SandboxQueued {
 		t.Errorf("sandbox is %s", s.State)
@@ -88,7 +88,7 @@ func TestReconcileCorrectsReservations(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)
-	b.Fake.Put(b.Ready().ID, true) // of no size, as before there were promises
+	b.Fake.Put(b.Ready().ID, true) // without a size, as before reservations existed
 	job, sized := b.Sized(300, 0.5)
 	claim, err := b.Store.Claim(t.Context(), job, w.id)
 	workertest.Must(t, err)
@@ -106,5 +106,5 @@ func TestReconcileCorrectsReservations(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 320, CPUs: 0.7})
 	w.now = func() time.Time { return time.Now().Add(3 * time.Minute) }
 	workertest.Must(t, w.reconciler.Run(t.Context()))
-	b.Reserved(farm.Capacity{MemoryMB: 310, CPUs: 0.6}) // what is gone has left; what waits may still come here
+	b.Reserved(farm.Capacity{MemoryMB: 310, CPUs: 0.6}) // the ended sandboxes have none; the waiting one may still start here
 }

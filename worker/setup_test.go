@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { workertest.Main(m) }
 
-// bundle is a farm whose workers a test makes.
+// bundle is a farm; the test makes its workers.
 type bundle struct {
 	*workertest.Farm
 	cfg  Config

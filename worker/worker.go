@@ -31,10 +31,10 @@ import (
 type Server interface {
 	Start() error
 	Stop()
-	Wake() // asks the gate again now, and takes what it lets through
+	Wake() // asks the gate again now, and takes the tasks that it admits
 }
 
-// Deps are what a worker works with. All fields are needed unless they say what nil means.
+// Deps are the dependencies of a worker. All fields are required unless their comment says what nil means.
 type Deps struct {
 	Store    *store.Store
 	Dispatch *dispatch.Dispatcher
@@ -187,7 +187,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop takes no more jobs, waits for running ones for cfg.StopGrace, and leaves the others to the next worker: they keep running in their
+// Stop stops taking jobs, waits for running ones for cfg.StopGrace, and leaves the others to the next worker: they keep running in their
 // sandboxes. It may be called more than once, and without Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
@@ -205,7 +205,7 @@ func (w *Worker) Stop() {
 		ctx, done := context.WithTimeout(context.Background(), retry.CommitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
 		if w.registered {
-			_ = w.placement.UnlockPool(ctx) // it expires by itself, too
+			_ = w.placement.UnlockPool(ctx) // it also expires on its own
 			if err := w.store.RemoveWorker(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker was not removed from the records; its heartbeat expires", "worker_id", w.id, "error", err)
 			}
@@ -214,14 +214,14 @@ func (w *Worker) Stop() {
 	})
 }
 
-// wakeQueues has the server ask the gate again.
+// wakeQueues makes the server ask the gate again.
 func (w *Worker) wakeQueues() {
 	if server := w.wake.Load(); server != nil {
 		(*server).Wake()
 	}
 }
 
-// prepare readies the engine: its identity, capacity, GPUs, images and the agent's volume.
+// prepare prepares the engine: its identity, capacity, GPUs, images and the agent's volume.
 func (w *Worker) prepare(ctx context.Context) error {
 	if err := w.node.Identify(ctx); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 	return w.node.Prepare(ctx, w.cfg.Images)
 }
 
-// queues gives the queues that this worker serves, with their weights.
+// queues returns the queues that this worker serves, with their weights.
 func (w *Worker) queues() map[string]int {
 	q := map[string]int{farm.QueueControl: 4, farm.NodeQueue(w.node.ID()): 4}
 	if w.deps.Callback != nil {

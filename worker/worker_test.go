@@ -20,7 +20,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	if _, err := New(Config{Slots: 1 << 20}, Deps{}); err == nil {
-		t.Error("New takes a million slots")
+		t.Error("New accepts a million slots")
 	}
 }
 
@@ -39,7 +39,7 @@ func TestStopBeforeStartAndTwice(t *testing.T) {
 	w.Stop()
 }
 
-// A start that fails half way removes its registration and leaves no goroutine (TestMain checks).
+// A failed start removes its registration and leaves no goroutine (TestMain checks).
 func TestStartThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -53,6 +53,6 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	}
 	w.Stop()
 	if alive, err := b.Store.Alive(t.Context(), w.id); err != nil || alive {
-		t.Fatalf("the worker counts as alive: %v %v", alive, err)
+		t.Fatalf("the worker is still registered: %v %v", alive, err)
 	}
 }

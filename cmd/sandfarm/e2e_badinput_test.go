@@ -21,7 +21,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// One farm takes all of it, one thing after the other, and still works.
+// One farm gets all of the bad input, in sequence, and still works afterwards.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true")
@@ -37,7 +37,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("Many", f.many)
 }
 
-// refused wants an error with its status and code, and gives its text.
+// refused expects an error with this status and code, and returns its text.
 func (f *farmProcess) refused(t *testing.T, status int, code farm.Code, method, path string, body any) string {
 	t.Helper()
 	r := f.ask(method, path, body)
@@ -47,7 +47,7 @@ func (f *farmProcess) refused(t *testing.T, status int, code farm.Code, method, 
 	return r.detail
 }
 
-// ended gives a job of code that has ended, however.
+// ended runs code and returns its job after the end, in whatever state.
 func (f *farmProcess) ended(t *testing.T, box, code string, timeout int) (wire.Job, *wire.ExecuteResult) {
 	t.Helper()
 	request := wire.ExecuteRequest{Code: code}
@@ -65,13 +65,13 @@ func (f *farmProcess) ended(t *testing.T, box, code string, timeout int) (wire.J
 }
 
 func (f *farmProcess) badIDs(t *testing.T) {
-	const nobody = "00000000000000000000000000"
-	for _, id := range []string{"sbx_" + nobody, "sbx_x", "job_" + nobody, "%00", "%F0%9F%8E%88", strings.Repeat("a", 3000)} {
+	const unknown = "00000000000000000000000000"
+	for _, id := range []string{"sbx_" + unknown, "sbx_x", "job_" + unknown, "%00", "%F0%9F%8E%88", strings.Repeat("a", 3000)} {
 		f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/sandboxes/"+id, nil)
 		f.refused(t, http.StatusNotFound, farm.CodeNotFound, "POST", "/v1/sandboxes/"+id+"/execute", `{"code":"1"}`)
 	}
-	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/jobs/job_"+nobody+"/events", nil)
-	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/artifacts/art_"+nobody, nil)
+	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/jobs/job_"+unknown+"/events", nil)
+	f.refused(t, http.StatusNotFound, farm.CodeNotFound, "GET", "/v1/artifacts/art_"+unknown, nil)
 	ttl := 5
 	expiring, closed := f.sandbox(wire.CreateRequest{TTLSeconds: &ttl}).ID, f.sandbox(wire.CreateRequest{}).ID
 	if _, err := f.Close(t.Context(), closed, client.WithWait(30*time.Second)); err != nil {
@@ -86,7 +86,7 @@ func (f *farmProcess) badIDs(t *testing.T) {
 		f.refused(t, http.StatusConflict, farm.CodeConflict, "PUT", "/v1/sandboxes/"+id+"/files/x", strings.NewReader("x"))
 		out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=sandfarm.sandbox="+id).Output()
 		if err != nil || len(out) != 0 {
-			t.Errorf("the container of %s is still there: %v %s", id, err, out)
+			t.Errorf("the container of %s still exists: %v %s", id, err, out)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (f *farmProcess) badNames(t *testing.T) {
 	}
 }
 
-// badCode runs code that breaks what it can reach, in one sandbox; what follows it works.
+// badCode runs code that breaks what it can reach, in one sandbox; the code after it works.
 func (f *farmProcess) badCode(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	for _, c := range []struct {
@@ -262,7 +262,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// longOutput prints 256 MiB: it is whole as an artifact, and the farm's memory stays flat.
+// longOutput prints 256 MiB: the artifact is complete, and the farm's memory does not grow.
 func (f *farmProcess) longOutput(t *testing.T) {
 	const size = 256 << 20
 	box := f.sandbox(wire.CreateRequest{}).ID

@@ -14,10 +14,10 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// mostCommands bounds what Redis is asked for one execution, from the request to the answer: it was 16 when this was written.
+// mostCommands bounds the Redis commands of one execution, from the request to the answer: it was 16 when this was written.
 const mostCommands = 22
 
-// TestRedisCommandsForEachJob counts the commands of the farm to Redis while jobs run, less those of an idle farm.
+// TestRedisCommandsForEachJob counts the farm's commands to Redis while jobs run, less those of an idle farm.
 func TestRedisCommandsForEachJob(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
 )
 
-// TestCompatNotebook uses one farm as the users of Docker Code Sandbox MCP and of LLM Python Code Sandbox would. It speaks only what
+// TestCompatNotebook uses one farm as the users of Docker Code Sandbox MCP and of LLM Python Code Sandbox would. It uses only what
 // goes over the wire.
 func TestCompatNotebook(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestCompatNotebook(t *testing.T) {
 	}
 }
 
-// printed gives what a page prints in a language, with the farm's address in the place of the page's.
+// printed returns the code of a page in a language, with the farm's address in place of the page's.
 func printed(t *testing.T, f *farmProcess, page, language string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "coming-from", page))
@@ -54,7 +54,7 @@ func printed(t *testing.T, f *farmProcess, page, language string) string {
 	return strings.ReplaceAll(all.String(), "http://localhost:8000", f.url)
 }
 
-// playPython runs the Python of a page in a directory and gives its lines.
+// playPython runs the Python of a page in a directory and returns its lines.
 func playPython(t *testing.T, f *farmProcess, page, dir string) []string {
 	t.Helper()
 	file, modules := filepath.Join(dir, "page.py"), t.TempDir()
@@ -161,7 +161,7 @@ func (s tools) call(name string, args map[string]any) (map[string]any, *mcp.Call
 	return out, result
 }
 
-// must is call for what is to succeed in the original's own words.
+// must is call for a tool that must succeed by the original's own status.
 func (s tools) must(name string, args map[string]any) map[string]any {
 	s.t.Helper()
 	out, _ := s.call(name, args)
@@ -171,7 +171,7 @@ func (s tools) must(name string, args map[string]any) map[string]any {
 	return out
 }
 
-// in gives arguments for a sandbox that was made.
+// in returns arguments for an existing sandbox.
 func in(made map[string]any, more map[string]any) map[string]any {
 	args := map[string]any{"container_id": made["container_id"], "workspace_id": made["workspace_id"]}
 	for name, value := range more {
@@ -201,7 +201,7 @@ func overHTTP(t *testing.T, f *farmProcess, toolset string) tools {
 	return opened(t, client, err)
 }
 
-// stdout gives the output of each command.
+// stdout returns the output of each command.
 func (s tools) stdout(made map[string]any, commands ...string) []string {
 	s.t.Helper()
 	out := s.must("sandbox_exec", in(made, map[string]any{"commands": commands}))
@@ -285,9 +285,9 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	if got := s.stdout(one, "ls -A"); got[0] != "link\nsecret.txt\n" {
 		t.Errorf("copies stay: %q", got)
 	}
-	told := s.must("write_file_sandbox", map[string]any{"container_id": one["container_id"], "file_name": "d/bare.txt", "file_contents": "bare"})["file_path"]
-	if out := s.must("sandbox_exec", map[string]any{"container_id": one["container_id"], "commands": []string{"cat " + told.(string) + " d/bare.txt"}}); told != "/app/d/bare.txt" || out["results"].([]any)[0].(map[string]any)["stdout"] != "barebare" {
-		t.Errorf("without a workspace_id: %v, %v", told, out)
+	path := s.must("write_file_sandbox", map[string]any{"container_id": one["container_id"], "file_name": "d/bare.txt", "file_contents": "bare"})["file_path"]
+	if out := s.must("sandbox_exec", map[string]any{"container_id": one["container_id"], "commands": []string{"cat " + path.(string) + " d/bare.txt"}}); path != "/app/d/bare.txt" || out["results"].([]any)[0].(map[string]any)["stdout"] != "barebare" {
+		t.Errorf("without a workspace_id: %v, %v", path, out)
 	}
 	if got := s.stdout(other, "cat "+path+" 2>/dev/null || echo hidden", "ls /sys/class/net", "id -u"); got[0] != "hidden\n" || got[1] != "lo\n" || got[2] == "0\n" {
 		t.Errorf("another one sees %q", got)

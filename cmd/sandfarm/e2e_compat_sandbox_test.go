@@ -22,7 +22,7 @@ import (
 // onlyInMirror is a package that no other index has.
 const onlyInMirror = "sandfarm-only-in-the-mirror"
 
-// TestCompatSandbox uses one farm, with settings imported from an older system's, as the clients of such systems would. It speaks
+// TestCompatSandbox uses one farm, with settings imported from an older system's, as the clients of such systems would. It uses
 // only what goes over the wire.
 func TestCompatSandbox(t *testing.T) {
 	t.Parallel()
@@ -71,13 +71,13 @@ func imported(t *testing.T, mirror *upstream) []string {
 		t.Fatal(err)
 	}
 	env := append(mirror.env()[2:], "SANDFARM_CONFIG="+file)
-	if os.Getenv("SANDFARM_PYPI_INDEX_URL") != "" { // the environment wins over the file
+	if os.Getenv("SANDFARM_PYPI_INDEX_URL") != "" { // the environment takes precedence over the file
 		env = append(env, "SANDFARM_PYPI_INDEX_URL=http://"+mirror.addr+"/simple/")
 	}
 	return env
 }
 
-// block gives the blocks of a language in a page for those who come from somewhere.
+// block returns the code blocks of a language in a page of docs/coming-from.
 func block(t *testing.T, page, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "coming-from", page))
@@ -94,7 +94,7 @@ func block(t *testing.T, page, language string) []string {
 	return out
 }
 
-// requests is as much of the library of that name as the pages use.
+// requests is the part of the library of that name that the pages use.
 const requests = `
 import json as _json, urllib.request
 
@@ -113,7 +113,7 @@ def post(url, json=None):
     return Response(urllib.request.urlopen(urllib.request.Request(url, data=data, headers=headers, method="POST")))
 `
 
-// runPage runs the Python of a page as it is printed, but for the host, and something behind it. It gives what was printed
+// runPage runs the Python of a page as it is printed, except for the host, and some code after it. It returns the output
 // and the directory in which it ran.
 func runPage(t *testing.T, f *farmProcess, page, more string) (out, dir string) {
 	t.Helper()

@@ -79,7 +79,7 @@ func (f *farmProcess) callbacks(t *testing.T) {
 	}
 }
 
-// many is a lot at once: a batch, readers of one stream, a line that is cancelled, a close with a line behind it.
+// many does a lot at once: a batch, readers of one stream, a FIFO that is cancelled, a close with jobs waiting behind it.
 func (f *farmProcess) many(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{}).ID
 	execute := "/v1/sandboxes/" + box + "/execute"
@@ -138,7 +138,7 @@ func (f *farmProcess) many(t *testing.T) {
 		return decode[wire.Job](t, f.ask("DELETE", "/v1/jobs/"+ids[n]+"?wait=20", nil)).State
 	}) {
 		if state != "canceled" {
-			t.Fatalf("a waiting job that was cancelled is %s", state)
+			t.Fatalf("a cancelled waiting job is %s", state)
 		}
 	}
 	if job := decode[wire.Job](t, f.ask("DELETE", "/v1/jobs/"+head.ID+"?wait=20", nil)); job.State != "canceled" || job.Result.Execute.Stdout != "so far\n" {
@@ -165,7 +165,7 @@ func (f *farmProcess) many(t *testing.T) {
 	})
 }
 
-// together calls f n times at once and gives the answers in order.
+// together calls f n times at once and returns the answers in order.
 func together(n int, f func(int) string) []string {
 	out := make([]string, n)
 	var group sync.WaitGroup

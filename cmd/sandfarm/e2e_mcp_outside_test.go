@@ -15,7 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp/conformancetest"
 )
 
-// TestMCPFromOutside looks at one running farm with programs that are not ours.
+// TestMCPFromOutside tests one running farm with third-party programs.
 func TestMCPFromOutside(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
@@ -33,7 +33,7 @@ func TestMCPFromOutside(t *testing.T) {
 // genericScenarios runs those scenarios of the official runner that need no fixtures.
 func genericScenarios(t *testing.T, url string) {
 	t.Parallel()
-	// These want a tool or a prompt of the fixtures, a list that changes, or a resource in the list.
+	// These need a tool or a prompt of the fixtures, a list that changes, or a resource in the list.
 	untestable := []string{
 		"sep-2549-resources-read-caching-hints",
 		"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400",
@@ -58,7 +58,7 @@ func genericScenarios(t *testing.T, url string) {
 // inspector lints the tools and uses them with the Inspector's command line.
 func inspector(t *testing.T, url string) {
 	t.Parallel()
-	for _, era := range []string{"legacy", "modern"} { // a client of the modern one takes tasks
+	for _, era := range []string{"legacy", "modern"} { // a client of the modern one supports tasks
 		t.Run(era, func(t *testing.T) {
 			inspect := func(wantCode int, args ...string) map[string]any {
 				t.Helper()
@@ -102,7 +102,7 @@ func inspector(t *testing.T, url string) {
 	}
 }
 
-// seen is what a script of the SDKs tells.
+// seen is what a script of the SDKs reports.
 type seen struct {
 	Version  string   `json:"version"`
 	Tools    []string `json:"tools"`
@@ -122,8 +122,8 @@ type seen struct {
 	Closed string `json:"closed"`
 }
 
-// sdk runs an errand with an official SDK, create, execute, result, close, in each mode of the script; the modes are those
-// of negotiating, each with the revision that comes out. One after the other: each has a sandbox that draws a plot.
+// sdk runs create, execute, result and close with an official SDK, in each mode of the script; the modes are those
+// of negotiation, each with the resulting revision. They run in sequence, since each has a sandbox that draws a plot.
 func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 	t.Parallel()
 	for mode, version := range modes {
@@ -145,12 +145,12 @@ func sdk(t *testing.T, url, program, script string, modes map[string]string) {
 			if s.Handle != "queued" && s.Handle != "running" {
 				t.Errorf("a call that may not wait gave state %s", s.Handle)
 			}
-			var told strings.Builder // of the progress, what is the slow run's
+			var progress strings.Builder // the lines of the slow run
 			for _, p := range s.Progress {
-				told.WriteString(strings.Join(regexp.MustCompile(`tick \d\n`).FindAllString(p.Message, -1), ""))
+				progress.WriteString(strings.Join(regexp.MustCompile(`tick \d\n`).FindAllString(p.Message, -1), ""))
 			}
-			if told.String() != ticks {
-				t.Errorf("the progress told %q", told.String())
+			if progress.String() != ticks {
+				t.Errorf("the progress is %q", progress.String())
 			}
 		})
 	}

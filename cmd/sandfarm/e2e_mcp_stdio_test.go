@@ -63,7 +63,7 @@ func caller(c *mcpclient.Client) farmtest.Caller {
 	}
 }
 
-// tool calls a tool and gives its text and its structured content.
+// tool calls a tool and returns its text and its structured content.
 func (s *stdio) tool(name string, args map[string]any) (text string, fields map[string]any, failed bool) {
 	s.t.Helper()
 	result, err := caller(s.Client)(s.t.Context(), name, args)
@@ -151,7 +151,7 @@ func TestStdioBridge(t *testing.T) {
 		}
 		initialize(t, web)
 		if diff := cmp.Diff(farmtest.Play(t, caller(web)), farmtest.Play(t, caller(s.Client))); diff != "" {
-			t.Errorf("the door over HTTP (-) and the one over stdio (+) differ:\n%s", diff)
+			t.Errorf("the tools over HTTP (-) and over stdio (+) differ:\n%s", diff)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 	if err != nil || len(tools.Tools) < 11 {
 		t.Fatalf("%v, %d tools", err, len(tools.Tools))
 	}
-	for range 2 { // it goes on
+	for range 2 { // it continues
 		text, fields, failed := s.tool("create_sandbox", map[string]any{})
 		if !failed || fields != nil || !strings.Contains(text, url) || !strings.Contains(text, "sandfarm up") {
 			t.Errorf("%s %v", text, fields)
@@ -172,7 +172,7 @@ func TestStdioBridgeWhileTheFarmIsDown(t *testing.T) {
 	}
 }
 
-// TestStdioBridgeWritesOnlyTheProtocol holds stdout to one message a line, and the process to ending with its input.
+// TestStdioBridgeWritesOnlyTheProtocol checks that stdout has one message on each line, and that the process ends with its input.
 func TestStdioBridgeWritesOnlyTheProtocol(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

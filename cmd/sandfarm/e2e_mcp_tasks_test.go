@@ -13,7 +13,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 )
 
-// taskAnswer is what the tests read of a result: of a task, and of a tool.
+// taskAnswer is the part of a task's or a tool's result that the tests read.
 type taskAnswer struct {
 	ResultType string `json:"resultType"`
 	TaskID     string `json:"taskId"`
@@ -70,7 +70,7 @@ func askTask(t *testing.T, url, method, name string, params map[string]any) (tas
 	return message.Result, message.Error.Code
 }
 
-// callTask calls a tool, whose answer has to be a task.
+// callTask calls a tool, whose answer must be a task.
 func callTask(t *testing.T, url, tool string, args map[string]any) taskAnswer {
 	t.Helper()
 	a, code := askTask(t, url, "tools/call", tool, map[string]any{"name": tool, "arguments": args})
@@ -80,7 +80,7 @@ func callTask(t *testing.T, url, tool string, args map[string]any) taskAnswer {
 	return a
 }
 
-// endedTask looks at a task until it is over.
+// endedTask polls a task until it has ended.
 func endedTask(t *testing.T, url, id string) (a taskAnswer) {
 	t.Helper()
 	until(t.Context(), t, "task "+id+" ends", time.Minute, func() bool {
@@ -127,6 +127,6 @@ func TestTaskSurvivesARestartOfTheAPI(t *testing.T) {
 		t.Errorf("the cancelled task is %+v", a)
 	}
 	if _, code := askTask(t, f.url, "tasks/get", "job_0", map[string]any{"taskId": "job_0"}); code != -32602 {
-		t.Errorf("a task that is not there gives error %d", code)
+		t.Errorf("an unknown task gives error %d", code)
 	}
 }

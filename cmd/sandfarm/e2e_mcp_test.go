@@ -23,8 +23,8 @@ type mcpCaller struct {
 	t      *testing.T
 	client *client.Client
 
-	mu   sync.Mutex
-	told []string // messages of progress
+	mu       sync.Mutex
+	progress []string // messages
 }
 
 func newMCP(t *testing.T, url, key, revision string) *mcpCaller {
@@ -38,7 +38,7 @@ func newMCP(t *testing.T, url, key, revision string) *mcpCaller {
 		message, _ := n.Params.AdditionalFields["message"].(string)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.told = append(m.told, message)
+		m.progress = append(m.progress, message)
 	})
 	if err := m.client.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func (m *mcpCaller) ask(tool string, args map[string]any) *mcp.CallToolResult {
 	return r
 }
 
-// call is a call that must not be an error; it gives the structured content.
+// call is a call that must not be an error; it returns the structured content.
 func (m *mcpCaller) call(tool string, args map[string]any) (map[string]any, *mcp.CallToolResult) {
 	m.t.Helper()
 	r := m.ask(tool, args)
@@ -107,11 +107,11 @@ func flow(t *testing.T, m, foreign *mcpCaller) {
 		t.Errorf("it ran: %v", run)
 	}
 	m.mu.Lock()
-	told := strings.Join(m.told, "")
-	live := len(m.told)
+	progress := strings.Join(m.progress, "")
+	live := len(m.progress)
 	m.mu.Unlock()
-	if !strings.Contains(told, "line 0\n") || !strings.Contains(told, "line 3\n") || live < 3 {
-		t.Errorf("it told %d times: %q", live, told)
+	if !strings.Contains(progress, "line 0\n") || !strings.Contains(progress, "line 3\n") || live < 3 {
+		t.Errorf("%d progress messages: %q", live, progress)
 	}
 
 	plot, answer := m.call("execute_python_code", in(map[string]any{"code": "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.savefig('plot.png')\nplt.show()"}))
@@ -168,7 +168,7 @@ func flow(t *testing.T, m, foreign *mcpCaller) {
 		t.Error("a foreign artifact can be read")
 	}
 
-	jobGoesOn(t, m, in)
+	jobContinues(t, m, in)
 	if closed, _ := m.call("close_sandbox", in(map[string]any{})); closed["state"] != "closed" {
 		t.Errorf("it is %v", closed)
 	}
@@ -177,8 +177,8 @@ func flow(t *testing.T, m, foreign *mcpCaller) {
 	}
 }
 
-// jobGoesOn leaves a call alone and fetches its result afterwards.
-func jobGoesOn(t *testing.T, m *mcpCaller, in func(map[string]any) map[string]any) {
+// jobContinues abandons a call and fetches its result afterwards.
+func jobContinues(t *testing.T, m *mcpCaller, in func(map[string]any) map[string]any) {
 	t.Helper()
 	first, _ := m.call("execute_python_code", in(map[string]any{"code": "import time; time.sleep(1.5); print('slept')", "wait_seconds": 0}))
 	if state := first["state"]; state != "queued" && state != "running" {

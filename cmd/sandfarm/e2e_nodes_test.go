@@ -49,7 +49,7 @@ func newNodesFarm(t *testing.T) *nodesFarm {
 		fmt.Sprintf("SANDFARM_WORKER_MEMORY_RESERVE_MB=%d", bytes>>20-4*smallMB))
 	f.commands["worker 2"] = []string{"env", "SANDFARM_ENGINE_HOST=" + f.second.Host, program, "worker"}
 	f.startParts("worker", "worker 2")
-	until(t.Context(), t, "both workers are there", time.Minute, func() bool {
+	until(t.Context(), t, "both workers are registered", time.Minute, func() bool {
 		workers, err := f.Workers(t.Context())
 		return err == nil && len(workers) == 2 && workers[0].Node != workers[1].Node
 	})
@@ -68,7 +68,7 @@ func (f *nodesFarm) onSecond(sandbox string) bool {
 	return second != ""
 }
 
-// fill creates sandboxes side by side and gives them by their engine.
+// fill creates sandboxes concurrently and returns them by their engine.
 func (f *nodesFarm) fill(n int) (first, second []string) {
 	f.t.Helper()
 	made := make(chan string, n)
@@ -102,8 +102,8 @@ func (f *nodesFarm) close(sandbox string) {
 	}
 }
 
-// TestTwoNodes runs a farm on two engines: sandboxes go where there is room, their jobs to where they are; what finds no
-// room waits and is told where it stands; what no node could hold is refused. Then one engine dies.
+// TestTwoNodes runs a farm on two engines: sandboxes start where there is room, and their jobs run there; a create without
+// room waits and reports its position; a create larger than every node is refused. Then one engine dies.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	f := newNodesFarm(t)
@@ -149,7 +149,7 @@ func TestTwoNodes(t *testing.T) {
 	if r := f.ask("POST", "/v1/sandboxes", `{"resources":{"memory_mb":2048}}`); r.status != http.StatusUnprocessableEntity || !strings.Contains(r.detail, "larger than any node: the largest has") {
 		t.Errorf("a sandbox larger than any node: %d %s", r.status, r.detail)
 	}
-	// A sandbox that waits for room can be closed all the same.
+	// A sandbox that waits for room can be closed, too.
 	f.close(waiting[2].SandboxID)
 	if job, err := f.Job(t.Context(), waiting[2].ID); err != nil || job.State != "canceled" {
 		t.Errorf("the create of a sandbox that was closed: %v %+v", err, job)

@@ -27,8 +27,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// TestMetricsAndDashboard scrapes a farm of single services that wants API keys, at work, with a real Prometheus and the file that
-// ships: every query of the dashboard and of the alerts gives numbers there.
+// TestMetricsAndDashboard scrapes a busy farm of single services with API keys, with a real Prometheus and the file that
+// ships: every query of the dashboard and of the alerts returns numbers.
 func TestMetricsAndDashboard(t *testing.T) {
 	t.Parallel()
 	f := newServicesFarm(t)
@@ -82,7 +82,7 @@ func TestMetricsAndDashboard(t *testing.T) {
 	stopWork()
 }
 
-// work keeps the farm busy until it is told to stop: jobs of several kinds, artifacts, code that raises.
+// work keeps the farm busy until it is stopped: jobs of several kinds, artifacts, code that raises.
 func (f *farmProcess) work(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,7 +113,7 @@ func startPrometheus(t *testing.T, targets map[string]string) *prometheus {
 	dir := t.TempDir()
 	text := string(deployed(t, "prometheus/prometheus.yml"))
 	text = strings.ReplaceAll(text, "_interval: 15s", "_interval: 1s")
-	text = strings.ReplaceAll(text, "\n#  ", "\n  ") // the services that run alone
+	text = strings.ReplaceAll(text, "\n#  ", "\n  ") // the separate services
 	for from, to := range targets {
 		if !strings.Contains(text, from) {
 			t.Fatalf("prometheus.yml does not name %s", from)
@@ -161,7 +161,7 @@ func deployed(t *testing.T, path string) []byte {
 	return content
 }
 
-// ask gives what is wrong with the answer to a query: an error, no series, or something that is not a number in all.
+// ask returns what is wrong with the answer to a query: an error, no series, or only values that are not numbers.
 func (p *prometheus) ask(t *testing.T, query string) string {
 	t.Helper()
 	answer, err := http.PostForm(p.url+"/api/v1/query", url.Values{"query": {query}})
@@ -190,7 +190,7 @@ func (p *prometheus) ask(t *testing.T, query string) string {
 	return "no series has a number"
 }
 
-// dashboard gives the queries of the dashboard by their panel, as Grafana would send them.
+// dashboard returns the queries of the dashboard by their panel, as Grafana would send them.
 func (p *prometheus) dashboard(t *testing.T) map[string]string {
 	t.Helper()
 	var board struct {
@@ -237,7 +237,7 @@ func (p *prometheus) rules(t *testing.T) []rule {
 	return got.Data.Groups[0].Rules
 }
 
-// alerts gives what the alerts compare, without the comparison: on a farm that is well the whole gives nothing.
+// alerts returns the left sides of the alerts' comparisons: on a healthy farm the whole query returns nothing.
 func (p *prometheus) alerts(t *testing.T) map[string]string {
 	t.Helper()
 	queries := map[string]string{}
@@ -250,7 +250,7 @@ func (p *prometheus) alerts(t *testing.T) map[string]string {
 	return queries
 }
 
-// rulesAreEvaluated checks that Prometheus itself has no trouble with an alert, and that the manual knows it.
+// rulesAreEvaluated checks that Prometheus can evaluate an alert, and that the manual describes it.
 func (p *prometheus) rulesAreEvaluated(t *testing.T) {
 	t.Helper()
 	manual, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
@@ -270,7 +270,7 @@ func (p *prometheus) rulesAreEvaluated(t *testing.T) {
 	}
 }
 
-// The alerts fire on farms that have their trouble, and none on one that has not.
+// Each alert fires on a farm that has its problem, and none on a farm without problems.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join("..", "..", "deploy", "prometheus")

@@ -52,7 +52,7 @@ func TestOutages(t *testing.T) {
 	t.Run("APIIsRestartedUnderAWaitingCaller", f.restartedAPI)
 }
 
-// outage stops a component while a job runs, and starts it again. The job, its output, its events and its file are complete.
+// outage stops a component while a job runs, and starts it again. Afterwards the job, its output, its events and its file are complete.
 func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *testing.T, box string)) {
 	t.Helper()
 	const lines = 50
@@ -84,7 +84,7 @@ func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *te
 		fmt.Fprintln(&want, n)
 	}
 	if got := done.Result.Execute.Stdout; got != want.String() {
-		t.Errorf("output is not whole: %q", got)
+		t.Errorf("output is incomplete: %q", got)
 	}
 	for event, err := range f.Events(t.Context(), job.ID, "") {
 		var data wire.TextData
@@ -97,7 +97,7 @@ func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *te
 		events.WriteString(data.Text)
 	}
 	if events.String() != want.String() {
-		t.Errorf("events are not whole: %q", events.String())
+		t.Errorf("events are incomplete: %q", events.String())
 	}
 	if files := done.Result.Execute.Artifacts; len(files) != 1 || string(download(t, files[0].URL)) != "whole" {
 		t.Errorf("artifacts: %+v", files)
@@ -110,7 +110,7 @@ func (f *servicesFarm) outage(t *testing.T, begin, end func(), during func(t *te
 	}
 }
 
-// down checks for a 503 with its code and a Retry-After.
+// down expects a 503 with its code and a Retry-After.
 func (f *servicesFarm) down(t *testing.T, method, path string, body any) {
 	t.Helper()
 	r := f.ask(method, path, body)
@@ -118,7 +118,7 @@ func (f *servicesFarm) down(t *testing.T, method, path string, body any) {
 		t.Errorf("%s %s: status %d, code %q, Retry-After %q: %s", method, path, r.status, r.code, r.retryAfter, r.detail)
 	}
 	if strings.Contains(r.detail, "127.0.0.1") || strings.Contains(r.detail, ".sock") {
-		t.Errorf("%s %s tells where the part is: %s", method, path, r.detail)
+		t.Errorf("%s %s reveals an internal address: %s", method, path, r.detail)
 	}
 }
 
@@ -148,7 +148,7 @@ func (f *servicesFarm) s3Down(t *testing.T, box string) {
 }
 
 func (f *servicesFarm) engineDown(t *testing.T, _ string) {
-	until(t.Context(), t, "the farm knows that its engine is gone", time.Minute, func() bool {
+	until(t.Context(), t, "the farm has noticed the outage of its engine", time.Minute, func() bool {
 		return f.ask("GET", "/readyz", nil).status == http.StatusServiceUnavailable
 	})
 	until(t.Context(), t, "creations are refused", time.Minute, func() bool { // images are cached for a moment

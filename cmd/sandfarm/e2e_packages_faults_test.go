@@ -140,11 +140,11 @@ func awaits(t *testing.T, reached <-chan struct{}) {
 	select {
 	case <-reached:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody has asked for the file")
+		t.Fatal("the file was not requested")
 	}
 }
 
-// A package that does not fit fails alone. The next ones are installed and, from 128 MiB on, the kernel survives.
+// A package that does not fit fails alone. The others are installed and, with 128 MiB or more, the kernel survives.
 func (f *packageFarm) fullInstalls(t *testing.T) {
 	f.up.wheel("small", "1.0")
 	f.up.largeWheel("large", 48<<20)
@@ -243,7 +243,7 @@ func (f *packageFarm) noNetwork(t *testing.T) {
 	f.wantPackages(made.Sandbox.ID)
 }
 
-// indexDown stops the whole index.
+// indexDown stops the package index.
 func (f *packageFarm) indexDown(t *testing.T) {
 	for _, name := range []string{"was-read", "never-read", "never-read-either", "and-not-that"} {
 		f.up.wheel(name, "1.0")
@@ -272,7 +272,7 @@ func (f *packageFarm) indexDown(t *testing.T) {
 	began = time.Now()
 	f.wantOutcomes(f.install(box, "not-before", "not-before-either", "was-read>=1"), "did not answer", "did not answer", "")
 	if took := time.Since(began); took > 3*time.Minute {
-		t.Errorf("with an index that stands still it took %v", took)
+		t.Errorf("with an index that does not answer it took %v", took)
 	}
 	heal()
 	f.wantOutcomes(f.install(box, "not-before", "not-before-either"), "", "")

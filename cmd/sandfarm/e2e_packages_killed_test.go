@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// TestPackagesSurviveAKill kills the farm while packages are on their way, in each of the ways that they come.
+// TestPackagesSurviveAKill kills the farm during installs of every kind.
 func TestPackagesSurviveAKill(t *testing.T) {
 	t.Parallel()
 	up := newUpstream(t)
@@ -46,7 +46,7 @@ func TestPackagesSurviveAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "all four are on their way", 60*time.Second, func() bool {
+	until(t.Context(), t, "all four installs are running", 60*time.Second, func() bool {
 		for _, name := range names {
 			if up.count("/files/"+name+"/"+wheelName(name, "1.0", "py3-none-any")) == 0 {
 				return false
@@ -59,7 +59,7 @@ func TestPackagesSurviveAKill(t *testing.T) {
 		end()
 	}
 	close(release)
-	time.Sleep(time.Second) // the installers notice that nobody is there
+	time.Sleep(time.Second) // the installers notice that the worker is gone
 	f.start()
 	f.wantOutcomes(f.second(install), "")
 	f.wantOutcomes(f.second(made.Job), "")
@@ -79,7 +79,7 @@ func TestPackagesSurviveAKill(t *testing.T) {
 	}
 }
 
-// second wants a job that the second worker has completed.
+// second expects a job that the second worker has completed.
 func (f *packageFarm) second(job wire.Job) wire.Job {
 	f.t.Helper()
 	done := f.waitState(job, "completed")

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// packageFarm is a farm whose package index belongs to the test.
+// packageFarm is a farm with a package index of the test.
 type packageFarm struct {
 	*farmProcess
 	up *upstream
@@ -65,7 +65,7 @@ func TestPackages(t *testing.T) {
 	until(t.Context(), t, "the goroutines end", 30*time.Second, func() bool { return f.metric("go_goroutines") <= goroutines+60 })
 	t.Logf("goroutines %g, then %g; memory %g MiB, then %g MiB", goroutines, f.metric("go_goroutines"), memory/(1<<20), f.metric("process_resident_memory_bytes")/(1<<20))
 	// Go returns free memory to the system only gradually.
-	until(t.Context(), t, "the farm takes no more memory", time.Minute, func() bool {
+	until(t.Context(), t, "the farm's memory stops growing", time.Minute, func() bool {
 		return f.metric("process_resident_memory_bytes") <= max(memory, 256<<20)
 	})
 }
@@ -132,7 +132,7 @@ func (f *packageFarm) wantOutcomes(job wire.Job, want ...string) {
 func (f *packageFarm) wantOutcomesOf(got []wire.InstalledOne, want ...string) {
 	f.t.Helper()
 	if len(got) != len(want) {
-		f.t.Errorf("%d packages are told of, want %d: %+v", len(got), len(want), got)
+		f.t.Errorf("%d packages are reported, want %d: %+v", len(got), len(want), got)
 		return
 	}
 	for i, p := range got {
@@ -154,7 +154,7 @@ func (f *packageFarm) wantOutcomesOf(got []wire.InstalledOne, want ...string) {
 func (f *packageFarm) sentence(text string) {
 	f.t.Helper()
 	if len(text) < 20 || len(text) > 1200 || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "localhost") || strings.Contains(text, "/.install-") {
-		f.t.Errorf("this is no sentence for a person: %q", text)
+		f.t.Errorf("this is not a sentence for a person: %q", text)
 	}
 }
 
@@ -255,7 +255,7 @@ func (f *packageFarm) unobtainable(t *testing.T) {
 	}
 	f.up.wheel("absent-dependency2", "2.0")
 	f.up.wheel("needs-absent", "1.1", "absent-dependency2>=2")
-	f.wantOutcomes(f.install(box, "needs-absent"), "") // the fault is gone
+	f.wantOutcomes(f.install(box, "needs-absent"), "") // the fault has ended
 	f.wantPackages(box, "absent-dependency2", "fine", "needs-absent", "pair-base", "pair-left")
 	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{Packages: []string{"fine", "no-such-thing"}}, client.WithWait(60*time.Second))
 	if err != nil {

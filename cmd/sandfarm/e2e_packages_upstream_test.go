@@ -25,13 +25,13 @@ import (
 	"time"
 )
 
-// Where uv comes from on a host that has none yet: everything else of these tests is on the upstream.
+// The source of uv on a host that has none yet: everything else in these tests comes from the upstream.
 const (
 	publicIndex = "https://pypi.org/simple/"
 	publicFiles = "https://files.pythonhosted.org/"
 )
 
-// upstream is a Python package index of a test's own. Its packages are made here, and it fails as it is told to.
+// upstream is a Python package index of a test. Its packages are made here, and it fails on demand.
 type upstream struct {
 	t    *testing.T
 	addr string
@@ -63,7 +63,7 @@ func newUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// up begins to listen, down ends it together with all connections.
+// up starts to listen; down stops it and closes all connections.
 func (u *upstream) up() {
 	u.t.Helper()
 	listener, err := net.Listen("tcp", u.addr)
@@ -76,7 +76,7 @@ func (u *upstream) up() {
 
 func (u *upstream) down() { _ = u.server.Close() }
 
-// env tells a farm to install from here.
+// env is the environment of a farm that installs from here.
 func (u *upstream) env() []string {
 	files := []string{publicIndex, publicFiles}
 	for _, name := range []string{"SANDFARM_PYPI_INDEX_URL", "SANDFARM_INDEX_FILES_URL"} {
@@ -87,11 +87,11 @@ func (u *upstream) env() []string {
 	return []string{
 		"SANDFARM_PYPI_INDEX_URL=http://" + u.addr + "/simple/", "SANDFARM_NPM_REGISTRY=http://" + u.addr + "/npm/",
 		"SANDFARM_INDEX_FILES_URL=" + strings.Join(files, ","),
-		"SANDFARM_INDEX_PAGE_AGE=1ms", "SANDFARM_INDEX_TIMEOUT=1s", // pages are asked for again each time
+		"SANDFARM_INDEX_PAGE_AGE=1ms", "SANDFARM_INDEX_TIMEOUT=1s", // pages are requested again each time
 	}
 }
 
-// ServeHTTP serves pages and files, unless something else was ordered.
+// ServeHTTP serves pages and files, unless a fault is set.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	u.asked[r.URL.Path]++
@@ -134,7 +134,7 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fail lets everything below a path fail until the function that it gives is called.
+// fail makes everything below a path fail until the returned function is called.
 func (u *upstream) fail(prefix string, how http.HandlerFunc) (heal func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -146,7 +146,7 @@ func (u *upstream) fail(prefix string, how http.HandlerFunc) (heal func()) {
 	}
 }
 
-// count is how often a path was asked for.
+// count is how often a path was requested.
 func (u *upstream) count(path string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -165,12 +165,12 @@ func (u *upstream) add(project, name string, data []byte) {
 	})
 }
 
-// wheel lists a package with one module that knows its version.
+// wheel lists a package with one module that has its version.
 func (u *upstream) wheel(name, version string, needs ...string) {
 	u.add(name, wheelName(name, version, "py3-none-any"), wheel(name, version, "py3-none-any", 0, needs))
 }
 
-// largeWheel lists one with so many bytes that nothing compresses, and its metadata beside it.
+// largeWheel lists a wheel with a number of incompressible bytes, and its metadata file.
 func (u *upstream) largeWheel(name string, size int) {
 	file := wheelName(name, "1.0", "py3-none-any")
 	u.mu.Lock()
@@ -179,12 +179,12 @@ func (u *upstream) largeWheel(name string, size int) {
 	u.add(name, file, wheel(name, "1.0", "py3-none-any", size, nil))
 }
 
-// wheelFor lists one for another platform.
+// wheelFor lists a wheel for another platform.
 func (u *upstream) wheelFor(name, tag string) {
 	u.add(name, wheelName(name, "1.0", tag), wheel(name, "1.0", tag, 0, nil))
 }
 
-// sdist lists a package that has to be built, by a backend that it brings itself. body runs first.
+// sdist lists a package that must be built, by a backend that it contains. body runs first.
 func (u *upstream) sdist(name, body string) {
 	base := moduleOf(name) + "-1.0"
 	built := wheelName(name, "1.0", "py3-none-any")
@@ -219,7 +219,7 @@ func metadata(name, version string, needs []string) string {
 	return text
 }
 
-// wheel makes a wheel; size is that of a file in it which nothing compresses.
+// wheel makes a wheel; size is that of an incompressible file in it.
 func wheel(name, version, tag string, size int, needs []string) []byte {
 	module, info := moduleOf(name), moduleOf(name)+"-"+version+".dist-info"
 	files := [][2]string{
@@ -255,7 +255,7 @@ func wheel(name, version, tag string, size int, needs []string) []byte {
 
 // Faults of an upstream.
 
-// answers gives one status and text.
+// answers answers with a status and a text.
 func answers(status int, kind, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -264,15 +264,15 @@ func answers(status int, kind, text string) http.HandlerFunc {
 	}
 }
 
-// leads redirects.
+// leads redirects to another address.
 func leads(to string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) }
 }
 
-// hangs does not answer for as long as somebody waits.
+// hangs does not answer until the caller gives up.
 func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// half gives the first half of a file, and then what comes instead of the rest.
+// half sends the first half of a file, and then calls then with the rest.
 func (u *upstream) half(then func(w http.ResponseWriter, r *http.Request, rest []byte)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		u.mu.Lock()
@@ -288,7 +288,7 @@ func (u *upstream) half(then func(w http.ResponseWriter, r *http.Request, rest [
 // cut breaks the connection.
 func cut(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) }
 
-// trickle gives the rest in small parts, over about that time.
+// trickle sends the rest in small parts, over about that time.
 func trickle(over time.Duration) func(http.ResponseWriter, *http.Request, []byte) {
 	return func(w http.ResponseWriter, r *http.Request, rest []byte) {
 		for left := 10; len(rest) > 0; left-- {
@@ -305,14 +305,14 @@ func trickle(over time.Duration) func(http.ResponseWriter, *http.Request, []byte
 	}
 }
 
-// holds keeps the rest back until release is closed; reached gets a word each time somebody waits for it.
+// holds withholds the rest until release is closed; reached gets a signal for each request that waits.
 func holds(reached chan<- struct{}, release <-chan struct{}) func(http.ResponseWriter, *http.Request, []byte) {
 	return func(w http.ResponseWriter, r *http.Request, rest []byte) {
 		select {
 		case reached <- struct{}{}:
 		default:
 		}
-		for sent := 0; ; sent++ { // a byte now and then: the line is slow, not dead
+		for sent := 0; ; sent++ { // a byte now and then: the connection is slow, not dead
 			select {
 			case <-release:
 				_, _ = w.Write(rest[sent:])

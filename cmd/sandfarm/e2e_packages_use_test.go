@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// versions changes the versions of packages under a kernel that has them.
+// versions changes the versions of packages that a running kernel has imported.
 func (f *packageFarm) versions(t *testing.T) {
 	for _, version := range []string{"1.0", "1.5", "2.0"} {
 		f.up.wheel("changing", version)
@@ -41,7 +41,7 @@ func (f *packageFarm) versions(t *testing.T) {
 	if got := f.run(box, "import changing; print(changing.__version__)").Stdout; got != "2.0\n" {
 		t.Errorf("after the restart: %q", got)
 	}
-	f.wantOutcomes(f.install(box, "changing<2"), "") // the newest of those
+	f.wantOutcomes(f.install(box, "changing<2"), "") // the newest matching version
 	f.wantPackages(box, "changing")
 	if got := f.version(box, "changing"); got != "1.5" {
 		t.Errorf("after the downgrade: %q", got)
@@ -49,12 +49,12 @@ func (f *packageFarm) versions(t *testing.T) {
 	if p, err := f.Package(t.Context(), box, "changing"); err != nil || p.Status != "installed" || p.Version != "1.5" {
 		t.Errorf("after the downgrade: %v %+v", err, p)
 	}
-	f.wantOutcomes(f.install(box, "changing==7"), "changing") // and the old one stays
+	f.wantOutcomes(f.install(box, "changing==7"), "changing") // the old version stays
 	if got := f.version(box, "changing"); got != "1.5" {
 		t.Errorf("after an upgrade that failed: %q", got)
 	}
 	f.run(box, "import packaging; old = packaging.__version__")
-	f.wantOutcomes(f.install(box, "packaging>=99"), "") // the image has one
+	f.wantOutcomes(f.install(box, "packaging>=99"), "") // the image has an older one
 	if got := f.run(box, "import packaging, packaging.version; print(packaging.__version__ == old, 6 * 7)").Stdout; got != "True 42\n" {
 		t.Errorf("the old kernel: %q", got)
 	}
@@ -67,7 +67,7 @@ func (f *packageFarm) versions(t *testing.T) {
 	}
 }
 
-// auto executes code with auto_install and gives what was installed, as "name why".
+// auto executes code with auto_install and returns what was installed, as "name why".
 func (f *packageFarm) auto(box, code string) (*wire.ExecuteResult, string) {
 	f.t.Helper()
 	job, err := f.Execute(f.t.Context(), box, wire.ExecuteRequest{Code: code, AutoInstall: true}, client.WithWait(60*time.Second))
@@ -136,7 +136,7 @@ func (f *packageFarm) imports(t *testing.T) {
 		{"import denied", "", "denied failed (imported as denied)", "ModuleNotFoundError"},
 		{"import de_nied_two", "", "de-nied-two failed (imported as de_nied_two)", "ModuleNotFoundError"},
 		{"import not_on_the_index_77", "", "not-on-the-index-77 failed (imported as not_on_the_index_77)", "ModuleNotFoundError"},
-		{"try:\n    import imported_perhaps\nexcept ImportError:\n    print('without')", "without\n", "", ""}, // the code can do without
+		{"try:\n    import imported_perhaps\nexcept ImportError:\n    print('without')", "without\n", "", ""}, // the code works without it
 		{"from . import x", "", "", "ImportError"},
 		{"import \x00", "", "", "*"},
 		{"text = 'import nothing_at_all'", "", "", ""},
@@ -155,7 +155,7 @@ func (f *packageFarm) imports(t *testing.T) {
 			}
 		}
 	}
-	f.wantOutcomes(f.install(box, "denied"), "") // the list is for what comes by itself
+	f.wantOutcomes(f.install(box, "denied"), "") // the deny list is for automatic installs only
 	began := time.Now()
 	if result, got := f.auto(box, "import imported\ntext = '"+strings.Repeat("x", 5<<20)+"'\nprint('long')"); result.Stdout != "long\n" || got != "" {
 		t.Errorf("5 MiB of code: %s %+v", got, result.Error)

@@ -59,7 +59,7 @@ func (f *farmProcess) hits(t *testing.T) string {
 			return strings.TrimSpace(rest)
 		}
 	}
-	t.Fatal("no figure of hits")
+	t.Fatal("the metric of hits is missing")
 	return ""
 }
 
@@ -69,7 +69,7 @@ print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/worksp
 	first := f.sandbox(wire.CreateRequest{})
 	fresh := f.run(first.ID, look).Stdout
 	if !strings.Contains(fresh, "True False") || !strings.Contains(fresh, "[] [] 2") && !strings.Contains(fresh, "[] ") {
-		t.Errorf("a sandbox of the pool begins with %s", fresh)
+		t.Errorf("the first output in a pooled sandbox is %s", fresh)
 	}
 	f.run(first.ID, "secret = 1\nopen('/workspace/secret', 'w').write('x')\nopen('/tmp/secret', 'w').write('x')\nNone")
 	if _, err := f.Close(t.Context(), first.ID, client.WithWait(time.Minute)); err != nil {
@@ -77,7 +77,7 @@ print(sorted(n for n in globals() if not n.startswith('_')), os.listdir('/worksp
 	}
 	second := f.sandbox(wire.CreateRequest{})
 	if got := f.run(second.ID, look).Stdout; got != fresh {
-		t.Errorf("the next one begins with %s, not with %s", got, fresh)
+		t.Errorf("the first output in the next one is %s, want %s", got, fresh)
 	}
 	if first.ID == second.ID {
 		t.Error("two sandboxes have one id")
@@ -92,7 +92,7 @@ func (f *farmProcess) pooledLimits(t *testing.T) {
 	before := f.hits(t)
 	box := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, CPUs: &cpus, PIDs: &pids}})
 	if f.hits(t) == before {
-		t.Fatal("it did not come from the pool")
+		t.Fatal("the sandbox did not come from the pool")
 	}
 	got := f.run(box.ID, `
 import pathlib
@@ -116,7 +116,7 @@ func (f *farmProcess) pooledRun(t *testing.T) {
 		t.Fatalf("run: %v %+v", err, job)
 	}
 	if f.hits(t) == before {
-		t.Error("it did not come from the pool")
+		t.Error("the sandbox did not come from the pool")
 	}
 }
 

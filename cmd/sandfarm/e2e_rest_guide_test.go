@@ -151,7 +151,7 @@ func (g *restGuide) receiver(t *testing.T, b guideBlock) {
 	}
 }
 
-// serve writes the program of a block to a file, starts it, and gives the lines that it prints.
+// serve writes the program of a block to a file, starts it, and returns the lines that it prints.
 func (g *restGuide) serve(t *testing.T, b guideBlock, env ...string) <-chan string {
 	t.Helper()
 	var command []string

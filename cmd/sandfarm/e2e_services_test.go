@@ -150,7 +150,7 @@ type reply struct {
 	body       []byte
 }
 
-// ask sends a request. A string is sent as JSON, a reader as it is.
+// ask sends a request. A string is sent as JSON, a reader unchanged.
 func (f *farmProcess) ask(method, path string, body any) reply {
 	var content io.Reader
 	kind := "application/octet-stream"

@@ -70,7 +70,7 @@ for n in range(%d):
 		fmt.Fprintln(&want, n)
 	}
 	if got := done.Result.Execute.Stdout; got != want.String() {
-		t.Errorf("output after the kill is not whole: %q", got)
+		t.Errorf("output after the kill is incomplete: %q", got)
 	}
 	if done.Attempt != 2 {
 		t.Errorf("attempt is %d, want 2: it was taken over once", done.Attempt)
@@ -92,7 +92,7 @@ for n in range(%d):
 		}
 	}
 	if streamed.String() != want.String() {
-		t.Errorf("events after the kill are not whole: %q", streamed.String())
+		t.Errorf("events after the kill are incomplete: %q", streamed.String())
 	}
 }
 
@@ -124,7 +124,7 @@ func TestDownLeavesNothingInTheEngine(t *testing.T) {
 	box := f.sandbox(wire.CreateRequest{})
 	f.stop(syscall.SIGTERM)
 	if out, err := exec.Command("docker", "ps", "-q", "--filter", "label=sandfarm.sandbox="+box.ID).Output(); err != nil || len(out) == 0 {
-		t.Fatalf("a stopped farm's sandbox goes on: %v %s", err, out)
+		t.Fatalf("a stopped farm's sandbox still runs: %v %s", err, out)
 	}
 	down := exec.Command(program, "down")
 	down.Env = f.env
@@ -144,7 +144,7 @@ func TestDownLeavesNothingInTheEngine(t *testing.T) {
 }
 
 // Without redis-server jobs are lost when the farm stops, and a warning says so. Sandboxes are restored from the engine.
-func TestWithoutRedisServerSandboxesAreAdopted(t *testing.T) {
+func TestWithoutRedisServerSandboxesAreRestored(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "PATH=")
 	if n := strings.Count(f.out.String(), "redis-server is not installed"); n != 1 {

@@ -28,7 +28,7 @@ const (
 	toolsTrace   = "1af7651916cd43dd8448eb211c80319c"
 )
 
-// collected is an OpenTelemetry collector that keeps what it is sent.
+// collected is an OpenTelemetry collector that stores the spans that it receives.
 type collected struct {
 	mu    sync.Mutex
 	spans []*spans.Span
@@ -66,7 +66,7 @@ func newCollector(t *testing.T) (*collected, string) {
 	return c, server.URL
 }
 
-// path gives the names of a trace's span and of those above it, from the caller's down; "" while there is none.
+// path returns the names of a trace's span and of those above it, from the caller's down; "" while there is none.
 func (c *collected) path(trace, name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,12 +90,12 @@ func (c *collected) path(trace, name string) string {
 	return strings.Join(names, " > ")
 }
 
-// TestOneTraceFromTheCallerToTheAgent sends a request with a traceparent and sees it everywhere that the work went.
+// TestOneTraceFromTheCallerToTheAgent sends a request with a traceparent and finds its trace in every part of the work.
 func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 	t.Parallel()
 	c, endpoint := newCollector(t)
-	told := make(chan string, 1)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.Header.Get("Traceparent") }))
+	received := make(chan string, 1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Get("Traceparent") }))
 	t.Cleanup(receiver.Close)
 	f := newFarm(t, "SANDFARM_TELEMETRY_OTLP_ENDPOINT="+endpoint, "SANDFARM_API_ALLOW_PRIVATE_CALLBACKS=true")
 	box := f.sandbox(wire.CreateRequest{}).ID
@@ -145,7 +145,7 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 		}
 	}
 	select {
-	case parent := <-told:
+	case parent := <-received:
 		if !strings.HasPrefix(parent, "00-"+callersTrace+"-") || strings.Contains(parent, callersSpan) {
 			t.Errorf("the callback has traceparent %q", parent)
 		}
@@ -154,7 +154,7 @@ func TestOneTraceFromTheCallerToTheAgent(t *testing.T) {
 	}
 }
 
-// A collector that is down costs spans and nothing else.
+// If the collector is down, only spans are lost.
 func TestTracesWithoutACollector(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, "SANDFARM_TELEMETRY_OTLP_ENDPOINT=http://"+freeAddress(t))

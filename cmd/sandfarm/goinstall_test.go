@@ -39,7 +39,7 @@ func TestGoInstallGivesAClient(t *testing.T) {
 	run := func(args ...string) string {
 		c := exec.CommandContext(t.Context(), program, args...)
 		c.Env = append(os.Environ(), "SANDFARM_URL=http://127.0.0.1:1", "SANDFARM_DATA="+filepath.Join(dir, "data"), "SANDFARM_REDIS_URL=", "SANDFARM_S3_ENDPOINT=")
-		out, _ := c.CombinedOutput() // what it says is what counts
+		out, _ := c.CombinedOutput() // only the output matters
 		return string(out)
 	}
 	if out := run("sandbox", "ls"); !strings.Contains(out, "no farm answers at http://127.0.0.1:1") {

@@ -8,7 +8,7 @@ import (
 )
 
 // linuxOnly names the verbs of package server, which only Linux has, with their short help. parent is the command that a
-// verb stands under; empty for the root.
+// verb is below; empty for the root.
 var linuxOnly = []struct{ parent, name, short string }{
 	{"", "up", "Run a whole farm in one process"},
 	{"", "down", "Remove the sandboxes and volumes of a stopped farm from the engine"},

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
-// withClient is the program with the client's verbs alone.
+// withClient is the program with only the client's verbs.
 func withClient(out *testlog.Log) (*cobra.Command, verbs.Streams) {
 	streams := verbs.Streams{In: strings.NewReader(""), Out: out, Err: out, Getenv: func(string) string { return "" }}
 	root := &cobra.Command{Use: "sandfarm"}
@@ -40,11 +40,11 @@ func TestOtherSystemsNameEveryServerVerb(t *testing.T) {
 	other, _ := withClient(&testlog.Log{})
 	addLinuxOnlyVerbs(other)
 	if got, want := paths(other), paths(linux); !slices.Equal(got, want) {
-		t.Errorf("verbs and their help elsewhere:\n%s\non Linux:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("verbs and their help on other systems:\n%s\non Linux:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-func TestServerVerbsElsewhereSayWhatToDo(t *testing.T) {
+func TestServerVerbsOnOtherSystemsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"up", "--config", "a.toml", "--down"}, {"image", "build", "python"}, {"config", "check"}} {
 		var out testlog.Log

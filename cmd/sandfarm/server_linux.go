@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
 )
 
-// addServerVerbs adds the verbs that run or look after a farm. This file is the only one that imports a farm's parts,
+// addServerVerbs adds the verbs that run or maintain a farm. This file is the only one that imports a farm's parts,
 // so that the client builds on every system.
 func addServerVerbs(root *cobra.Command, streams verbs.Streams) {
 	server.Add(root, streams, versionText())

@@ -8,7 +8,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
-// A queue is as deep as its tasks and the jobs that are parked, and as far behind as the oldest of both.
+// The depth of a queue counts its tasks and its parked jobs; its age is that of the oldest of both.
 func TestDepthsCountParkedJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -25,13 +25,13 @@ func TestDepthsCountParkedJobs(t *testing.T) {
 		}
 		return depths[0]
 	}
-	if d := depth(); d.Depth != share || d.OldestSeconds > 1800 { // the queue itself goes by the true time
+	if d := depth(); d.Depth != share || d.OldestSeconds > 1800 { // the queue itself uses the real clock
 		t.Errorf("nothing is parked: %+v", d)
 	}
 	for range 3 {
 		b.submit(t, storetest.Create())
 	}
-	b.SetNow(func() time.Time { return time.Now().Add(time.Hour + 2*time.Second) }) // the answers are up to a second old, by the dispatcher's clock
+	b.SetNow(func() time.Time { return time.Now().Add(time.Hour + 2*time.Second) }) // answers are cached for a second of the dispatcher's clock
 	if d := depth(); d.Depth != share+3 || d.OldestSeconds < 3600 || d.OldestSeconds > 3700 {
 		t.Errorf("three are parked: %+v", d)
 	}

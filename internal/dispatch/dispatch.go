@@ -24,7 +24,7 @@ const (
 	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
 
-// Dispatcher joins the store and the queue. It is safe for concurrent use.
+// Dispatcher connects the store and the queue. It is safe for concurrent use.
 type Dispatcher struct {
 	store  *store.Store
 	queue  *queue.Client
@@ -45,7 +45,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), stuck: map[string]time.Time{}}
 }
 
-// Submit accepts a job and, if it is runnable, enqueues it. An accepted job is durable, so it is no error if the queue does not answer then:
+// Submit accepts a job and, if it is runnable, enqueues it. An accepted job is durable, so a queue that does not answer is not an error:
 // Sweep enqueues the job later.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	if a.Job.Trace == "" {
@@ -97,7 +97,7 @@ func (d *Dispatcher) Finish(ctx context.Context, f store.Finish) error {
 	return nil
 }
 
-// Force ends an unfinished job whoever runs it; see store.Force.
+// Force ends an unfinished job, whichever worker runs it; see store.Force.
 func (d *Dispatcher) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) error {
 	end, err := d.store.ForceEnd(ctx, ref, state, jerr)
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Dispatcher) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error
 	return d.CancelFor(ctx, ref, nil)
 }
 
-// CancelFor is Cancel by somebody other than the job's caller; jerr tells the caller why.
+// CancelFor is Cancel on behalf of someone other than the job's caller; jerr tells the caller why.
 func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, error) {
 	job, end, err := d.store.CancelEnd(ctx, ref, jerr)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) e
 	return nil
 }
 
-// after does what follows from the end of a job. The end is stored, so nothing here is the caller's error: failures are logged, and Sweep makes
+// after does what follows from the end of a job. The end is stored, so failures here are not the caller's: they are logged, and Sweep makes
 // up for them.
 func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	if end.Sandbox != nil {
@@ -195,7 +195,7 @@ func queueOf(r *store.Route) string {
 		return farm.NodeQueue(r.Node)
 	}
 	if r.Queue == "" && r.Inline {
-		return farm.QueueControl // it ends a sandbox that has no node: any worker can, even on a full node
+		return farm.QueueControl // it ends a sandbox without a node: any worker can do that, even on a full node
 	}
 	return cmp.Or(r.Queue, farm.QueueCPU)
 }

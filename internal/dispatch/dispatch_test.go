@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bundle is one test's dispatcher with what it joins.
+// bundle is one test's dispatcher with its store and queue.
 type bundle struct {
 	*dispatch.Dispatcher
 	store *store.Store
@@ -114,7 +114,7 @@ func (b *bundle) state(t *testing.T, ref farm.Ref, want farm.JobState) {
 // later moves the dispatcher's clock.
 func (b *bundle) later(d time.Duration) { b.SetNow(func() time.Time { return time.Now().Add(d) }) }
 
-func TestTasksFollowTheLine(t *testing.T) {
+func TestTasksFollowTheFIFO(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	create := storetest.Create()
@@ -150,7 +150,7 @@ func TestAcceptedWithoutQueueIsSwept(t *testing.T) {
 	b := setup(t)
 	b.fail.on = true
 	a := storetest.Create()
-	b.submit(t, a) // no error: it is durable
+	b.submit(t, a) // no error: the job is durable
 	b.fail.on = false
 	b.enqueued(t, farm.QueueCPU, a.Job.ID, false)
 	b.sweep(t, 0) // still young
@@ -177,8 +177,8 @@ func TestCallbackWithoutQueueIsSwept(t *testing.T) {
 	b.sweep(t, 0)
 }
 
-// A receiver that refused every try is left in peace: the sweeper began another round, for as long as the record lived.
-func TestCallbackThatWasGivenUpIsNotSweptAgain(t *testing.T) {
+// A callback whose tries all failed is not enqueued again: the sweep used to start another round for as long as the record existed.
+func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := storetest.Create()
@@ -251,8 +251,8 @@ func TestJobsOfGoneSandboxEnd(t *testing.T) {
 	b.state(t, waiting.Ref(), farm.JobCanceled)
 }
 
-// A worker ends between the end of a sandbox and that of the job which closed it: the close is done.
-func TestCloseWhoseWorkerEndedIsDone(t *testing.T) {
+// A worker dies after it has ended a sandbox and before it has ended the close job: the sweep completes the close job.
+func TestCloseOfADeadWorkerIsCompleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	box := b.box(t)
@@ -268,7 +268,7 @@ func TestCloseWhoseWorkerEndedIsDone(t *testing.T) {
 	b.state(t, job.Ref(), farm.JobCompleted)
 }
 
-func TestCancelOfCreationEndsWhatWaits(t *testing.T) {
+func TestCancelOfCreateEndsWaitingJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := storetest.Create()
@@ -282,7 +282,7 @@ func TestCancelOfCreationEndsWhatWaits(t *testing.T) {
 	b.enqueued(t, farm.QueueCPU, one.ID, false)
 }
 
-// TestTaskLostOnItsWayIsReplaced imitates a dequeue whose answer was cut off: the task is active and nobody has it.
+// TestTaskLostOnItsWayIsReplaced imitates a dequeue whose answer was lost: the task is active, and no worker has it.
 func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -292,7 +292,7 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.later(10 * time.Second)
-	b.sweep(t, 0) // may be on its way
+	b.sweep(t, 0) // the task may still be on its way
 	b.later(14 * time.Second)
 	b.sweep(t, 0)
 	b.later(16 * time.Second)
@@ -302,7 +302,7 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	b.sweep(t, 0)
 }
 
-func TestLeaveBringsTheNext(t *testing.T) {
+func TestLeaveFIFOEnqueuesTheNextJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	box := b.box(t)
@@ -321,8 +321,8 @@ func TestLeaveBringsTheNext(t *testing.T) {
 	b.enqueued(t, "node-n1", next.ID, true)
 }
 
-// TestReleaseBringsTheJobBack gives a create back as often as would make it lost were it charged, then loses its task.
-func TestReleaseBringsTheJobBack(t *testing.T) {
+// TestRequeuesDoNotCountAsCrashes requeues a create more often than it may crash, then loses its task.
+func TestRequeuesDoNotCountAsCrashes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := storetest.Create()
@@ -338,7 +338,7 @@ func TestReleaseBringsTheJobBack(t *testing.T) {
 		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)
 	}
 	b.later(time.Minute)
-	b.sweep(t, 0) // its task is there
+	b.sweep(t, 0) // its task exists
 	if err := b.rdb.Del(t.Context(), "asynq:{cpu}:t:"+job.ID+".6").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -347,6 +347,6 @@ func TestReleaseBringsTheJobBack(t *testing.T) {
 	if _, err := b.store.Claim(t.Context(), job.Ref(), "dead"); err != nil {
 		t.Fatal(err)
 	}
-	b.sweep(t, 1) // taken over, not lost: six attempts are not charged
+	b.sweep(t, 1) // taken over, not lost: six attempts do not count as crashes
 	b.state(t, job.Ref(), farm.JobRunning)
 }

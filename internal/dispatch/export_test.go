@@ -2,5 +2,5 @@ package dispatch
 
 import "time"
 
-// SetNow gives the dispatcher another clock.
+// SetNow sets the dispatcher's clock.
 func (d *Dispatcher) SetNow(now func() time.Time) { d.now = now }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestCutsUnderLoad cuts the worker's connections again and again while jobs of several sandboxes run: every job ends,
-// once, and long before asynq notices what got lost (its lease is 30 s, and it looks once a minute).
+// once, and long before asynq notices lost tasks (its lease is 30 s, and it checks once a minute).
 func TestCutsUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Requeue puts a job that its worker could not begin back into its queue, at the end. Errors as with store.Requeue. Once the record is stored,
+// Requeue puts a job that its worker could not start back at the end of its queue. Errors as with store.Requeue. Once the record is stored,
 // failures are logged, and Sweep enqueues the job later.
 func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, attempt int) error {
 	if err := d.store.Requeue(ctx, ref, attempt); err != nil {

@@ -27,7 +27,7 @@ type crew struct {
 	ended chan *farm.Job
 }
 
-// newCrew starts workers with so many slots each.
+// newCrew starts workers with a number of slots each.
 func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job *farm.Job)) *crew {
 	t.Helper()
 	server := redistest.New(t)
@@ -122,9 +122,9 @@ func await(t *testing.T, jobs <-chan *farm.Job) *farm.Job {
 	}
 }
 
-// TestOneTenantsFloodDelaysAnotherByAFew queues a thousand creations of one tenant, and a thousand executions in as many
-// sandboxes, then one of another tenant: few of the first come before it. In the end all of them have run.
-func TestOneTenantsFloodDelaysAnotherByAFew(t *testing.T) {
+// TestFloodOfOneTenantHardlyDelaysAnother queues a thousand creations of one tenant, and a thousand executions in as many
+// sandboxes, then one job of another tenant: few of the first tenant's jobs run before it. In the end all jobs have run.
+func TestFloodOfOneTenantHardlyDelaysAnother(t *testing.T) {
 	t.Parallel()
 	const flood, few = 1000, 20
 	for name, submit := range map[string]func(t *testing.T, c *crew, tenant string) *farm.Job{
@@ -145,7 +145,7 @@ func TestOneTenantsFloodDelaysAnotherByAFew(t *testing.T) {
 			for range flood {
 				submit(t, c, "greedy")
 			}
-			for range 4 { // every slot is taken
+			for range 4 { // every slot is in use
 				await(t, c.begun)
 			}
 			one := submit(t, c, "modest")
@@ -156,7 +156,7 @@ func TestOneTenantsFloodDelaysAnotherByAFew(t *testing.T) {
 			}
 			t.Logf("%d jobs of the flood began before the other tenant's one", before)
 			if before > few {
-				t.Errorf("%d of %d jobs began before the other tenant's one, want at most %d", before, flood, few)
+				t.Errorf("%d of %d jobs started before the other tenant's job, want at most %d", before, flood, few)
 			}
 			for range flood + 1 {
 				await(t, c.ended)
@@ -176,7 +176,7 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 		running++
 		most = max(most, running)
 		mu.Unlock()
-		time.Sleep(100 * time.Microsecond) // long enough to be met by another one
+		time.Sleep(100 * time.Microsecond) // long enough to overlap with another job
 		mu.Lock()
 		running--
 		mu.Unlock()
@@ -193,13 +193,13 @@ func TestJobsOfOneSandboxRunInOrder(t *testing.T) {
 		by[job.Worker]++
 	}
 	if !slices.Equal(got, want) {
-		t.Error("the jobs ran in another order than they were accepted")
+		t.Error("the jobs did not run in the order in which they were accepted")
 	}
 	if most != 1 {
 		t.Errorf("%d jobs of one sandbox ran at once", most)
 	}
 	if len(by) < 2 {
-		t.Errorf("only %v had jobs: the test shows nothing about several workers", by)
+		t.Errorf("only %v ran jobs: the test needs several workers", by)
 	}
 	t.Logf("jobs by worker: %v", by)
 }

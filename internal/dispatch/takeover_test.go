@@ -11,8 +11,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
-// A job that is handed over is on its queue again at once, goes on under a new attempt, and may be handed over however
-// often: workers that stop in order are not held against it.
+// A job that is offered for takeover is enqueued at once and continues under a new attempt. It can be offered any number of
+// times: orderly stops of workers do not count as crashes.
 func TestOfferTakeover(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -27,7 +27,7 @@ func TestOfferTakeover(t *testing.T) {
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		for range 2 { // the second as after an answer that got lost
+		for range 2 { // the second call imitates a retry after a lost answer
 			if err := b.OfferTakeover(t.Context(), job.Ref(), attempt); err != nil {
 				t.Fatalf("OfferTakeover = %v", err)
 			}
@@ -43,6 +43,6 @@ func TestOfferTakeover(t *testing.T) {
 		}
 	}
 	if err := b.OfferTakeover(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, 1); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("OfferTakeover of a job that is not there = %v", err)
+		t.Errorf("OfferTakeover of an unknown job = %v", err)
 	}
 }

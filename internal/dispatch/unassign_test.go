@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
-// A create that claimed a member of a node's pool waits for that node, and goes to any when the node has no worker left.
+// A create that claimed a member of a node's pool waits for that node, and moves to any node when that one has no worker left.
 func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -29,7 +29,7 @@ func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	if err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "w2", Node: "n2"}); err != nil {
 		t.Fatal(err)
 	}
-	for want := range 2 { // once, and then it is where it belongs
+	for want := range 2 { // once; then it is in the right queue
 		if n, err := b.Sweep(t.Context(), storetest.Tenant); n != 1-want || err != nil {
 			t.Errorf("round %d: Sweep = %d, %v", want, n, err)
 		}
@@ -43,7 +43,7 @@ func TestStrandedCreateMovesToAnotherNode(t *testing.T) {
 	}
 }
 
-// A create whose worker died with its engine goes to another node once no worker is left on its own; one whose node has another
+// A create whose worker died with its engine moves to another node once no worker is left on its own; one whose node has another
 // worker stays, and so does one whose sandbox is ready.
 func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 	t.Parallel()
@@ -86,6 +86,6 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 		t.Errorf("claim = %+v, %v", c, err)
 	}
 	if r, err := b.store.Route(t.Context(), made); err != nil || r.Node != "n1" || r.SandboxState != farm.SandboxReady {
-		t.Errorf("the create that was done all but its end: %+v, %v", r, err)
+		t.Errorf("the create whose sandbox is ready: %+v, %v", r, err)
 	}
 }

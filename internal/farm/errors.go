@@ -13,8 +13,8 @@ type Code string
 const (
 	CodeInvalid      Code = "invalid"      // the request is wrong; sending it again will not help
 	CodeUnauthorized Code = "unauthorized" // no key, or a wrong one
-	CodeNotFound     Code = "not_found"    // no such thing, or it is another tenant's
-	CodeConflict     Code = "conflict"     // the state of the thing does not allow this
+	CodeNotFound     Code = "not_found"    // it does not exist, or is another tenant's
+	CodeConflict     Code = "conflict"     // the object's state does not allow this
 	CodeTooLarge     Code = "too_large"    // over a size limit
 	CodeExhausted    Code = "exhausted"    // over a rate or backlog limit; try again later
 	CodeUnavailable  Code = "unavailable"  // a required component is down; try again later

@@ -16,7 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Every pair of states, written down a second time.
+// The transition table, written a second time: every pair of states is checked against it.
 func TestJobMoves(t *testing.T) {
 	t.Parallel()
 	allowed := map[farm.JobState]string{
@@ -40,7 +40,7 @@ func TestJobMoves(t *testing.T) {
 	}
 	for _, no := range []farm.JobState{"", "Queued", "done"} {
 		if no.Valid() || no.Final() || no.To(farm.JobRunning) || len(no.From()) > 0 {
-			t.Errorf("%q counts as a state", no)
+			t.Errorf("%q is accepted as a state", no)
 		}
 	}
 }
@@ -70,12 +70,12 @@ func TestSandboxMoves(t *testing.T) {
 			t.Errorf("%s accepts work: %v, want %v", from, from.Accepts(), want)
 		}
 		if !from.Final() && !reaches(from, map[farm.SandboxState]bool{}) {
-			t.Errorf("%s never comes to an end", from)
+			t.Errorf("%s has no path to a final state", from)
 		}
 	}
 	for _, no := range []farm.SandboxState{"", "running"} {
 		if no.Valid() || no.Final() || no.Accepts() || no.To(farm.SandboxReady) {
-			t.Errorf("%q counts as a state", no)
+			t.Errorf("%q is accepted as a state", no)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestIDs(t *testing.T) {
 			seen[id] = true
 			for _, other := range prefixes {
 				if other != prefix && farm.ValidID(other, id) {
-					t.Fatalf("%q counts as an id of %q", id, other)
+					t.Fatalf("%q is accepted as an id of %q", id, other)
 				}
 			}
 		}
@@ -109,7 +109,7 @@ func TestIDs(t *testing.T) {
 	id := farm.NewID(farm.JobPrefix)
 	for _, no := range []string{"", farm.JobPrefix, id[4:], id + "0", id[:len(id)-1], strings.ToUpper(id), id[:len(id)-1] + "u", id[:len(id)-1] + "\n", id[:10] + "/../" + id[14:], " " + id} {
 		if farm.ValidID(farm.JobPrefix, no) {
-			t.Errorf("%q counts as an id", no)
+			t.Errorf("%q is accepted as an id", no)
 		}
 	}
 	a := farm.DerivedID(farm.ArtifactPrefix, "job_1", "a/b")
@@ -117,7 +117,7 @@ func TestIDs(t *testing.T) {
 		t.Errorf("derived id %q", a)
 	}
 	if a == farm.DerivedID(farm.ArtifactPrefix, "job_1", "a", "b") || a == farm.DerivedID(farm.ArtifactPrefix, "job_1a", "/b") || a == farm.DerivedID(farm.ArtifactPrefix, "job_2", "a/b") {
-		t.Error("different parts have the same id")
+		t.Error("different parts give the same id")
 	}
 }
 
@@ -200,7 +200,7 @@ func TestDefaultLimits(t *testing.T) {
 		t.Errorf("cpus: %+v", l.CPUs)
 	}
 	if l.MaxCodeBytes > l.MaxBodyBytes || l.MaxInputBytes > l.MaxBodyBytes {
-		t.Error("what is allowed does not fit into a body")
+		t.Error("the maximum sizes do not fit into a request body")
 	}
 	if diff := cmp.Diff(l, farm.DefaultLimits()); diff != "" {
 		t.Error(diff)
@@ -216,11 +216,11 @@ func TestDefaultLimits(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "pids") {
-		t.Errorf("%v is about what is right", err)
+		t.Errorf("%v names a valid field", err)
 	}
 }
 
-// Every setting says what it means: `sandfarm config example` prints it.
+// Every setting has a doc text: `sandfarm config example` prints it.
 func TestLimitsAreDocumented(t *testing.T) {
 	t.Parallel()
 	var check func(reflect.Type, string)
@@ -249,7 +249,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("code %q, message %q", farm.CodeOf(wrapped), farm.MessageOf(wrapped))
 	}
 	if !strings.Contains(wrapped.Error(), "10.0.0.7") {
-		t.Errorf("the log misses the cause: %v", wrapped)
+		t.Errorf("the error does not contain the cause: %v", wrapped)
 	}
 	for _, err := range []error{cause, farm.Errorf(farm.CodeInternal, "secret %d", 1), fmt.Errorf("x: %w", cause)} {
 		if farm.CodeOf(err) != farm.CodeInternal || strings.Contains(farm.MessageOf(err), "secret") || strings.Contains(farm.MessageOf(err), "10.0.0.7") {
@@ -290,7 +290,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-func TestSmallThings(t *testing.T) {
+func TestOperationsQueuesAndNetworks(t *testing.T) {
 	t.Parallel()
 	for _, op := range []farm.FileOp{farm.FileWrite, farm.FileTar, farm.FileMany, farm.FileMkdir, farm.FileDelete, farm.FileMove, farm.FileList, farm.FileStat, farm.FileRead, "other"} {
 		if want := slices.Contains([]farm.FileOp{farm.FileList, farm.FileStat, farm.FileRead}, op); op.Reads() != want {
@@ -298,7 +298,7 @@ func TestSmallThings(t *testing.T) {
 		}
 	}
 	if farm.NodeQueue("n1") == farm.QueueCPU || farm.NodeQueue("n1") == farm.NodeQueue("n2") {
-		t.Error("queues of nodes clash")
+		t.Error("two nodes have the same queue")
 	}
 	if got := (&farm.Job{ID: "job_1", Tenant: "acme"}).Ref(); got != (farm.Ref{Tenant: "acme", ID: "job_1"}) {
 		t.Errorf("ref %+v", got)

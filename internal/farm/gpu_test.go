@@ -30,7 +30,7 @@ func TestNormalGPUModel(t *testing.T) {
 	}
 }
 
-// A device serves exactly the queues of the requests that it fits.
+// A device serves exactly the queues of the requests that it can satisfy.
 func TestGPUQueues(t *testing.T) {
 	t.Parallel()
 	device := farm.GPUDevice{Model: "a100-sxm4-80gb"}
@@ -48,12 +48,12 @@ func TestGPUQueues(t *testing.T) {
 	}
 	for _, model := range []string{"a10", "a100-sxm", "h100", "a100-sxm4-80gb-x"} {
 		if device.Is(model) {
-			t.Errorf("an A100 passes for %s", model)
+			t.Errorf("an A100 is accepted as %s", model)
 		}
 	}
 	for _, queue := range []string{"cpu", "control", "gpus", "node-1"} {
 		if _, ok := farm.GPUQueue(queue); ok {
-			t.Errorf("%s counts as a queue of GPUs", queue)
+			t.Errorf("%s is accepted as a GPU queue", queue)
 		}
 	}
 	for _, none := range []*farm.GPU{nil, {}, {Model: "a100"}} {

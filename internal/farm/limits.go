@@ -106,7 +106,7 @@ func (l Limits) Validate() error {
 		{"disk_mb", float64(l.Disk.Min), float64(l.Disk.Default), float64(l.Disk.Max)},
 	} {
 		if b.low > b.mid || b.mid > b.top {
-			errs = append(errs, fmt.Errorf("limits.%s: the least is %g, the default %g and the most %g; they must rise", b.name, b.low, b.mid, b.top))
+			errs = append(errs, fmt.Errorf("limits.%s: the minimum is %g, the default %g and the maximum %g; they must not decrease", b.name, b.low, b.mid, b.top))
 		}
 	}
 	if l.IdleDefaultSeconds != 0 && l.IdleDefaultSeconds < l.IdleMinSeconds {

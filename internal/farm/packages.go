@@ -31,9 +31,9 @@ type PackageStatus string
 // The statuses of the contract.
 const (
 	PackageInstalling PackageStatus = "installing" // an unfinished job installs it
-	PackageInstalled  PackageStatus = "installed"  // it is there, whether the image or a job installed it
+	PackageInstalled  PackageStatus = "installed"  // it is installed, by the image or by a job
 	PackageFailed     PackageStatus = "failed"     // its last install did not succeed
-	PackageNotFound   PackageStatus = "not_found"  // it is not there, and no job installed it
+	PackageNotFound   PackageStatus = "not_found"  // it is not installed, and no job tried to install it
 )
 
 // PackageOutcome is the outcome of one requested package.
@@ -46,7 +46,7 @@ type PackageOutcome struct {
 	Why       string        `json:"why,omitempty"`     // of an automatic install: what needed it, in a few words
 }
 
-// Package is a package that is in a sandbox.
+// Package is a package that is installed in a sandbox.
 type Package struct {
 	Name    string `json:"name"` // normalised, see NormalPackage
 	Version string `json:"version"`

@@ -9,7 +9,7 @@ type Result struct {
 	File    *FileResult    `json:"file,omitempty"`
 	Install *InstallResult `json:"install,omitempty"` // install, and create with packages
 
-	Packages []Package `json:"packages,omitempty"` // what is installed, of a lookup
+	Packages []Package `json:"packages,omitempty"` // the installed packages, of a lookup
 
 	Artifacts        []Artifact `json:"artifacts,omitempty"`
 	ArtifactsSkipped int        `json:"artifacts_skipped,omitempty"` // files beyond the limits; they stay in the workspace

@@ -67,7 +67,7 @@ func (f *Farm) Case(t testing.TB, name string) *Case {
 	return &Case{f: f, name: name, id: strings.Join(strings.Fields(name), "-"), most: map[string]int{}}
 }
 
-// Boxes gives n ready sandboxes to the case.
+// Boxes creates n ready sandboxes for the case.
 func (c *Case) Boxes(n int) []string {
 	c.f.t.Helper()
 	reused := min(n, len(c.f.idle))
@@ -149,7 +149,7 @@ func (c *Case) watch(jobs []*Job, began time.Time) {
 	})
 }
 
-// probe submits small jobs until one completes, and gives the time since the fault; 0 when none did.
+// probe submits small jobs until one completes, and returns the time since the fault; 0 if none did.
 func (c *Case) probe(began time.Time) time.Duration {
 	ctx, done := context.WithTimeout(c.f.t.Context(), recoverWithin)
 	defer done()
@@ -219,7 +219,7 @@ func (c *Case) End() Report {
 	return r
 }
 
-// left counts the containers of sandboxes that are not open, after there was time to remove them.
+// left counts the containers of sandboxes that are not open, after waiting for their removal.
 func (f *Farm) left() (n int) {
 	for end := time.Now().Add(tidyWithin); ; {
 		open := map[string]bool{}

@@ -61,7 +61,7 @@ func (f *Farm) Alive(name string) bool {
 // Kill ends components with kill -9, all at once.
 func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, 10*time.Second, names) }
 
-// Term ends components with SIGTERM, and waits until they have ended.
+// Term stops components with SIGTERM, and waits until they have exited.
 func (f *Farm) Term(names ...string) { f.end(syscall.SIGTERM, 40*time.Second, names) }
 
 // Pause stops components with SIGSTOP: they neither answer nor end.

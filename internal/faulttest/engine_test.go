@@ -86,7 +86,7 @@ func (e *engineCase) midCreate(t *testing.T, name string, harm, heal func()) {
 				return true
 			}
 			box, err := e.Sandbox(t.Context(), made.Sandbox.ID)
-			return err == nil && box.State == "lost" // it was ready on the engine, and had been handed to its owner
+			return err == nil && box.State == "lost" // it was ready on the engine, and its owner already had it
 		})
 	}
 	e.Until(60*time.Second, "each sandbox has one container", func() bool {
@@ -126,7 +126,7 @@ func (e *engineCase) startSome(t *testing.T) (creates []wire.Created) {
 }
 
 // midRun kills the engine and all containers while jobs run, and starts it again: each job ends with an error, what was in the engine is
-// removed, and new sandboxes work.
+// removed, and new sandboxes can be used.
 func (e *engineCase) midRun(t *testing.T) {
 	c := e.Case(t, "engine killed and started again mid-run")
 	boxes := e.boxesThere(t, c, 3)
@@ -139,7 +139,7 @@ func (e *engineCase) midRun(t *testing.T) {
 	c.Fault(e.engine.Kill, e.engine.Start)
 	for _, j := range jobs {
 		if end, err := e.Wait(t.Context(), j.ID); err != nil || end.Error == nil || len(end.Error.Message) < 20 {
-			t.Errorf("a job whose sandbox went with the engine: %v %+v", err, end)
+			t.Errorf("a job whose sandbox was lost with the engine: %v %+v", err, end)
 		}
 	}
 	c.Abandon(boxes...)
@@ -147,7 +147,7 @@ func (e *engineCase) midRun(t *testing.T) {
 	c.End()
 }
 
-// boxesThere gives n ready sandboxes on the engine to the case.
+// boxesThere creates n ready sandboxes on the engine for the case.
 func (e *engineCase) boxesThere(t *testing.T, c *faulttest.Case, n int) (there []string) {
 	t.Helper()
 	for range 20 {

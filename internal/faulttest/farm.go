@@ -20,20 +20,20 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Names of the components that a farm has once. Workers are "worker-1" and so on, schedulers "scheduler-1".
+// Names of the components of which a farm has one. Workers are "worker-1" and so on, schedulers "scheduler-1".
 const (
 	Redis = "redis"
 	S3    = "s3"
 	API   = "api"
 )
 
-// Config says what a farm is made of.
+// Config describes the components of a farm.
 type Config struct {
 	Program    string   // the built sandfarm; needed
 	MinIO      string   // the MinIO server; needed
 	Workers    int      // default 2
 	Schedulers int      // default 2
-	Env        []string // settings beside those that the harness makes
+	Env        []string // settings in addition to those of the harness
 	Engine     string   // socket of the Docker engine; default that of the machine
 	Second     string   // socket of another engine, of the last worker; none by default
 }
@@ -224,7 +224,7 @@ func (f *Farm) names(prefix string) []string {
 	return names
 }
 
-// freeAddress gives an address on which nobody listens. Its port is below those that the kernel gives to connections, which would take
+// freeAddress returns an address on which no process listens. Its port is below those that the kernel gives to connections, which would take
 // it sooner or later while components restart.
 func freeAddress(t testing.TB) string {
 	t.Helper()

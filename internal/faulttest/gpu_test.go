@@ -60,7 +60,7 @@ func newGPUFarm(t *testing.T) *gpuFarm {
 			id, at, _ := strings.Cut(lines.Text(), " ")
 			nanos, err := strconv.ParseInt(at, 10, 64)
 			if err != nil {
-				t.Errorf("the engine says %q", lines.Text())
+				t.Errorf("unexpected output of the engine: %q", lines.Text())
 				return
 			}
 			f.mu.Lock()
@@ -128,7 +128,7 @@ func (f *gpuFarm) use(t *testing.T, request wire.GPU) {
 	f.closed.Add(1)
 }
 
-// overlaps looks for devices that two containers had at the same time.
+// overlaps finds devices that two containers had at the same time.
 func (f *gpuFarm) overlaps(t *testing.T) (containers int) {
 	type span struct {
 		container string

@@ -158,7 +158,7 @@ func (c *Case) Abandon(boxes ...string) {
 	c.boxes = slices.DeleteFunc(c.boxes, func(box string) bool { return slices.Contains(boxes, box) })
 }
 
-// Own gives sandboxes that the test made to the case.
+// Own adds sandboxes that the test made to the case.
 func (c *Case) Own(boxes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

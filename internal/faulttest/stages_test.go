@@ -58,7 +58,7 @@ func cancel(t *testing.T, f *faulttest.Farm, job string) {
 	}
 }
 
-// cancelStart cancels a create while a worker starts the sandbox. It gives the sandbox.
+// cancelStart cancels a create while a worker starts the sandbox, and returns the sandbox.
 func cancelStart(t *testing.T, f *faulttest.Farm) string {
 	t.Helper()
 	for range 5 { // if the sandbox is ready too soon, try again

@@ -27,8 +27,8 @@ const depthsTTL = time.Second
 
 // EnqueueOptions are the settings of one task.
 type EnqueueOptions struct {
-	ID       string        // of the task, unique in its queue: a task that is there already is not added again; required
-	Timeout  time.Duration // of the handler, rounded up to seconds; 0: 25 hours. The handler must end by itself before that
+	ID       string        // of the task, unique in its queue: a second task of that id is not added; required
+	Timeout  time.Duration // of the handler, rounded up to seconds; 0: 25 hours. The handler must end before that
 	MaxRetry int           // after so many errors the task is archived; 0: 25
 }
 
@@ -52,7 +52,7 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
 }
 
-// Enqueue puts a task into a queue and wakes its servers. If a task of that id is in the queue already, it stays as it is, and that is no
+// Enqueue puts a task into a queue and wakes its servers. If the queue already has a task of that id, nothing changes, and that is not an
 // error. CodeUnavailable if Redis does not answer: then the task may or may not be in the queue, so enqueue it again under the same id.
 func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOptions) error {
 	if queue == "" || o.ID == "" {

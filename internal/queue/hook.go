@@ -14,7 +14,7 @@ import (
 // Pauses of the hook.
 const (
 	idleLook   = time.Second            // how long a lost wake-up can delay a task
-	errorPause = 200 * time.Millisecond // asynq would ask again at once while Redis is down, and use a whole core
+	errorPause = 200 * time.Millisecond // otherwise asynq would retry at once while Redis is down, and use a whole core
 )
 
 // hook makes asynq's polling blocking. asynq asks its queues in turn with a script that returns nil for an empty one, and sleeps if all are
@@ -25,7 +25,7 @@ type hook struct {
 	queues int
 	gate   func(queue string) bool // nil: no queue is paused
 	wake   chan struct{}           // holds one wake-up
-	stop   chan struct{}           // closed: nothing blocks any more
+	stop   chan struct{}           // closed: nothing blocks from then on
 
 	mu    sync.Mutex
 	empty int // queues in a row that were empty

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asked sends a dequeue of a queue through a hook and returns how long the hook withheld the answer, in the time of the bubble.
+// asked sends a dequeue of a queue through a hook and returns how long the hook withheld the answer, by the fake clock of synctest.
 func asked(t *testing.T, h *hook, queue string, answer error) time.Duration {
 	t.Helper()
 	cmd := redis.NewCmd(t.Context(), "evalsha", "sha", 4,
@@ -45,7 +45,7 @@ func TestHookWaitsAtTheEndOfARound(t *testing.T) {
 		want("a wake-up while it waits", asked(t, h, "a", redis.Nil), 300*time.Millisecond)
 		synctest.Wait()
 
-		h.signal() // between two rounds: kept
+		h.signal() // between two rounds: the wake-up is kept
 		want("first queue", asked(t, h, "a", redis.Nil), 0)
 		want("a wake-up from before", asked(t, h, "b", redis.Nil), 0)
 

@@ -28,7 +28,7 @@ func TestOnRedis(t *testing.T) {
 	})
 }
 
-// TestNoPollingAtIdle counts what an idle server asks of Redis.
+// TestNoPollingAtIdle counts the commands that an idle server sends to Redis.
 func TestNoPollingAtIdle(t *testing.T) {
 	t.Parallel()
 	r := redistest.New(t)
@@ -54,14 +54,14 @@ func TestNoPollingAtIdle(t *testing.T) {
 	if _, err := fmt.Sscanf(info["Commandstats"]["cmdstat_evalsha"], "calls=%d,", &calls); err != nil {
 		t.Fatalf("read %q: %v", info["Commandstats"]["cmdstat_evalsha"], err)
 	}
-	// Idle: one dequeue and two looks at delayed tasks a second, and asynq's own upkeep every few seconds. Polling: a thousand a second.
+	// Idle: one dequeue and two checks of delayed tasks a second, and asynq's own upkeep every few seconds. Polling: a thousand a second.
 	if calls > 100 {
 		t.Errorf("an idle server ran %d scripts within %v", calls, watch)
 	}
 }
 
-// TestCutConnectionRecovers cuts every connection of an idle server several times, then keeps it away from Redis for a
-// while. An answer that is cut off on its way costs a task a minute (asynq's lease): package dispatch tests its remedy.
+// TestCutConnectionRecovers cuts every connection of an idle server several times, then stops Redis for a
+// while. A lost answer delays a task by a minute (asynq's lease): package dispatch tests how the sweep shortens that.
 func TestCutConnectionRecovers(t *testing.T) {
 	t.Parallel()
 	r := redistest.New(t)
@@ -183,7 +183,7 @@ func BenchmarkHop(b *testing.B) {
 				send(b, c, fmt.Sprintf("job_%d", i))
 				receive(b, got)
 				hops = append(hops, time.Since(start))
-				if mode == "hook" { // let the server come to rest, or the next task meets it awake
+				if mode == "hook" { // the server must become idle, or the next task reaches it awake
 					<-time.After(5 * time.Millisecond)
 				}
 			}
@@ -194,7 +194,7 @@ func BenchmarkHop(b *testing.B) {
 	}
 }
 
-// poll runs asynq as it comes, or with a short interval.
+// poll runs asynq with its default polling interval, or with a short one.
 func poll(b *testing.B, rdb redis.UniversalClient, mode string, got chan<- queue.Task) {
 	b.Helper()
 	cfg := asynq.Config{Concurrency: 4, Queues: map[string]int{"cpu": 1}, LogLevel: asynq.ErrorLevel}

@@ -95,7 +95,7 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 	return s, nil
 }
 
-// retryDelay is how long a task waits after its n-th error. Jobs are retried soon, since somebody waits for them. Callbacks back off, since
+// retryDelay is how long a task waits after its n-th error. Jobs are retried soon, since callers wait for them. Callbacks back off, since
 // their receiver may be down: fifteen tries take more than six hours.
 func retryDelay(kind string, n int) time.Duration {
 	if kind == TypeCallback {
@@ -130,7 +130,7 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Wake makes the server look at its queues now. It never blocks, and may be called at any time.
+// Wake makes the server poll its queues now. It never blocks, and may be called at any time.
 func (s *Server) Wake() { s.hook.signal() }
 
 // Stop stops taking tasks, waits for the handlers up to ShutdownTimeout, cancels the contexts of those that still run (their tasks are

@@ -16,7 +16,7 @@ const trimBatch = 200
 // Trimmed counts what Trim has removed.
 type Trimmed struct {
 	Tasks  int // archived ones
-	Queues int // empty ones that nobody serves
+	Queues int // empty ones without a server
 }
 
 // Trim removes what asynq would keep for months: archived tasks older than before, empty queues for which unused says true with all their
@@ -30,7 +30,7 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 	for _, name := range names {
 		remove, until := unused(name), before
 		if remove {
-			until = time.Now() // nobody will look at them
+			until = time.Now() // they will not be read again
 		}
 		n, err := c.trimArchive(ctx, name, until)
 		if out.Tasks += n; err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A script reads exactly the arguments that it is given: a field that stands on one side only fails here.
+// A script reads exactly the arguments that Go sends: a field that only one side has fails here.
 func TestScriptsReadTheirArguments(t *testing.T) {
 	t.Parallel()
 	given := namedArgs()

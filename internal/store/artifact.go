@@ -63,7 +63,7 @@ func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, err
 	return &a, nil
 }
 
-// ExpiredArtifacts lists expired artifacts whose object may still be there, the oldest first.
+// ExpiredArtifacts lists expired artifacts whose object may still exist, the oldest first.
 func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error) {
 	key := s.index(tenant, "artexp")
 	ids, err := s.rdb.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(max(limit, 1))}).Result()

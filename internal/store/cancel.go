@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// healthCheck is how long a subscription may be silent before its connection is checked: a cut that nobody reported is found within twice
+// healthCheck is how long a subscription may be silent before its connection is checked: an unreported cut is found within twice
 // this time.
 const healthCheck = 3 * time.Second
 

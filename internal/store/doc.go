@@ -11,5 +11,5 @@
 // and never change, so some of them are older than the words of the code: the FIFO is "line", a parked job "held", a queue slot "out".
 //
 // It does not move tasks (package queue does) and does not decide what to do with a job. Timeouts of single commands are those of the
-// client. Servers that do not expire keys by themselves (miniredis) must be told the time.
+// client. A server that does not expire keys on its own (miniredis) needs its clock set.
 package store

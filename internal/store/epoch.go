@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Epoch identifies the life of the data in Redis. The first call creates it, so another epoch than before means that all records were lost
+// Epoch identifies the life of the data in Redis. The first call creates it, so a changed epoch means that all records were lost
 // in between.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	var epoch *redis.StringCmd

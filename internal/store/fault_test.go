@@ -20,8 +20,8 @@ import (
 
 const patience = 20 * time.Second
 
-// TestSubscriptionsOutliveACut cuts the connections of a watch and of a worker's cancels, and changes things while they are
-// away: both are told to look again, and hear what comes later.
+// TestSubscriptionsOutliveACut cuts the connections of a watch and of a worker's cancels, and changes records while they are
+// disconnected: both are signalled to read again, and receive later messages.
 func TestSubscriptionsOutliveACut(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
@@ -45,17 +45,17 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	defer cancels.Close()
 
 	proxy.Cut()
-	if _, err := near.Claim(ctx, a.Job.Ref(), "w"); err != nil { // nobody hears of this
+	if _, err := near.Claim(ctx, a.Job.Ref(), "w"); err != nil { // no subscriber receives this
 		t.Fatal(err)
 	}
 	awake(t, w)
 	select {
 	case ref := <-cancels.C():
 		if ref != (farm.Ref{}) {
-			t.Errorf("after a cut the worker hears of %+v, want the zero Ref", ref)
+			t.Errorf("after a cut the worker receives %+v, want the zero Ref", ref)
 		}
 	case <-time.After(patience):
-		t.Error("the worker is not told to look again")
+		t.Error("the worker is not signalled to read again")
 	}
 	if _, _, err := near.Cancel(ctx, a.Job.Ref()); err != nil {
 		t.Fatal(err)
@@ -63,10 +63,10 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	select {
 	case ref := <-cancels.C():
 		if ref != a.Job.Ref() {
-			t.Errorf("the worker hears of %+v", ref)
+			t.Errorf("the worker receives %+v", ref)
 		}
 	case <-time.After(patience):
-		t.Error("the worker does not hear of a cancel after a cut")
+		t.Error("the worker does not receive a cancel after a cut")
 	}
 	if err := near.AppendEvents(ctx, a.Job.Ref(), []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
 		t.Fatal(err)

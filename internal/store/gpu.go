@@ -68,7 +68,7 @@ func (s *Store) BindGPUs(ctx context.Context, node string, sandbox farm.Ref, fen
 	return err
 }
 
-// ReturnGPUs ends the leases of a sandbox on a node; it is no error if there are none. With a fence that is not 0 they end only under that
+// ReturnGPUs ends the leases of a sandbox on a node; it is not an error if there are none. With a fence that is not 0 they end only under that
 // one, otherwise ErrFenced.
 func (s *Store) ReturnGPUs(ctx context.Context, node string, sandbox farm.Ref, fence int64) (GPUs, error) {
 	verdict, now, err := s.gpu(ctx, node, gpuArgs{Op: "return", Sandbox: sandbox.ID, Fence: fence})

@@ -4,7 +4,7 @@
 --   lease: all or nothing; what the sandbox has already it keeps, under a new fence
 --   bind: its container is about to start
 --   return: under a fence, or any ('0')
---   restore: devices that the sandbox's container has, as far as nobody else leases them
+--   restore: devices that the sandbox's container has, unless another sandbox leases them
 --   open: leases may be made from now on
 --   look
 -- Replies {verdict, fence, all leases}. Verdicts: ok, full, waiting (another sandbox goes first), closed (not open yet), fenced, taken
@@ -44,7 +44,7 @@ local function lease()
   end
   local firstSandbox = call('GET', first)
   if #own > 0 then
-    if #own ~= count then return 'full' end -- a sandbox never asks for another number, so somebody else leased these; they are returned
+    if #own ~= count then return 'full' end -- a sandbox never asks for another number, so another sandbox leased these; they are returned
     chosen = own
   elseif firstSandbox and firstSandbox ~= sandbox then
     return 'waiting'

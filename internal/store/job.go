@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// noJob is the error for an unknown job, or another tenant's.
+// noJob is the error for an unknown job or another tenant's job.
 func noJob(id string) error { return farm.NotFoundf("There is no job %s.", id) }
 
 // Job reads a job; CodeNotFound if it is another tenant's, or gone.

@@ -46,7 +46,7 @@ func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
 	return end, err
 }
 
-// Force ends an unfinished job whoever runs it; its runner is fenced. A finished job stays as it is, without an error.
+// Force ends an unfinished job, whichever worker runs it; its runner is fenced. A finished job stays unchanged, without an error.
 func (s *Store) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) (next *farm.Ref, err error) {
 	end, err := s.ForceEnd(ctx, ref, state, jerr)
 	return end.Next, err
@@ -61,7 +61,7 @@ func (s *Store) ForceEnd(ctx context.Context, ref farm.Ref, state farm.JobState,
 	return end, err
 }
 
-// Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job stays as it is. The
+// Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job stays unchanged. The
 // job is returned as it is now.
 func (s *Store) Cancel(ctx context.Context, ref farm.Ref) (job *farm.Job, next *farm.Ref, err error) {
 	job, end, err := s.CancelEnd(ctx, ref, nil)

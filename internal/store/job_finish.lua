@@ -1,4 +1,4 @@
--- Ends a job. Modes: finish (by its runner, fenced), force (whoever runs it), cancel (at once if queued, by a flag if running).
+-- Ends a job. Modes: finish (by its runner, fenced), force (whichever worker runs it), cancel (at once if queued, by a flag if running).
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)

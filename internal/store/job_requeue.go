@@ -11,7 +11,7 @@ import (
 // ErrCanceled says that a cancel of the job was requested.
 var ErrCanceled = errors.New("job was canceled")
 
-// Requeue makes a running job queued again that its worker could not begin, for example since its node is full. The job keeps its place in
+// Requeue makes a running job queued again that its worker could not start, for example because its node is full. The job keeps its place in
 // its sandbox's FIFO. The attempt still fences, but does not count as a crash (Route.Uncounted). The job must be enqueued afterwards, see
 // dispatch.Requeue. Errors: ErrFenced if the job no longer runs under this attempt; ErrCanceled if a cancel was requested: then the
 // worker keeps the job and ends it.

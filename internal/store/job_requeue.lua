@@ -1,4 +1,4 @@
--- Requeues a running job that its worker could not begin. ARGV: id, attempt. The attempt number stays, since it is the fence, but does not
+-- Requeues a running job that its worker could not start. ARGV: id, attempt. The attempt number stays, since it is the fence, but does not
 -- count as a crash. Replies {'ok'}, {'fenced'}, {'notfound'}, or {'canceled'} if a cancel was requested: then the job stays as it is.
 local id, attempt = ARGV[3], ARGV[4]
 local k = key('job', id)

@@ -16,7 +16,7 @@ import (
 // Rules for a Redis that fills up.
 const (
 	fullAt       = 0.7         // of Redis's maxmemory: above it only jobs that end or stop something are accepted, so that Redis keeps room for accepted jobs to end
-	memoryUseTTL = time.Second // how long the last look at Redis's memory counts
+	memoryUseTTL = time.Second // how long the last reading of Redis's memory is used
 	infoTimeout  = time.Second // a Redis that hangs here also fails the call that follows, with a better error
 )
 
@@ -27,7 +27,7 @@ type memoryUse struct {
 	full bool
 }
 
-// checkMemory is CodeExhausted while Redis is nearly full. A Redis that has no limit, or does not tell, never is.
+// checkMemory is CodeExhausted while Redis is nearly full. A Redis without a limit, or one that does not report it, never is.
 func (s *Store) checkMemory(ctx context.Context) error {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()

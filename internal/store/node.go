@@ -13,9 +13,9 @@ import (
 
 // Rules of reservations.
 const (
-	firstAfter = 30 * time.Second // a sandbox that has waited so long goes first: on one node nobody overtakes it any more
+	firstAfter = 30 * time.Second // a sandbox that has waited so long goes first: no other sandbox overtakes it on one node
 	firstFor   = 10 * time.Second // how long it goes first after it last asked
-	nodeTTL    = 30 * time.Second // a node that nobody reported for so long has no worker
+	nodeTTL    = 30 * time.Second // a node that was not reported for so long has no worker
 )
 
 // NodeCapacity is what a node has for sandboxes, and what of it is reserved.
@@ -32,11 +32,11 @@ type ReserveRequest struct {
 	Want     farm.Capacity
 	Since    time.Time // when its creation was accepted; zero: it never goes first
 	Queue    string    // whose pace this start counts for, see QueuePosition; "": none
-	Force    bool      // reserve whatever is free: the sandbox is there already
+	Force    bool      // reserve regardless of what is free: the sandbox already exists
 }
 
 // Reserve reserves memory and cores of a node for a sandbox, in one step with the check of what is free, and reports whether it did. A
-// reservation that the sandbox has there is replaced. A sandbox that has waited for half a minute goes first: nobody overtakes it on one
+// reservation that the sandbox has there is replaced. A sandbox that has waited for half a minute goes first: no other one overtakes it on one
 // node until it fits. nodes are all nodes that have a worker.
 func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes map[string]NodeCapacity, err error) {
 	op := "reserve"
@@ -50,7 +50,7 @@ func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes m
 	return verdict == "ok", nodes, err
 }
 
-// Unreserve releases what is reserved for a sandbox on a node; it is no error if that is nothing.
+// Unreserve releases what is reserved for a sandbox on a node; it is not an error if nothing is.
 func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Capacity, sandbox farm.Ref) (map[string]NodeCapacity, error) {
 	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID}, capacity)
 	return nodes, err

@@ -33,7 +33,7 @@ if op == 'reserve' or op == 'force' then
   local ownMemory, ownCores = size(own)
   local firstSandbox, firstNode = string.match(call('GET', first) or '', '^(.+) (%S+)$')
   if op == 'force' or (own and wantMemory <= ownMemory and wantCores <= ownCores) then
-    verdict = 'ok' -- it is there already
+    verdict = 'ok' -- forced, or its reservation does not grow
   elseif firstSandbox and firstSandbox ~= sandbox and firstNode == node then
     verdict = 'waiting'
   elseif memory + wantMemory > memoryCapacity or cores + wantCores > coresCapacity then

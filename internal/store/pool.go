@@ -39,7 +39,7 @@ type Member struct {
 	At     time.Time   `json:"-"` // when it got its state
 }
 
-// ErrNoMember says that there is no such member, or that it is not in the required state.
+// ErrNoMember says that a member does not exist or is not in the required state.
 var ErrNoMember = errors.New("the pool has no such member")
 
 // kind is what a claim cannot change of a member, so it must match.
@@ -76,7 +76,7 @@ type MemberClaim struct {
 	Nodes   []string // that have a live worker
 }
 
-// ClaimMember gives a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none.
+// ClaimMember claims for a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none.
 func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error) {
 	args := []any{kind(c.Image, c.Network, c.DiskMB), c.Tenant}
 	for _, node := range c.Nodes {

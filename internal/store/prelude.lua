@@ -1,6 +1,6 @@
 -- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's prefix, ARGV[2] the time
 -- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue)
--- stand above, generated from package farm.
+-- are defined above, generated from package farm.
 local P, G, NOW = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 
@@ -109,7 +109,7 @@ local function trimIndex(index, kind)
   end
 end
 
--- The queue of a job that no worker has begun; package dispatch has the same rule.
+-- The queue of a job that no worker has started; package dispatch has the same rule.
 local function queueOf(queue, inline, box)
   if queue ~= '' then return queue end
   local node = call('HGET', key('sbx', box), 'node')
@@ -120,7 +120,7 @@ end
 -- Jobs that end or stop something are never parked and never refused for a limit.
 local function urgent(kind) return kind == 'close' or kind == 'interrupt' or kind == 'restart' end
 
--- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks that no worker has begun in a queue. Returns
+-- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks in a queue that no worker has claimed. Returns
 -- whether a task must be in the queue.
 local function takeQueueSlot(id)
   local j = call('HMGET', key('job', id), 'kind', 'queue', 'inline', 'sandbox', 'created', 'aq')

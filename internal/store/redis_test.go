@@ -134,7 +134,7 @@ func commandCalls(t *testing.T, rdb redis.UniversalClient) map[string]int {
 	return calls
 }
 
-// TestRefusesWhenRedisFillsUp moves Redis's memory limit around what it uses: just above 70 % nothing new is taken in.
+// TestRefusesWhenRedisFillsUp moves Redis's memory limit around what it uses: just above 70 % no new jobs are accepted.
 func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
@@ -144,7 +144,7 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	if _, err := first.Accept(ctx, a); err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.Set(ctx, "ballast", strings.Repeat("x", 8<<20), 0).Err(); err != nil { // what the test itself uses is little beside it
+	if err := rdb.Set(ctx, "ballast", strings.Repeat("x", 8<<20), 0).Err(); err != nil { // much more than the test itself uses
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 		if err := rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used*100/c.percent)).Err(); err != nil {
 			t.Fatal(err)
 		}
-		s := store.New(rdb, store.Options{}) // a fresh look
+		s := store.New(rdb, store.Options{}) // a new store has not cached the memory use
 		if _, err := s.Accept(ctx, storetest.Create()); (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
 			t.Errorf("at %d %% of the memory limit Accept = %v", c.percent, err)
 		}

@@ -32,7 +32,7 @@ func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandb
 	return fetch(ctx, s, tenant, "sbx", ids, decodeSandbox)
 }
 
-// SandboxPatch is what a caller changes of a sandbox. Nil fields stay as they are.
+// SandboxPatch is what a caller changes of a sandbox. Nil fields stay unchanged.
 type SandboxPatch struct {
 	Name        *string
 	TTLSeconds  *int // counts from now
@@ -101,7 +101,7 @@ type Move struct {
 	Attempt int
 }
 
-// moveArgs are the arguments of sandbox_move.lua. Empty texts leave what is there; times to live are in seconds.
+// moveArgs are the arguments of sandbox_move.lua. Empty texts keep the stored value; times to live are in seconds.
 type moveArgs struct {
 	ID        string `lua:"id"`
 	State     string `lua:"state"`

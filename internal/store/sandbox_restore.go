@@ -18,7 +18,7 @@ type restoreArgs struct {
 }
 
 // RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
-// that exists stays as it is, and restored is false.
+// that exists stays unchanged, and restored is false.
 func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
 	// Not rememberTenant: its cache may be older than the loss.
 	if err := s.storeTenant(ctx, box.Tenant); err != nil {

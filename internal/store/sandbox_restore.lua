@@ -1,6 +1,6 @@
--- Writes the record of a sandbox whose container outlived it. Replies {'ok'}, or {'there'} if there is a record.
+-- Writes the record of a sandbox whose container outlived it. Replies {'ok'}, or {'exists'} if there is a record.
 local k = key('sbx', arg.id)
-if call('EXISTS', k) == 1 then return {'there'} end
+if call('EXISTS', k) == 1 then return {'exists'} end
 local seq = call('INCR', P .. 'seq')
 call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
   'node', arg.node, 'container', arg.container, 'seq', seq)

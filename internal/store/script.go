@@ -60,7 +60,7 @@ func mustLua(name string) string {
 	return string(text)
 }
 
-// tables writes the transition tables of package farm as Lua tables, so that they stand in one place.
+// tables writes the transition tables of package farm as Lua tables, so that they are defined in one place.
 func tables() string {
 	var b strings.Builder
 	b.WriteString("local JOBS = {\n")

@@ -15,9 +15,9 @@ type Trimmed struct {
 	Jobs    int // finished ones beyond the bound
 }
 
-// Trim bounds what is kept of a tenant. Records expire by themselves, and each new record removes the expired ones before it from the
+// Trim bounds what is kept of a tenant. Records expire on their own, and each new record removes the expired ones before it from the
 // indexes; Trim does the rest, for tenants that add nothing. It keeps the youngest Limits.MaxFinished finished jobs, and those that
-// finished within Limits.HiddenSeconds, since somebody may wait for them.
+// finished within Limits.HiddenSeconds, since a caller may wait for them.
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
 	for _, index := range []struct{ name, kind, keep string }{

@@ -90,7 +90,7 @@ func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}
 		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, ready: make(chan struct{})}
 		h.topics[channel] = t
 		if err := h.sub.Subscribe(context.WithoutCancel(ctx), channel); err != nil {
-			// The client remembers the channel and would subscribe again after a reconnect, for nobody.
+			// The client remembers the channel and would subscribe to it again after a reconnect, without a watcher.
 			delete(h.topics, channel)
 			_ = h.sub.Unsubscribe(context.WithoutCancel(ctx), channel)
 			return nil, nil, wrap("watch job", err)

@@ -79,7 +79,7 @@ func (s *Store) Alive(ctx context.Context, workerID string) (bool, error) {
 	return n == 1, wrap("read heartbeat", err)
 }
 
-// RemoveWorker unregisters a worker at once, so that nobody waits for its heartbeat to expire.
+// RemoveWorker unregisters a worker at once, so that no job waits for its heartbeat to expire.
 func (s *Store) RemoveWorker(ctx context.Context, workerID string) error {
 	pipe := s.rdb.Pipeline()
 	pipe.Del(ctx, s.prefix+"worker:"+workerID)

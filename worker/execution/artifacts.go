@@ -25,7 +25,7 @@ import (
 // one moment.
 const smallFile = 256 << 10
 
-// upload uploads what an ended execution left: changed files, large displays, whole outputs. It gives their records, files first, by
+// upload uploads what an ended execution left: changed files, large displays, whole outputs. It returns their records, files first, by
 // path. Files that changed or vanished meanwhile are left out, with a note.
 func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, error) {
 	var (

@@ -99,7 +99,7 @@ func TestExactReader(t *testing.T) {
 	}
 	a := agenttest.Start(t, "/usr/bin:/bin", nil)
 	if err := (&exactReader{}).explain(a.Client); !errors.Is(err, errChanged) {
-		t.Errorf("over a stream that stands: %v", err)
+		t.Errorf("over an open stream: %v", err)
 	}
 	workertest.Must(t, a.Client.Close())
 	if err := (&exactReader{}).explain(a.Client); farm.CodeOf(err) != farm.CodeUnavailable {
@@ -176,7 +176,7 @@ func TestStageLogReplaysStagedFrames(t *testing.T) {
 	if seq != acked || again.last != acked {
 		t.Fatalf("%d frames, last %d, want %d", seq, again.last, acked)
 	}
-	// The first one is fenced now: it must not move the checkpoint.
+	// The first worker is fenced now: it must not move the checkpoint.
 	for err == nil {
 		_, err = l.add(t.Context(), agent.Frame{Seq: l.last + 1, Type: agent.FrameStdout, Payload: chunk})
 	}
@@ -199,7 +199,7 @@ func TestTakeoverOfACompleteLog(t *testing.T) {
 	first, _ := b.runner()
 	second, n := b.runner()
 	box := b.Ready()
-	b.Agent(box, n) // it never heard of the job
+	b.Agent(box, n) // the agent does not know the job
 	job := b.Command(box, "echo once >> runs")
 	claim, err := b.Store.Claim(t.Context(), job, "w1")
 	workertest.Must(t, err)
@@ -234,7 +234,7 @@ func TestTakeoverOfACompleteLog(t *testing.T) {
 	}
 }
 
-// Sizes come from an untrusted agent. A negative size ended the process.
+// Sizes come from an untrusted agent. A negative size used to crash the process.
 func TestFileOfNegativeSizeBreaksTheProtocol(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -265,7 +265,7 @@ func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	workertest.Must(t, e.collect.add(out(2, "kept")))
 	b.Redis.SetError("LOADING")
 	if err := x.publish(t.Context(), e); err == nil {
-		t.Fatal("the events were taken by a Redis that is down")
+		t.Fatal("the events were sent to a Redis that is down")
 	}
 	b.Redis.SetError("")
 	workertest.Must(t, e.collect.add(out(3, " too")))

@@ -68,7 +68,7 @@ type sink struct {
 	stopped bool
 }
 
-// text gives the stream for the record.
+// text returns the stream for the record.
 func (s *sink) text() string { return s.stream.text("the whole output is the artifact " + s.path) }
 
 // pendingDisplay is a rich result that goes to the object store. index is its place in rich.
@@ -98,7 +98,7 @@ func (c *collector) newOutput(prefix string) *output {
 	}
 }
 
-// sinkOf gives the stream of a frame; nil when the frame carries no output.
+// sinkOf returns the stream of a frame; nil when the frame carries no output.
 func (c *collector) sinkOf(f agent.Frame) *sink {
 	if len(c.outputs) == 0 {
 		return nil
@@ -220,7 +220,7 @@ func size(e farm.Event) int {
 	return n
 }
 
-// take gives the queued events and empties the queue.
+// take returns the queued events and empties the queue.
 func (c *collector) take() []farm.Event {
 	events := c.events
 	c.events, c.bytes = nil, 0
@@ -252,7 +252,7 @@ func (c *collector) display(payload []byte) error {
 	return nil
 }
 
-// removeRich removes the entries of a displayed value that is about to be updated, and returns where they stood: the end if
+// removeRich removes the entries of a displayed value that is about to be updated, and returns their place: the end if
 // the value is new.
 func (c *collector) removeRich(display int) int {
 	ofValue := func(e farm.RichResult) bool { return e.Display == display }
@@ -316,7 +316,7 @@ func plainTextLast(a, b string) int {
 	}
 }
 
-// displayNumber gives the number of a displayed value, from 0. The agent counts from 1; one that is too old to number its
+// displayNumber returns the number of a displayed value, from 0. The agent counts from 1; one that is too old to number its
 // values sends 0.
 func (c *collector) displayNumber(number int) (int, error) {
 	if number == 0 {

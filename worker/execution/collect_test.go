@@ -79,7 +79,7 @@ func texts(log []farm.Event) (stdout, stderr string, displays int) {
 	return stdout, stderr, displays
 }
 
-// Every byte is in one event, whenever another worker takes over.
+// Every byte is in exactly one event, no matter when another worker takes over.
 func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -157,7 +157,7 @@ func TestCommandsHaveStreamsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestCollectorRefusesWhatNoAgentSends(t *testing.T) {
+func TestCollectorRefusesInvalidFrames(t *testing.T) {
 	t.Parallel()
 	one := &farm.Request{Command: &farm.CommandRequest{Commands: []string{"a"}}}
 	for name, frames := range map[string][]agent.Frame{
@@ -179,7 +179,7 @@ func TestCollectorRefusesWhatNoAgentSends(t *testing.T) {
 			err = c.add(f)
 		}
 		if err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s is accepted", name)
 		}
 	}
 	c := collectorOf(one, 0)
@@ -187,7 +187,7 @@ func TestCollectorRefusesWhatNoAgentSends(t *testing.T) {
 		t.Errorf("output of no command: error %v, events %v", err, c.events)
 	}
 	if err := collectorOf(code(), 0).add(start(1, 0)); err == nil {
-		t.Error("a command of an execute is taken")
+		t.Error("a command of an execute is accepted")
 	}
 }
 

@@ -21,7 +21,7 @@ var types = map[string]string{
 	".tif": "image/tiff", ".tiff": "image/tiff", ".bmp": "image/bmp",
 }
 
-// contentType gives the MIME type of a file by its name, or else by its first bytes; nil: they are unknown.
+// contentType returns the MIME type of a file by its name, or else by its first bytes; nil: they are unknown.
 func contentType(name string, first []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if t, ok := types[ext]; ok {
@@ -36,7 +36,7 @@ func contentType(name string, first []byte) string {
 	return http.DetectContentType(first)
 }
 
-// extensionOf gives the file name extension of a MIME type that kernels display.
+// extensionOf returns the file name extension of a MIME type that kernels display.
 func extensionOf(mimeType string) string {
 	switch mimeType {
 	case "image/png":

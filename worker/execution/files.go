@@ -129,7 +129,7 @@ func (x *Runner) removeUpload(ctx context.Context, err error, key string) {
 	}
 }
 
-// readFile gives a file, or a part of it: inline when it is small, else through the object store.
+// readFile returns a file, or a part of it: inline when it is small, else through the object store.
 func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.FileResult, error) {
 	f := t.Request.File
 	body, entry, err := c.Open(ctx, f.Path, f.Offset, f.Length)
@@ -158,7 +158,7 @@ func (x *Runner) readFile(ctx context.Context, c *client.Client, t Task) (*farm.
 	return result, err
 }
 
-// part gives the range of a file of this size that a request asks for; a negative offset counts from the end.
+// part returns the range of a file of this size that a request asks for; a negative offset counts from the end.
 func part(size, offset, length int64) (from, n int64) {
 	if offset < 0 {
 		offset = max(size+offset, 0)

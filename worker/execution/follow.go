@@ -181,7 +181,7 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 	}
 }
 
-// ErrProtocol says that the agent sent what no agent of this farm sends.
+// ErrProtocol says that the agent sent something that no agent of this farm sends.
 var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
 // take handles one frame. It reports whether the frame was the last.

@@ -160,7 +160,7 @@ func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install
 	}
 }
 
-// installed gives the outcome of an install that has ended, after it has uploaded the whole of each cut stream.
+// installed returns the outcome of an install that has ended, after it has uploaded the whole of each cut stream.
 func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
 	notes := clipNotes(f.outcome.Notes)
 	nameSandbox(f.sandbox.ID, packages, notes)
@@ -292,7 +292,7 @@ func (i *Installed) Forget(ctx context.Context) {
 	defer done()
 	i.from.log.drop(ctx)
 	if c, err := i.from.x.node.Connect(ctx, i.from.sandbox); err == nil {
-		_ = c.Forget(ctx, i.from.id) // the agent drops old ones by itself, too
+		_ = c.Forget(ctx, i.from.id) // the agent also drops old ones on its own
 	}
 }
 

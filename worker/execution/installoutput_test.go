@@ -152,7 +152,7 @@ func TestWholeOutputOfPackagesOfARunIsAnArtifact(t *testing.T) {
 	}
 }
 
-// What the agent has forgotten of a long log is staged, so that a worker which takes over still has the whole of it.
+// The part of a long log that the agent has forgotten is staged, so that a worker that takes over still has the whole log.
 func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -181,7 +181,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	workertest.Must(t, err)
 	b.checkOutput(size, installInline, "o", again.Result().Install.Stdout, ".output/packages-stdout.txt", again.artifacts)
 	if again.artifacts[0].ID != installed.artifacts[0].ID {
-		t.Errorf("the artifact is another one: %s, before %s", again.artifacts[0].ID, installed.artifacts[0].ID)
+		t.Errorf("the artifact has another id: %s, before %s", again.artifacts[0].ID, installed.artifacts[0].ID)
 	}
 	got, err := second.Run(t.Context(), task, claim.Sandbox, again)
 	workertest.Must(t, err)
@@ -192,7 +192,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	}
 }
 
-// An object store that is down costs the output of an install, not the install.
+// If the object store is down, the output of an install is lost, but the install succeeds.
 func TestInstallWithoutItsOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -31,7 +31,7 @@ func newMetrics() *metrics {
 			Name: "sandfarm_worker_upload_bytes_total", Help: "Bytes of artifacts that the object store took.",
 		}),
 	}
-	for _, outcome := range []string{outcomeOK, outcomeError} { // so that rate() sees the first one
+	for _, outcome := range []string{outcomeOK, outcomeError} { // so that rate() counts the first one
 		m.uploads.WithLabelValues(outcome)
 	}
 	return m

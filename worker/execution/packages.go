@@ -35,7 +35,7 @@ func readOutcome(payload []byte) (*agent.Outcome, error) {
 	return &outcome, nil
 }
 
-// reportRequested gives the outcome of each requested package, in the order of the request, whatever the agent left out or made up.
+// reportRequested returns the outcome of each requested package, in the order of the request, whatever the agent left out or made up.
 func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.Duration) []farm.PackageOutcome {
 	list := make([]farm.PackageOutcome, 0, len(asked.Packages))
 	for _, requested := range asked.Packages {
@@ -65,7 +65,7 @@ func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 	}
 }
 
-// reportImports gives the outcomes of packages that were installed for imports.
+// reportImports returns the outcomes of packages that were installed for imports.
 func reportImports(o *agent.Outcome) []farm.PackageOutcome {
 	list := make([]farm.PackageOutcome, 0, min(len(o.Install), maxReported))
 	for _, outcome := range o.Install[:min(len(o.Install), maxReported)] {

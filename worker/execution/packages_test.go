@@ -86,7 +86,7 @@ func TestListedPackagesAreWellFormed(t *testing.T) {
 		many[i] = farm.Package{Name: "p", Version: "1", Manager: "pip"}
 	}
 	if got := len(valid(many)); got != maxPackages {
-		t.Errorf("%d packages are taken, want %d", got, maxPackages)
+		t.Errorf("%d packages are accepted, want %d", got, maxPackages)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestReportsOfPackagesArePlainText(t *testing.T) {
 	}
 }
 
-// Some dozen MiB of empty values in an outcome took GiB in the worker.
+// A few dozen MiB of empty values in an outcome used to take GiB of memory in the worker.
 func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{"Install": `{"install":[%s{}]}`, "Files": `{"files":[%s{}]}`, "Notes": `{"notes":[%s""]}`, "Traceback": `{"error":{"traceback":[%s""]}}`} {
@@ -153,7 +153,7 @@ func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 			t.Errorf("%s: a quarter of a million gives %v", what, err)
 		}
 		if err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameFinal, Payload: []byte(many)}); err == nil {
-			t.Errorf("%s: an execution takes it", what)
+			t.Errorf("%s: an execution accepts it", what)
 		}
 	}
 	keys := strings.Builder{}
@@ -161,6 +161,6 @@ func TestAnOutcomeOfTooManyValuesIsRefused(t *testing.T) {
 		fmt.Fprintf(&keys, `"%d":"",`, i)
 	}
 	if err := collectorOf(code(), 0).add(agent.Frame{Seq: 1, Type: agent.FrameDisplay, Payload: []byte(`{"data":{` + keys.String() + `"x":""}}`)}); err == nil {
-		t.Error("a display of as many types is taken")
+		t.Error("a display of as many types is accepted")
 	}
 }

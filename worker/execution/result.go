@@ -7,7 +7,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// result gives the result of the frames so far.
+// result builds the result of the frames so far.
 func (c *collector) result() *farm.Result {
 	r := &farm.Result{}
 	if c.outcome != nil {

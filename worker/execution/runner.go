@@ -162,7 +162,7 @@ func (x *Runner) forget(ctx context.Context, e *execution) {
 	defer done()
 	if !e.sandbox.OneShot { // a one-shot sandbox is removed as a whole
 		if c, err := x.node.Connect(ctx, e.sandbox); err == nil {
-			_ = c.Forget(ctx, e.job.ID) // the agent drops old ones by itself, too
+			_ = c.Forget(ctx, e.job.ID) // the agent also drops old ones on its own
 		}
 	}
 	e.staged.drop(ctx)

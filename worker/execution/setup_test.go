@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { workertest.Main(m) }
 
-// bundle is a farm whose runners a test makes.
+// bundle is a farm; the test makes its runners.
 type bundle struct {
 	*workertest.Farm
 	cfg Config

@@ -42,7 +42,7 @@ type checkpoint struct {
 	Installs map[string]staged `json:"installs,omitempty"` // by suffix
 }
 
-// loadStageLog gives the log of one of a job's executions, as an earlier attempt left it. installs says that the job installs
+// loadStageLog returns the log of one of a job's executions, as an earlier attempt left it. installs says that the job installs
 // packages before its own work: then this attempt may have staged their logs, and the checkpoint keeps what it says of them.
 func (x *Runner) loadStageLog(ctx context.Context, job *farm.Job, suffix string, installs bool) (*stageLog, error) {
 	l := &stageLog{x: x, job: job, suffix: suffix}

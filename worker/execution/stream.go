@@ -70,7 +70,7 @@ func (s *stream) ring(p []byte) {
 // truncated reports whether text leaves something out.
 func (s *stream) truncated() bool { return s.total > int64(s.limit) }
 
-// text gives the stream as text: whole, or head and tail around a line that says how much is missing, and where it is.
+// text returns the stream as text: whole, or head and tail around a line that says how much is missing, and where it is.
 func (s *stream) text(where string) string {
 	if !s.truncated() {
 		return strings.ToValidUTF8(s.head.String(), "\uFFFD")
@@ -100,7 +100,7 @@ func (s *stream) live(p []byte) string {
 	return strings.ToValidUTF8(string(p), "\uFFFD")
 }
 
-// rest gives what live kept back, at the end of the stream.
+// rest returns what live kept back, at the end of the stream.
 func (s *stream) rest() string {
 	text := strings.ToValidUTF8(string(s.carry), "\uFFFD")
 	s.carry = nil

@@ -19,7 +19,7 @@ import (
 // ErrCanceled ends work of a job that was cancelled.
 var ErrCanceled = errors.New("the job was cancelled")
 
-// Config holds the settings of executions. All fields are needed, but the lists of packages.
+// Config holds the settings of executions. All fields except the lists of packages are required.
 type Config struct {
 	Grace            time.Duration // between the interrupt and the kill of code
 	UploadRetry      time.Duration // for how long writes are retried
@@ -41,7 +41,7 @@ type Queue interface {
 	LeaveFIFO(ctx context.Context, job farm.Ref, attempt int) error
 }
 
-// Sandboxes is the life of sandboxes, as far as an execution meets its end.
+// Sandboxes ends sandboxes and reports whether they have ended.
 type Sandboxes interface {
 	// Closing reports whether a sandbox is being closed, or was.
 	Closing(ctx context.Context, s *farm.Sandbox) bool
@@ -49,7 +49,7 @@ type Sandboxes interface {
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
 }
 
-// Deps are what a Runner works with. All fields but Metrics are needed.
+// Deps are the dependencies of a Runner. All fields except Metrics are required.
 type Deps struct {
 	Store     *store.Store
 	Queue     Queue
@@ -122,7 +122,7 @@ type Outcome struct {
 	Upload    time.Duration
 	LastEvent uint64 // number of the last event that was sent, see store.Finish
 
-	// Cleanup runs once the outcome is committed; nil: nothing is to be done. Before the commit a worker that takes over may
+	// Cleanup runs once the outcome is committed; nil: there is nothing to do. Before the commit a worker that takes over may
 	// need everything still.
 	Cleanup func(context.Context)
 }

@@ -33,7 +33,7 @@ type connection struct {
 	err    error
 }
 
-// Connect gives the agent of a sandbox. All callers share one connection, which lives until Disconnect.
+// Connect returns the agent of a sandbox. All callers share one connection, which lives until Disconnect.
 func (n *Node) Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {
 	c, err := n.connections.get(context.WithoutCancel(ctx), s.ID, func(ctx context.Context) (*client.Client, error) {
 		return n.dial(ctx, s)
@@ -96,7 +96,7 @@ func (n *Node) indexFor(s *farm.Sandbox) http.Handler {
 	return n.deps.Index
 }
 
-// get gives the connection to a sandbox; where none is alive, dial opens it.
+// get returns the connection to a sandbox; where none is alive, dial opens it.
 func (cs *connections) get(ctx context.Context, sandboxID string, dial func(context.Context) (*client.Client, error)) (*connection, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

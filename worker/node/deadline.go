@@ -13,8 +13,8 @@ import (
 // the new one from the next SyncDeadlines.
 const deadlineTimeout = 5 * time.Second
 
-// deadlines are those that agents know. An agent ends its sandbox by itself some seconds after its deadline, so that a sandbox
-// ends even where no worker is alive; so it must learn of every change.
+// deadlines are those that agents know. An agent ends its sandbox a few seconds after its deadline, so that a sandbox
+// ends even if no worker is alive; so it must receive every change.
 type deadlines struct {
 	sync sync.Mutex // held by the one round of SyncDeadlines at a time
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// imagesFor is how long a list of images is used again: an image that was built by hand is offered soon after.
+	// imagesFor is how long a list of images is used again: an image that was built by hand is offered soon.
 	imagesFor = 10 * time.Second
 	// uvTimeout is how long the start waits for the installer: some 25 MiB from the package index, once for each engine.
 	uvTimeout = 3 * time.Minute
@@ -30,13 +30,13 @@ const (
 // ErrStopping says that the worker is stopping. Contexts of its jobs end with it.
 var ErrStopping = errors.New("the worker is stopping")
 
-// Records is what a Node needs of the records.
+// Records is the part of the store that a Node needs.
 type Records interface {
 	// Epoch names the data set of the records: another value than before means that Redis lost its data.
 	Epoch(ctx context.Context) (string, error)
 }
 
-// Deps are what a Node works with. All fields but UV, Index, BuildImage and Metrics are needed.
+// Deps are the dependencies of a Node. All fields except UV, Index, BuildImage and Metrics are required.
 type Deps struct {
 	Engine  *engine.Engine
 	Records Records
@@ -94,7 +94,7 @@ func (n *Node) ID() string { return n.id }
 // AgentVolume is the engine's volume with the agent, "" before Prepare.
 func (n *Node) AgentVolume() string { return n.agentVolume }
 
-// UseIdentity sets what Prepare finds out. It is for tests, whose engines have neither.
+// UseIdentity sets what Prepare determines. It is for tests, whose engines have neither.
 func (n *Node) UseIdentity(id, agentVolume string) { n.id, n.agentVolume = id, agentVolume }
 
 // HasIndex reports whether sandboxes can reach a package index.

@@ -78,7 +78,7 @@ func TestConnectionsAreSharedAndDialledAgain(t *testing.T) {
 	if three.err != nil || three.over() {
 		t.Fatalf("the next dial gave %v", three.err)
 	}
-	must(t, a.Client.Close()) // breaks: the connection is forgotten without another use
+	must(t, a.Client.Close()) // it breaks: the connection is forgotten without another use
 	n.connections.wg.Wait()
 	if n.connections.count() != 0 {
 		t.Fatal("a broken connection is not forgotten")
@@ -108,7 +108,7 @@ func TestMetricsOfConnections(t *testing.T) {
 	if got := gathered(t, registry, "sandfarm_worker_agent_links"); got != 1 {
 		t.Errorf("%v connections are open, want 1", got)
 	}
-	n.Disconnect("sbx_2") // by this worker: no error
+	n.Disconnect("sbx_2") // closed by this worker: not an error
 	n.connections.wg.Wait()
 	if errs, open := gathered(t, registry, "sandfarm_worker_agent_dial_errors_total"), gathered(t, registry, "sandfarm_worker_agent_links"); errs != 1 || open != 0 {
 		t.Errorf("%v dial errors and %v connections, want 1 and 0", errs, open)
@@ -133,7 +133,7 @@ func gathered(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	return 0
 }
 
-// Nothing of what a sandbox is made with may be lost on the way from the record to the engine.
+// The container spec must contain every part of the sandbox's record.
 func TestContainerSpec(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, nil)

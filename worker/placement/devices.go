@@ -71,7 +71,7 @@ func (g *gpus) queues() map[string]int {
 	return names
 }
 
-// list gives the devices for the registration.
+// list returns the devices for the registration.
 func (g *gpus) list() []farm.GPUDevice {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +129,7 @@ func (g *gpus) forget(sandbox string) {
 	delete(g.mine, sandbox)
 }
 
-// kept gives the lease that keep remembered.
+// kept returns the lease that keep has stored.
 func (g *gpus) kept(sandbox string) gpuLease {
 	g.mu.Lock()
 	defer g.mu.Unlock()

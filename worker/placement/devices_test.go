@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// withGPUs gives a placer devices, which may be leased.
+// withGPUs gives a placer devices, and opens them for leases.
 func (b *bundle) withGPUs(p *Placer, models ...string) {
 	b.T.Helper()
 	devices := make([]farm.GPUDevice, len(models))
@@ -35,7 +35,7 @@ func (b *bundle) wanting(p *Placer, gpu farm.GPU) *store.Claim {
 	return claim
 }
 
-// leased gives the devices that are leased to a sandbox.
+// leased returns the devices that are leased to a sandbox.
 func (b *bundle) leased(r *store.Claim) []string {
 	b.T.Helper()
 	now, err := b.Store.GPUs(b.T.Context(), "n1")
@@ -49,9 +49,9 @@ func TestGateOfGPUs(t *testing.T) {
 	b := setup(t)
 	p := b.placer()
 	now := time.Now()
-	p.gpus.now = func() time.Time { return now } // no gap between two creates ends by itself
+	p.gpus.now = func() time.Time { return now } // the gap between two creates does not pass
 	if p.Accepts("gpu") {
-		t.Error("a worker without devices takes jobs for GPUs")
+		t.Error("a worker without devices takes GPU jobs")
 	}
 	b.withGPUs(p, "a100", "t4")
 	if queues, cpu := p.Queues(); queues["gpu-a100"] == 0 || cpu {
@@ -63,14 +63,14 @@ func TestGateOfGPUs(t *testing.T) {
 	}
 	r := b.wanting(p, farm.GPU{Count: 1, Model: "a100"})
 	if !p.Accepts("gpu-a100") || p.Accepts("gpu-a100") {
-		t.Error("one create is taken, and none beside it until it has its device")
+		t.Error("want one create to be taken, and no other until it has its device")
 	}
 	ok, err := p.Reserve(t.Context(), r)
 	if !ok || err != nil || len(b.leased(r)) != 1 {
 		t.Fatalf("place = %v, %v, leased %v", ok, err, b.leased(r))
 	}
 	if p.Accepts("gpu-a100") || !p.Accepts("gpu-t4") || !p.Accepts("gpu") || !p.Accepts("control") {
-		t.Error("the a100 is leased, the t4 is not")
+		t.Error("want the gate closed for the leased a100 and open for the free t4")
 	}
 	late := b.wanting(p, farm.GPU{Count: 2})
 	if ok, err := p.Reserve(t.Context(), late); ok || err != nil || b.leased(late) != nil {
@@ -102,7 +102,7 @@ func TestGPUWorkerYields(t *testing.T) {
 }
 
 // A create that does not fit for lack of memory keeps no device.
-func TestNoRoomReturnsTheGPUs(t *testing.T) {
+func TestCreateWithoutMemoryReturnsItsGPUs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.placer()
@@ -116,7 +116,7 @@ func TestNoRoomReturnsTheGPUs(t *testing.T) {
 }
 
 // Leases of ended sandboxes, and of those that a dead worker did not start, end; others stay.
-func TestLeasesThatAreOver(t *testing.T) {
+func TestEndedLeasesAreReturned(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.placer()
@@ -142,7 +142,7 @@ func TestLeasesThatAreOver(t *testing.T) {
 	workertest.Must(t, err)
 	workertest.Must(t, p.ReconcileGPUs(t.Context()))
 	if got := b.leased(moved); len(got) != 0 {
-		t.Errorf("MadeElsewhere: leased %v while its worker lives", got)
+		t.Errorf("OnAnotherNode: leased %v while its worker is alive", got)
 	}
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), p.deps.WorkerID))
 	other := b.placer()

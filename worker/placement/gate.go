@@ -26,7 +26,7 @@ const (
 type gate struct {
 	smallest farm.Capacity // of a sandbox
 	now      func() time.Time
-	wake     func() // has the queue ask the gate again
+	wake     func() // makes the queue ask the gate again
 
 	mu       sync.Mutex
 	down     bool // the engine does not answer

@@ -15,7 +15,7 @@ func TestCapacityFollowsTheSettings(t *testing.T) {
 	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 6000, CPUs: 6}); got != want {
 		t.Errorf("capacity %+v, want %+v", got, want)
 	}
-	b = setup(t) // by default a small machine holds many idle sandboxes
+	b = setup(t) // by default a small machine can have many idle sandboxes
 	if got, want := b.measured(5000, 2).gate.size(), (farm.Capacity{MemoryMB: 80_000, CPUs: 256}); got != want {
 		t.Errorf("capacity by default %+v, want %+v", got, want)
 	}
@@ -50,7 +50,7 @@ func TestGateOfCreates(t *testing.T) {
 		}
 	}
 
-	r := fresh(of(600, 0)) // much fuller: one create now and then
+	r := fresh(of(600, 0)) // much fuller: it takes a create only now and then
 	for i := range 3 {
 		if !r.open() || r.open() {
 			t.Errorf("round %d: not one create is taken by the fuller node", i)
@@ -75,7 +75,7 @@ func TestGateOfCreates(t *testing.T) {
 		r.pauseCreates()
 	}
 	if now = now.Add(maxPause); !r.open() {
-		t.Error("the pauses grow without end")
+		t.Error("the pauses grow without a limit")
 	}
 	r.pauseCreates()
 	r.update(of(100, 0))

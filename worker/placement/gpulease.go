@@ -13,8 +13,8 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// errDevicesGone ends a start whose devices another sandbox has. It happens only if Redis lost its data.
-var errDevicesGone = farm.Errorf(farm.CodeConflict, "The GPUs of the sandbox were given away while it started. Create it again.")
+// errDevicesGone fails a start whose devices another sandbox has. It happens only if Redis lost its data.
+var errDevicesGone = farm.Errorf(farm.CodeConflict, "The GPUs of the sandbox were leased to another sandbox while it started. Create it again.")
 
 // FindGPUs finds the devices of this node: those of the setting worker.gpus, or else those of the driver, if the engine can give
 // them to containers.

@@ -106,7 +106,7 @@ func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 	case s.State.Final():
 		return true, nil
 	case s.Node == p.node.ID():
-		return false, nil // its job starts it here
+		return false, nil // its job is starting it here
 	case s.Node != "":
 		return true, nil // its job moved to another node
 	case p.deps.Now().Sub(l.At) > reservationGrace:
@@ -166,7 +166,7 @@ func (p *Placer) refreshWaiting(ctx context.Context) error {
 	return nil
 }
 
-// sandboxesOf gives one lease of each sandbox that has any.
+// sandboxesOf returns one lease of each sandbox that has any.
 func sandboxesOf(now store.GPUs) map[farm.Ref]store.GPULease {
 	out := map[farm.Ref]store.GPULease{}
 	for _, l := range now.Leases {

@@ -26,7 +26,7 @@ func newMetrics(p *Placer) *metrics {
 		}, []string{"reason"}),
 		reserved: newReserved(p),
 	}
-	for _, reason := range []string{LeftDied, LeftChanged, LeftOld, LeftSurplus, LeftRoom, LeftStale} { // so that rate() sees the first one
+	for _, reason := range []string{LeftDied, LeftChanged, LeftOld, LeftSurplus, LeftRoom, LeftStale} { // so that rate() counts the first one
 		m.left.WithLabelValues(reason)
 	}
 	return m

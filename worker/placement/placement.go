@@ -29,8 +29,8 @@ type Config struct {
 	Pool          []string
 	PoolAge       time.Duration
 	PoolFill      int
-	SingleProcess bool     // the whole farm is this process: what "auto" in Pool depends on
-	Images        []string // that are built at start: so does this
+	SingleProcess bool     // the whole farm is this process; "auto" in Pool depends on it
+	Images        []string // built at start; "auto" in Pool depends on them, too
 
 	CreateTimeout time.Duration
 	UploadRetry   time.Duration // for how long writes are retried
@@ -66,7 +66,7 @@ type Backlog interface {
 	Waiting(ctx context.Context, queues ...string) (int, error)
 }
 
-// Deps are what a Placer works with. All fields but Metrics are needed.
+// Deps are the dependencies of a Placer. All fields except Metrics are required.
 type Deps struct {
 	Store      *store.Store
 	Backlog    Backlog
@@ -75,7 +75,7 @@ type Deps struct {
 	WorkerID   string
 	Log        *slog.Logger
 	Now        func() time.Time
-	Wake       func()          // has the queues looked at again: the gate may answer otherwise
+	Wake       func()          // makes the queues ask the gate again: its answer may have changed
 	PoolFailed func()          // counts a round of the pool's maintenance that failed
 	Base       context.Context //nolint:containedctx // the life of background work, ended by the worker
 	Metrics    prometheus.Registerer
@@ -98,7 +98,7 @@ type Placer struct {
 	background sync.WaitGroup // fills of the pool
 }
 
-// New makes a Placer. Measure and FindGPUs ready it, once the node has its identity.
+// New makes a Placer. Call Measure and FindGPUs before its first use, once the node has its identity.
 func New(cfg Config, deps Deps) (*Placer, error) {
 	p := &Placer{
 		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(),
@@ -128,7 +128,7 @@ func (p *Placer) Accepts(queue string) bool {
 	return true
 }
 
-// Queues gives the queues of the node's GPUs with their weights, and whether the worker also serves creates without a GPU.
+// Queues returns the queues of the node's GPUs with their weights, and whether the worker also serves creates without a GPU.
 func (p *Placer) Queues() (queues map[string]int, cpu bool) {
 	return p.gpus.queues(), !p.gpus.any() || p.cfg.GPUTakesCPU
 }
@@ -158,14 +158,14 @@ func StartsSandbox(claim *store.Claim) bool {
 		(claim.Sandbox.State == farm.SandboxQueued || claim.Sandbox.State == farm.SandboxStarting)
 }
 
-// Release gives back what a sandbox whose container is gone reserved here: memory, cores and its place in the pool's records.
+// Release releases what a sandbox whose container is gone reserved here: memory, cores and its record in the pool.
 // GPUs are separate (ReleaseGPUs). What fails is left to the reconciler.
 func (p *Placer) Release(ctx context.Context, s *farm.Sandbox) {
 	p.ReleaseCapacity(ctx, s.Ref())
 	p.ForgetMember(ctx, s)
 }
 
-// ReleaseWithoutEngine gives back what a sandbox reserved on a node whose engine does not answer. Its GPUs stay leased until the
+// ReleaseWithoutEngine releases what a sandbox reserved on a node whose engine does not answer. Its GPUs stay leased until the
 // engine answers: a device may still be in use.
 func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) error {
 	p.gpus.forget(s.ID)
@@ -196,14 +196,14 @@ func (p *Placer) Withdraw(ctx context.Context) (otherHasRoom bool, err error) {
 	return p.gate.otherHasRoom(nodes), err
 }
 
-// Status is what the registration of a worker says of its node.
+// Status is the part of a worker's registration that describes its node.
 type Status struct {
 	Room store.NodeCapacity
 	GPUs []farm.GPUDevice
 	Pool []farm.PoolStock
 }
 
-// Status gives what was known at the last refresh.
+// Status returns what was known at the last refresh.
 func (p *Placer) Status() Status {
 	return Status{Room: p.gate.mine(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
 }

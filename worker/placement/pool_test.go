@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// A claimed member may be unusable. Then it is removed, and nothing of it is used for the sandbox.
+// An unusable member is removed at the claim, and the sandbox starts cold.
 func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(b *bundle, p *Placer, m store.Member, s *farm.Sandbox){
@@ -42,14 +42,14 @@ func TestUnfitMemberIsRemovedAtTheClaim(t *testing.T) {
 				t.Errorf("takeMember = %v, %v", ok, err)
 			}
 			if _, err := b.Store.Member(t.Context(), m.ID); err == nil || b.Fake.Has(m.ID) {
-				t.Error("the member is still there")
+				t.Error("the member still exists")
 			}
 		})
 	}
 }
 
-// Idle members give way to creates.
-func TestIdleMembersGiveWay(t *testing.T) {
+// Idle members are evicted for creates.
+func TestIdleMembersAreEvictedForCreates(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.pooling(5000+512, "python=2")
@@ -58,7 +58,7 @@ func TestIdleMembersGiveWay(t *testing.T) {
 	workertest.Must(t, err)
 	workertest.Must(t, p.RefreshCapacity(t.Context()))
 	if !p.Accepts(farm.QueueCPU) {
-		t.Error("the gate of creates is closed for want of room that idle members hold")
+		t.Error("the gate of creates is closed although idle members can be evicted")
 	}
 	job, _ := b.Sized(3000, 1)
 	claim, err := b.Store.Claim(t.Context(), job, p.deps.WorkerID)
@@ -72,7 +72,7 @@ func TestIdleMembersGiveWay(t *testing.T) {
 	b.Reserved(farm.Capacity{MemoryMB: 5048, CPUs: 3})
 }
 
-func TestUnwantedMembersLeave(t *testing.T) {
+func TestUnwantedMembersAreRetired(t *testing.T) {
 	t.Parallel()
 	for reason, spoil := range map[string]func(b *bundle, p *Placer){
 		LeftChanged: func(_ *bundle, p *Placer) { p.cfg.Version = "next" },
@@ -92,11 +92,11 @@ func TestUnwantedMembersLeave(t *testing.T) {
 			b := setup(t)
 			p := b.pooling(64<<10, "python=2")
 			first, second := b.member(p), b.member(p)
-			// Missing members are not started now: a create waits, and goes first.
+			// Missing members are not started now: a waiting create goes first.
 			b.Creation(farm.KindCreate)
 			workertest.Must(t, p.maintain(t.Context()))
 			if b.IdleMembers() != 2 {
-				t.Fatalf("%d members are left of two good ones", b.IdleMembers())
+				t.Fatalf("%d of two usable members are left", b.IdleMembers())
 			}
 			spoil(b, p)
 			workertest.Must(t, p.maintain(t.Context()))
@@ -128,26 +128,26 @@ func TestOneWorkerMaintainsThePool(t *testing.T) {
 	b.Fake.PutMember(starting.ID, "", true)
 	workertest.Must(t, p.maintain(t.Context()))
 	if held, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second); held || err != nil {
-		t.Errorf("another worker has the pool as well: %v, %v", held, err)
+		t.Errorf("another worker maintains the pool, too: %v, %v", held, err)
 	}
 	if !b.Fake.Has(starting.ID) {
-		t.Error("what another worker starts was removed")
+		t.Error("a member that another worker starts was removed")
 	}
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), other.deps.WorkerID))
-	b.Creation(farm.KindCreate) // so that nothing is started in its place
+	b.Creation(farm.KindCreate) // so that no member is started in its place
 	workertest.Must(t, p.maintain(t.Context()))
 	if b.Fake.Has(starting.ID) {
-		t.Error("what a dead worker began is still there")
+		t.Error("a member whose worker died while starting it still exists")
 	}
 }
 
-// A failed fill leaves nothing, and the next one waits.
+// A failed fill leaves nothing behind, and the next one waits.
 func TestFailedFillLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t) // its engine makes no containers
+	b := setup(t) // its engine cannot create containers
 	p := b.pooling(64<<10, "python=3")
 	now := time.Now()
-	p.deps.Now = func() time.Time { return now } // no pause ends by itself
+	p.deps.Now = func() time.Time { return now } // pauses do not end on their own
 	workertest.Must(t, p.maintain(t.Context()))
 	workertest.Until(t, "the fills end", func() bool {
 		p.pool.mu.Lock()
@@ -171,7 +171,7 @@ func TestFailedFillLeavesNothing(t *testing.T) {
 	done()
 }
 
-func TestMemberThatFindsNoRoomWaits(t *testing.T) {
+func TestMemberWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.pooling(1000, "python=1")

@@ -15,11 +15,11 @@ import (
 // memberTimeout is how long a member may take to answer. It is idle, so it answers at once unless the machine is overloaded.
 const memberTimeout = 5 * time.Second
 
-// errUnfit says that a member cannot become the sandbox that has claimed it.
-var errUnfit = errors.New("the member was made from something else")
+// errUnfit says that a member cannot serve the sandbox that claimed it.
+var errUnfit = errors.New("the member was made from another image, agent or settings")
 
 // AssignMember makes the member that a sandbox has claimed the sandbox's own: the member gets the requested limits, and the engine's
-// note names its owner. It reports false when there is no usable member: then what was there is removed, and the sandbox starts cold.
+// note names its owner. It reports false when there is no usable member: then the member is removed, and the sandbox starts cold.
 func (p *Placer) AssignMember(ctx context.Context, s *farm.Sandbox) (container string, ok bool, err error) {
 	m, err := p.store.Member(ctx, s.ID)
 	switch {
@@ -68,7 +68,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 		}
 		return err
 	})
-	group.Go(func() error { return p.node.SendDeadline(ctx, &box) }) // until now it had none
+	group.Go(func() error { return p.node.SendDeadline(ctx, &box) }) // a member has none
 	group.Go(func() error {
 		if s.Spec.Resources == m.Resources {
 			return nil // an update takes the engine longer than all the rest

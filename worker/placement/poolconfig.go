@@ -15,7 +15,7 @@ const (
 	poolNone = "none"
 )
 
-// What poolAuto means on a farm in one process: the next two sandboxes of one person. A member uses some 150 MiB, so a small host gets
+// The meaning of poolAuto on a farm in one process: the next two sandboxes of one person. A member uses some 150 MiB, so a small host gets
 // none.
 const (
 	autoImage  = "python"
@@ -36,7 +36,7 @@ func (c Config) poolTargets(hostMB int) (map[string]int, error) {
 	for _, entry := range c.Pool {
 		if entry == poolAuto || entry == poolNone {
 			if len(c.Pool) > 1 {
-				errs = append(errs, fmt.Errorf("worker.pool holds %q beside others; it stands alone", entry))
+				errs = append(errs, fmt.Errorf("worker.pool contains %q with other entries; use it alone", entry))
 			}
 			continue
 		}
@@ -45,7 +45,7 @@ func (c Config) poolTargets(hostMB int) (map[string]int, error) {
 		_, twice := targets[name]
 		switch {
 		case err != nil || !poolImage.MatchString(name) || count < 0 || count > maxPool:
-			errs = append(errs, fmt.Errorf("worker.pool holds %q; write the name of an image and a number from 0 to %d, as python=2, or auto or none", entry, maxPool))
+			errs = append(errs, fmt.Errorf("worker.pool contains %q; write the name of an image and a number from 0 to %d, as python=2, or auto or none", entry, maxPool))
 		case twice:
 			errs = append(errs, fmt.Errorf("worker.pool names the image %s twice", name))
 		default:

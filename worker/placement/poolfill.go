@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// errPoolFull says that the node has no room for another member. That is no failure: the pool waits.
+// errPoolFull says that the node has no room for another member. This is not a failure: the pool waits.
 var errPoolFull = errors.New("the node has no room for another member of the pool")
 
 // warmModules is what kernels of members have imported, where their image has it.
@@ -141,7 +141,7 @@ func (p *Placer) memberNetwork() farm.Network {
 	return farm.NetworkPackages
 }
 
-// MemberSandbox gives a member as the sandbox that it may become.
+// MemberSandbox describes a member as the sandbox that it may become.
 func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 	return &farm.Sandbox{
 		ID: m.ID, Tenant: m.Tenant, Node: m.Node, Container: m.Container,

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { workertest.Main(m) }
 
-// bundle is a farm whose placers a test makes.
+// bundle is a farm; the test makes its placers.
 type bundle struct {
 	*workertest.Farm
 	cfg Config

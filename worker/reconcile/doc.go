@@ -30,7 +30,7 @@ type Sandboxes interface {
 	OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error)
 }
 
-// Deps are what a Reconciler works with. All fields but Metrics are needed.
+// Deps are the dependencies of a Reconciler. All fields except Metrics are required.
 type Deps struct {
 	Store     *store.Store
 	Engine    *engine.Engine

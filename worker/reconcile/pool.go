@@ -66,7 +66,7 @@ func (r *Reconciler) keepsMember(ctx context.Context, v *poolView, c engine.Cont
 	return r.keepsSandbox(ctx, c)
 }
 
-// withNote gives the container of a member with the labels of the sandbox that it became, from the engine's note; CodeNotFound if it
+// withNote returns the container of a member with the labels of the sandbox that it became, from the engine's note; CodeNotFound if it
 // has no note.
 func (r *Reconciler) withNote(ctx context.Context, c engine.Container) (engine.Container, error) {
 	labels, err := r.engine.Noted(ctx, c.SandboxID)

@@ -85,7 +85,7 @@ func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, erro
 	return !s.State.Final() && !node.Void(c, s), nil
 }
 
-// reconcileRecords checks every open sandbox, and gives those whose container runs on this node.
+// reconcileRecords checks every open sandbox, and returns those whose container runs on this node.
 func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
 	err = r.eachOpen(ctx, func(s *farm.Sandbox) error {
 		if s.Node == r.node.ID() && running[s.ID] {

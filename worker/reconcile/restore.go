@@ -9,8 +9,8 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-// RestoreAll gives the running containers of this engine that have no record their record again. It is for the start of a farm
-// whose Redis keeps nothing: elsewhere a container without a record is an orphan.
+// RestoreAll restores the missing records of running containers of this engine. It is for the start of a farm
+// whose Redis keeps no data: on other farms a container without a record is an orphan.
 func (r *Reconciler) RestoreAll(ctx context.Context) error {
 	containers, err := r.engine.List(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (r *Reconciler) RestoreAll(ctx context.Context) error {
 	return nil
 }
 
-// restore gives a container's sandbox its record again, if it runs and its deadline has not passed; otherwise the container is
+// restore restores the record of a container's sandbox, if it runs and its deadline has not passed; otherwise the container is
 // removed as an orphan.
 func (r *Reconciler) restore(ctx context.Context, c engine.Container) (restored bool, err error) {
 	s := node.RecordOf(c)
@@ -49,8 +49,8 @@ func (r *Reconciler) restore(ctx context.Context, c engine.Container) (restored 
 	return restored, nil
 }
 
-// restoreLost gives a container's sandbox its record again when the records were lost, and reports whether it is open. Another
-// worker of the engine may have been first: then the record that it wrote says so.
+// restoreLost restores the record of a container's sandbox when the records were lost, and reports whether it is open. Another
+// worker of the engine may have been first: then the record that it wrote is used.
 func (r *Reconciler) restoreLost(ctx context.Context, c engine.Container) (bool, error) {
 	made := c.Labels[node.LabelEpoch]
 	if made == "" {

@@ -1,4 +1,4 @@
-// Package retry repeats writes to Redis and to the object store while these do not answer, and has the contexts of writes
+// Package retry repeats writes to Redis and to the object store while they do not answer, and provides contexts for writes
 // that must be made after the job's own context has ended.
 package retry
 
@@ -45,12 +45,12 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Detached gives a context for clean-up and commits: it outlives ctx and ends after CommitTimeout. The caller calls cancel.
+// Detached returns a context for clean-up and commits: it outlives ctx and ends after CommitTimeout. The caller calls cancel.
 func Detached(ctx context.Context) (detached context.Context, cancel context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CommitTimeout)
 }
 
-// Cause gives the reason for which ctx ended if it has, else err. A nil err stays nil.
+// Cause returns the reason for which ctx ended if it has, else err. A nil err stays nil.
 func Cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

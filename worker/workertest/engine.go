@@ -129,7 +129,7 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.updates = append(e.updates, string(body))
 		_, _ = w.Write([]byte("{}"))
 	default:
-		http.Error(w, `{"message":"the fake has no such request"}`, http.StatusNotImplemented)
+		http.Error(w, `{"message":"the fake does not implement this request"}`, http.StatusNotImplemented)
 	}
 }
 
@@ -169,7 +169,7 @@ func (e *Engine) Updates() []string {
 	return slices.Clone(e.updates)
 }
 
-// Note gives the labels of a sandbox's note; nil when there is none.
+// Note returns the labels of a sandbox's note; nil when there is none.
 func (e *Engine) Note(sandbox string) map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -194,7 +194,7 @@ func (e *Engine) volume(w http.ResponseWriter, r *http.Request, name string) {
 		}
 		_ = json.NewDecoder(r.Body).Decode(&body)
 		if !strings.HasPrefix(body.Name, "test-note-") {
-			http.Error(w, `{"message":"the fake has no other volumes"}`, http.StatusNotImplemented)
+			http.Error(w, `{"message":"the fake does not implement other volumes"}`, http.StatusNotImplemented)
 			return
 		}
 		e.notes[strings.TrimPrefix(body.Name, "test-note-")] = body.Labels

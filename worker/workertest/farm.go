@@ -1,4 +1,4 @@
-// Package workertest has what tests of the worker's packages share: a farm whose records, object store and agents are real, and
+// Package workertest is shared by the tests of the worker's packages: a farm whose records, object store and agents are real, and
 // whose engine is a fake that speaks Docker's API.
 package workertest
 
@@ -22,7 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
-// Tenant owns what tests make; Node is the identity of the engine.
+// Tenant owns all records of tests; Node is the identity of the engine.
 const (
 	Tenant = "acme"
 	Node   = "n1"
@@ -37,7 +37,7 @@ type Farm struct {
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
 	Engine   *engine.Engine
-	Fake     *Engine // what Engine talks to
+	Fake     *Engine // the server of Engine
 }
 
 // New makes a farm. TestMain must have called Main.

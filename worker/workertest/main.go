@@ -59,10 +59,10 @@ var ErrTest = errors.New("made to fail")
 // Task is the task of a job, as queues deliver it.
 func Task(ref farm.Ref) queue.Task { return queue.Task{Type: queue.TypeJob, Ref: ref} }
 
-// In gives a clock that is ahead by d.
+// In returns a clock that is ahead by d.
 func In(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
 
-// Hostile gives a client to a fake agent that answers with a handler.
+// Hostile returns a client of a fake agent that answers with a handler.
 func Hostile(t *testing.T, h http.Handler) *client.Client {
 	t.Helper()
 	ours, theirs := net.Pipe()

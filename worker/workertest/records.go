@@ -172,7 +172,7 @@ func (b *Farm) Claimed(m store.Member, change func(*farm.Sandbox)) (job, sandbox
 	return job, farm.Ref{Tenant: Tenant, ID: box.ID}
 }
 
-// Member puts a ready member of the warm pool there, with its container, its reservation and its agent, made by a worker.
+// Member adds a ready member of the warm pool that a worker made, with its container, its reservation and its agent.
 func (b *Farm) Member(n *node.Node, workerID, version string, capacity farm.Capacity) store.Member {
 	b.T.Helper()
 	m := store.Member{

@@ -16,10 +16,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 )
 
-// Factory starts a Redis for one test, empty, and gives what makes clients of it.
+// Factory starts an empty Redis for one test and returns a function that makes its clients.
 type Factory func(t *testing.T) func() redis.UniversalClient
 
-// patience bounds waits; some go through asynq's loops, which take seconds.
+// patience bounds waits; some depend on asynq's loops, which take seconds.
 const patience = 30 * time.Second
 
 // Run runs the suite.
@@ -28,21 +28,21 @@ func Run(t *testing.T, factory Factory) {
 	for name, test := range map[string]func(*testing.T, Factory){
 		"DeliversToTheHandler":   deliversToTheHandler,
 		"SameIDIsOneTask":        sameIDIsOneTask,
-		"DeadTaskMakesRoom":      deadTaskMakesRoom,
+		"ArchivedTaskIsReplaced": archivedTaskIsReplaced,
 		"HasAndDepths":           hasAndDepths,
-		"ErrorBringsTaskAgain":   errorBringsTaskAgain,
+		"FailedTaskIsRetried":    failedTaskIsRetried,
 		"PanicIsAnError":         panicIsAnError,
 		"EveryQueueIsServed":     everyQueueIsServed,
-		"WakeUpIsHeard":          wakeUpIsHeard,
+		"WakeUpReachesAServer":   wakeUpReachesAServer,
 		"LostWakeUpDelaysOnly":   lostWakeUpDelaysOnly,
 		"StopWaitsForHandlers":   stopWaitsForHandlers,
-		"StopGivesTasksBack":     stopGivesTasksBack,
+		"StopRequeuesTasks":      stopRequeuesTasks,
 		"StopBeforeStart":        stopBeforeStart,
-		"ConcurrencyIsKept":      concurrencyIsKept,
+		"ConcurrencyIsBounded":   concurrencyIsBounded,
 		"BadSettingsAreRefused":  badSettingsAreRefused,
-		"ManyTasksArriveAllOnce": manyTasksArriveAllOnce,
-		"GateKeepsAQueueBack":    gateKeepsAQueueBack,
-		"TrimGivenUp":            trimRemovesWhatWasGivenUp,
+		"ManyTasksArriveOnce":    manyTasksArriveOnce,
+		"GatePausesAQueue":       gatePausesAQueue,
+		"TrimArchived":           trimRemovesArchivedTasks,
 		"TrimQueues":             trimRemovesUnusedQueues,
 		"TrimRacesWithEnqueue":   trimRacesWithEnqueue,
 	} {
@@ -58,7 +58,7 @@ type bundle struct {
 	*queue.Client
 	rdb  redis.UniversalClient
 	dial func() redis.UniversalClient
-	got  chan queue.Task // what the handler of serve was given
+	got  chan queue.Task // tasks that the handler of serve received
 }
 
 func setup(t *testing.T, factory Factory) *bundle {
@@ -69,7 +69,7 @@ func setup(t *testing.T, factory Factory) *bundle {
 	return &bundle{Client: queue.NewClient(rdb, nil), rdb: rdb, dial: dial, got: make(chan queue.Task, 10_000)}
 }
 
-// serve starts a server whose handler records what it is given, then calls then, when there is one.
+// serve starts a server whose handler records each task, then calls then, if it is not nil.
 func (b *bundle) serve(t *testing.T, then func(context.Context, queue.Task) error, change ...func(*queue.ServerConfig)) *queue.Server {
 	t.Helper()
 	cfg := queue.ServerConfig{Queues: map[string]int{"cpu": 1}, Concurrency: 4, ShutdownTimeout: 5 * time.Second}
@@ -118,7 +118,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come true", what)
+			t.Fatalf("not in time: %s", what)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func sameIDIsOneTask(t *testing.T, factory Factory) {
 	b.expect(t, job("job_2"))
 }
 
-// deadTaskMakesRoom enqueues a task again that asynq gave up and keeps for months.
-func deadTaskMakesRoom(t *testing.T, factory Factory) {
+// archivedTaskIsReplaced enqueues a task again that asynq has archived and keeps for months.
+func archivedTaskIsReplaced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	fail := make(chan bool, 2)
 	fail <- true
@@ -166,12 +166,12 @@ func deadTaskMakesRoom(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	b.expect(t, job("job_1"))
-	eventually(t, "task is given up", func() bool {
+	eventually(t, "task is archived", func() bool {
 		state, err := b.State(t.Context(), "cpu", "job_1")
 		return err == nil && state == "archived"
 	})
 	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
-		t.Errorf("Has of a task that was given up = %v, %v", has, err)
+		t.Errorf("Has of an archived task = %v, %v", has, err)
 	}
 	if err := b.Enqueue(t.Context(), "cpu", job("job_1"), options); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func hasAndDepths(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ctx := t.Context()
 	if depths, err := b.Depths(ctx); err != nil || len(depths) != 0 {
-		t.Errorf("Depths of nothing = %v, %v", depths, err)
+		t.Errorf("Depths without queues = %v, %v", depths, err)
 	}
 	for _, id := range []string{"job_1", "job_2", "job_3"} {
 		b.enqueue(t, "cpu", job(id))
@@ -198,9 +198,9 @@ func hasAndDepths(t *testing.T, factory Factory) {
 		}
 	}
 	want := []farm.QueueDepth{{Name: "cpu", Depth: 2, Running: 1}, {Name: "node-a", Depth: 1}}
-	eventually(t, "depths are as they are", func() bool { // the first answer may be remembered
+	eventually(t, "depths are correct", func() bool { // the first answer may be cached
 		depths, err := b.Depths(ctx)
-		for i := range depths { // both queues hold some that wait
+		for i := range depths { // both queues have waiting tasks
 			if age := depths[i].OldestSeconds; age <= 0 || age > 60 {
 				t.Errorf("the oldest task of %s is %v s old", depths[i].Name, age)
 			}
@@ -211,7 +211,7 @@ func hasAndDepths(t *testing.T, factory Factory) {
 	close(release)
 }
 
-func errorBringsTaskAgain(t *testing.T, factory Factory) {
+func failedTaskIsRetried(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var mu sync.Mutex
 	calls := 0
@@ -255,8 +255,8 @@ func everyQueueIsServed(t *testing.T, factory Factory) {
 	}
 }
 
-// wakeUpIsHeard sends tasks to an idle server. Each would wait for most of a second without the wake-up: all of them, a minute.
-func wakeUpIsHeard(t *testing.T, factory Factory) {
+// wakeUpReachesAServer sends tasks to an idle server. Each would wait for most of a second without the wake-up: all of them, a minute.
+func wakeUpReachesAServer(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.serve(t, nil)
 	b.enqueue(t, "cpu", job("job_first"))
@@ -264,12 +264,12 @@ func wakeUpIsHeard(t *testing.T, factory Factory) {
 	ctx, done := context.WithTimeout(t.Context(), patience)
 	defer done()
 	for i := range 60 {
-		time.Sleep(20 * time.Millisecond) // the server becomes idle; a task that meets it awake proves nothing
+		time.Sleep(20 * time.Millisecond) // the server becomes idle; a task that reaches it awake proves nothing
 		task := job(fmt.Sprintf("job_%d", i))
 		b.enqueue(t, "cpu", task)
 		b.expect(t, task)
 		if ctx.Err() != nil {
-			t.Fatalf("%d tasks, one after the other, took %v: the wake-up is not heard", i+1, patience)
+			t.Fatalf("%d tasks, one after the other, took %v: the wake-up does not reach the server", i+1, patience)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func lostWakeUpDelaysOnly(t *testing.T, factory Factory) {
 	}
 }
 
-// muted gives a client that drops what it publishes.
+// muted makes a client that drops what it publishes.
 func muted(dial func() redis.UniversalClient, t *testing.T) redis.UniversalClient {
 	t.Helper()
 	rdb := dial()

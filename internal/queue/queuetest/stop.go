@@ -43,12 +43,12 @@ func stopWaitsForHandlers(t *testing.T, factory Factory) {
 		t.Error("the handler did not end before Stop returned")
 	}
 	if has, err := b.Has(t.Context(), "cpu", "job_1"); err != nil || has {
-		t.Errorf("the finished task is still there: %v, %v", has, err)
+		t.Errorf("the finished task still exists: %v, %v", has, err)
 	}
 	s.Stop()
 }
 
-func stopGivesTasksBack(t *testing.T, factory Factory) {
+func stopRequeuesTasks(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	s := b.serve(t, func(ctx context.Context, _ queue.Task) error {
 		<-ctx.Done()
@@ -76,7 +76,7 @@ func stopBeforeStart(t *testing.T, factory Factory) {
 	}
 }
 
-func concurrencyIsKept(t *testing.T, factory Factory) {
+func concurrencyIsBounded(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var now, most atomic.Int64
 	arrived := make(chan struct{}, 20)
@@ -126,8 +126,8 @@ func badSettingsAreRefused(t *testing.T, factory Factory) {
 	}
 }
 
-// manyTasksArriveAllOnce puts tasks on two queues from many sides while two servers take them.
-func manyTasksArriveAllOnce(t *testing.T, factory Factory) {
+// manyTasksArriveOnce enqueues tasks to two queues from many goroutines while two servers take them.
+func manyTasksArriveOnce(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	queues := func(c *queue.ServerConfig) { c.Queues = map[string]int{"cpu": 1, "node-a": 1} }
 	b.serve(t, nil, queues)

@@ -13,8 +13,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 )
 
-// trimRemovesWhatWasGivenUp makes a task be given up, and lets it grow old by a moment that lies ahead.
-func trimRemovesWhatWasGivenUp(t *testing.T, factory Factory) {
+// trimRemovesArchivedTasks archives a task, and trims up to a time in the future, so that the task counts as old.
+func trimRemovesArchivedTasks(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	server := b.serve(t, func(context.Context, queue.Task) error { return errors.New("no") })
 	const many = 3
@@ -43,7 +43,7 @@ func trimRemovesWhatWasGivenUp(t *testing.T, factory Factory) {
 			t.Errorf("%s: Trim = %+v, %v; want %+v", c.name, got, err, c.want)
 		}
 	}
-	// A queue that is unused keeps no archived task back.
+	// An unused queue is removed with its archived tasks.
 	if err := b.Enqueue(t.Context(), "node-gone", job("job_gone"), queue.EnqueueOptions{ID: "job_gone", MaxRetry: -1}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func trimRemovesWhatWasGivenUp(t *testing.T, factory Factory) {
 	}
 }
 
-// trimRemovesUnusedQueues removes those that are empty and not used, and lets them come again.
+// trimRemovesUnusedQueues removes empty, unused queues, and then uses one of them again.
 func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	for _, name := range []string{"used", "busy", "empty"} {
@@ -72,7 +72,7 @@ func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
 			}
 		}
 	}
-	// What servers leave that were killed.
+	// What killed servers leave behind.
 	for _, key := range []string{"asynq:servers", "asynq:workers"} {
 		if err := b.rdb.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: "dead"}).Err(); err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func trimRemovesUnusedQueues(t *testing.T, factory Factory) {
 	}
 	b.enqueue(t, "empty", job("job_late")) // by a client that has used the queue before
 	if !b.rdb.SIsMember(t.Context(), "asynq:queues", "empty").Val() {
-		t.Error("a queue that was removed and has a task again is not listed")
+		t.Error("a removed queue that has a task again is not listed")
 	}
 	b.serve(t, nil, func(c *queue.ServerConfig) { c.Queues = map[string]int{"empty": 1} })
 	b.expect(t, job("job_late"))

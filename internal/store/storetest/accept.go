@@ -67,12 +67,12 @@ func acceptAgainIsTheSame(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	b.accept(t, a)
-	again := b.accept(t, a) // what a client does when the answer got lost
+	again := b.accept(t, a) // as a client does after a lost answer
 	if again.Existing || !again.Ready {
 		t.Errorf("second call: Existing %v, Ready %v; want the same answer as the first", again.Existing, again.Ready)
 	}
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val(); n != 1 {
-		t.Errorf("the line has %d jobs, want 1", n)
+		t.Errorf("the FIFO has %d jobs, want 1", n)
 	}
 }
 
@@ -132,13 +132,13 @@ func waitingLimit(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.MaxWaiting = 3 })
 	box := b.box(t, farm.SandboxReady)
 	first := b.accept(t, Execute(box.ID))
-	b.claim(t, first.Job.Ref(), "w") // runs, so it does not wait
+	b.claim(t, first.Job.Ref(), "w") // it runs, so it does not wait
 	for range 3 {
 		b.accept(t, Execute(box.ID))
 	}
 	_, err := b.Accept(t.Context(), Execute(box.ID))
 	wantCode(t, "one more than may wait", err, farm.CodeExhausted)
-	b.accept(t, Read(box.ID)) // does not wait in line
+	b.accept(t, Read(box.ID)) // it does not wait in the FIFO
 }
 
 func queuedLimit(t *testing.T, factory Factory) {
@@ -152,7 +152,7 @@ func queuedLimit(t *testing.T, factory Factory) {
 	wantCode(t, "one more than may be open", err, farm.CodeExhausted)
 	b.finish(t, b.claim(t, jobs[0].Ref(), "w").Job, farm.JobCompleted)
 	b.accept(t, Create())
-	b.accept(t, CloseJob(box.ID)) // what frees things is always taken
+	b.accept(t, CloseJob(box.ID)) // jobs that end something are always accepted
 }
 
 func idempotencyKey(t *testing.T, factory Factory) {
@@ -167,7 +167,7 @@ func idempotencyKey(t *testing.T, factory Factory) {
 		t.Errorf("second call gave %+v", second)
 	}
 	if _, err := b.Sandbox(t.Context(), farm.Ref{Tenant: Tenant, ID: again.Sandbox.ID}); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("the second call made a sandbox: %v", err)
+		t.Errorf("the second call created a sandbox: %v", err)
 	}
 	other := Create()
 	other.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "g"}
@@ -212,7 +212,7 @@ func idempotencyRace(t *testing.T, factory Factory) {
 		t.Errorf("%d callers made a job, want 1", made)
 	}
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 1 {
-		t.Errorf("the line has %d jobs, want 1", n)
+		t.Errorf("the FIFO has %d jobs, want 1", n)
 	}
 }
 
@@ -243,6 +243,6 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 		wantCode(t, name, call(), farm.CodeNotFound)
 	}
 	if got := b.job(t, job.Ref()); got.State != farm.JobQueued {
-		t.Errorf("the job is %s after foreign calls", got.State)
+		t.Errorf("the job is %s after calls by another tenant", got.State)
 	}
 }

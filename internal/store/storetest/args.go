@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Lists and numbers reach a script as they are: an empty list is none, every byte of a name is kept, and integers up to 2^53 are exact.
+// Lists and numbers reach a script unchanged: an empty list stays empty, every byte of a name is kept, and integers up to 2^53 are exact.
 func argumentsReachScripts(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)

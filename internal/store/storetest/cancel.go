@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func leavingTheFIFOFreesIt(t *testing.T, factory Factory) {
+func leaveFIFO(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	used := b.sandbox(t, box).LastUsedAt
@@ -31,7 +31,7 @@ func leavingTheFIFOFreesIt(t *testing.T, factory Factory) {
 		t.Errorf("LeaveFIFO = %v, %v; want nothing next", next, err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
-		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command is no use", got.State, got.LastUsedAt, used)
+		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command does not count as use", got.State, got.LastUsedAt, used)
 	}
 	c := b.claim(t, ref, "w") // taken over
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
@@ -95,20 +95,20 @@ func cancelRunning(t *testing.T, factory Factory) {
 	select {
 	case got := <-cancels.C():
 		if got != ref {
-			t.Errorf("heard of %+v, want %+v", got, ref)
+			t.Errorf("received %+v, want %+v", got, ref)
 		}
 	case <-time.After(patience):
-		t.Error("no cancel was heard")
+		t.Error("no cancel was received")
 	}
 	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || !asked {
 		t.Errorf("CancelRequested = %v, %v", asked, err)
 	}
 	if again := b.claim(t, ref, "w"); !again.Cancel || again.Job.Attempt != c.Job.Attempt+1 {
-		t.Errorf("a takeover does not learn of the cancel: %+v", again)
+		t.Errorf("a takeover does not see the cancel: %+v", again)
 	}
 }
 
-// cancelRacesWithClaim lets a cancel and a claim meet many times: either the job never starts, or its worker is asked.
+// cancelRacesWithClaim runs a cancel and a claim concurrently, many times: either the job never starts, or its worker gets the cancel.
 func cancelRacesWithClaim(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)

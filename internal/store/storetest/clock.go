@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clock is a time that the test moves.
+// clock is a clock that the test sets.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -13,7 +13,7 @@ type clock struct {
 
 func newClock() *clock { return &clock{at: time.Now().UTC().Truncate(time.Microsecond)} }
 
-// Now gives the time.
+// Now returns the time.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package storetest
 
 import "testing"
 
-// epochs stay as they are while the records do, and are others once all is lost: also tenants are written down again.
+// epochs checks that the epoch changes exactly when all records are lost, and that tenants are then stored again.
 func epochs(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	first, err := b.Epoch(t.Context())

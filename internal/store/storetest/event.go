@@ -37,7 +37,7 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	if err := b.AppendEvents(ctx, ref, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
-		t.Errorf("late events = %v, want them left out", err)
+		t.Errorf("late events = %v, want them skipped", err)
 	}
 	want := []farm.Event{
 		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued},
@@ -127,7 +127,7 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 	wg.Wait()
 }
 
-func watchLeavesNothing(t *testing.T, factory Factory) {
+func watchUnsubscribes(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var wg sync.WaitGroup
 	for reader := range 20 {

@@ -48,7 +48,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 		t.Errorf("sandbox (-restored +stored):\n%s", diff)
 	}
 
-	plain := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job // the fields that a job gets by its end
+	plain := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job // the fields that are set at a job's end
 	b.claim(t, plain.Ref(), "w")
 	if _, err := b.Finish(t.Context(), store.Finish{
 		Ref: plain.Ref(), Attempt: 1, State: farm.JobFailed, Result: job.Result, Error: job.Error, Timings: job.Timings,

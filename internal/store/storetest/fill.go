@@ -9,7 +9,7 @@ import (
 // FillTime is what Fill sets times to.
 var FillTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Fill sets every field of a struct, and of the structs in it, to a value that is not zero: a test then sees which of them get lost.
+// Fill sets every field of a struct, and of the structs in it, to a value that is not zero, so that a test sees which of them are lost.
 func Fill(v any) { fill(reflect.ValueOf(v).Elem(), "x") }
 
 func fill(v reflect.Value, path string) {

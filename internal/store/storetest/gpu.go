@@ -25,7 +25,7 @@ func (b *bundle) openGPUs(t *testing.T) {
 	}
 }
 
-// lease asks for devices of n1 and gives those that the sandbox has then, with its fence.
+// lease asks for devices of n1 and returns those that the sandbox then has, with its fence.
 func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func(*store.GPURequest)) (devices []string, fence int64) {
 	t.Helper()
 	r := store.GPURequest{Node: "n1", Sandbox: sandbox, Worker: "wrk_1", Count: count, Devices: eightGPUs}
@@ -46,7 +46,7 @@ func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func
 func gpuLeases(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	if devices, _ := b.lease(t, box("1"), 1); devices != nil {
-		t.Errorf("leased %v before anybody looked at the containers", devices)
+		t.Errorf("leased %v before the containers were reconciled", devices)
 	}
 	b.openGPUs(t)
 	b.openGPUs(t)
@@ -58,10 +58,10 @@ func gpuLeases(t *testing.T, factory Factory) {
 		t.Errorf("leased %v of five", devices)
 	}
 	if devices, _ := b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} }); !slices.Equal(devices, []string{"6"}) {
-		t.Errorf("leased %v, want 6: 2 is another's", devices)
+		t.Errorf("leased %v, want 6: 2 is leased to another sandbox", devices)
 	}
 	if devices, _ := b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" }); devices != nil {
-		t.Errorf("leased %v of a node that nobody opened", devices)
+		t.Errorf("leased %v of a node that is not open", devices)
 	}
 	now, err := b.GPUs(t.Context(), "n1")
 	want := store.GPULease{Device: "6", Sandbox: box("2"), Fence: fence + 1, Worker: "wrk_1", At: b.clock.Now()}
@@ -82,7 +82,7 @@ func gpuLeases(t *testing.T, factory Factory) {
 	}
 }
 
-// gpusAreFenced has a worker that was taken for dead try to go on.
+// gpusAreFenced lets a worker that was considered dead continue.
 func gpusAreFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.openGPUs(t)
@@ -111,24 +111,24 @@ func gpusAreFenced(t *testing.T, factory Factory) {
 	}
 }
 
-func gpusWaitForTheLarge(t *testing.T, factory Factory) {
+func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.openGPUs(t)
 	since := b.clock.Now()
 	b.lease(t, box("1"), 4)
 	b.lease(t, box("2"), 1)
 	all := func(r *store.GPURequest) { r.Since = since }
-	b.lease(t, box("large"), 8, all) // has not waited long: holds back nobody
+	b.lease(t, box("large"), 8, all) // has not waited long: does not block others
 	b.lease(t, box("3"), 1)
 	b.clock.forward(31 * time.Second)
-	b.lease(t, box("larger"), 9, all) // can never be: holds back nobody
+	b.lease(t, box("larger"), 9, all) // can never be satisfied: does not block others
 	b.lease(t, box("4"), 1)
 	b.lease(t, box("large"), 8, all)
 	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
-		t.Errorf("%v went to one that came later", devices)
+		t.Errorf("%v went to a sandbox that came later", devices)
 	}
 	if devices, _ := b.lease(t, box("1"), 4); len(devices) != 4 {
-		t.Error("what a sandbox has already is not held back")
+		t.Error("a sandbox that waits blocks one that has its devices already")
 	}
 	for _, s := range []string{"1", "2", "3", "4"} {
 		if _, err := b.ReturnGPUs(t.Context(), "n1", box(s), 0); err != nil {
@@ -136,12 +136,12 @@ func gpusWaitForTheLarge(t *testing.T, factory Factory) {
 		}
 	}
 	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
-		t.Errorf("%v went to one that came later", devices)
+		t.Errorf("%v went to a sandbox that came later", devices)
 	}
 	if devices, _ := b.lease(t, box("large"), 8, all); len(devices) != 8 {
-		t.Errorf("the one that waited has %v", devices)
+		t.Errorf("the sandbox that waited has %v", devices)
 	}
-	// One that holds back the others and is given up lets them go on.
+	// A sandbox that blocks others and stops asking no longer blocks them.
 	b.lease(t, box("5"), 1, all)
 	if _, err := b.ReturnGPUs(t.Context(), "n1", box("5"), 0); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func gpusWaitForTheLarge(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	if devices, _ := b.lease(t, box("6"), 1); devices == nil {
-		t.Error("the devices are held back for nobody")
+		t.Error("the devices are still blocked for a sandbox that no longer asks")
 	}
 }
 
@@ -164,7 +164,7 @@ func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 		t.Errorf("leased %v of six", devices)
 	}
 	if devices, _ := b.lease(t, box("2"), 6); slices.Contains(devices, "1") || slices.Contains(devices, "2") {
-		t.Errorf("leased %v: 1 and 2 were adopted", devices)
+		t.Errorf("leased %v: 1 and 2 were restored", devices)
 	}
 	before, err := b.GPUs(t.Context(), "n1")
 	if err != nil {
@@ -172,7 +172,7 @@ func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 	}
 	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), []string{"0", "3"})
 	if diff := cmp.Diff(before, after); err != nil || diff != "" {
-		t.Errorf("adopting what is leased: %v\n%s", err, diff)
+		t.Errorf("restoring a leased device: %v\n%s", err, diff)
 	}
 	_, err = b.RestoreGPUs(t.Context(), "n1", box("3"), []string{"0", "1"})
 	wantCode(t, "adopt what is another's", err, farm.CodeConflict)
@@ -181,17 +181,17 @@ func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 	}
 }
 
-// gpuWorld is a node with containers, and attempts to start them, of which only one step is made at a time.
+// gpuWorld is a node with containers, and attempts to start them, which advance one step at a time.
 type gpuWorld struct {
 	*bundle
 	random     *rand.Rand
 	containers map[string][]string // devices of each sandbox's container
 	started    map[string]bool
 	attempts   []*gpuAttempt
-	most       int // devices that ran at once
+	most       int // most devices that ran at once
 }
 
-// gpuAttempt is a worker's try to start a sandbox. Workers stop anywhere, go on much later, and several try the same one.
+// gpuAttempt is a worker's attempt to start a sandbox. Workers stop at any step, continue much later, and several try the same sandbox.
 type gpuAttempt struct {
 	sandbox farm.Ref
 	devices []string
@@ -199,8 +199,8 @@ type gpuAttempt struct {
 	stage   int
 }
 
-// gpusAreNeverShared makes random steps of many workers, with takeovers, closings, returns of what dead workers had and
-// losses of all that Redis has, and looks after each at what runs.
+// gpusAreNeverShared makes random steps of many workers, with takeovers, closings, returns of dead workers' leases and
+// losses of all data of Redis, and checks the running containers after each step.
 func gpusAreNeverShared(t *testing.T, factory Factory) {
 	for seed := range uint64(4) {
 		b := setup(t, factory)
@@ -246,12 +246,12 @@ func (w *gpuWorld) step(t *testing.T) {
 		}
 	case n < 75 && len(w.attempts) > 0:
 		w.advance(t, w.attempts[w.random.IntN(len(w.attempts))])
-	case n < 82: // closed: the container goes first
+	case n < 82: // closed: the container is removed first
 		w.remove(sandbox)
 		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, 0); err != nil {
 			t.Fatal(err)
 		}
-	case n < 99: // what a worker had that is taken for dead
+	case n < 99: // the lease of a worker that is considered dead
 		now, err := w.GPUs(t.Context(), "n1")
 		if err != nil {
 			t.Fatal(err)
@@ -272,7 +272,7 @@ func (w *gpuWorld) advance(t *testing.T, a *gpuAttempt) {
 	id := a.sandbox.ID
 	switch a.stage++; a.stage {
 	case 1:
-		if w.containers[id] == nil { // else the engine gives the one that is there
+		if w.containers[id] == nil { // otherwise the engine returns the existing one
 			w.containers[id] = a.devices
 		}
 	case 2:
@@ -292,7 +292,7 @@ func (w *gpuWorld) advance(t *testing.T, a *gpuAttempt) {
 			t.Fatal(err)
 		}
 	case 3:
-		if slices.Equal(w.containers[id], a.devices) { // by the engine's id: another container of the sandbox is another one
+		if slices.Equal(w.containers[id], a.devices) { // by the engine's id: a later container of the sandbox is not this one
 			w.started[id] = true
 		}
 	}
@@ -303,12 +303,12 @@ func (w *gpuWorld) remove(sandbox farm.Ref) {
 	delete(w.started, sandbox.ID)
 	for _, a := range w.attempts {
 		if a.sandbox == sandbox && a.stage > 0 {
-			a.stage = 9 // its container is gone
+			a.stage = 9 // its container was removed
 		}
 	}
 }
 
-// wipe loses all that Redis has, has workers ask at once, and then takes back what the containers have.
+// wipe deletes all data of Redis, has workers ask at once, and then restores the leases of the containers.
 func (w *gpuWorld) wipe(t *testing.T) {
 	t.Helper()
 	keys, err := w.rdb.Keys(t.Context(), w.prefix+"*").Result()
@@ -319,16 +319,16 @@ func (w *gpuWorld) wipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if devices, _ := w.lease(t, box("hasty"), 1); devices != nil {
-		t.Fatalf("leased %v before anybody looked at the containers", devices)
+		t.Fatalf("leased %v before the containers were reconciled", devices)
 	}
-	for _, running := range []bool{true, false} { // what runs first: it has its devices
+	for _, running := range []bool{true, false} { // running containers first: they have their devices
 		for id, devices := range maps.Clone(w.containers) {
 			if w.started[id] != running {
 				continue
 			}
 			sandbox := farm.Ref{Tenant: "a b", ID: id}
 			_, err := w.RestoreGPUs(t.Context(), "n1", sandbox, devices)
-			if farm.CodeOf(err) == farm.CodeConflict && !running { // made for a lease that was over: it never starts
+			if farm.CodeOf(err) == farm.CodeConflict && !running { // made for a lease that had ended: it never starts
 				w.remove(sandbox)
 				_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
 			}

@@ -59,12 +59,12 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	}
 }
 
-func claimOnlyWhatIsReady(t *testing.T, factory Factory) {
+func claimOnlyRunnableJobs(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	first, second := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
 	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
-		t.Errorf("claim out of turn = %v, want ErrNotClaimable", err)
+		t.Errorf("claim of a job that is not the head = %v, want ErrNotClaimable", err)
 	}
 	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1"}); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func jobTransitions(t *testing.T, factory Factory) {
 					}
 					allowed := from.To(to) && to.Final()
 					if how == "force" && from.Final() && to.Final() {
-						allowed = true // and changes nothing
+						allowed = true // without a change
 					}
 					if (err == nil) != allowed {
 						t.Errorf("%s → %s by %s: error %v, allowed %v", from, to, how, err, allowed)
@@ -196,7 +196,7 @@ func sandboxTransitions(t *testing.T, factory Factory) {
 	}
 }
 
-// fifoKeepsOrder runs 500 jobs that come from many callers through one sandbox: never two at once, in the order of the line.
+// fifoKeepsOrder runs 500 jobs of many callers through one sandbox: never two at once, in the order of the FIFO.
 func fifoKeepsOrder(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -207,7 +207,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 		accepting.Go(func() {
 			for range each {
 				a := Execute(box.ID)
-				a.Job.TimeoutSeconds = caller + 1 // who sent it
+				a.Job.TimeoutSeconds = caller + 1 // identifies the caller
 				out, err := b.Accept(t.Context(), a)
 				if err != nil {
 					t.Errorf("Accept = %v", err)
@@ -288,7 +288,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	}
 }
 
-// waitHeadless waits until the sandbox's line is empty.
+// waitHeadless waits until the sandbox's FIFO is empty.
 func (b *bundle) waitHeadless(t *testing.T, box farm.Ref) error {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -297,5 +297,5 @@ func (b *bundle) waitHeadless(t *testing.T, box farm.Ref) error {
 			return err
 		}
 	}
-	return errors.New("the line did not become empty")
+	return errors.New("the FIFO did not become empty")
 }

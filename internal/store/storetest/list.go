@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// jobsPageWhileInserting pages through a list that grows: what was there at the start comes once, in order.
+// jobsPageWhileInserting pages through a list that grows: the jobs that existed at the start come once, in order.
 func jobsPageWhileInserting(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -43,7 +43,7 @@ func jobsPageWhileInserting(t *testing.T, factory Factory) {
 			t.Errorf("%s in %d pages (-want +got):\n%s", name, pages, diff)
 		}
 		want = nil
-		for cursor := ""; ; { // the second filter starts from what is there now
+		for cursor := ""; ; { // the second filter starts from the jobs that exist now
 			jobs, next, err := b.Jobs(t.Context(), Tenant, f, store.Page{Limit: 200, Cursor: cursor})
 			if err != nil {
 				t.Fatal(err)

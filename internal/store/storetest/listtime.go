@@ -88,7 +88,7 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 	b := setup(t, func(*testing.T) redis.UniversalClient { return rdb })
 	tenant := b.prefix + "{" + Tenant + "}:"
 	pipe := rdb.Pipeline()
-	for i := range jobs { // as Accept writes them, but in one go
+	for i := range jobs { // as Accept writes them, but in one batch
 		if i == jobs-100 {
 			b.clock.forward(time.Hour)
 		}
@@ -131,7 +131,7 @@ func pagesAreBounded(t *testing.T, factory Factory) {
 	}
 }
 
-// commands counts what is sent to Redis.
+// commands counts the commands that are sent to Redis.
 type commands struct{ n atomic.Int64 }
 
 func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-var roomOfNode = farm.Capacity{MemoryMB: 1000, CPUs: 4}
+var sizeOfNode = farm.Capacity{MemoryMB: 1000, CPUs: 4}
 
 func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 	t.Helper()
@@ -20,7 +20,7 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 		r.Node = "n1"
 	}
 	if r.Capacity == (farm.Capacity{}) {
-		r.Capacity = roomOfNode
+		r.Capacity = sizeOfNode
 	}
 	ok, nodes, err := b.Reserve(t.Context(), r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 
 func box(name string) farm.Ref { return farm.Ref{Tenant: "a b", ID: "sbx_" + name} }
 
-// capacityIsReservedOnce fills a node from many sides to the last MiB, and not beyond.
+// capacityIsReservedOnce fills a node concurrently, to the last MiB and not beyond.
 func capacityIsReservedOnce(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var wg sync.WaitGroup
@@ -56,28 +56,28 @@ func capacityIsReservedOnce(t *testing.T, factory Factory) {
 		in[s]++
 	}
 	if len(in) != 10 {
-		t.Errorf("%d sandboxes of 100 MiB got room on a node of 1000 MiB, want 10", len(in))
+		t.Errorf("%d sandboxes of 100 MiB have a reservation on a node of 1000 MiB, want 10", len(in))
 	}
-	promises, err := b.Reservations(t.Context(), "n1")
-	if err != nil || len(promises) != 10 {
-		t.Fatalf("Promises = %v, %v", promises, err)
+	reservations, err := b.Reservations(t.Context(), "n1")
+	if err != nil || len(reservations) != 10 {
+		t.Fatalf("Reservations = %v, %v", reservations, err)
 	}
 	for s, n := range in {
-		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, promises[s]) {
-			t.Errorf("sandbox %s got room %d times, promise %+v", s.ID, n, promises[s])
+		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, reservations[s]) {
+			t.Errorf("sandbox %s: %d of 2 calls reserved, reservation %+v", s.ID, n, reservations[s])
 		}
-		nodes, err := b.Unreserve(t.Context(), "n1", roomOfNode, s)
+		nodes, err := b.Unreserve(t.Context(), "n1", sizeOfNode, s)
 		if want := (farm.Capacity{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Reserved) {
-			t.Errorf("after one is given back: %+v, %v", nodes, err)
+			t.Errorf("after one is released: %+v, %v", nodes, err)
 		}
 		break
 	}
 	if !b.reserve(t, store.ReserveRequest{Sandbox: box("late"), Want: farm.Capacity{MemoryMB: 100, CPUs: 0.1}}) {
-		t.Error("what was given back is not there")
+		t.Error("the released capacity is not free")
 	}
 }
 
-func reservationsHaveEdges(t *testing.T, factory Factory) {
+func reservationEdgeCases(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	for name, c := range map[string]struct {
 		want farm.Capacity
@@ -94,18 +94,18 @@ func reservationsHaveEdges(t *testing.T, factory Factory) {
 	}
 	r := store.ReserveRequest{Sandbox: box("big"), Want: farm.Capacity{MemoryMB: 5000, CPUs: 9}, Force: true}
 	if !b.reserve(t, r) {
-		t.Error("a sandbox that is there already was refused")
+		t.Error("a forced reservation was refused")
 	}
 	if b.reserve(t, store.ReserveRequest{Sandbox: box("small"), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}}) {
-		t.Error("there was room on a node that is over its capacity")
+		t.Error("a node over its capacity accepted a reservation")
 	}
 	r.Force, r.Want = false, farm.Capacity{MemoryMB: 400, CPUs: 1} // shrinks
 	if !b.reserve(t, r) || !b.reserve(t, store.ReserveRequest{Sandbox: box("small"), Want: farm.Capacity{MemoryMB: 600, CPUs: 3}}) {
-		t.Error("a promise that shrank left no room")
+		t.Error("a reservation that shrank released nothing")
 	}
 	r.Want.MemoryMB++
 	if b.reserve(t, r) {
-		t.Error("a promise grew over the capacity")
+		t.Error("a reservation grew over the capacity")
 	}
 }
 
@@ -117,33 +117,33 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 	}
 	large := store.ReserveRequest{Sandbox: box("large"), Want: farm.Capacity{MemoryMB: 800, CPUs: 1}, Since: b.clock.Now()}
 	if !b.reserve(t, small("1")) || b.reserve(t, large) || !b.reserve(t, small("2")) {
-		t.Fatal("small ones do not pass a large one that has just come")
+		t.Fatal("a large sandbox that has just come blocks small ones")
 	}
 	b.clock.forward(time.Minute)
 	if b.reserve(t, large) || b.reserve(t, small("3")) {
-		t.Error("a small one passed a large one that has waited for a minute")
+		t.Error("a small sandbox overtook a large one that has waited for a minute")
 	}
 	other := small("3")
 	other.Node = "n2"
 	if !b.reserve(t, other) {
-		t.Error("a node that nobody waits for held a sandbox back")
+		t.Error("a sandbox was blocked on a node for which no other one waits")
 	}
 	for _, name := range []string{"1", "2"} {
-		if _, err := b.Unreserve(t.Context(), "n1", roomOfNode, box(name)); err != nil {
+		if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if b.reserve(t, small("4")) || !b.reserve(t, large) {
-		t.Error("the large one did not get the room that it waited for")
+		t.Error("the large sandbox did not get the capacity that it waited for")
 	}
 	if b.reserve(t, small("4")) {
-		t.Error("there was room on a full node")
+		t.Error("a full node accepted a reservation")
 	}
-	if _, err := b.Unreserve(t.Context(), "n1", roomOfNode, large.Sandbox); err != nil {
+	if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	if !b.reserve(t, small("4")) {
-		t.Error("the small one waits although the large one is gone")
+		t.Error("the small sandbox still waits after the large one has ended")
 	}
 }
 
@@ -153,15 +153,15 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	b.clock.forward(29 * time.Second)
 	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	want := map[string]store.NodeCapacity{
-		"n1": {Capacity: roomOfNode, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Capacity{MemoryMB: 7, CPUs: 0.5}},
+		"n1": {Capacity: sizeOfNode, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Capacity{MemoryMB: 7, CPUs: 0.5}},
 	}
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-		t.Errorf("%v; rooms (-want +got):\n%s", err, diff)
+		t.Errorf("%v; nodes (-want +got):\n%s", err, diff)
 	}
 	b.clock.forward(2 * time.Second)
 	delete(want, "n1")
 	nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-		t.Errorf("%v; rooms after n1 went silent (-want +got):\n%s", err, diff)
+		t.Errorf("%v; nodes after n1 stopped reporting (-want +got):\n%s", err, diff)
 	}
 }

@@ -39,13 +39,13 @@ func packagesNameTheirLastJob(t *testing.T, factory Factory) {
 		t.Errorf("another tenant sees %v, %v", got, err)
 	}
 	other := Create()
-	refused := Execute(other.Sandbox.ID) // no such sandbox
+	refused := Execute(other.Sandbox.ID) // the sandbox does not exist
 	refused.Packages = []string{"six"}
 	if _, err := b.Accept(t.Context(), refused); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Fatalf("Accept: %v", err)
 	}
 	if got, err := b.PackageJobs(t.Context(), farm.Ref{Tenant: Tenant, ID: other.Sandbox.ID}); err != nil || len(got) != 0 {
-		t.Errorf("what was refused left %v, %v", got, err)
+		t.Errorf("a refused job left %v, %v", got, err)
 	}
 }
 

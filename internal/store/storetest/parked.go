@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// parkedJobsAreCounted holds jobs of two tenants back, and lets them on again.
+// parkedJobsAreCounted parks jobs of two tenants, and unparks them.
 func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	ready := b.box(t, farm.SandboxReady) // in the queue of a node
@@ -38,7 +38,7 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	}
 	b.accept(t, Execute(ready.ID)) // alone in its queue
 	want("one of another", map[string]store.ParkedJobs{"cpu": {Jobs: 4, Since: since[2]}})
-	b.claim(t, jobs[0].Ref(), "w") // lets the third one on
+	b.claim(t, jobs[0].Ref(), "w") // unparks the third one
 	want("one less", map[string]store.ParkedJobs{"cpu": {Jobs: 3, Since: since[3]}})
 	for _, job := range jobs[1:] {
 		if _, _, err := b.CancelEnd(t.Context(), job.Ref(), nil); err != nil {
@@ -58,20 +58,20 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	want("nothing again", map[string]store.ParkedJobs{})
 }
 
-// parkedJobsCountFromTheHead: a job that waited in its sandbox's line is held since it was first there.
+// parkedJobsCountFromTheHead: a job that waited in its sandbox's FIFO counts as parked from when it became the head.
 func parkedJobsCountFromTheHead(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 1 })
 	one, two := b.box(t, farm.SandboxReady), b.box(t, farm.SandboxReady)
 	running := b.claim(t, b.accept(t, Execute(one.ID)).Job.Ref(), "w").Job
 	b.accept(t, Execute(one.ID)) // behind it
-	b.accept(t, Execute(two.ID)) // has the place on the queue
+	b.accept(t, Execute(two.ID)) // has the queue slot
 	if got, err := b.Parked(t.Context()); err != nil || len(got) > 0 {
-		t.Errorf("Holds = %v, %v, while one waits in its line", got, err)
+		t.Errorf("Parked = %v, %v, while a job waits in its FIFO", got, err)
 	}
 	at := b.clock.forward(time.Hour)
 	b.finish(t, running, farm.JobCompleted)
 	got, err := b.Parked(t.Context())
 	if diff := cmp.Diff(map[string]store.ParkedJobs{"node-n1": {Jobs: 1, Since: at}}, got); err != nil || diff != "" {
-		t.Errorf("Holds: %v (-want +got):\n%s", err, diff)
+		t.Errorf("Parked: %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -31,17 +31,17 @@ func (b *bundle) member(t *testing.T, m store.Member) {
 	}
 }
 
-// A member is claimed once, the oldest first, and only by a create that it fits.
-func poolServesWhatFits(t *testing.T, factory Factory) {
+// A member is claimed once, the oldest first, and only by a create that it can serve.
+func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	first, second := pooled("sbx_1", "n1"), pooled("sbx_2", "n2")
 	if err := b.BeginMember(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := b.ClaimMember(t.Context(), wanted("n1", "n2")); !errors.Is(err, store.ErrNoMember) {
-		t.Fatalf("claim of one that starts = %+v, %v", m, err)
+		t.Fatalf("claim of a member that starts = %+v, %v", m, err)
 	}
-	for range 2 { // the second as after an answer that got lost
+	for range 2 { // the second call imitates a retry after a lost answer
 		if err := b.MemberReady(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +81,8 @@ func poolServesWhatFits(t *testing.T, factory Factory) {
 	}
 }
 
-// What was refused goes back as it was; what was taken for good does not, and no tenant gives back another's.
-func poolTakesBack(t *testing.T, factory Factory) {
+// A member is returned after a refused create, but only by the tenant that claimed it.
+func poolTakesMembersBack(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.member(t, pooled("sbx_1", "n1"))
 	b.clock.forward(time.Second)
@@ -92,20 +92,20 @@ func poolTakesBack(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	if err := b.ReturnMember(t.Context(), m.ID, "other"); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("given back by another tenant: %v", err)
+		t.Errorf("returned by another tenant: %v", err)
 	}
 	if err := b.ReturnMember(t.Context(), m.ID, Tenant); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.ReturnMember(t.Context(), m.ID, Tenant); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("given back twice: %v", err)
+		t.Errorf("returned twice: %v", err)
 	}
 	again, err := b.ClaimMember(t.Context(), wanted("n1"))
-	if err != nil || again.ID != "sbx_1" { // the oldest still
+	if err != nil || again.ID != "sbx_1" { // it is still the oldest
 		t.Fatalf("claimed again = %+v, %v", again, err)
 	}
 	if err := b.DropMember(t.Context(), "sbx_1", store.MemberIdle, store.MemberStarting); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a claimed one was dropped as idle: %v", err)
+		t.Errorf("a claimed member was dropped as idle: %v", err)
 	}
 	if err := b.DropMember(t.Context(), "sbx_1", store.MemberClaimed); err != nil {
 		t.Error(err)
@@ -114,10 +114,10 @@ func poolTakesBack(t *testing.T, factory Factory) {
 		t.Error(err)
 	}
 	if _, err := b.Member(t.Context(), "sbx_2"); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a dropped one is there: %v", err)
+		t.Errorf("a dropped member exists: %v", err)
 	}
 	if err := b.MemberReady(t.Context(), pooled("sbx_2", "n1")); !errors.Is(err, store.ErrNoMember) {
-		t.Errorf("a dropped one became ready: %v", err)
+		t.Errorf("a dropped member became ready: %v", err)
 	}
 	if list, err := b.Members(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left are %+v, %v", list, err)
@@ -157,7 +157,7 @@ func poolClaimsOnce(t *testing.T, factory Factory) {
 	}
 }
 
-// A create on its way to a node goes elsewhere with its place, and the sandbox to whichever node takes it.
+// A create that is unassigned from its node moves to another queue, and its sandbox to the node that claims the create there.
 func unassignMovesTheCreate(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
@@ -195,19 +195,19 @@ func unassignMovesTheCreate(t *testing.T, factory Factory) {
 		_, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1", Container: "c1", Job: c.Job.ID, Attempt: c.Job.Attempt})
 		return err
 	}
-	if err := start(c); err != nil { // it has begun there
+	if err := start(c); err != nil { // the sandbox is starting there
 		t.Fatal(err)
 	}
-	for range 2 { // the second as after an answer that got lost
+	for range 2 { // the second call imitates a retry after a lost answer
 		if err := b.UnassignNode(t.Context(), job.Ref(), c.Job.Attempt, farm.QueueCPU); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Container != "" || box.Void != c.Job.Attempt {
-		t.Errorf("a sandbox whose start was left behind = %+v", box)
+		t.Errorf("a sandbox whose start was given up = %+v", box)
 	}
 	if err := start(c); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("a step of the attempt that was left behind = %v", err)
+		t.Errorf("a step of the void attempt = %v", err)
 	}
 	if err := b.Requeue(t.Context(), job.Ref(), c.Job.Attempt); err != nil {
 		t.Fatal(err)

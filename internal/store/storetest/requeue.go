@@ -10,23 +10,23 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func requeueKeepsThePlace(t *testing.T, factory Factory) {
+func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	job := b.accept(t, a).Job
 	behind := b.accept(t, Execute(a.Sandbox.ID)).Job
 	first := b.claim(t, job.Ref(), "w1")
 	if err := b.Requeue(t.Context(), job.Ref(), 2); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("Release by another attempt = %v, want ErrFenced", err)
+		t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
 	}
-	for range 2 { // the second as after an answer that got lost
+	for range 2 { // the second call imitates a retry after a lost answer
 		if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); err != nil {
-			t.Fatalf("Release = %v", err)
+			t.Fatalf("Requeue = %v", err)
 		}
 	}
 	got := b.job(t, job.Ref())
 	if got.State != farm.JobQueued || got.Worker != "" || !got.StartedAt.IsZero() || got.Timings != (farm.Timings{}) {
-		t.Errorf("job that was given back = %+v", got)
+		t.Errorf("requeued job = %+v", got)
 	}
 	r, err := b.Route(t.Context(), job.Ref())
 	if err != nil || r.Attempt != 1 || r.Uncounted != 1 || !r.Head || r.State != farm.JobQueued {
@@ -41,7 +41,7 @@ func requeueKeepsThePlace(t *testing.T, factory Factory) {
 	}
 	// The first worker's call comes late.
 	if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("late Release = %v, want ErrFenced", err)
+		t.Errorf("late Requeue = %v, want ErrFenced", err)
 	}
 	events, err := b.Events(t.Context(), job.Ref(), "", 0)
 	if err != nil {
@@ -56,7 +56,7 @@ func requeueKeepsThePlace(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	b.finish(t, second.Job, farm.JobCompleted)
-	wantCode(t, "Requeue of a job that is not there", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
+	wantCode(t, "Requeue of an unknown job", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
 }
 
 func requeueOfACanceledJob(t *testing.T, factory Factory) {
@@ -68,7 +68,7 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	if err := b.Requeue(t.Context(), job.Ref(), c.Job.Attempt); !errors.Is(err, store.ErrCanceled) {
-		t.Errorf("Release = %v, want ErrCanceled", err)
+		t.Errorf("Requeue = %v, want ErrCanceled", err)
 	}
 	if got := b.job(t, job.Ref()); got.State != farm.JobRunning {
 		t.Errorf("the job is %s, want running: its worker ends it", got.State)
@@ -83,6 +83,6 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 		t.Errorf("the sandbox is %s, want ready: nothing runs in it", got.State)
 	}
 	if got, _, err := b.Cancel(t.Context(), again.Ref()); err != nil || got.State != farm.JobCanceled {
-		t.Errorf("Cancel of a job that was given back = %+v, %v", got, err)
+		t.Errorf("Cancel of a requeued job = %+v, %v", got, err)
 	}
 }

@@ -54,7 +54,7 @@ func artifacts(t *testing.T, factory Factory) {
 	_, err := b.Artifact(ctx, ref)
 	wantCode(t, "expired artifact", err, farm.CodeNotFound)
 	if got := list(store.ArtifactFilter{}); len(got) != 2 {
-		t.Errorf("%d artifacts are listed behind the end of the first, want 2", len(got))
+		t.Errorf("%d artifacts are listed after the first has expired, want 2", len(got))
 	}
 	expired, err := b.ExpiredArtifacts(ctx, Tenant, 10)
 	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
@@ -120,7 +120,7 @@ func workers(t *testing.T, factory Factory) {
 	if err := b.RemoveWorker(ctx, "w1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // as if it had expired
+	if err := b.rdb.Del(ctx, b.prefix+"worker:w2").Err(); err != nil { // imitates its expiry
 		t.Fatal(err)
 	}
 	for _, id := range []string{"w1", "w2"} {
@@ -194,6 +194,6 @@ func openRoutes(t *testing.T, factory Factory) {
 	}
 	routes, _, err = b.OpenRoutes(t.Context(), Tenant, "")
 	if err != nil || len(routes) != 4 || routes[1].Ref != waiting.Ref() || routes[1].SandboxState != farm.SandboxLost {
-		t.Errorf("with a lost sandbox the waiting job is due too: %+v, %v", routes, err)
+		t.Errorf("the waiting job of a lost sandbox is not listed: %+v, %v", routes, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// deadlines compares the index of deadlines with farm.Sandbox.Deadline after each thing that moves it.
+// deadlines compares the index of deadlines with farm.Sandbox.Deadline after each change.
 func deadlines(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -102,7 +102,7 @@ func patchOnlyWhileItAccepts(t *testing.T, factory Factory) {
 	}
 }
 
-// recordsExpire reads the times to live that the ends of things set.
+// recordsExpire reads the times to live that ends of jobs and sandboxes set.
 func recordsExpire(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -133,7 +133,7 @@ func indexesForgetExpiredRecords(t *testing.T, factory Factory) {
 	for range 10 {
 		job := b.accept(t, Execute(box.ID)).Job
 		b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
-		if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:job:"+job.ID).Err(); err != nil { // as if it had expired
+		if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:job:"+job.ID).Err(); err != nil { // imitates its expiry
 			t.Fatal(err)
 		}
 	}
@@ -145,7 +145,7 @@ func indexesForgetExpiredRecords(t *testing.T, factory Factory) {
 	}
 }
 
-// finishedJobsLeaveNoOpenTrace looks that nothing that is asked often grows with finished jobs.
+// finishedJobsLeaveNoOpenTrace checks that no frequently read index grows with finished jobs.
 func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
@@ -158,14 +158,14 @@ func finishedJobsLeaveNoOpenTrace(t *testing.T, factory Factory) {
 		}
 	}
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+box.ID).Val(); n != 0 {
-		t.Errorf("the line has %d entries", n)
+		t.Errorf("the FIFO has %d entries", n)
 	}
 	if jobs, err := b.OpenJobs(t.Context(), Tenant, 0); err != nil || len(jobs) != 0 {
 		t.Errorf("OpenJobs = %v, %v", jobs, err)
 	}
 }
 
-// sandboxesAreRestored writes records that were forgotten, and leaves those that are there.
+// sandboxesAreRestored restores lost records, and leaves existing ones unchanged.
 func sandboxesAreRestored(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ctx, now := t.Context(), b.clock.Now()
@@ -173,25 +173,25 @@ func sandboxesAreRestored(t *testing.T, factory Factory) {
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: Tenant, State: farm.SandboxQueued, Node: "n1", Container: "c1", CreatedAt: now.Add(-time.Hour),
 		LastUsedAt: now, ExpiresAt: now.Add(time.Hour), Spec: farm.SandboxSpec{Name: "kept", Image: "python", IdleSeconds: 60},
 	}
-	if adopted, err := b.RestoreSandbox(ctx, lost); err != nil || !adopted {
-		t.Fatalf("Adopt = %v, %v", adopted, err)
+	if restored, err := b.RestoreSandbox(ctx, lost); err != nil || !restored {
+		t.Fatalf("RestoreSandbox = %v, %v", restored, err)
 	}
 	if tenants, err := b.Tenants(ctx); err != nil || len(tenants) != 1 || tenants[0] != Tenant {
 		t.Errorf("Tenants = %v, %v", tenants, err)
 	}
 	got := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: lost.ID})
 	if got.State != farm.SandboxReady || got.Node != "n1" || got.Container != "c1" || got.Spec.Name != "kept" || !got.Deadline().Equal(lost.Deadline()) {
-		t.Errorf("the adopted record is %+v", got)
+		t.Errorf("the restored record is %+v", got)
 	}
 	b.accept(t, Execute(lost.ID))
 	if open, err := b.OpenSandboxes(ctx, Tenant); err != nil || len(open) != 1 {
 		t.Errorf("OpenSandboxes = %v, %v", open, err)
 	}
-	there := b.box(t, farm.SandboxBusy)
-	if adopted, err := b.RestoreSandbox(ctx, &farm.Sandbox{ID: there.ID, Tenant: Tenant}); err != nil || adopted {
-		t.Errorf("Adopt of a record that is there = %v, %v", adopted, err)
+	existing := b.box(t, farm.SandboxBusy)
+	if restored, err := b.RestoreSandbox(ctx, &farm.Sandbox{ID: existing.ID, Tenant: Tenant}); err != nil || restored {
+		t.Errorf("RestoreSandbox of an existing record = %v, %v", restored, err)
 	}
-	if got := b.sandbox(t, there); got.State != farm.SandboxBusy {
+	if got := b.sandbox(t, existing); got.State != farm.SandboxBusy {
 		t.Errorf("it is %s now", got.State)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// of makes a job another tenant's.
+// of changes the tenant of a job.
 func of(tenant string, a store.Accept) store.Accept {
 	a.Job.Tenant = tenant
 	if a.Sandbox != nil {
@@ -27,7 +27,7 @@ func depthLimit(t *testing.T, factory Factory) {
 	var jobs []*farm.Job
 	for i := 1; i <= limit; i++ {
 		if i == limit {
-			b.accept(t, of("other", Create())) // another tenant's are not counted
+			b.accept(t, of("other", Create())) // jobs of other tenants do not count
 		}
 		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
@@ -36,7 +36,7 @@ func depthLimit(t *testing.T, factory Factory) {
 	b.accept(t, Execute(jobs[0].SandboxID)) // waits for its sandbox, not in the queue
 	b.accept(t, Execute(ready.ID))          // another queue
 	b.accept(t, CloseJob(jobs[1].SandboxID))
-	b.claim(t, jobs[0].Ref(), "w") // begins, so it does not wait
+	b.claim(t, jobs[0].Ref(), "w") // it runs, so it does not wait
 	b.accept(t, Create())
 	_, err = b.Accept(t.Context(), Create())
 	wantCode(t, "one more than may wait in the queue, again", err, farm.CodeExhausted)
@@ -46,8 +46,8 @@ func depthLimit(t *testing.T, factory Factory) {
 	b.accept(t, Create())
 }
 
-// shareOfAQueue accepts more of a tenant than may be on a queue, and ends them in every way: as many as may be are let on,
-// in order, each once.
+// shareOfAQueue accepts more jobs of a tenant than its queue share, and ends them in every way: each end unparks one job,
+// in order.
 func shareOfAQueue(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	var jobs []*farm.Job
@@ -65,26 +65,26 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	next := func(what string, got *farm.Ref, want int) {
 		t.Helper()
 		if got == nil || *got != jobs[want].Ref() {
-			t.Errorf("after %s comes %v, want job %d, %s", what, got, want, jobs[want].ID)
+			t.Errorf("%s unparks %v, want job %d, %s", what, got, want, jobs[want].ID)
 		}
 	}
 	claim := b.claim(t, jobs[0].Ref(), "w")
 	next("a claim", claim.Unparked, 2)
 	if again := b.claim(t, jobs[0].Ref(), "w"); again.Unparked != nil {
-		t.Errorf("a second claim of the same job brings %v", again.Unparked)
+		t.Errorf("a second claim of the same job unparks %v", again.Unparked)
 	} else {
 		claim = again
 	}
 	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted})
 	if err != nil || end.Unparked != nil {
-		t.Errorf("the end of a job that ran brings %+v, %v", end, err)
+		t.Errorf("the end of a job that ran unparks %+v, %v", end, err)
 	}
 	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	next("a cancel", end.Unparked, 3)
-	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Unparked != nil { // was held
-		t.Errorf("the cancel of a job that was held brings %+v, %v", end, err)
+	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Unparked != nil { // it was parked
+		t.Errorf("the cancel of a parked job unparks %+v, %v", end, err)
 	}
 	if end, err = b.ForceEnd(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
 		t.Fatal(err)
@@ -95,14 +95,14 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	if err := b.Requeue(t.Context(), jobs[3].Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
-	// It is on the queue again, as the third: only when two have begun comes the last one.
+	// The requeued job has a slot again, as the third: the last job is unparked only after two claims.
 	if c := b.claim(t, jobs[5].Ref(), "w"); c.Unparked != nil {
-		t.Errorf("beside one that was given back comes %v", c.Unparked)
+		t.Errorf("the first claim after a requeue unparks %v", c.Unparked)
 	}
 	next("a claim", b.claim(t, jobs[6].Ref(), "w").Unparked, 7)
 	for _, i := range []int{3, 7} {
 		if c := b.claim(t, jobs[i].Ref(), "w"); c.Unparked != nil {
-			t.Errorf("after the last one comes %v", c.Unparked)
+			t.Errorf("a claim with no parked job left unparks %v", c.Unparked)
 		}
 	}
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:held:*").Result()
@@ -111,7 +111,7 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	}
 }
 
-// shareIsRepaired lets jobs of many sandboxes of one tenant come to the head of their lines at once, then raises the share.
+// shareIsRepaired makes jobs of many sandboxes of one tenant the heads of their FIFOs at once, then raises the share.
 func shareIsRepaired(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 3 })
 	var want []string
@@ -123,9 +123,9 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 		}
 		want = append(want, out.Job.ID)
 	}
-	held, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
-	if err != nil || !held.Parked {
-		t.Errorf("Route = %+v, %v; want it held", held, err)
+	route, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
+	if err != nil || !route.Parked {
+		t.Errorf("Route = %+v, %v; want it parked", route, err)
 	}
 	open := func(s *store.Store) []string {
 		t.Helper()
@@ -162,28 +162,28 @@ func positionInAQueue(t *testing.T, factory Factory) {
 		}
 		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
-	// The other tenant's first one came fourth and waits for no more than the share of this one's.
+	// The other tenant's first job came fourth and waits only for the share of this tenant.
 	for i, want := range map[int]int{0: 1, 1: 2, 2: 3, 3: 3, 4: 5, 9: 10, 10: 5, 11: 12, 19: 20} {
 		if got, err := b.QueuePosition(t.Context(), jobs[i]); err != nil || got != (store.QueuePosition{Position: want, Estimate: -1}) {
-			t.Errorf("job %d has place %+v, %v; want %d without an estimate", i, got, err, want)
+			t.Errorf("job %d has position %+v, %v; want %d without an estimate", i, got, err, want)
 		}
 	}
 	for i := range 4 { // one a second
 		b.clock.forward(time.Second)
-		r := store.ReserveRequest{Node: "n1", Capacity: roomOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
+		r := store.ReserveRequest{Node: "n1", Capacity: sizeOfNode, Sandbox: box(fmt.Sprint(i)), Want: farm.Capacity{MemoryMB: 1, CPUs: 0.1}, Queue: farm.QueueCPU}
 		if ok, _, err := b.Reserve(t.Context(), r); err != nil || !ok {
 			t.Fatalf("Reserve = %v, %v", ok, err)
 		}
 	}
 	b.clock.forward(time.Second)
 	if got, err := b.QueuePosition(t.Context(), jobs[9]); err != nil || got != (store.QueuePosition{Position: 10, Estimate: 10 * time.Second}) {
-		t.Errorf("place = %+v, %v; want an estimate of 10 s", got, err)
+		t.Errorf("position = %+v, %v; want an estimate of 10 s", got, err)
 	}
 	running := b.claim(t, jobs[0].Ref(), "w").Job
 	if got, err := b.QueuePosition(t.Context(), running); err != nil || got.Position != 0 {
-		t.Errorf("place of a running job = %+v, %v", got, err)
+		t.Errorf("position of a running job = %+v, %v", got, err)
 	}
 	if got, err := b.QueuePosition(t.Context(), jobs[1]); err != nil || got.Position != 1 {
-		t.Errorf("place behind a job that has begun = %+v, %v; want 1", got, err)
+		t.Errorf("position behind a running job = %+v, %v; want 1", got, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Tenant is the tenant of most tests.
 const Tenant = "acme"
 
-// Factory gives a client on a running Redis; several may share one server, because every test has its own prefix.
+// Factory returns a client of a running Redis; several tests may share one server, because every test has its own prefix.
 type Factory func(t *testing.T) redis.UniversalClient
 
 // Run runs the suite.
@@ -35,12 +35,12 @@ func Run(t *testing.T, factory Factory) {
 		"IdempotencyRace":               idempotencyRace,
 		"ForeignIDsFindNothing":         foreignIDsFindNothing,
 		"ClaimAndFinish":                claimAndFinish,
-		"ClaimOnlyWhatIsReady":          claimOnlyWhatIsReady,
+		"ClaimOnlyRunnableJobs":         claimOnlyRunnableJobs,
 		"Takeover":                      takeover,
 		"JobTransitions":                jobTransitions,
 		"SandboxTransitions":            sandboxTransitions,
 		"FifoKeepsOrder":                fifoKeepsOrder,
-		"LeavingTheFIFOFreesIt":         leavingTheFIFOFreesIt,
+		"LeaveFIFO":                     leaveFIFO,
 		"CancelQueued":                  cancelQueued,
 		"CancelRunning":                 cancelRunning,
 		"CancelRacesWithClaim":          cancelRacesWithClaim,
@@ -48,7 +48,7 @@ func Run(t *testing.T, factory Factory) {
 		"Checkpoints":                   checkpoints,
 		"EventsOnceAndInOrder":          eventsOnceAndInOrder,
 		"WatchMissesNothing":            watchMissesNothing,
-		"WatchLeavesNothing":            watchLeavesNothing,
+		"WatchUnsubscribes":             watchUnsubscribes,
 		"JobsPageWhileInserting":        jobsPageWhileInserting,
 		"JobsFilter":                    jobsFilter,
 		"ListsByTime":                   listsByTime,
@@ -72,19 +72,19 @@ func Run(t *testing.T, factory Factory) {
 		"ShareIsRepaired":               shareIsRepaired,
 		"PositionInAQueue":              positionInAQueue,
 		"CapacityIsReservedOnce":        capacityIsReservedOnce,
-		"ReservationsHaveEdges":         reservationsHaveEdges,
+		"ReservationEdgeCases":          reservationEdgeCases,
 		"LargeReservationsGoFirst":      largeReservationsGoFirst,
 		"NodesWithoutWorkersAreRemoved": nodesWithoutWorkersAreRemoved,
-		"PoolServesWhatFits":            poolServesWhatFits,
-		"PoolTakesBack":                 poolTakesBack,
+		"PoolClaimsTheOldestMatch":      poolClaimsTheOldestMatch,
+		"PoolTakesMembersBack":          poolTakesMembersBack,
 		"PoolClaimsOnce":                poolClaimsOnce,
 		"UnassignMovesTheCreate":        unassignMovesTheCreate,
 		"GPUsAreNeverShared":            gpusAreNeverShared,
 		"GPULeases":                     gpuLeases,
 		"GPUsAreFenced":                 gpusAreFenced,
-		"GPUsWaitForTheLarge":           gpusWaitForTheLarge,
+		"LargeGPURequestsGoFirst":       largeGPURequestsGoFirst,
 		"GPULeasesAreRestored":          gpuLeasesAreRestored,
-		"RequeueKeepsThePlace":          requeueKeepsThePlace,
+		"RequeueKeepsTheFIFOPosition":   requeueKeepsTheFIFOPosition,
 		"RequeueOfACanceledJob":         requeueOfACanceledJob,
 		"IndexesForgetExpiredRecords":   indexesForgetExpiredRecords,
 		"FinishedJobsLeaveNoOpenTrace":  finishedJobsLeaveNoOpenTrace,
@@ -124,7 +124,7 @@ func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle 
 	return b
 }
 
-// accept takes a job in and fails the test when it is refused.
+// accept accepts a job, and fails the test if it is refused.
 func (b *bundle) accept(t *testing.T, a store.Accept) store.Accepted {
 	t.Helper()
 	out, err := b.Accept(t.Context(), a)
@@ -134,7 +134,7 @@ func (b *bundle) accept(t *testing.T, a store.Accept) store.Accepted {
 	return out
 }
 
-// box makes a sandbox and brings it to a state by steps that the table allows. Its create job is finished, except where
+// box makes a sandbox and moves it to a state by allowed transitions. Its create job is finished, unless
 // the state is queued.
 func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
 	t.Helper()
@@ -152,7 +152,7 @@ func (b *bundle) box(t *testing.T, state farm.SandboxState) farm.Ref {
 	}
 	b.finish(t, claim.Job, farm.JobCompleted)
 	if state == farm.SandboxBusy {
-		// The end of the create job frees a busy sandbox, as the end of every lined job does.
+		// The end of the create job makes a busy sandbox ready, as the end of every job of the FIFO does.
 		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxBusy}); err != nil {
 			t.Fatalf("MoveSandbox(busy) = %v", err)
 		}
@@ -265,5 +265,5 @@ func wantCode(t *testing.T, what string, err error, code farm.Code) {
 	}
 }
 
-// patience bounds waits for something that comes at once on a healthy machine.
+// patience bounds waits for something that happens at once on a healthy machine.
 const patience = 20 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// trim trims, and says what it should have forgotten.
+// trim calls Trim, and checks what it removed.
 func (b *bundle) trim(t *testing.T, want store.Trimmed) {
 	t.Helper()
 	if got, err := b.Trim(t.Context(), Tenant); err != nil || got != want {
@@ -17,12 +17,12 @@ func (b *bundle) trim(t *testing.T, want store.Trimmed) {
 	}
 }
 
-// trimForgetsExpired: a tenant that is quiet keeps nothing of records that have expired, however many they were.
+// trimForgetsExpired: the indexes of an inactive tenant keep no entries of expired records, however many there were.
 func trimForgetsExpired(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	b.trim(t, store.Trimmed{})
-	waits := b.accept(t, Execute(box.ID)).Job // and is older than all others
+	waits := b.accept(t, Execute(box.ID)).Job // the oldest of all
 	const many = 1200                         // more than two stretches
 	pipe := b.rdb.Pipeline()
 	for i := range many {
@@ -43,7 +43,7 @@ func trimForgetsExpired(t *testing.T, factory Factory) {
 	b.job(t, waits.Ref())
 }
 
-// trimBoundsFinishedJobs: of finished jobs the youngest stay, up to the bound, and nothing of the others is left.
+// trimBoundsFinishedJobs: the newest finished jobs stay, up to the bound, and all keys of the others are removed.
 func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	const most = 5
 	b := setup(t, factory, func(l *farm.Limits) { l.MaxFinished = most })
@@ -66,7 +66,7 @@ func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	run()
 	b.trim(t, store.Trimmed{}) // limit
 	run()
-	b.trim(t, store.Trimmed{}) // limit+1, but somebody may wait for each of them
+	b.trim(t, store.Trimmed{}) // limit+1, but a caller may wait for each of them
 	b.clock.forward(time.Duration(farm.DefaultLimits().HiddenSeconds)*time.Second + time.Millisecond)
 	b.trim(t, store.Trimmed{Jobs: 1}) // a create job
 	run()
@@ -93,12 +93,12 @@ func trimBoundsFinishedJobs(t *testing.T, factory Factory) {
 	}
 	for _, job := range done[:2] {
 		if keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+job.ID+"*").Result(); err != nil || len(keys) > 0 {
-			t.Errorf("of a job that went there is left %v, %v", keys, err)
+			t.Errorf("a removed job left the keys %v, %v", keys, err)
 		}
 	}
 	again := Execute(box.ID)
 	again.Idempotency = &store.Idempotency{Key: "0", Fingerprint: "other"}
 	if out := b.accept(t, again); out.Existing || out.Job.ID != again.Job.ID {
-		t.Errorf("a key whose job went gives %+v", out)
+		t.Errorf("the idempotency key of a removed job returns %+v", out)
 	}
 }

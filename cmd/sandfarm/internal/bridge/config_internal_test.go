@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTheManualShowsWhatConfigPrints keeps docs/mcp.md, and the pages of the toolsets, to what the program prints.
+// TestTheManualShowsWhatConfigPrints checks that docs/mcp.md and the pages of the toolsets show what the program prints.
 func TestTheManualShowsWhatConfigPrints(t *testing.T) {
 	t.Parallel()
 	for toolset, page := range map[string]string{

@@ -122,7 +122,7 @@ func TestACallThatWasCanceledSaysSo(t *testing.T) {
 	}
 }
 
-func TestSandboxesAsksForThoseThatAreNotOver(t *testing.T) {
+func TestSandboxesListsOpenOnes(t *testing.T) {
 	t.Parallel()
 	var states string
 	f, _ := remote(t, func(w http.ResponseWriter, r *http.Request) {

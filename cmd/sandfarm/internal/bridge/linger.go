@@ -55,7 +55,7 @@ func (l *linger) Read(p []byte) (int, error) {
 func (l *linger) Write(p []byte) (int, error) {
 	n, err := l.out.Write(p)
 	l.count(p, false)
-	return n, err //nolint:wrapcheck // passed on as it is
+	return n, err //nolint:wrapcheck // passed on unchanged
 }
 
 // count records requests and answers. Notifications have no id, and only answers have no method.

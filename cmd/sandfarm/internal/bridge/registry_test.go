@@ -43,7 +43,7 @@ func tools(t *testing.T) []string {
 	return names
 }
 
-// aliases are tools under the names of other systems: they are served, but not shown off with.
+// aliases are tools under the names of other systems: they are served, but not listed in the registry.
 func alias(name string) bool { return name == "check_packages_installation_status" }
 
 func TestServerJSONAgreesWithTheProgram(t *testing.T) {
@@ -99,7 +99,7 @@ func TestTheManualShowsEveryToolOfEveryToolset(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(manual, "`"+name+"`") {
-			t.Errorf("docs/mcp.md says nothing of %s", name)
+			t.Errorf("docs/mcp.md does not mention %s", name)
 		}
 	}
 	if len(names) == 0 {

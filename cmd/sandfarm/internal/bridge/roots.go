@@ -34,7 +34,7 @@ type root struct {
 var _ mcp.LocalFiles = (*Roots)(nil)
 
 // OpenRoots opens directories as roots. Without any, the current directory is the only root, unless it is the root of the file system
-// or contains the user's home: desktop programs start their servers there, and nobody means to give all of that to a model. Then
+// or contains the user's home: desktop programs start their servers there, and no user wants to expose all of that to a model. Then
 // there is no root, and every use of a local file is an error that says so. searchPath is the user's PATH: no file is created under
 // the name of a program on it.
 func OpenRoots(dirs []string, home, searchPath string) (*Roots, error) {
@@ -239,7 +239,7 @@ func (c *created) Write(p []byte) (int, error) {
 	if err != nil {
 		c.failed = err
 	}
-	return n, err //nolint:wrapcheck // passed on as it is
+	return n, err //nolint:wrapcheck // passed on unchanged
 }
 
 // ReadFrom hides the file's own, which would bypass Write.
@@ -248,7 +248,7 @@ func (c *created) ReadFrom(r io.Reader) (int64, error) {
 	if err != nil {
 		c.failed = err
 	}
-	return n, err //nolint:wrapcheck // passed on as it is
+	return n, err //nolint:wrapcheck // passed on unchanged
 }
 
 // Close closes the file, or removes it if it is incomplete.

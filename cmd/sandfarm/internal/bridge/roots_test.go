@@ -263,7 +263,7 @@ func TestARootBehindALinkHasTwoNames(t *testing.T) {
 	}
 }
 
-func TestARootMustBeThere(t *testing.T) {
+func TestARootMustExist(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")

@@ -26,7 +26,7 @@ type served struct {
 	end chan error
 }
 
-// TestStdio is one test, with one bridge: a process can serve stdio once.
+// TestStdio is a single test with a single bridge, since a process can serve stdio only once.
 func TestStdio(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

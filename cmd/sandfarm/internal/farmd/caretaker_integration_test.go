@@ -57,14 +57,14 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	s := &farmd.Settings{Engine: farmd.EngineSettings{Namespace: namespace}}
 
 	// The sandbox itself stands for a worker that runs.
-	if told := caretake(t, s, engine.LabelSandbox+"="+id); !strings.Contains(told, "the sandboxes stay") {
-		t.Errorf("told %q", told)
+	if output := caretake(t, s, engine.LabelSandbox+"="+id); !strings.Contains(output, "the sandboxes stay") {
+		t.Errorf("output %q", output)
 	}
 	if left, err := e.List(t.Context()); err != nil || len(left) != 1 {
 		t.Fatalf("containers %v, error %v; want the sandbox", left, err)
 	}
-	if told := caretake(t, s, engine.LabelSandbox+"=sbx_none"); !strings.Contains(told, "removed every sandbox") {
-		t.Errorf("told %q", told)
+	if output := caretake(t, s, engine.LabelSandbox+"=sbx_none"); !strings.Contains(output, "removed every sandbox") {
+		t.Errorf("output %q", output)
 	}
 	if left, err := e.List(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("containers %v, error %v; want none", left, err)
@@ -80,29 +80,29 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 	}
 }
 
-// caretake runs a caretaker until it looks after the farm, stops it, and gives what it told.
+// caretake runs a caretaker until it is ready, stops it, and returns its output.
 func caretake(t *testing.T, s *farmd.Settings, label string) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	told := &teller{line: func(text string) {
+	output := &recorder{line: func(text string) {
 		if strings.Contains(text, "waiting to remove") {
 			stop()
 		}
 	}}
-	if err := farmd.Caretake(ctx, s, []string{label}, told); err != nil {
+	if err := farmd.Caretake(ctx, s, []string{label}, output); err != nil {
 		t.Fatal(err)
 	}
-	return told.String()
+	return output.String()
 }
 
-// teller keeps what is written and tells of each write.
-type teller struct {
+// recorder stores its input and reports each write.
+type recorder struct {
 	bytes.Buffer
 	line func(string)
 }
 
-func (w *teller) Write(p []byte) (int, error) {
+func (w *recorder) Write(p []byte) (int, error) {
 	w.line(string(p))
 	return w.Buffer.Write(p)
 }

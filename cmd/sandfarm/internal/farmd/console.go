@@ -17,7 +17,7 @@ const (
 	detailLength   = 120              // bytes of a line that are shown
 )
 
-// console tells the person at the terminal what happens. It is safe for concurrent use.
+// console prints the progress for the user at the terminal. It is safe for concurrent use.
 type console struct {
 	out   io.Writer
 	began time.Time
@@ -109,7 +109,7 @@ func (c *console) heartbeat() {
 	c.elapsed(now, text)
 }
 
-// welcome says how to use the farm that listens on addr. program is how this program was started.
+// welcome prints how to use the farm that listens on addr. program is how this program was started.
 func (c *console) welcome(program, addr string, keys bool) {
 	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {

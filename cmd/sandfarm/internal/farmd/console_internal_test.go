@@ -18,18 +18,18 @@ func TestProgressShowsStepsWithTheirTime(t *testing.T) {
 		var out testlog.Log
 		c := newConsole(&out)
 		stop := c.watch()
-		told := func(after time.Duration, message string, done, total float64) {
+		report := func(after time.Duration, message string, done, total float64) {
 			time.Sleep(after)
 			c.printProgress(farm.Progress{Message: message, Done: done, Total: total})
 		}
-		told(0, "Asking the registry for python", 0, 0)
-		told(3*time.Second, "Step 1/2 : FROM base", 0, 2)
-		told(0, "Step 2/2 : RUN pip install numpy", 1, 2)
-		told(time.Second, "Collecting numpy", 1, 2) // too soon after the last line
-		told(3*time.Second, "Downloading numpy", 1, 2)
-		told(time.Second, "Downloading numpy", 1, 2)
+		report(0, "Asking the registry for python", 0, 0)
+		report(3*time.Second, "Step 1/2 : FROM base", 0, 2)
+		report(0, "Step 2/2 : RUN pip install numpy", 1, 2)
+		report(time.Second, "Collecting numpy", 1, 2) // too soon after the last line
+		report(3*time.Second, "Downloading numpy", 1, 2)
+		report(time.Second, "Downloading numpy", 1, 2)
 		time.Sleep(34 * time.Second)
-		told(27*time.Second, "Step 3/2 : "+strings.Repeat("x", 200), 2, 2)
+		report(27*time.Second, "Step 3/2 : "+strings.Repeat("x", 200), 2, 2)
 		stop()
 		time.Sleep(time.Minute)
 		want := `  [ 0:00] Asking the registry for python

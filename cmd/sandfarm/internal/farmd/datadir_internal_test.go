@@ -42,7 +42,7 @@ func TestDataDirIsOneProcess(t *testing.T) {
 	}
 }
 
-// A file that is broken is told, lets go of the lock, and is never replaced: what was signed with it would be lost.
+// A broken file is an error, releases the lock, and is never replaced: signatures made with it would become invalid.
 func TestDataDirWithBrokenFile(t *testing.T) {
 	t.Parallel()
 	s := &Settings{Data: t.TempDir()}

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/scheduler"
 )
 
-// expect compares an error with the part of its text that is wanted; "" wants none.
+// expect checks that an error contains a text; "" expects no error.
 func expect(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -60,7 +60,7 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host + "-other"}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "a worker elsewhere", farmd.Health(t.Context(), s, "worker"), "there is no live worker on "+host)
+	expect(t, "a worker on another host", farmd.Health(t.Context(), s, "worker"), "there is no live worker on "+host)
 	if err := st.Heartbeat(t.Context(), farm.Worker{ID: farm.NewID(farm.WorkerPrefix), Host: host}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// BuildImage makes sure that the engine has a sandbox image, and the base image below it, and gives its name there. An image
+// BuildImage makes sure that the engine has a sandbox image, and the base image below it, and returns its name in the engine. An image
 // that exists is kept. Progress goes to out.
 func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, out io.Writer) (string, error) {
 	say := newConsole(out)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 )
 
-// oldConfig is the config.toml of the first older system's README, with what else it knew.
+// oldConfig is the config.toml of the first older system's README, with its other settings.
 const oldConfig = `
 [server]
 host = "0.0.0.0"
@@ -65,7 +65,7 @@ func TestImportedSettingsLoad(t *testing.T) {
 	notes := strings.Join(got.Notes, "\n")
 	for _, name := range []string{"server.host", "docker.default_image", "docker.memswap_limit", "docker.open_mount_directory", "logging.log_file", "auth.require_auth", "surprise.deep.er: unknown setting"} {
 		if !strings.Contains(notes, name) {
-			t.Errorf("nothing is said of %s:\n%s", name, notes)
+			t.Errorf("%s is not mentioned:\n%s", name, notes)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func (f *metrics) engine(call string, took time.Duration, err error) {
 	}
 }
 
-// image counts an image that a worker needed; there reports whether it existed before.
+// image counts an image that a worker needed; there: it existed before.
 func (f *metrics) image(there bool, err error) {
 	switch {
 	case err != nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// These tests read the process's environment, so they are not parallel. TestMain has emptied it of our names.
+// These tests read the process's environment, so they are not parallel. TestMain has removed our variables from it.
 
 func TestMain(m *testing.M) {
 	for _, entry := range os.Environ() {
@@ -46,13 +46,13 @@ func load(t *testing.T, path string) *farmd.Settings {
 	return s
 }
 
-// The example changes nothing as it is, and says nothing that is not allowed when every line of it is taken.
+// The example changes nothing as printed, and is valid with every line uncommented.
 func TestExampleLoads(t *testing.T) {
 	want := load(t, "")
 	if diff := cmp.Diff(want, load(t, file(t, farmd.Example()))); diff != "" {
 		t.Errorf("the example changes settings (-default +example):\n%s", diff)
 	}
-	// An array of tables is left out: it shows the form of a key, which none has yet.
+	// An array of tables is left out: it only shows the form of a key.
 	var lines []string
 	inTables := false
 	for line := range strings.Lines(farmd.Example()) {
@@ -126,11 +126,11 @@ max = 1024
 		"unknown", "log.level", "worker.slots", "redis.url", "api.listen", "s3.access_key", "scheduler.sweep_every", "telemetry.otlp_endpoint", "limits.memory_mb",
 	} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("nothing is said of %s:\n%v", want, err)
+			t.Errorf("%s is not mentioned:\n%v", want, err)
 		}
 	}
 	if strings.Contains(err.Error(), "topsecret") {
-		t.Errorf("a secret is told:\n%v", err)
+		t.Errorf("a secret is shown:\n%v", err)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestUnreadVariablesAreLogged(t *testing.T) {
 		"SANDFARM_TEST_MINIO=x", "PATH=/bin",
 	})
 	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "variable=SANDFARM_LISTEN") || strings.Contains(got, "127") {
-		t.Errorf("told %q, want SANDFARM_LISTEN alone and not its value", got)
+		t.Errorf("logged %q, want SANDFARM_LISTEN alone and not its value", got)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestServicesShareLimits(t *testing.T) {
 		t.Errorf("data is %q", s.Data)
 	}
 	if _, err := farmd.Load(filepath.Join(t.TempDir(), "missing.toml")); err == nil {
-		t.Error("a file that is missing is no problem")
+		t.Error("a missing file is not reported")
 	}
 }
 

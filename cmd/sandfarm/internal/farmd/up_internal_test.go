@@ -31,7 +31,7 @@ func TestWelcomeShowsTheConfigurationOfMCP(t *testing.T) {
 	}
 }
 
-// "All addresses" is nothing that a client can connect to.
+// A client cannot connect to "all addresses".
 func TestWelcomeNamesAnAddressToConnectTo(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]string{"[::]:8000": "http://127.0.0.1:8000/v1\n", "0.0.0.0:81": "http://127.0.0.1:81/v1\n", "10.1.2.3:8000": "http://10.1.2.3:8000/v1\n", "[::1]:8000": "http://[::1]:8000/v1\n"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 )
 
-// Add puts the verbs that run or look after a farm on the root command. version is what they report as their own.
+// Add adds the verbs that run or maintain a farm to the root command. version is the version that they report.
 func Add(root *cobra.Command, streams verbs.Streams, version string) {
 	root.AddGroup(&cobra.Group{ID: "server", Title: "Running a farm:"})
 	var file string

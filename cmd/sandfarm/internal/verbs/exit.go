@@ -25,7 +25,7 @@ const (
 // CodeError ends the program with the exit code of the code that it ran. Nothing is printed.
 type CodeError struct{ Code int }
 
-// Error gives the exit code.
+// Error returns the exit code.
 func (e *CodeError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
 // UsageError is a mistake on the command line.
@@ -34,12 +34,12 @@ type UsageError struct {
 	Command string // the command whose help to read
 }
 
-// Error gives the mistake and the help to read.
+// Error returns the mistake and the help to read.
 func (e *UsageError) Error() string {
 	return fmt.Sprintf("%s. See %q", strings.TrimSuffix(e.Err.Error(), "."), e.Command+" --help")
 }
 
-// Unwrap gives the mistake.
+// Unwrap returns the mistake.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // hint is an error with a sentence that says what to do.
@@ -92,7 +92,7 @@ func about(what string, err error) error {
 	return &subject{what: what, err: err}
 }
 
-// problems gives each of the errors that were joined.
+// problems returns the errors that were joined.
 func problems(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost error is a list
 	if !ok {

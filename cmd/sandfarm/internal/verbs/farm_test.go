@@ -27,14 +27,14 @@ type fakeFarm struct {
 	*httptest.Server
 	t *testing.T
 
-	// Script is the job's life: send gives events, and the result ends it. Canceled is closed by DELETE.
+	// Script plays the job: send publishes events, and the returned result ends it. Canceled is closed by DELETE.
 	Script func(send func(name string, data any), canceled <-chan struct{}) (state string, result *wire.Result)
-	Key    string                      // that is asked for; empty: none
+	Key    string                      // required from clients; empty: none
 	Routes map[string]http.HandlerFunc // more routes, by pattern
 	Links  map[string][]byte           // content of /link/…
 
 	mu       sync.Mutex
-	requests []string // method, path and body of what was asked
+	requests []string // method, path and body of each request
 	canceled chan struct{}
 	job      wire.Job
 	done     chan struct{}
@@ -167,14 +167,14 @@ func (f *fakeFarm) follow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked gives what the farm was asked, in order.
+// asked returns the requests that the farm received, in order.
 func (f *fakeFarm) asked() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.requests...)
 }
 
-// artifact is an artifact with this path whose link gives content.
+// artifact is an artifact with this path whose link serves content.
 func (f *fakeFarm) artifact(path, content string) wire.Artifact {
 	link := fmt.Sprintf("a%d", len(f.Links))
 	f.Links[link] = []byte(content)
@@ -192,7 +192,7 @@ func prints(stdout string, result wire.ExecuteResult) func(func(string, any), <-
 	}
 }
 
-// outputs is what a run of the program left.
+// outputs is the result of a run of the program.
 type outputs struct {
 	code        int
 	out, stderr string

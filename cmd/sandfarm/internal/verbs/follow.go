@@ -134,7 +134,7 @@ func (f *follower) writer(name string) io.Writer {
 	return f.Out
 }
 
-// figureText is the text that matplotlib adds to its images. It tells a reader nothing.
+// figureText is the text that matplotlib adds to its images. It has no information.
 var figureText = regexp.MustCompile(`^<Figure size [\d.]+x[\d.]+ with \d+ Axes>$`)
 
 // display prints the text of a result. Its other formats are saved as files, see saver.

@@ -70,7 +70,7 @@ func TestSandboxLsAsksForOpenOnes(t *testing.T) {
 	}
 }
 
-func TestEveryMissingThingIsReported(t *testing.T) {
+func TestEveryMissingIDIsReported(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
 	missing := func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 )
 
-// installs is a script of an install that tells how far it is and ends with these outcomes.
+// installs is a script of an install that reports progress and ends with these outcomes.
 func installs(packages ...wire.InstalledOne) func(func(string, any), <-chan struct{}) (string, *wire.Result) {
 	return func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
 		send("progress", wire.ProgressData{Message: "resolving"})

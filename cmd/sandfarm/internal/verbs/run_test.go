@@ -34,7 +34,7 @@ func put(t *testing.T, name, content string) {
 	}
 }
 
-// tree gives the files below a directory with their content.
+// tree returns the files below a directory with their content.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -95,7 +95,7 @@ func TestRunPrintsOutputAsItAppears(t *testing.T) {
 	seen := make(chan struct{})
 	f.Script = func(send func(string, any), _ <-chan struct{}) (string, *wire.Result) {
 		send("stdout", wire.TextData{Text: "early\n"})
-		<-seen // the job goes on only once its first output is on the user's screen
+		<-seen // the job continues only once its first output is on the user's screen
 		send("stderr", wire.TextData{Text: "oops\n"})
 		send("display", wire.DisplayData{Mime: "text/html", Data: "<b>42</b>"})
 		send("display", wire.DisplayData{Mime: "text/plain", Data: "<Figure size 640x480 with 1 Axes>"})
@@ -170,7 +170,7 @@ func TestRunSavesTheFilesOfTheCode(t *testing.T) {
 	}
 }
 
-// A PIL image comes as PNG and JPEG of one value, and used to give two files.
+// A PIL image is one value as PNG and JPEG, and used to be saved as two files.
 func TestRunSavesADisplayedValueOnce(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
@@ -231,7 +231,7 @@ func TestRunSavesNothingOutsideTheDirectory(t *testing.T) {
 	}
 }
 
-// A repository that appears beside the code makes git run what its configuration says; a Makefile is what the next make runs.
+// git runs commands of the configuration of a repository beside the code, and make runs a Makefile there.
 func TestRunLeavesFilesThatOtherProgramsLoad(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -33,7 +33,7 @@ type saver struct {
 
 // newSaver opens the directory and creates it if it is missing.
 func (a *app) newSaver(c *client.Client, dir string) (*saver, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what is saved belongs to the user, as readable as what he creates himself
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // what is saved belongs to the user, as readable as files that the user creates
 		return nil, fmt.Errorf("create directory for results: %w", err)
 	}
 	root, err := os.OpenRoot(dir)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// controlSequences makes a console follow control sequences, which older ones do only when asked. restore undoes that.
+// controlSequences makes a console follow control sequences, which older ones do only on request. restore undoes that.
 func controlSequences(out *os.File) (restore func(), ok bool) {
 	console := windows.Handle(out.Fd())
 	var before uint32

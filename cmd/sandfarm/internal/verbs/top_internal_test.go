@@ -86,7 +86,7 @@ func TestServingNamesHosts(t *testing.T) {
 	}
 }
 
-// buffer is a terminal that remembers what was written to it, and tells of each page.
+// buffer is a terminal that stores what is written to it, and reports each page.
 type buffer struct {
 	mu    sync.Mutex
 	text  strings.Builder
@@ -156,8 +156,8 @@ func TestTopWatches(t *testing.T) {
 				t.Errorf("first page:\n%q", first)
 			}
 			down.Store(true)
-			keys <- 'x' // is nothing
-			keys <- ' ' // looks again
+			keys <- 'x' // has no meaning
+			keys <- ' ' // refreshes
 			second := <-b.pages
 			if !strings.Contains(second, "The farm does not answer") || !strings.Contains(second, "cpu ") {
 				t.Errorf("a farm that does not answer:\n%q", second)

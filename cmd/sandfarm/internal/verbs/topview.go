@@ -70,7 +70,7 @@ func many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// nobody stands for the hosts of a queue that no live worker serves.
+// nobody is shown as the host of a queue that no live worker serves.
 const nobody = "nobody"
 
 // serving names the hosts whose workers serve a queue.

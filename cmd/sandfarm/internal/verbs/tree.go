@@ -24,7 +24,7 @@ func putTree(ctx context.Context, files *client.Files, from, to string) error {
 	packed := make(chan error, 1)
 	go func() {
 		err := pack(w, root, to)
-		_ = w.CloseWithError(err) // an error aborts the upload, so that half a tree is not taken for the whole
+		_ = w.CloseWithError(err) // an error aborts the upload, so that half a tree does not count as the whole
 		packed <- err
 	}()
 	err = files.PutTar(ctx, "", r)

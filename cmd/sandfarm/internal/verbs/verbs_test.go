@@ -32,7 +32,7 @@ func decode(t *testing.T, text string, into any) {
 	}
 }
 
-// gives serves the same JSON for every request.
+// gives returns a handler that serves the same JSON for every request.
 func (f *fakeFarm) gives(status int, body any) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { f.answer(w, status, body) }
 }
@@ -112,7 +112,7 @@ func TestAddressThatIsNotAFarm(t *testing.T) {
 	}
 }
 
-// What the farm prints as its address, and a key as a file holds it.
+// The address as the farm prints it, and a key as a file contains it.
 func TestAddressAndKeyMayHaveExtraCharacters(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)
@@ -287,7 +287,7 @@ func TestCompletionOffersIDs(t *testing.T) {
 	}
 }
 
-// TestHelp compares the help of every verb with its golden file, and holds each to having an example.
+// TestHelp compares the help of every verb with its golden file, and checks that each verb has an example.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	root := &cobra.Command{Use: "sandfarm", Short: "Run untrusted code in sandboxes"}
