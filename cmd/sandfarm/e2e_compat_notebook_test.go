@@ -285,9 +285,9 @@ func workspacesAreApart(t *testing.T, f *farmProcess) {
 	if got := s.stdout(one, "ls -A"); got[0] != "link\nsecret.txt\n" {
 		t.Errorf("copies stay: %q", got)
 	}
-	path := s.must("write_file_sandbox", map[string]any{"container_id": one["container_id"], "file_name": "d/bare.txt", "file_contents": "bare"})["file_path"]
-	if out := s.must("sandbox_exec", map[string]any{"container_id": one["container_id"], "commands": []string{"cat " + path.(string) + " d/bare.txt"}}); path != "/app/d/bare.txt" || out["results"].([]any)[0].(map[string]any)["stdout"] != "barebare" {
-		t.Errorf("without a workspace_id: %v, %v", path, out)
+	file := s.must("write_file_sandbox", map[string]any{"container_id": one["container_id"], "file_name": "d/bare.txt", "file_contents": "bare"})["file_path"]
+	if out := s.must("sandbox_exec", map[string]any{"container_id": one["container_id"], "commands": []string{"cat " + file.(string) + " d/bare.txt"}}); file != "/app/d/bare.txt" || out["results"].([]any)[0].(map[string]any)["stdout"] != "barebare" {
+		t.Errorf("without a workspace_id: %v, %v", file, out)
 	}
 	if got := s.stdout(other, "cat "+path+" 2>/dev/null || echo hidden", "ls /sys/class/net", "id -u"); got[0] != "hidden\n" || got[1] != "lo\n" || got[2] == "0\n" {
 		t.Errorf("another one sees %q", got)

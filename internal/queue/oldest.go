@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// oldest reads since when the next task of a queue has been waiting; "" if there is none. KEYS[1] is the list of pending tasks, ARGV[1] the prefix
+// oldest reads when the next task of a queue was enqueued; "" if there is none. KEYS[1] is the list of pending tasks, ARGV[1] the prefix
 // of the keys of tasks. It is a script so that the task cannot be taken in between.
 const oldest = `
 local id = redis.call("LINDEX", KEYS[1], -1)
