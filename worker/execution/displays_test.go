@@ -95,12 +95,12 @@ func TestEntriesOfADisplayedValueShareItsNumber(t *testing.T) {
 	}
 	for _, number := range []int{-1, 7} {
 		if c.add(frame(6, agent.FrameDisplay, agent.Display{Number: number, Data: both("x")})) == nil {
-			t.Errorf("frame 6 has value %d, and that is taken", number)
+			t.Errorf("value number %d in frame 6 is accepted", number)
 		}
 	}
 }
 
-// A value that is updated in place takes its own place, and gives back the room of the one before.
+// An update of a value replaces the earlier value, and releases its bytes.
 func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
@@ -176,7 +176,7 @@ func TestPlainTextIsTheLastFormatOfAValue(t *testing.T) {
 	}
 }
 
-// An agent from before the numbers displays each value once.
+// An agent that is too old to number its values displays each value once.
 func TestDisplaysWithoutNumbersAreNumbered(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
