@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -212,7 +213,8 @@ func (in *installation) step(argv, env []string) *trouble {
 	t := &trouble{output: in.said.text(), took: time.Since(began)}
 	if _, _, now := process.Memory(); short || now > kills {
 		t.memory = true
-		in.forget() // unpacked files use memory that user code and the next package need
+		in.forget()          // unpacked files use memory that user code and the next package need
+		debug.FreeOSMemory() // and so does what this process has buffered of the download
 	}
 	return t
 }

@@ -94,7 +94,11 @@ func (f *folder) upload(id string) (upload, error) {
 	if err != nil {
 		return u, err
 	}
-	return u, json.Unmarshal(text, &u)
+	err = json.Unmarshal(text, &u)
+	if u.Labels == nil { // a damaged file
+		u.Labels = labels{}
+	}
+	return u, err
 }
 
 func (h *Handler) putPart(w http.ResponseWriter, r *request) error {
