@@ -15,9 +15,12 @@ import (
 func TestDisplayedValuesAreSeparated(t *testing.T) {
 	t.Parallel()
 	r := python(setup(t, executed(wire.ExecuteResult{Results: []wire.Rich{
-		{Display: 0, Mime: "image/png", Data: b64([]byte("\x89PNG a"))}, {Display: 0, Mime: "text/plain", Data: "<Figure a>"},
-		{Display: 1, Mime: "image/png", Data: b64([]byte("\x89PNG b"))}, {Display: 1, Mime: "text/html", Data: "<b>b</b>"},
-		{Display: 2, Mime: "text/plain", Data: "42"}, {Display: 2, Mime: "text/html", Data: "<i>42</i>"},
+		{Display: 0, Mime: "image/png", Data: b64([]byte("\x89PNG a"))},
+		{Display: 0, Mime: "text/plain", Data: "<Figure a>"},
+		{Display: 1, Mime: "image/png", Data: b64([]byte("\x89PNG b"))},
+		{Display: 1, Mime: "text/html", Data: "<b>b</b>"},
+		{Display: 2, Mime: "text/plain", Data: "42"},
+		{Display: 2, Mime: "text/html", Data: "<i>42</i>"},
 	}})), nil)
 	for _, want := range []string{
 		"result 1 (text/plain):\n<Figure a>\nresult 1 is image 1 of this answer.\n",

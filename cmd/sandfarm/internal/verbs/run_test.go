@@ -176,7 +176,8 @@ func TestRunSavesADisplayedValueOnce(t *testing.T) {
 	f := newFarm(t)
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	f.Script = prints("", wire.ExecuteResult{Results: []wire.Rich{
-		{Mime: "image/jpeg", Data: b64("jpeg")}, {Mime: "image/png", Data: b64("png")},
+		{Mime: "image/jpeg", Data: b64("jpeg")},
+		{Mime: "image/png", Data: b64("png")},
 		{Display: 1, Mime: "image/jpeg", Data: b64("second")},
 	}})
 	file, dir := script(t, "code")
