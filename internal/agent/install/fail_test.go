@@ -62,7 +62,7 @@ func TestIndexFailuresAreReported(t *testing.T) {
 			raw := rec.Body.Bytes()
 			raw[10] ^= 1 // changes the time of the first file; the archive stays valid
 			_, _ = w.Write(raw)
-		}, "does not have the hash"},
+		}, "does not match its published hash"},
 		"file cut off": {func(next http.Handler, w http.ResponseWriter, r *http.Request) {
 			if !strings.HasSuffix(r.URL.Path, ".whl") || r.Header.Get("Range") != "" || r.Method != http.MethodGet {
 				next.ServeHTTP(w, r)
