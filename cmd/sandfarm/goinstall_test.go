@@ -46,7 +46,7 @@ func TestGoInstallGivesAClient(t *testing.T) {
 		t.Errorf("sandbox ls: %s", out)
 	}
 	for _, verb := range []string{"up", "worker"} {
-		if out := run(verb); strings.Count(out, "\n") != 1 || !strings.Contains(out, "no agent") || !strings.Contains(out, "make build") {
+		if out := run(verb); strings.Count(out, "\n") != 1 || !strings.Contains(out, "does not contain the agent") || !strings.Contains(out, "make build") {
 			t.Errorf("%s does not say in one line what is missing: %s", verb, out)
 		}
 	}
