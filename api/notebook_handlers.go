@@ -63,7 +63,7 @@ func (s *Server) field(c *gin.Context, name string) (string, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return "", notebook.Wrong(name, "The body is no JSON object", "json_invalid")
+		return "", notebook.Wrong(name, "The body is not a JSON object", "json_invalid")
 	}
 	raw, ok := fields[name]
 	if !ok {

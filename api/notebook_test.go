@@ -104,7 +104,7 @@ func TestNotebookRefusesInTheOriginalsShape(t *testing.T) {
 		{"execute", `{"cod":"1"}`, jsonKind, `[{"loc":["body","code"],"msg":"Field required","type":"missing"}]`},
 		{"execute", `{"code":7}`, jsonKind, `[{"loc":["body","code"],"msg":"Input should be a valid string","type":"string_type"}]`},
 		{"execute", `{"code":null}`, jsonKind, `[{"loc":["body","code"],"msg":"Input should be a valid string","type":"string_type"}]`},
-		{"execute", `{"code":"1"`, jsonKind, `[{"loc":["body","code"],"msg":"The body is no JSON object","type":"json_invalid"}]`},
+		{"execute", `{"code":"1"`, jsonKind, `[{"loc":["body","code"],"msg":"The body is not a JSON object","type":"json_invalid"}]`},
 		{"execute", "{\"code\":\"print('\xe9')\"}", jsonKind, `[{"loc":["body","code"],"msg":"The body is not UTF-8","type":"string_unicode"}]`},
 		{"execute", "print('\xe9')", "text/plain; charset=latin-1", `[{"loc":["body","code"],"msg":"The body is not UTF-8","type":"string_unicode"}]`},
 		{"install", `{}`, jsonKind, `[{"loc":["body","package_name"],"msg":"Field required","type":"missing"}]`},

@@ -52,13 +52,21 @@ for n in range(%d):
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t.Context(), t, "there is output", time.Minute, func() bool {
+	until(t.Context(), t, "some lines have been sent", time.Minute, func() bool {
+		stdout := 0
 		for event, err := range f.Events(t.Context(), job.ID, "") {
-			return err == nil && event.Name != ""
+			if err != nil {
+				return false
+			}
+			if event.Name == "stdout" {
+				stdout++
+			}
+			if stdout == 5 {
+				return true
+			}
 		}
 		return false
 	})
-	time.Sleep(time.Second) // some lines have been sent
 	f.stop(syscall.SIGKILL)
 	f.start()
 	done, err := f.Wait(t.Context(), job.ID)

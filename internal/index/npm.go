@@ -90,7 +90,7 @@ func (x *Index) tarball(ctx context.Context, name, filename string) (wanted, err
 // servePackument serves a package's document with the addresses of tarballs under the Host that was asked.
 func (x *Index) servePackument(w http.ResponseWriter, r *http.Request, name string) {
 	if !goodHost.MatchString(r.Host) {
-		x.fail(w, r, farm.Invalidf("The Host header is no name of a host."))
+		x.fail(w, r, farm.Invalidf("The Host header is not a host name."))
 		return
 	}
 	short, full := 0.0, 0.0

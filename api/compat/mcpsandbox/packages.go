@@ -89,7 +89,7 @@ func named(message string, names []string) string {
 		return message
 	}
 	if i, err := strconv.Atoi(at[1]); err == nil && i < len(names) {
-		return strings.Replace(message, at[0], fmt.Sprintf("%q is no package", farm.Shorten(names[i])), 1)
+		return strings.Replace(message, at[0], fmt.Sprintf("%q is not a package name", farm.Shorten(names[i])), 1)
 	}
 	return message
 }

@@ -165,7 +165,7 @@ func (f caller) ReadFile(ctx context.Context, id, path string, limit int64) (mcp
 	case err != nil:
 		return mcp.File{}, err //nolint:wrapcheck // an error of the domain
 	case entry.Type != "file":
-		return mcp.File{}, farm.Invalidf("path %q is no file but a %s.", entry.Path, entry.Type)
+		return mcp.File{}, farm.Invalidf("path %q is a %s, not a file.", entry.Path, entry.Type)
 	case entry.Size > limit:
 		return mcp.File{Entry: entry}, nil
 	}
