@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/bridge"
@@ -220,19 +219,6 @@ func TestFilesThatOtherProgramsLoadAreNotCreated(t *testing.T) {
 	}
 	if err := create(r, "mytool.csv", "x"); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestOnlyRegularFilesAreRead(t *testing.T) {
-	t.Parallel()
-	r, dir, _ := roots(t)
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"pipe", "deep", ".", "missing.txt", ""} {
-		if _, _, err := read(r, path); err == nil || farm.CodeOf(err) != farm.CodeInvalid {
-			t.Errorf("%q: %v", path, err)
-		}
 	}
 }
 

@@ -30,9 +30,9 @@ _WINDOWS_PROGRAMS = (".exe", ".com", ".bat", ".cmd", ".ps1", ".lnk")
 def reason(name: str) -> str:
     """Why a file must not get this name, such as "make runs it"; empty if it may.
 
-    Upper case and invisible characters make no difference, because some file systems ignore both.
+    Upper case, ligatures and invisible characters make no difference, because some file systems ignore them.
     """
-    name = "".join(c for c in name if unicodedata.category(c) != "Cf").lower()
+    name = unicodedata.normalize("NFKC", "".join(c for c in name if unicodedata.category(c) != "Cf")).casefold()
     if name.startswith("."):
         return "it is hidden"
     for pattern, why in _LOADED_BY.items():
