@@ -22,6 +22,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
 	"github.com/sandfarm/sandfarm/internal/testlog"
 )
 
@@ -59,7 +60,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
-	b.store = store.New(rdb, store.Options{Limits: cfg.Limits})
+	b.store = store.New(rdb, store.Options{Limits: cfg.Limits, Documents: storetest.NewDocuments()})
 	t.Cleanup(func() { _ = b.store.Close() })
 	b.worker = startWorker(t, b)
 	deps.Store, deps.Submitter = b.store, b.worker

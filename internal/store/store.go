@@ -30,6 +30,9 @@ type Options struct {
 	Limits farm.Limits      // a zero value means farm.DefaultLimits
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default slog.Default
+
+	// Documents keeps values that are too large for Redis, see InlineBytes. Nil: Redis keeps all values.
+	Documents Documents
 }
 
 // Store reads and writes the records. It is safe for concurrent use.
@@ -42,6 +45,8 @@ type Store struct {
 	scripts scripts
 	hub     *hub
 	tenants *tenantCache
+
+	documents Documents // nil: none
 
 	memory  memoryUse
 	waiting waitingTenants
@@ -67,7 +72,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
 		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(),
-		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
+		documents: o.Documents,
+		waiting:   waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}
 }
 

@@ -46,12 +46,12 @@ func New(t *testing.T) *Farm {
 	b := &Farm{T: t, Log: slog.New(slog.DiscardHandler), Redis: miniredis.RunT(t), Fake: newEngine(t)}
 	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b.Store = store.New(rdb, store.Options{Logger: b.Log})
-	t.Cleanup(func() { _ = b.Store.Close() })
 	var err error
 	b.Blobs, err = blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
 	Must(t, err)
 	Must(t, b.Blobs.EnsureBucket(t.Context()))
+	b.Store = store.New(rdb, store.Options{Logger: b.Log, Documents: b.Blobs})
+	t.Cleanup(func() { _ = b.Store.Close() })
 	b.Engine, err = engine.New(engine.Config{Host: "tcp://" + strings.TrimPrefix(b.Fake.URL, "http://"), Namespace: "test", Logger: b.Log})
 	Must(t, err)
 	t.Cleanup(func() { _ = b.Engine.Close() })

@@ -28,6 +28,7 @@ func Run(t *testing.T, newConfig func(t *testing.T) blob.Config) {
 		{"Missing", testMissing},
 		{"Keys", testKeys},
 		{"Delete", testDelete},
+		{"Documents", testDocuments},
 		{"List", testList},
 		{"Presign", testPresign},
 		{"PresignLabels", testPresignLabels},

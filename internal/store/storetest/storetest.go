@@ -106,6 +106,8 @@ type bundle struct {
 	rdb    redis.UniversalClient
 	clock  *clock
 	prefix string
+
+	documents *Documents
 }
 
 func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle {
@@ -114,8 +116,8 @@ func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle 
 	for _, f := range change {
 		f(&limits)
 	}
-	b := &bundle{rdb: factory(t), clock: newClock(), prefix: farm.NewID("t") + ":"}
-	b.Store = store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
+	b := &bundle{rdb: factory(t), clock: newClock(), prefix: farm.NewID("t") + ":", documents: NewDocuments()}
+	b.Store = store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now, Documents: b.documents})
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("close store: %v", err)

@@ -1,0 +1,31 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// PutDocument stores a document: JSON that a record refers to. An existing one is replaced.
+func (s *Store) PutDocument(ctx context.Context, key string, data []byte) error {
+	_, err := s.Put(ctx, key, bytes.NewReader(data), int64(len(data)), PutOptions{ContentType: "application/json"})
+	return err
+}
+
+// GetDocument reads a document whole. CodeNotFound when it is missing.
+func (s *Store) GetDocument(ctx context.Context, key string) ([]byte, error) {
+	r, info, err := s.Get(ctx, key, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, info.Size)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return nil, errors.Join(fmt.Errorf("read document %s: %w", key, err), r.Close())
+	}
+	if err := r.Close(); err != nil {
+		return nil, fmt.Errorf("read document %s: %w", key, toFarm(ctx, err, "close object"))
+	}
+	return data, nil
+}
