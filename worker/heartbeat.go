@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,22 +16,15 @@ const (
 	pingTimeout = 3 * time.Second
 )
 
-// beat renews the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here.
+// beat renews the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here. Errors of
+// what the registration reports besides do not stop it: a worker that is not registered looks dead.
 func (w *Worker) beat(ctx context.Context) error {
 	problem, images := w.pingEngine(ctx)
 	queues := make([]string, 0, 2)
 	for name := range w.queues() {
 		queues = append(queues, name)
 	}
-	if err := w.notePing(ctx, problem == ""); err != nil {
-		return err
-	}
-	if err := w.placement.RefreshGPUs(ctx); err != nil {
-		return err
-	}
-	if _, err := w.placement.RefreshPool(ctx); err != nil {
-		return err
-	}
+	stale := w.refreshStatus(ctx, problem == "")
 	running, sandboxes := w.jobs.count()
 	status := w.placement.Status()
 	err := w.store.Heartbeat(ctx, farm.Worker{
@@ -39,9 +33,15 @@ func (w *Worker) beat(ctx context.Context) error {
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, GPUs: status.GPUs, Pool: status.Pool,
 	})
 	if err != nil {
-		return fmt.Errorf("send heartbeat: %w", err)
+		return errors.Join(stale, fmt.Errorf("send heartbeat: %w", err))
 	}
-	return w.restoreLostRecords(ctx)
+	return errors.Join(stale, w.restoreLostRecords(ctx))
+}
+
+// refreshStatus reads what the registration reports of the node: capacity, GPUs and warm pool. What cannot be read stays as it was.
+func (w *Worker) refreshStatus(ctx context.Context, engineUp bool) error {
+	_, poolErr := w.placement.RefreshPool(ctx)
+	return errors.Join(w.notePing(ctx, engineUp), w.placement.RefreshGPUs(ctx), poolErr)
 }
 
 // pingEngine asks the engine whether it works, and for its images. It is bounded: an engine that hangs must not stop the heartbeat,

@@ -18,13 +18,19 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// Do calls write until it succeeds, fails with an error other than farm.CodeUnavailable, or has been tried for as long as limit.
-// It returns the last error of write, or the reason for which ctx ended.
+// Do calls write until it succeeds, fails with an error other than farm.CodeUnavailable, or has failed for as long as limit. The time
+// begins with the first failure, so an upload that took longer than limit before it failed is tried again. It returns the last error of write, or the reason for which ctx ended.
 func Do(ctx context.Context, limit time.Duration, write func(context.Context) error) error {
-	start := time.Now()
+	var failing time.Time
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := write(ctx)
-		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable || time.Since(start) > limit {
+		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
+			return err
+		}
+		if failing.IsZero() {
+			failing = time.Now()
+		}
+		if time.Since(failing) > limit {
 			return err
 		}
 		if err := Sleep(ctx, pause); err != nil {

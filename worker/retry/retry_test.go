@@ -47,6 +47,24 @@ func TestDo(t *testing.T) {
 	}
 }
 
+// An upload may take longer than the limit before its first failure.
+func TestDoCountsFromTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		err := retry.Do(t.Context(), time.Minute, func(context.Context) error {
+			if tries++; tries == 1 {
+				time.Sleep(3 * time.Minute)
+				return errDown
+			}
+			return nil
+		})
+		if err != nil || tries != 2 {
+			t.Errorf("%d tries and %v, want 2 and success", tries, err)
+		}
+	})
+}
+
 // A context that ends during a pause gives its cause.
 func TestDoEndsWithItsContext(t *testing.T) {
 	t.Parallel()

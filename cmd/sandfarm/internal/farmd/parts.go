@@ -96,12 +96,13 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 }
 
 // withTimeouts limits how long a caller waits for a Redis that hangs: two attempts of a few seconds, then 503. The defaults of
-// the client add up to 15 seconds. Values from the URL stay.
+// the client add up to 15 seconds. A context's deadline bounds a command too. Values from the URL stay.
 func withTimeouts(o *redis.Options) *redis.Options {
 	o.DialTimeout = cmp.Or(o.DialTimeout, 2*time.Second)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 3*time.Second)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 3*time.Second)
 	o.MaxRetries = cmp.Or(o.MaxRetries, 1)
+	o.ContextTimeoutEnabled = true
 	return o
 }
 
