@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -33,6 +34,7 @@ type Deps struct {
 	Store     service.Store
 	Queues    service.Queues
 	Blobs     service.Blobs
+	Memory    *budget.Budget       // for bodies and answers; nil: without limit
 	Resolver  service.Resolver     // of callback addresses; default net.DefaultResolver
 	Logger    *slog.Logger         // default: nothing is logged
 	Tracer    trace.TracerProvider // of requests; nil: none are traced
@@ -87,7 +89,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	s.service = service.New(service.Deps{
-		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Resolver: deps.Resolver,
+		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
 		Pooled:   s.metrics.countClaim,

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -39,8 +40,10 @@ type Deps struct {
 	Store    *store.Store
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
-	Engine   *engine.Engine
-	Log      *slog.Logger
+	// Memory is the budget for output on its way; nil: without limit.
+	Memory *budget.Budget
+	Engine *engine.Engine
+	Log    *slog.Logger
 	// Listen makes a server that is not started.
 	Listen func(queue.ServerConfig) (Server, error)
 	// Agent gives the agent's binary for an architecture, and its version.
@@ -132,7 +135,7 @@ func (w *Worker) assemble() (err error) {
 	}
 	w.lifecycle = &lifecycle{store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
 	if w.executions, err = execution.New(w.cfg.execution(), execution.Deps{
-		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Memory: w.deps.Memory, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 	}); err != nil {
 		return err
 	}

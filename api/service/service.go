@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -101,6 +102,7 @@ type Deps struct {
 	Store     Store
 	Queues    Queues
 	Blobs     Blobs
+	Memory    *budget.Budget          // for answers that are read from the store; nil: without limit
 	Resolver  Resolver                // default net.DefaultResolver
 	Logger    *slog.Logger            // default: nothing is logged
 	Now       func() time.Time        // default time.Now

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -49,11 +50,12 @@ type Sandboxes interface {
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
 }
 
-// Deps are the dependencies of a Runner. All fields except Metrics are required.
+// Deps are the dependencies of a Runner. All fields except Memory and Metrics are required.
 type Deps struct {
 	Store     *store.Store
 	Queue     Queue
 	Blobs     *blob.Store
+	Memory    *budget.Budget // for output on its way; nil: without limit
 	Node      Node
 	Sandboxes Sandboxes
 	Log       *slog.Logger
@@ -68,6 +70,7 @@ type Runner struct {
 	store     *store.Store
 	queue     Queue
 	blobs     *blob.Store
+	memory    *budget.Budget
 	node      Node
 	sandboxes Sandboxes
 	log       *slog.Logger
@@ -79,7 +82,7 @@ type Runner struct {
 // New makes a Runner.
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
-		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
+		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, memory: deps.Memory, node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
 		metrics: newMetrics(),
 	}
 	return x, x.metrics.register(deps.Metrics)

@@ -18,7 +18,7 @@ import (
 // newAPI makes the API server.
 func (p *Parts) newAPI(version string) (*api.Server, error) {
 	return api.New(p.Settings.API, api.Deps{
-		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Logger: p.Log, Version: version,
+		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Logger: p.Log, Version: version,
 		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
 }
@@ -53,7 +53,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 	if len(secret) == 0 {
 		return nil
 	}
-	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
+	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
 	sender := webhook.NewSender(webhook.Policy{AllowPrivate: p.Settings.API.AllowPrivateCallbacks})
 	return func(ctx context.Context, ref farm.Ref) error {
 		record, err := p.Store.Job(ctx, ref)

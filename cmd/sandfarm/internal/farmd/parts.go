@@ -14,11 +14,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/embedded"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
 // startTimeout bounds the start of the built-in servers.
@@ -33,6 +35,8 @@ type Parts struct {
 	Queue    *queue.Client
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
+	// Memory is the budget for what this process holds for its callers.
+	Memory *budget.Budget
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
 
@@ -49,6 +53,9 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	if err := p.openMemory(); err != nil {
+		return p, err
+	}
 	if err := p.openTracing(ctx); err != nil {
 		return p, err
 	}
@@ -69,6 +76,20 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 		return p, fmt.Errorf("reach Redis: %w", err)
 	}
 	return p, nil
+}
+
+// openMemory makes the budget of this process.
+func (p *Parts) openMemory() error {
+	limits, err := budget.ReadLimits()
+	if err != nil {
+		return err
+	}
+	size := limits.Size()
+	if mb := p.Settings.MemoryBudget; mb > 0 {
+		size = int64(mb) << 20
+	}
+	p.Memory = budget.New(size)
+	return telemetry.Register(p.metrics.registry, p.Memory.Collectors()...)
 }
 
 func (p *Parts) openRedis(ctx context.Context, builtin bool) error {

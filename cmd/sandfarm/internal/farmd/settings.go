@@ -20,18 +20,20 @@ import (
 
 // Settings are all settings of a farm: defaults, then a TOML file, then SANDFARM_* variables.
 type Settings struct {
-	Data      string           `toml:"data" default:".sandfarm" doc:"Directory of all persistent data: Redis, artifacts, keys. Created if missing."`
-	Log       LogSettings      `toml:"log"`
-	Metrics   MetricsSettings  `toml:"metrics"`
-	Telemetry TraceSettings    `toml:"telemetry"`
-	API       api.Config       `toml:"api"`
-	Worker    worker.Config    `toml:"worker"`
-	Scheduler scheduler.Config `toml:"scheduler"`
-	Redis     RedisSettings    `toml:"redis"`
-	S3        S3Settings       `toml:"s3"`
-	Engine    EngineSettings   `toml:"engine"`
-	Images    ImageSettings    `toml:"images"`
-	Index     index.Config     `toml:"index"`
+	Data string `toml:"data" default:".sandfarm" doc:"Directory of all persistent data: Redis, artifacts, keys. Created if missing."`
+	// MemoryBudget is in MiB.
+	MemoryBudget int              `toml:"memory_budget_mb" min:"0" doc:"MiB that this process may hold in memory for its callers at once: request bodies, output on its way, events being read. What is beyond it waits; one tenant gets at most half. 0: a quarter of the process's memory limit (cgroup or GOMEMLIMIT), or an eighth of the machine's memory where there is none; at most 2048."`
+	Log          LogSettings      `toml:"log"`
+	Metrics      MetricsSettings  `toml:"metrics"`
+	Telemetry    TraceSettings    `toml:"telemetry"`
+	API          api.Config       `toml:"api"`
+	Worker       worker.Config    `toml:"worker"`
+	Scheduler    scheduler.Config `toml:"scheduler"`
+	Redis        RedisSettings    `toml:"redis"`
+	S3           S3Settings       `toml:"s3"`
+	Engine       EngineSettings   `toml:"engine"`
+	Images       ImageSettings    `toml:"images"`
+	Index        index.Config     `toml:"index"`
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up creates one in its data directory; a separate worker delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
