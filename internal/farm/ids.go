@@ -15,6 +15,8 @@ const (
 	WorkerPrefix   = "wrk_"
 	NodePrefix     = "node_"
 	RequestPrefix  = "req_"
+	KeyPrefix      = "key_"
+	AuditPrefix    = "aud_"
 )
 
 // idBytes is 128 bits: ids cannot be guessed, so they may appear in links and logs of the owner.

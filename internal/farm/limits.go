@@ -54,6 +54,8 @@ type Limits struct {
 	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most."`
 	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant."`
+	MaxKeys            int   `json:"-" toml:"max_keys" min:"1" doc:"API keys made at run time."`
+	MaxAudit           int   `json:"-" toml:"max_audit_entries" min:"1" doc:"Entries of the audit that are kept of each tenant."`
 }
 
 // IntLimits bounds a whole number.
@@ -88,6 +90,7 @@ func DefaultLimits() Limits {
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
 		HiddenSeconds: 300, MaxQueued: 100_000, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
+		MaxKeys: 10_000, MaxAudit: 5000,
 	}
 }
 

@@ -18,7 +18,7 @@ var luaFiles embed.FS
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
 	eventAppend, artifactAdd, sandboxMove, sandboxUpdate, sandboxRestore, parked, trim                                         *redis.Script
-	nodeReserve, gpu, pool, lockTake, lockRelease                                                                              *redis.Script
+	nodeReserve, gpu, pool, key, lockTake, lockRelease                                                                         *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
@@ -36,7 +36,7 @@ func loadScripts(limits farm.Limits) scripts {
 		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
 		artifactAdd: tenant("artifact_add"), parked: tenant("parked"),
 
-		pool: script("pool", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
+		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
 	}
 }
 

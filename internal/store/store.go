@@ -63,6 +63,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	o.Limits.QueueShare = cmp.Or(o.Limits.QueueShare, farm.DefaultLimits().QueueShare)
 	o.Limits.MaxQueueDepth = cmp.Or(o.Limits.MaxQueueDepth, farm.DefaultLimits().MaxQueueDepth)
 	o.Limits.MaxFinished = cmp.Or(o.Limits.MaxFinished, farm.DefaultLimits().MaxFinished)
+	o.Limits.MaxKeys = cmp.Or(o.Limits.MaxKeys, farm.DefaultLimits().MaxKeys)
+	o.Limits.MaxAudit = cmp.Or(o.Limits.MaxAudit, farm.DefaultLimits().MaxAudit)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

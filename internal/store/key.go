@@ -1,0 +1,165 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// KeySum is the SHA-256 of an API key.
+type KeySum = [32]byte
+
+// KeySet are the API keys of the farm as they were at one moment.
+type KeySet struct {
+	// Version changes with every new or deleted key; "" means that there has never been one, or that Redis lost them.
+	Version string
+	records map[string]string // by the hash in hex; decoded when they are needed
+}
+
+// Len is the number of keys, expired ones included.
+func (k KeySet) Len() int { return len(k.records) }
+
+// Find returns the key with a hash. Expired keys are found too.
+func (k KeySet) Find(sum KeySum) (farm.Key, bool) {
+	text, ok := k.records[hex.EncodeToString(sum[:])]
+	if !ok {
+		return farm.Key{}, false
+	}
+	var key farm.Key
+	if err := json.Unmarshal([]byte(text), &key); err != nil {
+		return farm.Key{}, false // a record that no version of this program wrote gives no rights
+	}
+	return key, true
+}
+
+// keysKey names a key of the API keys. No tenant has the hash tag: a tenant's name has no colon.
+func (s *Store) keysKey(name string) string { return s.prefix + "{farm:keys}:" + name }
+
+func (s *Store) runKeys(ctx context.Context, what string, args ...any) (reply, error) {
+	result, err := s.scripts.key.Run(ctx, s.rdb, []string{s.keysKey("")}, args...).Slice()
+	return result, wrap(what, err)
+}
+
+// CreateKey stores a key under its hash. CodeExhausted: the farm has Limits.MaxKeys already.
+func (s *Store) CreateKey(ctx context.Context, sum KeySum, key farm.Key) error {
+	doc, err := encode("key", key)
+	if err != nil {
+		return err
+	}
+	r, err := s.runKeys(ctx, "create key", "create", rand.Text(), key.ID, hex.EncodeToString(sum[:]), doc, s.limits.MaxKeys)
+	if err != nil {
+		return err
+	}
+	if r.text(0) == "full" {
+		return farm.Errorf(farm.CodeExhausted, "The farm has %d API keys, the most that it keeps (limits.max_keys). Revoke keys that are no longer used.", s.limits.MaxKeys)
+	}
+	return nil
+}
+
+// DeleteKey revokes a key and returns what it was. CodeNotFound: there is no such key.
+func (s *Store) DeleteKey(ctx context.Context, id string) (farm.Key, error) {
+	var key farm.Key
+	r, err := s.runKeys(ctx, "delete key", "delete", rand.Text(), id)
+	if err != nil {
+		return key, err
+	}
+	if r.text(0) == "none" {
+		return key, farm.NotFoundf("There is no API key %s. GET /v1/keys lists them.", clip(id))
+	}
+	if err := json.Unmarshal([]byte(r.text(1)), &key); err != nil {
+		return farm.Key{ID: id}, nil //nolint:nilerr // it is deleted, whatever it was
+	}
+	return key, nil
+}
+
+// KeysVersion reads the version of the keys: cheap, to learn whether a KeySet is still current.
+func (s *Store) KeysVersion(ctx context.Context) (string, error) {
+	version, err := s.rdb.Get(ctx, s.keysKey("version")).Result()
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return "", nil
+	}
+	return version, wrap("read version of keys", err)
+}
+
+// KeySet reads all keys.
+func (s *Store) KeySet(ctx context.Context) (KeySet, error) {
+	var version *redis.StringCmd
+	var records *redis.MapStringStringCmd
+	_, err := s.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		version, records = pipe.Get(ctx, s.keysKey("version")), pipe.HGetAll(ctx, s.keysKey("docs"))
+		return nil
+	})
+	if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return KeySet{}, wrap("read keys", err)
+	}
+	return KeySet{Version: version.Val(), records: records.Val()}, wrap("read keys", records.Err())
+}
+
+// Keys lists all keys with their last use, newest first. Expired keys are part of it until TrimKeys deletes them.
+func (s *Store) Keys(ctx context.Context) ([]farm.Key, error) {
+	set, err := s.KeySet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used, err := s.rdb.HGetAll(ctx, s.keysKey("used")).Result()
+	if err != nil {
+		return nil, wrap("read last use of keys", err)
+	}
+	keys := make([]farm.Key, 0, set.Len())
+	for _, text := range set.records {
+		var key farm.Key
+		if err := json.Unmarshal([]byte(text), &key); err != nil {
+			return nil, fmt.Errorf("decode key: %w", err)
+		}
+		if at, err := strconv.ParseInt(used[key.ID], 10, 64); err == nil {
+			key.LastUsedAt = time.Unix(at, 0).UTC()
+		}
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b farm.Key) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return keys, nil
+}
+
+// NoteKeyUse records when keys were used last. Deleted keys are ignored.
+func (s *Store) NoteKeyUse(ctx context.Context, used map[string]time.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	args := []any{"used"}
+	for id, at := range used {
+		args = append(args, id, at.Unix())
+	}
+	_, err := s.runKeys(ctx, "note use of keys", args...)
+	return err
+}
+
+// TrimKeys deletes keys that expired before a time, and returns how many it deleted.
+func (s *Store) TrimKeys(ctx context.Context, before time.Time) (int, error) {
+	keys, err := s.Keys(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, key := range keys {
+		if key.ExpiresAt.IsZero() || !key.ExpiresAt.Before(before) {
+			continue
+		}
+		if _, err := s.DeleteKey(ctx, key.ID); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}

@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func newKey(name string, at time.Time) (store.KeySum, farm.Key) {
+	return sha256.Sum256([]byte(name)), farm.Key{
+		ID: farm.NewID(farm.KeyPrefix), Tenant: Tenant, Name: name, Scopes: []farm.Scope{farm.ScopeRun}, CreatedAt: at.UTC(),
+	}
+}
+
+func createKey(t *testing.T, s *bundle, name string, at time.Time) (store.KeySum, farm.Key) {
+	t.Helper()
+	sum, key := newKey(name, at)
+	if err := s.CreateKey(t.Context(), sum, key); err != nil {
+		t.Fatal(err)
+	}
+	return sum, key
+}
+
+func keysAreCreatedAndDeleted(t *testing.T, f Factory) {
+	s, ctx := setup(t, f), t.Context()
+	at := time.Unix(1_700_000_000, 0)
+	version := func() string {
+		t.Helper()
+		v, err := s.KeysVersion(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	set := func() store.KeySet {
+		t.Helper()
+		set, err := s.KeySet(ctx)
+		if err != nil || set.Version != version() {
+			t.Fatalf("version %q, %v; want %q", set.Version, err, version())
+		}
+		return set
+	}
+	if set := set(); set.Version != "" || set.Len() != 0 {
+		t.Errorf("an empty farm has %d keys, version %q", set.Len(), set.Version)
+	}
+	sum, key := createKey(t, s, "first", at)
+	other, second := createKey(t, s, "second", at.Add(time.Second))
+	before := set()
+	for sum, want := range map[store.KeySum]farm.Key{sum: key, other: second} {
+		got, ok := before.Find(sum)
+		if diff := cmp.Diff(want, got); !ok || diff != "" {
+			t.Errorf("found %t (-want +got):\n%s", ok, diff)
+		}
+	}
+	if _, ok := before.Find(sha256.Sum256(nil)); ok {
+		t.Error("an unknown hash is found")
+	}
+
+	if err := s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at.Add(time.Hour), "key_unknown": at}); err != nil {
+		t.Fatal(err)
+	}
+	key.LastUsedAt = at.Add(time.Hour).UTC()
+	listed, err := s.Keys(ctx)
+	if diff := cmp.Diff([]farm.Key{second, key}, listed); diff != "" || err != nil {
+		t.Errorf("%v, list (-want +got):\n%s", err, diff)
+	}
+	if set().Version != before.Version {
+		t.Error("a use changes the version")
+	}
+
+	key.LastUsedAt = time.Time{}
+	if got, err := s.DeleteKey(ctx, key.ID); err != nil || !cmp.Equal(key, got) {
+		t.Errorf("deleted %+v, %v", got, err)
+	}
+	after := set()
+	if _, ok := after.Find(sum); ok || after.Len() != 1 || after.Version == before.Version {
+		t.Errorf("%d keys after a deletion, version %q", after.Len(), after.Version)
+	}
+	if _, err := s.DeleteKey(ctx, key.ID); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("deleted twice: %v", err)
+	}
+	if err := s.NoteKeyUse(ctx, map[string]time.Time{key.ID: at}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DeleteKey(ctx, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	left, err := s.rdb.Keys(ctx, s.prefix+"*").Result()
+	if diff := cmp.Diff([]string{s.prefix + "{farm:keys}:version"}, left); diff != "" || err != nil {
+		t.Errorf("%v, Redis keys without API keys (-want +got):\n%s", err, diff)
+	}
+}
+
+func keysAreBounded(t *testing.T, f Factory) {
+	const most = 5
+	s, ctx := setup(t, f, func(l *farm.Limits) { l.MaxKeys = most }), t.Context()
+	var last farm.Key
+	for i := range most {
+		_, last = createKey(t, s, fmt.Sprint(i), time.Now())
+	}
+	sum, key := newKey("one more", time.Now())
+	if err := s.CreateKey(ctx, sum, key); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("key %d: %v", most+1, err)
+	}
+	if set, err := s.KeySet(ctx); err != nil || set.Len() != most {
+		t.Errorf("%d keys, %v", set.Len(), err)
+	}
+	if _, err := s.DeleteKey(ctx, last.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CreateKey(ctx, sum, key); err != nil {
+		t.Errorf("after a deletion: %v", err)
+	}
+}
+
+func expiredKeysAreTrimmed(t *testing.T, f Factory) {
+	s, ctx := setup(t, f), t.Context()
+	at := time.Unix(1_700_000_000, 0).UTC()
+	_, forever := createKey(t, s, "forever", at)
+	kept := []string{forever.ID}
+	for name, expires := range map[string]time.Time{"old": at.Add(-time.Nanosecond), "now": at, "new": at.Add(time.Second)} {
+		sum, key := newKey(name, at)
+		if key.ExpiresAt = expires; name != "old" {
+			kept = append(kept, key.ID)
+		}
+		if err := s.CreateKey(ctx, sum, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.TrimKeys(ctx, at); n != 1 || err != nil {
+		t.Errorf("trimmed %d, %v", n, err)
+	}
+	left, err := s.Keys(ctx)
+	if err != nil || len(left) != len(kept) {
+		t.Errorf("%d are left, %v; want %d", len(left), err, len(kept))
+	}
+}
