@@ -14,6 +14,16 @@ const uploadsBatch = 1000
 // number: their parts take space that no list of objects shows. A service that cannot list uploads by prefix (MinIO) returns
 // none; it aborts them itself.
 func (s *Store) AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error) {
+	return s.abortUploads(ctx, prefix, func(u minio.ObjectMultipartInfo) bool { return u.Initiated.Before(before) })
+}
+
+// AbortUploadsOf aborts all uploads of one object that were not completed, and returns their number.
+func (s *Store) AbortUploadsOf(ctx context.Context, key string) (int, error) {
+	return s.abortUploads(ctx, key, func(u minio.ObjectMultipartInfo) bool { return u.Key == key })
+}
+
+// abortUploads aborts the uploads under a prefix that match.
+func (s *Store) abortUploads(ctx context.Context, prefix string, match func(minio.ObjectMultipartInfo) bool) (int, error) {
 	core := minio.Core{Client: s.client}
 	var aborted int
 	var key, upload string
@@ -23,7 +33,7 @@ func (s *Store) AbortUploads(ctx context.Context, prefix string, before time.Tim
 			return aborted, err
 		}
 		for _, u := range page.Uploads {
-			if !u.Initiated.Before(before) {
+			if !match(u) {
 				continue
 			}
 			if err := s.abort(ctx, core, u.Key, u.UploadID); err != nil {

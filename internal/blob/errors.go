@@ -34,6 +34,8 @@ func toFarm(ctx context.Context, err error, doing string) error {
 	switch {
 	case resp.Code == minio.NoSuchKey:
 		return farm.Wrap(err, farm.CodeNotFound, "There is no such object.")
+	case resp.Code == minio.NoSuchUpload:
+		return farm.Wrap(err, farm.CodeNotFound, "There is no such upload: it was completed or aborted.")
 	case resp.Code == minio.NoSuchBucket:
 		return unavailable(err)
 	case resp.Code == minio.InvalidRange || resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:

@@ -23,6 +23,8 @@ func Run(t *testing.T, newConfig func(t *testing.T) blob.Config) {
 	}{
 		{"Put", testPut},
 		{"PutLeavesNothingBehindWhenItFails", testPutFails},
+		{"UploadInParts", testUploadInParts},
+		{"UploadInPartsIsRepeatable", testUploadInPartsAgain},
 		{"Get", testGet},
 		{"Stat", testStat},
 		{"Missing", testMissing},

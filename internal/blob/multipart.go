@@ -1,0 +1,107 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// PartBytes is the size of each part of an upload but the last: the smallest that S3 takes.
+	PartBytes = 5 << 20
+	// partsBatch is how many parts one list request gives; S3 allows no more.
+	partsBatch = 1000
+)
+
+// BeginUpload begins an upload of an object in parts and returns its id. The object appears when the upload is completed. Another
+// process may continue an upload, given its id.
+func (s *Store) BeginUpload(ctx context.Context, key string, opts PutOptions) (string, error) {
+	if err := checkKey(key); err != nil {
+		return "", err
+	}
+	callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	put := s.putOptions(key, opts)
+	put.UserMetadata = map[string]string{"X-Amz-Checksum-Algorithm": minio.ChecksumCRC32C.String()}
+	upload, err := minio.Core{Client: s.client}.NewMultipartUpload(callCtx, s.cfg.Bucket, key, put)
+	if err != nil {
+		return "", toFarm(ctx, err, "begin upload")
+	}
+	return upload, nil
+}
+
+// PutPart sends a part; numbers begin with 1. A part that was sent before is replaced. All parts but the last have PartBytes.
+// CodeNotFound: the upload was completed or aborted.
+func (s *Store) PutPart(ctx context.Context, key, upload string, number int, data []byte) error {
+	sum := binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+	opts := minio.PutObjectPartOptions{DisableContentSha256: true, CustomHeader: map[string][]string{
+		minio.ChecksumCRC32C.Key(): {base64.StdEncoding.EncodeToString(sum)},
+	}}
+	_, err := minio.Core{Client: s.client}.PutObjectPart(ctx, s.cfg.Bucket, key, upload, number, bytes.NewReader(data), int64(len(data)), opts)
+	if err != nil {
+		return toFarm(ctx, err, "put part")
+	}
+	return nil
+}
+
+// CompleteUpload makes the object of the parts that were sent, which must have size bytes together. An upload that is gone counts as
+// completed if the object exists and has that size; else CodeNotFound. CodeInvalid: parts are missing.
+func (s *Store) CompleteUpload(ctx context.Context, key, upload string, size int64) error {
+	core := minio.Core{Client: s.client}
+	parts, err := s.uploadedParts(ctx, core, key, upload, size)
+	if err == nil {
+		_, err = core.CompleteMultipartUpload(ctx, s.cfg.Bucket, key, upload, parts, minio.PutObjectOptions{})
+		if err != nil {
+			err = toFarm(ctx, err, "complete upload")
+		}
+	}
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		if info, statErr := s.Stat(ctx, key); statErr == nil && info.Size == size {
+			return nil
+		}
+	}
+	return err
+}
+
+// uploadedParts lists the parts of an upload, and checks that they are consecutive and have size bytes.
+func (s *Store) uploadedParts(ctx context.Context, core minio.Core, key, upload string, size int64) ([]minio.CompletePart, error) {
+	var parts []minio.CompletePart
+	var total int64
+	for {
+		callCtx, cancel := context.WithTimeout(ctx, controlTimeout)
+		page, err := core.ListObjectParts(callCtx, s.cfg.Bucket, key, upload, len(parts), partsBatch)
+		cancel()
+		if err != nil {
+			return nil, toFarm(ctx, err, "list parts")
+		}
+		for _, p := range page.ObjectParts {
+			if p.PartNumber != len(parts)+1 {
+				return nil, farm.Invalidf("Part %d of the upload is missing.", len(parts)+1)
+			}
+			parts = append(parts, minio.CompletePart{PartNumber: p.PartNumber, ETag: p.ETag, ChecksumCRC32C: p.ChecksumCRC32C})
+			total += p.Size
+		}
+		if !page.IsTruncated || len(page.ObjectParts) == 0 {
+			break
+		}
+	}
+	if total != size {
+		return nil, farm.Invalidf("The parts of the upload have %d bytes, not %d.", total, size)
+	}
+	return parts, nil
+}
+
+// AbortUpload removes an upload and its parts. One that is gone counts as removed.
+func (s *Store) AbortUpload(ctx context.Context, key, upload string) error {
+	if err := s.abort(ctx, minio.Core{Client: s.client}, key, upload); err != nil {
+		return fmt.Errorf("upload of %s: %w", key, err)
+	}
+	return nil
+}
