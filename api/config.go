@@ -83,7 +83,7 @@ func (c Config) validate() error {
 		if sum, err := hex.DecodeString(key.SHA256); err != nil || len(sum) != 32 {
 			problems = append(problems, fmt.Errorf("api.keys[%d].sha256: must be the SHA-256 of a key, 64 hex digits", i))
 		}
-		if !tenantName(key.Tenant) {
+		if !farm.ValidTenant(key.Tenant) {
 			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be 1 to 64 letters, digits, dots, dashes and underscores", i, key.Tenant))
 		}
 		if sum := strings.ToLower(key.SHA256); seen[sum] {
@@ -98,10 +98,4 @@ func (c Config) validate() error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func tenantName(s string) bool {
-	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
-	})
 }

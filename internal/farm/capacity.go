@@ -1,5 +1,7 @@
 package farm
 
+import "math"
+
 // Capacity is an amount of memory and cores: what a node has for sandboxes, or what is reserved of it.
 type Capacity struct {
 	MemoryMB int     `json:"memory_mb"` // MiB
@@ -8,6 +10,9 @@ type Capacity struct {
 
 // Capacity is what must be reserved for a sandbox with these resources.
 func (r Resources) Capacity() Capacity { return Capacity{MemoryMB: r.MemoryMB, CPUs: r.CPUs} }
+
+// Millicores are the cores in thousandths, as records count them.
+func (r Capacity) Millicores() int { return int(math.Round(r.CPUs * 1000)) }
 
 // Plus is the sum.
 func (r Capacity) Plus(other Capacity) Capacity {

@@ -22,12 +22,13 @@ const (
 )
 
 // Error is an error with a code and a sentence for the caller. Err, if set, is the cause: logged, never sent. Fields are the invalid fields of
-// the request's body, if the error is about those.
+// the request's body, if the error is about those. Quota is the quota that is used up, if the error is about one.
 type Error struct {
 	Code    Code
 	Message string
 	Err     error
 	Fields  []FieldError
+	Quota   *QuotaUse
 }
 
 // FieldError says what is wrong with one field of a request's body.

@@ -53,9 +53,12 @@ type Limits struct {
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
 	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most."`
 	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
-	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant."`
+	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant that has no quota max_queued of its own."`
 	MaxKeys            int   `json:"-" toml:"max_keys" min:"1" doc:"API keys made at run time."`
 	MaxAudit           int   `json:"-" toml:"max_audit_entries" min:"1" doc:"Entries of the audit that are kept of each tenant."`
+
+	// Quotas are those of tenants without their own. They are a table of settings of their own, and shown by GET /v1/usage.
+	Quotas Quotas `json:"-" toml:"-" doc:"Quotas of tenants without their own."`
 }
 
 // IntLimits bounds a whole number.
@@ -70,6 +73,18 @@ type CPULimits struct {
 	Default float64 `json:"default" toml:"default" min:"0.01" doc:"Value of a request that sets none."`
 	Min     float64 `json:"min" toml:"min" min:"0.01" doc:"Minimum of a request."`
 	Max     float64 `json:"max" toml:"max" min:"0.01" doc:"Maximum of a request."`
+}
+
+const defaultMaxQueued = 100_000
+
+// TenantQuotas are the quotas of a tenant without its own.
+func (l Limits) TenantQuotas() Quotas {
+	q := l.Quotas
+	if q == (Quotas{}) {
+		q = DefaultQuotas()
+	}
+	q.MaxQueued = l.MaxQueued
+	return q
 }
 
 // DefaultLimits are the limits of a farm without settings.
@@ -89,8 +104,9 @@ func DefaultLimits() Limits {
 		MaxStreamInline: 1 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
-		HiddenSeconds: 300, MaxQueued: 100_000, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
+		HiddenSeconds: 300, MaxQueued: defaultMaxQueued, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
 		MaxKeys: 10_000, MaxAudit: 5000,
+		Quotas: DefaultQuotas(),
 	}
 }
 

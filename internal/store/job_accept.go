@@ -36,7 +36,7 @@ type Accepted struct {
 
 // Accept stores a job in one step: it checks idempotency, the state of the sandbox and the limits, then writes the record, its first event
 // and its place in the FIFO. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox), CodeConflict (state of the
-// sandbox, key used for another request), CodeExhausted (limits), CodeUnavailable.
+// sandbox, key used for another request), CodeExhausted (limits and quotas), CodeUnavailable.
 func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	job := *a.Job
 	if err := s.checkAccept(&job, a.Sandbox); err != nil {
@@ -113,8 +113,10 @@ type acceptArgs struct {
 	Fingerprint    string   `lua:"fingerprint"`
 	IdempotencyTTL int      `lua:"idempotency_ttl"` // seconds
 	MaxWaiting     int      `lua:"max_waiting"`
-	MaxQueued      int      `lua:"max_queued"`
-	SandboxDoc     []byte   `lua:"sandbox_doc"` // of a new sandbox, like Expires, Idle and Node
+	SandboxDoc     []byte   `lua:"sandbox_doc"` // of a new sandbox, like the fields up to Node
+	Memory         int      `lua:"memory"`      // MiB
+	Millicores     int      `lua:"millicores"`
+	GPUs           int      `lua:"gpus"`
 	Expires        string   `lua:"expires"`
 	Idle           int      `lua:"idle"` // seconds
 	Node           string   `lua:"node"`
@@ -139,7 +141,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
 		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Request: body, Packages: a.Packages,
-		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting, MaxQueued: s.limits.MaxQueued,
+		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting,
 	}
 	if a.Idempotency != nil {
 		sum := sha256.Sum256([]byte(a.Idempotency.Key))
@@ -149,6 +151,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 		if args.SandboxDoc, err = encode("sandbox", box); err != nil {
 			return acceptArgs{}, err
 		}
+		args.Memory, args.Millicores, args.GPUs = charge(box)
 		expires := box.ExpiresAt
 		if expires.IsZero() {
 			expires = job.CreatedAt.Add(time.Duration(box.Spec.TTLSeconds) * time.Second)
@@ -161,6 +164,15 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 	return args, nil
 }
 
+// charge is what a sandbox counts against the quotas of its tenant.
+func charge(box *farm.Sandbox) (memoryMB, millicores, gpus int) {
+	if box.Spec.GPU != nil {
+		gpus = box.Spec.GPU.Count
+	}
+	capacity := box.Spec.Resources.Capacity()
+	return capacity.MemoryMB, capacity.Millicores(), gpus
+}
+
 // refused makes the caller's error of a refusal by the script.
 func (s *Store) refused(r reply, job *farm.Job) error {
 	state := r.text(1)
@@ -171,8 +183,8 @@ func (s *Store) refused(r reply, job *farm.Job) error {
 		return farm.Conflictf("The Idempotency-Key was used for another request (job %s). Use a new key.", r.text(1))
 	case "early":
 		return farm.Conflictf("Sandbox %s is not ready yet: it is %s. Wait until it is ready, then try again.", job.SandboxID, state)
-	case "full":
-		return farm.Errorf(farm.CodeExhausted, "You have %d unfinished jobs, the maximum. Try again when some have finished.", s.limits.MaxQueued)
+	case "quota":
+		return farm.QuotaError(farm.QuotaUse{Name: farm.QuotaName(r.text(1)), Limit: number(r.text(2)), Used: number(r.text(3))}, number(r.text(4)))
 	case "deep":
 		return farm.Errorf(farm.CodeExhausted, "%d jobs wait in queue %s, the maximum. Try again when some have started.", s.limits.MaxQueueDepth, state)
 	case "waiting":

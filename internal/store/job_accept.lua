@@ -1,6 +1,6 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO.
 -- Replies {'ok', '1' if the job existed before, '1' if it must be enqueued now, job, sandbox}, or why it was refused: {'notfound'},
--- {'state', state}, {'early', state}, {'reused', job}, {'full'}, {'deep', queue}, {'waiting'}.
+-- {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue}, {'waiting'}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
@@ -40,8 +40,23 @@ if not new then
   end
 end
 
-if not urgent(kind) and call('ZCARD', P .. 'open') >= tonumber(arg.max_queued) then
-  return {'full'}
+-- The refusal by a quota that has not this much left, or nil.
+local function exceeds(name, used, needed)
+  local most = quota(name)
+  if most < 0 or used + needed <= most + 0.0001 then return nil end -- cores are fractions
+  return {'quota', name, tostring(most), tostring(used), tostring(needed)}
+end
+
+if not urgent(kind) then
+  local refused = exceeds('max_queued', call('ZCARD', P .. 'open'), 1)
+  if not refused and new then
+    local use = call('HMGET', USE, 'mem', 'mcpu', 'gpus')
+    refused = exceeds('max_sandboxes', call('ZCARD', P .. 'openboxes'), 1)
+      or exceeds('max_memory_mb', tonumber(use[1] or 0), tonumber(arg.memory))
+      or exceeds('max_cpus', tonumber(use[2] or 0) / 1000, tonumber(arg.millicores) / 1000)
+      or arg.gpus ~= '0' and exceeds('max_gpus', tonumber(use[3] or 0), tonumber(arg.gpus))
+  end
+  if refused then return refused end
 end
 if not urgent(kind) and (inline or new or call('EXISTS', fifo) == 0) then
   local q = queueOf(arg.queue, inline, box)
@@ -85,6 +100,7 @@ if new then
   if arg.node ~= '' then call('HSET', boxKey, 'node', arg.node) end
   call('ZADD', P .. 'boxes', seq, box)
   call('ZADD', P .. 'openboxes', seq, box)
+  chargeSandbox(box, arg.memory, arg.millicores, arg.gpus)
   trimIndex(P .. 'boxes', 'sbx')
   updateDeadline(box)
 end

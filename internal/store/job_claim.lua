@@ -11,7 +11,10 @@ if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then
 if state == 'queued' and not inline and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
 
 local unparked = ''
-if state == 'queued' then unparked = freeQueueSlot(id) end
+if state == 'queued' then
+  if not inline then call('SADD', ACTIVE, id) end
+  unparked = freeQueueSlot(id)
+end
 call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', attempt + 1)
 if state == 'queued' then
   call('HSET', k, 'started', NOW, 'qms', string.format('%.3f', (tonumber(NOW) - tonumber(j[5])) / 1000))

@@ -34,7 +34,9 @@ elseif mode == 'cancel' and state == 'running' then
 end
 if not JOBS[state][to] then return {'state', state} end
 
+local counted = call('SREM', ACTIVE, id) == 1
 local unparked = freeQueueSlot(id)
+if unparked == '' and counted and quota('max_running') >= 0 then unparked = unparkOldest() end
 call('HSET', k, 'state', to, 'finished', NOW, 'token', arg.token)
 if mode == 'force' then call('HINCRBY', k, 'attempt', 1) end
 if arg.result ~= '' then call('HSET', k, 'result', arg.result) end

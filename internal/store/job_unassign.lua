@@ -25,5 +25,6 @@ if slotQueue and slotQueue ~= queue then -- it keeps a slot even if that is one 
   call('ZREM', parkedKey(slotQueue), id)
   call('HSET', k, 'aq', queue)
   call('ZADD', slotsKey(queue), j[5], id)
+  call('SADD', ACTIVE, id)
 end
 return {'ok'}

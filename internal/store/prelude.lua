@@ -1,6 +1,6 @@
 -- Shared by every script on a tenant's records. KEYS[1] is the tenant's prefix "sf:{tenant}:", ARGV[1] the farm's prefix, ARGV[2] the time
--- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue)
--- are defined above, generated from package farm.
+-- in microseconds. JOBS and SANDBOXES (transition tables), ACCEPTS (sandbox states that accept work), SHARE and DEPTH (limits of a queue) and
+-- QUOTAS (of tenants without their own) are defined above, generated from package farm.
 local P, G, NOW = KEYS[1], ARGV[1], ARGV[2]
 local call = redis.call
 
@@ -13,6 +13,12 @@ local function key(kind, id) return P .. kind .. ':' .. id end
 local function fifoKey(box) return key('line', box) end -- jobs of a sandbox, in order
 local function slotsKey(queue) return key('out', queue) end -- jobs that hold a slot of the tenant's queue share
 local function parkedKey(queue) return key('held', queue) end -- jobs parked until a slot is free
+
+local ACTIVE = P .. 'act' -- jobs that count against max_running: those with a queue slot and those that run, unless they are inline
+local USE = P .. 'use' -- what open sandboxes have together: mem (MiB), mcpu (thousandths of a core), gpus
+
+-- A quota of the tenant; -1: no bound.
+local function quota(name) return tonumber(call('HGET', P .. 'quota', name) or QUOTAS[name]) end
 
 -- Lua's own format loses digits of numbers over 1e14.
 local function int(n) return string.format('%.0f', n) end
@@ -66,6 +72,25 @@ local function updateDeadline(box)
   call('ZADD', P .. 'due', int(deadline), box)
 end
 
+local function addUse(sign, mem, mcpu, gpus)
+  for name, n in pairs({mem = mem, mcpu = mcpu, gpus = gpus}) do
+    if n ~= '0' then call('HINCRBY', USE, name, sign .. n) end
+  end
+end
+
+-- Counts what a new sandbox has; its record remembers that, so that it is given back once.
+local function chargeSandbox(box, mem, mcpu, gpus)
+  call('HSET', key('sbx', box), 'charge', mem .. ' ' .. mcpu .. ' ' .. gpus)
+  addUse('', mem, mcpu, gpus)
+end
+
+local function refundSandbox(box)
+  local mem, mcpu, gpus = string.match(call('HGET', key('sbx', box), 'charge') or '', '^(%d+) (%d+) (%d+)$')
+  if not mem then return end
+  call('HDEL', key('sbx', box), 'charge')
+  addUse('-', mem, mcpu, gpus)
+end
+
 -- Writes a sandbox's new state and what follows from it. The caller has checked the transition. The times to live (seconds) are read for
 -- final states only.
 local function setSandboxState(box, state, closedTTL, retention)
@@ -74,6 +99,7 @@ local function setSandboxState(box, state, closedTTL, retention)
   if state == 'ready' then call('HSETNX', k, 'ready', NOW) end
   if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
+    refundSandbox(box)
     call('ZREM', P .. 'openboxes', box)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
@@ -120,8 +146,14 @@ end
 -- Jobs that end or stop something are never parked and never refused for a limit.
 local function urgent(kind) return kind == 'close' or kind == 'interrupt' or kind == 'restart' end
 
--- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks in a queue that no worker has claimed. Returns
--- whether a task must be in the queue.
+-- Whether one more job may run, or this one counts already.
+local function mayRun(id)
+  local most = quota('max_running')
+  return most < 0 or call('SCARD', ACTIVE) < most or call('SISMEMBER', ACTIVE, id) == 1
+end
+
+-- Gives a runnable job a slot of its queue, or parks it: a tenant has at most SHARE tasks in a queue that no worker has claimed, and at most
+-- max_running jobs with a slot or a worker. Returns whether a task must be in the queue.
 local function takeQueueSlot(id)
   local j = call('HMGET', key('job', id), 'kind', 'queue', 'inline', 'sandbox', 'created', 'aq')
   if urgent(j[1]) then return true end
@@ -132,9 +164,11 @@ local function takeQueueSlot(id)
     q = queueOf(j[2], j[3] == '1', j[4])
     call('HSET', key('job', id), 'aq', q, 'aqt', NOW)
   end
-  if call('ZCARD', slotsKey(q)) < SHARE then
+  local inline = j[3] == '1'
+  if call('ZCARD', slotsKey(q)) < SHARE and (inline or mayRun(id)) then
     call('ZREM', parkedKey(q), id)
     call('ZADD', slotsKey(q), j[5], id)
+    if not inline then call('SADD', ACTIVE, id) end
     return true
   end
   call('ZADD', parkedKey(q), j[5], id)
@@ -151,6 +185,19 @@ local function freeQueueSlot(id)
   if call('ZREM', slotsKey(q), id) == 0 then return '' end
   local first = call('ZRANGE', parkedKey(q), 0, 0)[1]
   if first and takeQueueSlot(first) then return first end
+  return ''
+end
+
+-- Gives the oldest job that max_running has parked a slot. Returns it, since it must be enqueued, or ''.
+local function unparkOldest()
+  local oldest, since = nil, nil
+  for _, q in ipairs(call('SMEMBERS', P .. 'holds')) do
+    local first = call('ZRANGE', parkedKey(q), 0, 0, 'WITHSCORES')
+    if first[1] and (not since or tonumber(first[2]) < since) and call('ZCARD', slotsKey(q)) < SHARE then
+      oldest, since = first[1], tonumber(first[2])
+    end
+  end
+  if oldest and takeQueueSlot(oldest) then return oldest end
   return ''
 end
 

@@ -8,13 +8,16 @@ import (
 
 // restoreArgs are the arguments of sandbox_restore.lua.
 type restoreArgs struct {
-	ID        string `lua:"id"`
-	Doc       []byte `lua:"doc"`
-	Used      string `lua:"used"` // microseconds, as Expires
-	Expires   string `lua:"expires"`
-	Idle      int    `lua:"idle"` // seconds
-	Node      string `lua:"node"`
-	Container string `lua:"container"`
+	ID         string `lua:"id"`
+	Doc        []byte `lua:"doc"`
+	Memory     int    `lua:"memory"` // MiB
+	Millicores int    `lua:"millicores"`
+	GPUs       int    `lua:"gpus"`
+	Used       string `lua:"used"` // microseconds, as Expires
+	Expires    string `lua:"expires"`
+	Idle       int    `lua:"idle"` // seconds
+	Node       string `lua:"node"`
+	Container  string `lua:"container"`
 }
 
 // RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
@@ -28,8 +31,9 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if err != nil {
 		return false, err
 	}
+	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, Doc: doc, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
+		ID: box.ID, Doc: doc, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
 	})...)
 	if err != nil {
 		return false, err

@@ -6,5 +6,6 @@ call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used
   'node', arg.node, 'container', arg.container, 'seq', seq)
 call('ZADD', P .. 'boxes', seq, arg.id)
 call('ZADD', P .. 'openboxes', seq, arg.id)
+chargeSandbox(arg.id, arg.memory, arg.millicores, arg.gpus)
 updateDeadline(arg.id)
 return {'ok'}

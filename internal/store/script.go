@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -18,11 +19,12 @@ var luaFiles embed.FS
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
 	eventAppend, artifactAdd, sandboxMove, sandboxUpdate, sandboxRestore, parked, trim                                         *redis.Script
+	quotaUse, quotaRepair, tenantAdmit                                                                                         *redis.Script
 	nodeReserve, gpu, pool, key, lockTake, lockRelease                                                                         *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
-	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + mustLua("prelude")
+	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + quotaTable(limits.TenantQuotas()) + mustLua("prelude")
 	script := func(name, before string) *redis.Script { return redis.NewScript(before + mustLua(name)) }
 	tenant := func(name string) *redis.Script { return script(name, prelude) } // on a tenant's records
 	bound := func(name string) *redis.Script { return script(name, prelude+bind(namedArgs()[name], tenantArgs)) }
@@ -30,6 +32,8 @@ func loadScripts(limits farm.Limits) scripts {
 	return scripts{
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
 		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), nodeReserve: shared("node_reserve"), gpu: shared("gpu"),
+
+		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"),
 
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
 		jobRequeue: tenant("job_requeue"), jobTakeover: tenant("job_takeover"), jobUnassign: tenant("job_unassign"),
@@ -48,6 +52,7 @@ func namedArgs() map[string]any {
 	return map[string]any{
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{},
+		"tenant_admit": admitArgs{},
 	}
 }
 
@@ -88,6 +93,17 @@ func tables() string {
 		if state.Accepts() {
 			fmt.Fprintf(&b, "%s = true, ", state)
 		}
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// quotaTable writes the quotas of tenants without their own as a Lua table.
+func quotaTable(q farm.Quotas) string {
+	var b strings.Builder
+	b.WriteString("local QUOTAS = {")
+	for _, name := range farm.QuotaNames() {
+		fmt.Fprintf(&b, "%s = %s, ", name, strconv.FormatFloat(q.Get(name), 'f', -1, 64))
 	}
 	b.WriteString("}\n")
 	return b.String()

@@ -37,6 +37,8 @@ type Settings struct {
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up creates one in its data directory; a separate worker delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
+	// Quotas are the quotas of tenants without their own, see sandfarm tenant set.
+	Quotas farm.Quotas `toml:"quotas"`
 }
 
 // LogSettings are the settings of the log.
@@ -74,7 +76,9 @@ type ImageSettings struct {
 }
 
 // defaultSettings has the defaults that are not in tags.
-func defaultSettings() *Settings { return &Settings{Limits: farm.DefaultLimits()} }
+func defaultSettings() *Settings {
+	return &Settings{Limits: farm.DefaultLimits(), Quotas: farm.DefaultQuotas()}
+}
 
 // Load reads and checks the settings; file may be empty. The error lists all problems.
 func Load(file string) (*Settings, error) {
@@ -102,8 +106,9 @@ func WarnOfUnread(log *slog.Logger, environ []string) {
 	}
 }
 
-// shareLimits copies the limits into the settings of each service.
+// shareLimits copies the limits and quotas into the settings of each service.
 func (s *Settings) shareLimits() {
+	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 }
 
@@ -117,7 +122,7 @@ func (s *Settings) validate() error {
 			errs = append(errs, errBadRedisURL)
 		}
 	}
-	errs = append(errs, s.Limits.Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
+	errs = append(errs, s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
 }
 

@@ -1,0 +1,190 @@
+package farm
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NoQuota is the value of a quota without a bound.
+const NoQuota = -1
+
+// Quotas bound what one tenant may have at once. NoQuota (-1) means no bound, 0 means none at all. The zero struct means DefaultQuotas.
+type Quotas struct {
+	MaxSandboxes      int     `toml:"max_sandboxes" min:"-1" doc:"Open sandboxes of a tenant. -1: no bound, as for every quota."`
+	MaxMemoryMB       int     `toml:"max_memory_mb" min:"-1" doc:"MiB of memory of a tenant's open sandboxes, together."`
+	MaxCPUs           float64 `toml:"max_cpus" min:"-1" doc:"Cores of a tenant's open sandboxes, together."`
+	MaxGPUs           int     `toml:"max_gpus" min:"-1" doc:"GPUs of a tenant's open sandboxes, together."`
+	MaxRunning        int     `toml:"max_running" min:"-1" doc:"Jobs of a tenant that run at once. More stay queued, without an error. Reads of files and what ends or stops something do not count."`
+	MaxQueued         int     `toml:"-" doc:"Unfinished jobs of a tenant. Its default is limits.max_queued."`
+	MaxStoredMB       int     `toml:"max_stored_mb" min:"-1" doc:"MiB of a tenant's artifacts, together. Files beyond it stay in the sandbox."`
+	RequestsPerMinute int     `toml:"requests_per_minute" min:"-1" doc:"API requests of a tenant in a minute. As many may come at once; then one more for each part of the minute."`
+	MaxConnections    int     `toml:"max_connections" min:"-1" doc:"API requests of a tenant that are answered at once: waits, event streams, MCP calls and uploads among them."`
+}
+
+// QuotaName names one of the quotas.
+type QuotaName string
+
+// The quotas.
+const (
+	QuotaSandboxes   QuotaName = "max_sandboxes"
+	QuotaMemoryMB    QuotaName = "max_memory_mb"
+	QuotaCPUs        QuotaName = "max_cpus"
+	QuotaGPUs        QuotaName = "max_gpus"
+	QuotaRunning     QuotaName = "max_running"
+	QuotaQueued      QuotaName = "max_queued"
+	QuotaStoredMB    QuotaName = "max_stored_mb"
+	QuotaRequests    QuotaName = "requests_per_minute"
+	QuotaConnections QuotaName = "max_connections"
+)
+
+// QuotaNames lists the quotas, in the order in which they are shown.
+func QuotaNames() []QuotaName {
+	return []QuotaName{
+		QuotaSandboxes, QuotaMemoryMB, QuotaCPUs, QuotaGPUs, QuotaRunning, QuotaQueued, QuotaStoredMB, QuotaRequests, QuotaConnections,
+	}
+}
+
+// DefaultQuotas bound nothing but unfinished jobs, so that a farm of one tenant needs no quotas.
+func DefaultQuotas() Quotas {
+	q := Quotas{MaxQueued: defaultMaxQueued}
+	for _, name := range QuotaNames() {
+		if name != QuotaQueued {
+			q.Set(name, NoQuota)
+		}
+	}
+	return q
+}
+
+// Get is the value of a quota; NoQuota for an unknown name.
+func (q Quotas) Get(name QuotaName) float64 {
+	switch name {
+	case QuotaCPUs:
+		return q.MaxCPUs
+	default:
+		if at := q.whole(name); at != nil {
+			return float64(*at)
+		}
+		return NoQuota
+	}
+}
+
+// Set sets a quota to a value that CheckQuota accepts; an unknown name changes nothing.
+func (q *Quotas) Set(name QuotaName, value float64) {
+	if name == QuotaCPUs {
+		q.MaxCPUs = value
+	} else if at := q.whole(name); at != nil {
+		*at = int(value)
+	}
+}
+
+func (q *Quotas) whole(name QuotaName) *int {
+	switch name {
+	case QuotaSandboxes:
+		return &q.MaxSandboxes
+	case QuotaMemoryMB:
+		return &q.MaxMemoryMB
+	case QuotaGPUs:
+		return &q.MaxGPUs
+	case QuotaRunning:
+		return &q.MaxRunning
+	case QuotaQueued:
+		return &q.MaxQueued
+	case QuotaStoredMB:
+		return &q.MaxStoredMB
+	case QuotaRequests:
+		return &q.RequestsPerMinute
+	case QuotaConnections:
+		return &q.MaxConnections
+	default:
+		return nil
+	}
+}
+
+// MaxQuota is the largest value of a quota. Larger ones would be no bound in practice, and sums of them would lose digits.
+const MaxQuota = 1_000_000_000
+
+// CheckQuota refuses a value that a quota cannot have.
+func CheckQuota(name QuotaName, value float64) error {
+	switch {
+	case !slices.Contains(QuotaNames(), name):
+		return Invalidf("%q is not a quota; there are %s", name, quotaList())
+	case value == NoQuota:
+		return nil
+	case math.IsNaN(value) || value < 0 || value > MaxQuota:
+		return Invalidf("%s must be from 0 to %d, or -1 for no bound", name, MaxQuota)
+	case name != QuotaCPUs && value != math.Trunc(value):
+		return Invalidf("%s must be a whole number", name)
+	}
+	return nil
+}
+
+func quotaList() string {
+	names := QuotaNames()
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = string(name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// QuotaUse says how much of a quota is used, with the unit of the quota's name.
+type QuotaUse struct {
+	Name  QuotaName
+	Limit float64 // NoQuota: no bound
+	Used  float64
+
+	RetryAfter time.Duration // of a refusal: when there is room again; 0: not known
+}
+
+// quotaAdvice is what the caller can do about a quota that is used up.
+var quotaAdvice = map[QuotaName]string{
+	QuotaSandboxes:   "Close a sandbox",
+	QuotaMemoryMB:    "Close a sandbox, ask for less memory",
+	QuotaCPUs:        "Close a sandbox, ask for fewer cores",
+	QuotaGPUs:        "Close a sandbox with a GPU",
+	QuotaQueued:      "Try again when some have finished",
+	QuotaStoredMB:    "Delete artifacts",
+	QuotaRequests:    "Send fewer requests",
+	QuotaConnections: "Close event streams or waits",
+}
+
+// QuotaError is the refusal of a request that needs more of a quota than is left: CodeExhausted, with the numbers for the caller.
+func QuotaError(use QuotaUse, more float64) *Error {
+	e := Errorf(CodeExhausted, "The quota %s of your tenant allows %s: %s used, and this request needs %s more. %s, or ask the farm's operator to raise it.",
+		use.Name, QuotaText(use.Limit), quotaUsed(use), QuotaText(more), quotaAdvice[use.Name])
+	e.Quota = &use
+	return e
+}
+
+func quotaUsed(use QuotaUse) string {
+	if use.Used == 1 {
+		return "1 is"
+	}
+	return QuotaText(use.Used) + " are"
+}
+
+// QuotaText writes a value of a quota without needless digits; NoQuota as "no bound".
+func QuotaText(value float64) string {
+	if value == NoQuota {
+		return "no bound"
+	}
+	return strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64)
+}
+
+// Validate reports every value that a quota cannot have.
+func (q Quotas) Validate() error {
+	var wrong []string
+	for _, name := range QuotaNames() {
+		if err := CheckQuota(name, q.Get(name)); err != nil {
+			wrong = append(wrong, "quotas."+MessageOf(err))
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("%s", strings.Join(wrong, "; "))
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// quotaKey is the hash of a tenant's own quotas; those that are missing have their defaults.
+func (s *Store) quotaKey(tenant string) string { return s.index(tenant, "quota") }
+
+// SetQuotas changes some of a tenant's quotas; nil gives a quota its default again. A tenant need not exist before. What is in use stays, also
+// when it is more than a quota now allows: then new work is refused or waits. CodeInvalid: a value that a quota cannot have.
+func (s *Store) SetQuotas(ctx context.Context, tenant string, change map[farm.QuotaName]*float64) error {
+	if !farm.ValidTenant(tenant) {
+		return farm.Invalidf("the name of a tenant must be 1 to 64 letters, digits, dots, dashes and underscores")
+	}
+	set, unset := []string{}, []string{}
+	for name, value := range change {
+		if value == nil {
+			unset = append(unset, string(name))
+			continue
+		}
+		if err := farm.CheckQuota(name, *value); err != nil {
+			return err
+		}
+		set = append(set, string(name), strconv.FormatFloat(*value, 'f', -1, 64))
+	}
+	_, err := s.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		if len(set) > 0 {
+			p.HSet(ctx, s.quotaKey(tenant), set)
+		}
+		if len(unset) > 0 {
+			p.HDel(ctx, s.quotaKey(tenant), unset...)
+		}
+		return nil
+	})
+	if err != nil {
+		return wrap("set quotas", err)
+	}
+	return s.storeTenant(ctx, tenant)
+}
+
+// TenantQuotas are the quotas of a tenant: values has all, own those that are not the default.
+func (s *Store) TenantQuotas(ctx context.Context, tenant string) (values farm.Quotas, own map[farm.QuotaName]float64, err error) {
+	found, err := s.rdb.HGetAll(ctx, s.quotaKey(tenant)).Result()
+	if err != nil {
+		return farm.Quotas{}, nil, wrap("read quotas", err)
+	}
+	values, own = s.quotasOf(found)
+	return values, own, nil
+}
+
+func (s *Store) quotasOf(found map[string]string) (farm.Quotas, map[farm.QuotaName]float64) {
+	values, own := s.limits.TenantQuotas(), map[farm.QuotaName]float64{}
+	for _, name := range farm.QuotaNames() {
+		text, ok := found[string(name)]
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseFloat(text, 64); err == nil {
+			values.Set(name, n)
+			own[name] = n
+		}
+	}
+	return values, own
+}
+
+// QuotaUse reads how much of each quota a tenant uses, in the order of farm.QuotaNames. Requests are those of the last minute that are not yet
+// allowed again. own are the quotas that are not the default.
+func (s *Store) QuotaUse(ctx context.Context, tenant string) (use []farm.QuotaUse, own map[farm.QuotaName]float64, err error) {
+	r, err := s.run(ctx, "read use of quotas", s.scripts.quotaUse, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	quotas, own := s.quotasOf(r.fields(1))
+	used := r.fields(2)
+	for _, name := range farm.QuotaNames() {
+		use = append(use, farm.QuotaUse{Name: name, Limit: quotas.Get(name), Used: number(used[string(name)])})
+	}
+	return use, own, nil
+}
+
+// Drift is what RepairUse corrected, by what is counted: sandboxes, memory_mb, cpus, gpus, running. The sign says whether it was counted too
+// much (positive) or too little.
+type Drift map[string]float64
+
+// RepairUse compares the counts behind a tenant's quotas with the records, and corrects them.
+func (s *Store) RepairUse(ctx context.Context, tenant string) (Drift, error) {
+	r, err := s.run(ctx, "repair use of quotas", s.scripts.quotaRepair, tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := Drift{}
+	for name, text := range r.fields(1) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("repair use of quotas: %s is %q", name, text)
+		}
+		if n != 0 {
+			out[name] = n
+		}
+	}
+	return out, nil
+}

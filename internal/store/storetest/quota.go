@@ -1,0 +1,314 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// sized is a create with resources.
+func sized(memoryMB int, cpus float64, gpus int) store.Accept {
+	a := Create()
+	a.Sandbox.Spec.Resources = farm.Resources{MemoryMB: memoryMB, CPUs: cpus}
+	if gpus > 0 {
+		a.Sandbox.Spec.GPU = &farm.GPU{Count: gpus}
+	}
+	return a
+}
+
+func (b *bundle) quota(t *testing.T, name farm.QuotaName, value float64) {
+	t.Helper()
+	if err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: &value}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// used reads how much of a quota is used.
+func (b *bundle) used(t *testing.T, name farm.QuotaName) float64 {
+	t.Helper()
+	use, _, err := b.QuotaUse(t.Context(), Tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range use {
+		if u.Name == name {
+			return u.Used
+		}
+	}
+	t.Fatalf("QuotaUse has no %s", name)
+	return 0
+}
+
+// end closes a sandbox.
+func (b *bundle) end(t *testing.T, sandbox string) {
+	t.Helper()
+	ref := farm.Ref{Tenant: Tenant, ID: sandbox}
+	b.accept(t, CloseJob(sandbox))
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxClosed}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quotasBoundSandboxes fills each quota of sandboxes to one below it, to it, and beyond it, and closes a sandbox again.
+func quotasBoundSandboxes(t *testing.T, factory Factory) {
+	for name, sandbox := range map[farm.QuotaName]func() store.Accept{
+		farm.QuotaSandboxes: func() store.Accept { return sized(64, 0.1, 0) },
+		farm.QuotaMemoryMB:  func() store.Accept { return sized(100, 0.1, 0) },
+		farm.QuotaCPUs:      func() store.Accept { return sized(64, 0.1, 0) },
+		farm.QuotaGPUs:      func() store.Accept { return sized(64, 0.1, 2) },
+	} {
+		t.Run(string(name), func(t *testing.T) {
+			b := setup(t, factory)
+			each := map[farm.QuotaName]float64{farm.QuotaSandboxes: 1, farm.QuotaMemoryMB: 100, farm.QuotaCPUs: 0.1, farm.QuotaGPUs: 2}[name]
+			b.quota(t, name, 3*each)
+			for i := range 2 {
+				b.accept(t, sandbox())
+				if got := b.used(t, name); got != each*float64(i+1) {
+					t.Errorf("after %d sandboxes %v of %s is used", i+1, got, name)
+				}
+			}
+			last := b.accept(t, sandbox())
+			_, err := b.Accept(t.Context(), sandbox())
+			wantCode(t, "one beyond the quota", err, farm.CodeExhausted)
+			e, ok := errors.AsType[*farm.Error](err)
+			if !ok || e.Quota == nil {
+				t.Fatalf("the refusal %v names no quota", err)
+			}
+			if diff := cmp.Diff(farm.QuotaUse{Name: name, Limit: 3 * each, Used: 3 * each}, *e.Quota, near()); diff != "" {
+				t.Errorf("refusal (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(e.Message, string(name)+" of your tenant allows "+farm.QuotaText(3*each)) {
+				t.Errorf("the sentence %q does not name the quota and its value", e.Message)
+			}
+			b.accept(t, of("other", sandbox())) // another tenant's quota
+			b.accept(t, Execute(last.Sandbox.ID))
+			b.end(t, last.Sandbox.ID)
+			b.accept(t, sandbox())
+
+			b.quota(t, name, each) // below what is used: new work is refused, nothing ends
+			_, err = b.Accept(t.Context(), sandbox())
+			wantCode(t, "a create above a lowered quota", err, farm.CodeExhausted)
+			if got := b.used(t, name); cmp.Diff(got, 3*each, near()) != "" {
+				t.Errorf("with a lowered quota %v of %s is used, want %v", got, name, 3*each)
+			}
+			if err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: nil}); err != nil {
+				t.Fatal(err)
+			}
+			b.accept(t, sandbox())
+		})
+	}
+}
+
+func near() cmp.Option {
+	return cmp.Comparer(func(a, b float64) bool { return a-b < 1e-6 && b-a < 1e-6 })
+}
+
+// quotasOfNothing: with a quota of 0 there is none at all, and the pool's member of a refused create can be returned.
+func quotasOfNothing(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.quota(t, farm.QuotaGPUs, 0)
+	b.accept(t, sized(64, 1, 0))
+	_, err := b.Accept(t.Context(), sized(64, 1, 1))
+	wantCode(t, "a GPU for a tenant without any", err, farm.CodeExhausted)
+	for name, value := range map[farm.QuotaName]float64{"max_cats": 1, farm.QuotaGPUs: -2, farm.QuotaRunning: 1.5, farm.QuotaCPUs: 2e9} {
+		err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: &value})
+		wantCode(t, fmt.Sprintf("%s of %v", name, value), err, farm.CodeInvalid)
+	}
+	for _, tenant := range []string{"", "a b", "{a}", "a:b", "ä", strings.Repeat("x", 65)} {
+		wantCode(t, "quotas of "+tenant, b.SetQuotas(t.Context(), tenant, nil), farm.CodeInvalid)
+	}
+}
+
+// quotasHoldInARace lets 50 callers create and close sandboxes at the limit. No quota is ever exceeded, and at the end everything is given back.
+func quotasHoldInARace(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	const sandboxes, memory, cpus = 7, 1000, 4.0
+	b.quota(t, farm.QuotaSandboxes, sandboxes)
+	b.quota(t, farm.QuotaMemoryMB, memory)
+	b.quota(t, farm.QuotaCPUs, cpus)
+	var open, mem, millicores, refused atomic.Int64
+	var callers sync.WaitGroup
+	for caller := range 50 {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(caller), 1))
+			for range 6 {
+				m, c := 50+random.IntN(300), float64(1+random.IntN(12))/10
+				a := sized(m, c, 0)
+				_, err := b.Accept(t.Context(), a)
+				if farm.CodeOf(err) == farm.CodeExhausted {
+					refused.Add(1)
+					continue
+				}
+				if err != nil {
+					t.Errorf("Accept = %v", err)
+					return
+				}
+				// Counted after the accept and uncounted before the end, so this is never more than what is open.
+				if n := open.Add(1); n > sandboxes {
+					t.Errorf("%d sandboxes are open", n)
+				}
+				if n := mem.Add(int64(m)); n > memory {
+					t.Errorf("sandboxes have %d MiB", n)
+				}
+				if n := millicores.Add(int64(c * 1000)); n > cpus*1000+1 {
+					t.Errorf("sandboxes have %d thousandths of a core", n)
+				}
+				open.Add(-1)
+				mem.Add(int64(-m))
+				millicores.Add(-int64(c * 1000))
+				if _, _, err := b.CancelEnd(t.Context(), a.Job.Ref(), nil); err != nil {
+					t.Errorf("CancelEnd = %v", err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if refused.Load() == 0 {
+		t.Error("nothing was refused: the test does not reach the quotas")
+	}
+	for _, name := range []farm.QuotaName{farm.QuotaSandboxes, farm.QuotaMemoryMB, farm.QuotaCPUs, farm.QuotaQueued, farm.QuotaRunning} {
+		if got := b.used(t, name); got != 0 {
+			t.Errorf("at the end %v of %s is used", got, name)
+		}
+	}
+	if drift, err := b.RepairUse(t.Context(), Tenant); err != nil || len(drift) > 0 {
+		t.Errorf("RepairUse = %v, %v; want no drift", drift, err)
+	}
+}
+
+// runningJobsAreBounded: jobs beyond max_running stay queued, and each end lets the oldest of them run. Nothing is refused.
+func runningJobsAreBounded(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 4 })
+	var boxes []farm.Ref
+	for range 5 {
+		boxes = append(boxes, b.box(t, farm.SandboxReady))
+	}
+	b.quota(t, farm.QuotaRunning, 2)
+	var jobs []*farm.Job
+	for i, box := range boxes {
+		b.clock.forward(time.Millisecond)
+		out := b.accept(t, Execute(box.ID))
+		if out.Ready != (i < 2) {
+			t.Errorf("job %d: ready is %v", i, out.Ready)
+		}
+		jobs = append(jobs, out.Job)
+	}
+	if !b.accept(t, Read(boxes[4].ID)).Ready {
+		t.Error("a read waits for jobs to end")
+	}
+	if !b.accept(t, of("other", Create())).Ready {
+		t.Error("another tenant waits for this one's jobs")
+	}
+	b.accept(t, Execute(boxes[0].ID)) // the next job of the first sandbox, younger than the parked ones
+	for i := range 2 {
+		if claim := b.claim(t, jobs[i].Ref(), "w"); claim.Unparked != nil {
+			t.Errorf("a claim unparks %v: then three jobs would run", claim.Unparked)
+		}
+	}
+	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end.Unparked == nil || end.Unparked.ID != jobs[2].ID || end.Next != nil {
+		t.Errorf("the end of a job unparks %v and enqueues %v; want the oldest parked one, %s", end.Unparked, end.Next, jobs[2].ID)
+	}
+	if got := b.used(t, farm.QuotaRunning); got != 2 {
+		t.Errorf("%v jobs count as running, want 2", got)
+	}
+
+	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end lets nobody run
+	if end, err = b.FinishEnd(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil || end.Unparked != nil {
+		t.Errorf("the end above a lowered quota unparks %v, %v", end.Unparked, err)
+	}
+	b.quota(t, farm.QuotaRunning, 3) // the sweep lets more run
+	routes, _, err := b.OpenRoutes(t.Context(), Tenant, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.used(t, farm.QuotaRunning); got != 3 || len(routes) != 4 { // with the read
+		t.Errorf("after the quota is raised %v jobs may run, the sweep finds %d", got, len(routes))
+	}
+}
+
+// canceledJobsLetOthersRun: a job with a slot that is canceled before it ran lets one parked job run, not two.
+func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
+	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
+	b.quota(t, farm.QuotaRunning, 2)
+	var jobs []*farm.Job
+	for range 5 {
+		b.clock.forward(time.Millisecond)
+		jobs = append(jobs, b.accept(t, Create()).Job)
+	}
+	_, end, err := b.CancelEnd(t.Context(), jobs[0].Ref(), nil)
+	if err != nil || end.Unparked == nil || end.Unparked.ID != jobs[2].ID {
+		t.Errorf("a cancel unparks %v, %v; want %s", end.Unparked, err, jobs[2].ID)
+	}
+	if got := b.used(t, farm.QuotaRunning); got != 2 {
+		t.Errorf("%v jobs count as running, want 2", got)
+	}
+	if err := b.requeueAndCheck(t, jobs[1].Ref()); err != nil {
+		t.Error(err)
+	}
+}
+
+// requeueAndCheck requeues a job; it counts as running all the time, since it keeps its slot.
+func (b *bundle) requeueAndCheck(t *testing.T, ref farm.Ref) error {
+	t.Helper()
+	b.claim(t, ref, "w")
+	if err := b.Requeue(t.Context(), ref, 1); err != nil {
+		return err
+	}
+	if got := b.used(t, farm.QuotaRunning); got != 2 {
+		return fmt.Errorf("after a requeue %v jobs count as running, want 2", got)
+	}
+	return nil
+}
+
+// driftIsRepaired changes the counts behind the quotas, as a bug or an older version could have, and finds each again.
+func driftIsRepaired(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx, prefix := t.Context(), b.prefix+"{"+Tenant+"}:"
+	kept := b.accept(t, sized(100, 0.5, 1))
+	b.claim(t, kept.Job.Ref(), "w")
+	if drift, err := b.RepairUse(ctx, Tenant); err != nil || len(drift) > 0 {
+		t.Fatalf("RepairUse of right counts = %v, %v", drift, err)
+	}
+	pipe := b.rdb.Pipeline()
+	pipe.HSet(ctx, prefix+"use", "mem", 5000, "gpus", 0)
+	pipe.HIncrBy(ctx, prefix+"use", "mcpu", 1500)
+	pipe.HDel(ctx, prefix+"sbx:"+kept.Sandbox.ID, "charge") // as of a farm from before the quotas
+	pipe.SAdd(ctx, prefix+"act", "job_gone")
+	pipe.ZAdd(ctx, prefix+"openboxes", redisZ(1, "sbx_gone"))
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	drift, err := b.RepairUse(ctx, Tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.Drift{"sandboxes": 1, "memory_mb": 4900, "cpus": 1.5, "gpus": -1, "running": 1}
+	if diff := cmp.Diff(want, drift); diff != "" {
+		t.Errorf("drift (-want +got):\n%s", diff)
+	}
+	for name, want := range map[farm.QuotaName]float64{farm.QuotaSandboxes: 1, farm.QuotaMemoryMB: 100, farm.QuotaCPUs: 0.5, farm.QuotaGPUs: 1, farm.QuotaRunning: 1} {
+		if got := b.used(t, name); got != want {
+			t.Errorf("after the repair %v of %s is used, want %v", got, name, want)
+		}
+	}
+	if _, err := b.MoveSandbox(ctx, store.Move{Ref: farm.Ref{Tenant: Tenant, ID: kept.Sandbox.ID}, To: farm.SandboxFailed}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.used(t, farm.QuotaMemoryMB); got != 0 {
+		t.Errorf("after the end of the repaired sandbox %v MiB are used", got)
+	}
+}

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// connectionLease is how long a request counts against max_connections without RenewConnections: so long do those of an API server that died.
+const connectionLease = 15 * time.Second
+
+// RenewConnectionsEvery is how often a server must renew the connections that it serves.
+const RenewConnectionsEvery = connectionLease / 3
+
+// Admitted says what is left of requests_per_minute after a request.
+type Admitted struct {
+	Limited bool          // the tenant has the quota; without it the rest is zero
+	Left    int           // requests that are allowed at once
+	Full    time.Duration // until as many as the quota are allowed again, in whole seconds
+}
+
+type admitArgs struct {
+	Rate        int    `lua:"rate"`        // requests in a minute; -1: no bound
+	Connections int    `lua:"connections"` // at once; -1: no bound
+	ID          string `lua:"id"`
+	LeaseMS     int64  `lua:"lease_ms"`
+}
+
+// Admit counts a request of a tenant against requests_per_minute and max_connections, in one step. The request has an id of its own; with
+// max_connections it counts until EndConnection. A request beyond one of them is CodeExhausted, with the quota.
+func (s *Store) Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (Admitted, error) {
+	r, err := s.run(ctx, "admit request", s.scripts.tenantAdmit, tenant, values(admitArgs{
+		Rate: quotas.RequestsPerMinute, Connections: quotas.MaxConnections, ID: id, LeaseMS: connectionLease.Milliseconds(),
+	})...)
+	if err != nil {
+		return Admitted{}, err
+	}
+	switch r.text(0) {
+	case "rate":
+		rate := float64(quotas.RequestsPerMinute)
+		return Admitted{}, farm.QuotaError(farm.QuotaUse{
+			Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: time.Duration(r.number(1)) * time.Microsecond,
+		}, 1)
+	case "connections":
+		return Admitted{}, farm.QuotaError(farm.QuotaUse{Name: farm.QuotaConnections, Limit: float64(quotas.MaxConnections), Used: number(r.text(1))}, 1)
+	}
+	return Admitted{Limited: r.text(1) != "", Left: r.number(1), Full: time.Duration(r.number(2)) * time.Second}, nil
+}
+
+// EndConnection says that a request of Admit is over.
+func (s *Store) EndConnection(ctx context.Context, tenant, id string) error {
+	return wrap("end connection", s.rdb.ZRem(ctx, s.index(tenant, "conn"), id).Err())
+}
+
+// RenewConnections keeps requests of Admit counted; call it every RenewConnectionsEvery with the ids of each tenant.
+func (s *Store) RenewConnections(ctx context.Context, ids map[string][]string) error {
+	now, err := s.rdb.Time(ctx).Result() // leases end by the clock of Redis
+	if err != nil {
+		return wrap("renew connections", err)
+	}
+	end := float64(now.Add(connectionLease).UnixMicro())
+	_, err = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for tenant, of := range ids {
+			members := make([]redis.Z, len(of))
+			for i, id := range of {
+				members[i] = redis.Z{Score: end, Member: id}
+			}
+			p.ZAdd(ctx, s.index(tenant, "conn"), members...)
+			p.PExpire(ctx, s.index(tenant, "conn"), connectionLease)
+		}
+		return nil
+	})
+	return wrap("renew connections", err)
+}
