@@ -41,6 +41,11 @@ type Spec struct {
 	MaxFiles        int               `json:"max_files"`      // maximum number of changed files reported
 	MaxFileBytes    int64             `json:"max_file_bytes"` // larger ones are counted as skipped
 	Install         *Install          `json:"install,omitempty"`
+
+	// MaxOutput bounds the bytes of each of stdout and stderr that leave the sandbox, all commands together; 0: unlimited. What is
+	// beyond is dropped from the middle, which FrameDropped tells, and the code continues. StopAtMaxOutput stops it instead.
+	MaxOutput       int64 `json:"max_output,omitempty"`
+	StopAtMaxOutput bool  `json:"stop_at_max_output,omitempty"`
 }
 
 // Install is the request of an execution of farm.KindInstall: install Packages, or find out what Code or Commands
@@ -73,6 +78,7 @@ const (
 	FrameCommandStart FrameType = 4 // JSON CommandMark: output that follows is this command's
 	FrameCommandEnd   FrameType = 5 // JSON CommandMark
 	FrameFinal        FrameType = 6 // JSON Outcome; always the last
+	FrameDropped      FrameType = 7 // JSON Dropped: output of the current command that was left out, before its end
 )
 
 // MaxFrameBytes bounds the payload of a frame. Output frames are at most 64 KiB.
@@ -101,6 +107,13 @@ type CommandMark struct {
 	DurationMS float64 `json:"duration_ms"`
 }
 
+// Dropped says how many bytes of the output of a command, or of code, were dropped at this place: more than Spec.MaxOutput allows, or
+// written while the execution was stopped and no worker read.
+type Dropped struct {
+	Stdout int64 `json:"stdout,omitempty"`
+	Stderr int64 `json:"stderr,omitempty"`
+}
+
 // Outcome is how an execution ended.
 type Outcome struct {
 	ExitCode       int             `json:"exit_code"`
@@ -117,6 +130,8 @@ type Outcome struct {
 
 	Install []farm.PackageOutcome `json:"install,omitempty"` // of an install, in the order of the request
 	Notes   []string              `json:"notes,omitempty"`   // of an install: notes for the caller, a sentence each
+
+	StoppedAtMaxOutput bool `json:"stopped_at_max_output,omitempty"` // see Spec.StopAtMaxOutput
 }
 
 // ChangedFile is a regular file of the workspace that an execution created or changed. Path is relative to the workspace.

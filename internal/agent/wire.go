@@ -37,7 +37,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	if limit := payloadLimit(f.Type); size > limit {
 		return Frame{}, fmt.Errorf("read frame %d: payload of %d bytes is over the limit of %d", f.Seq, size, limit)
 	}
-	if f.Type < FrameStdout || f.Type > FrameFinal {
+	if f.Type < FrameStdout || f.Type > FrameDropped {
 		return Frame{}, fmt.Errorf("read frame %d: unknown type %d", f.Seq, f.Type)
 	}
 	f.Payload = make([]byte, size)
@@ -53,7 +53,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 // payloadLimit is the maximum payload of a frame of a type.
 func payloadLimit(t FrameType) uint32 {
 	switch t {
-	case FrameStdout, FrameStderr, FrameCommandStart, FrameCommandEnd:
+	case FrameStdout, FrameStderr, FrameCommandStart, FrameCommandEnd, FrameDropped:
 		return maxPlainBytes
 	default:
 		return MaxFrameBytes

@@ -141,6 +141,7 @@ type Ran struct {
 	Stdout, Stderr string
 	Displays       []agent.Display
 	Commands       []agent.CommandMark // their ends
+	Dropped        []agent.Dropped
 	Outcome        agent.Outcome
 	Frames         []agent.Frame // Types and sequence numbers only
 }

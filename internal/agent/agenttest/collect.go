@@ -32,6 +32,10 @@ func (c *collector) add(f agent.Frame) error {
 		var d agent.Display
 		err = json.Unmarshal(f.Payload, &d)
 		c.ran.Displays = append(c.ran.Displays, d)
+	case agent.FrameDropped:
+		var d agent.Dropped
+		err = json.Unmarshal(f.Payload, &d)
+		c.ran.Dropped = append(c.ran.Dropped, d)
 	case agent.FrameCommandStart:
 	case agent.FrameCommandEnd:
 		var m agent.CommandMark

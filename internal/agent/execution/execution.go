@@ -27,7 +27,11 @@ const (
 	StopTimeout
 	StopInterrupt
 	StopCancel
+	StopOutput // a stream exceeded Spec.MaxOutput
 )
+
+// exitKilled is the exit code of code that was ended.
+const exitKilled = 128 + int(syscall.SIGKILL)
 
 // Execution is one run of code, of commands or of an installer. Create it with New. The runner calls Begin when its turn has
 // come, writes output to Log, and calls Finish at the end. It may be stopped at any time.
@@ -50,10 +54,16 @@ type Execution struct {
 
 // New creates an execution whose log holds at most logBytes of unacknowledged frames.
 func New(id string, spec agent.Spec, logBytes int, now time.Time) *Execution {
-	return &Execution{
+	e := &Execution{
 		ID: id, Spec: spec, Log: NewLog(logBytes), Created: now,
 		stopped: make(chan struct{}), killed: make(chan struct{}),
 	}
+	var beyond func()
+	if spec.StopAtMaxOutput {
+		beyond = func() { e.Stop(StopOutput) }
+	}
+	e.Log.limitOutput(max(spec.MaxOutput, 0), len(spec.Commands), beyond)
+	return e
 }
 
 // Stop requests that the execution end. The first reason counts, but a cancel always marks it canceled.
@@ -169,6 +179,9 @@ func (e *Execution) Watch(s Stopper, ended <-chan struct{}) {
 func (e *Execution) Finish(out agent.Outcome) {
 	out.TimedOut = e.StopReason() == StopTimeout
 	out.Canceled = e.Canceled()
+	if out.StoppedAtMaxOutput = e.StopReason() == StopOutput; out.StoppedAtMaxOutput && (out.ExitCode == 0 || e.Spec.Kind == farm.KindExecute) {
+		out.ExitCode = exitKilled
+	}
 	trimError(out.Error)
 	payload, err := json.Marshal(out)
 	if err != nil || len(payload) > maxOutcomeBytes {

@@ -2,6 +2,7 @@ package execution
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -32,11 +33,24 @@ type Log struct {
 	open    bool          // Unblock was called
 	final   chan struct{} // closed with the final frame
 	ended   bool
+
+	stdout, stderr *streamLimit
+	beyond         func() // called at the first byte beyond the limit of a stream; nil: nobody wants to know
 }
 
 // NewLog creates a log that holds at most limit bytes of unacknowledged payload.
 func NewLog(limit int) *Log {
-	return &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
+	l := &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
+	l.limitOutput(0, 0, nil)
+	return l
+}
+
+// limitOutput bounds each of stdout and stderr to a number of bytes, all commands together; 0: unlimited. beyond is called once when
+// the first byte is dropped for it, with the log locked. It must be called before the first Append.
+func (l *Log) limitOutput(bytes int64, commands int, beyond func()) {
+	l.stdout = newStreamLimit(agent.FrameStdout, bytes, commands)
+	l.stderr = newStreamLimit(agent.FrameStderr, bytes, commands)
+	l.beyond = beyond
 }
 
 // notify wakes all waiters. The caller holds mu.
@@ -46,10 +60,20 @@ func (l *Log) notify() {
 }
 
 // Append adds a frame with a copy of the payload. It appends output to the previous frame while no reader has seen that one. It blocks
-// while the log is full, unless Unblock was called: then it drops frames far beyond the limit.
+// while the log is full, unless Unblock was called: then it drops frames far beyond the limit. Output beyond the limit of its stream
+// never blocks. The end of a command first sends the end of its output.
 func (l *Log) Append(kind agent.FrameType, payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	stream := l.stream(kind)
+	if stream != nil {
+		if payload = l.pass(stream, payload); len(payload) == 0 {
+			return
+		}
+	}
+	if kind == agent.FrameCommandEnd && !l.ended {
+		l.endOutput()
+	}
 	for l.bytes > 0 && (l.bytes+len(payload) > l.limit || len(l.frames) >= keptFrames) && !l.open && !l.ended {
 		changed := l.changed
 		l.mu.Unlock()
@@ -57,9 +81,60 @@ func (l *Log) Append(kind agent.FrameType, payload []byte) {
 		l.mu.Lock()
 	}
 	if l.ended || (l.open && l.bytes > 0 && (l.bytes+len(payload) > l.limit+unblockedBytes || len(l.frames) >= 2*keptFrames)) {
+		if stream != nil && stream.limit > 0 {
+			stream.dropped += int64(len(payload))
+		}
 		return
 	}
 	l.add(kind, payload)
+}
+
+// stream returns the limit of an output frame's stream; nil for other frames. The caller holds mu.
+func (l *Log) stream(kind agent.FrameType) *streamLimit {
+	switch kind {
+	case agent.FrameStdout:
+		return l.stdout
+	case agent.FrameStderr:
+		return l.stderr
+	default:
+		return nil
+	}
+}
+
+// pass returns what of a stream's next bytes is sent now. The caller holds mu.
+func (l *Log) pass(stream *streamLimit, payload []byte) []byte {
+	before := stream.dropped
+	payload = stream.pass(payload)
+	if stream.dropped > before && l.beyond != nil {
+		l.beyond()
+		l.beyond = nil
+	}
+	return payload
+}
+
+// endOutput adds what is still to be sent of a command's output, after the number of bytes that were dropped before it. That is
+// little, so the log's limit does not apply. The caller holds mu.
+func (l *Log) endOutput() {
+	var dropped agent.Dropped
+	var stdout, stderr []byte
+	stdout, dropped.Stdout = l.stdout.end()
+	stderr, dropped.Stderr = l.stderr.end()
+	if dropped != (agent.Dropped{}) {
+		if raw, err := json.Marshal(dropped); err == nil { // cannot fail: plain fields only
+			l.add(agent.FrameDropped, raw)
+		}
+	}
+	l.addOutput(agent.FrameStdout, stdout)
+	l.addOutput(agent.FrameStderr, stderr)
+}
+
+// addOutput adds output in frames of a permitted size. The caller holds mu.
+func (l *Log) addOutput(kind agent.FrameType, p []byte) {
+	for len(p) > 0 {
+		n := min(len(p), MaxOutputFrame)
+		l.add(kind, p[:n])
+		p = p[n:]
+	}
 }
 
 func (l *Log) add(kind agent.FrameType, payload []byte) {
@@ -76,13 +151,14 @@ func (l *Log) add(kind agent.FrameType, payload []byte) {
 	l.frames = append(l.frames, agent.Frame{Seq: l.last, Type: kind, Payload: append([]byte(nil), payload...)})
 }
 
-// End adds the final frame regardless of the limit. Later frames are dropped.
+// End adds the end of the output and the final frame, regardless of the limit. Later frames are dropped.
 func (l *Log) End(payload []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
 		return
 	}
+	l.endOutput()
 	l.add(agent.FrameFinal, payload)
 	l.ended = true
 	close(l.final)

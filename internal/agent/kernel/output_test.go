@@ -257,3 +257,24 @@ func BenchmarkKernel(b *testing.B) {
 		})
 	}
 }
+
+// Code that prints without end is stopped at its limit, and the kernel lives; without that it runs on, and its head and tail are kept.
+func TestKernelOutputLimit(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	spec := agenttest.Code("x = 1\nwhile True: print('line', x); x += 1")
+	spec.MaxOutput, spec.StopAtMaxOutput = 1<<20, true
+	ran := agenttest.Run(t, a.Client, spec)
+	if !ran.Outcome.StoppedAtMaxOutput || ran.Outcome.ExitCode != 137 || ran.Outcome.Restarted || len(ran.Stdout) > 1<<20 || len(ran.Dropped) != 1 {
+		t.Fatalf("outcome %+v, %d bytes, dropped %+v", ran.Outcome, len(ran.Stdout), ran.Dropped)
+	}
+	spec = agenttest.Code("import sys\nfor i in range(100_000): print('line', x + i); print('e', file=sys.stderr)\nprint('end')")
+	spec.MaxOutput = 100_000
+	ran = agenttest.Run(t, a.Client, spec)
+	if ran.Outcome.ExitCode != 0 || ran.Outcome.Error != nil || !strings.HasPrefix(ran.Stdout, "line ") || !strings.HasSuffix(ran.Stdout, "\nend\n") {
+		t.Fatalf("outcome %+v, stdout ends with %q", ran.Outcome, ran.Stdout[max(0, len(ran.Stdout)-50):])
+	}
+	if len(ran.Dropped) != 1 || ran.Dropped[0].Stdout == 0 || ran.Dropped[0].Stderr == 0 || len(ran.Stdout) > 100_000 || len(ran.Stderr) > 100_000 {
+		t.Errorf("dropped %+v, %d and %d bytes", ran.Dropped, len(ran.Stdout), len(ran.Stderr))
+	}
+}

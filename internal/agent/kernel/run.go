@@ -112,7 +112,7 @@ func (ks *Kernels) execute(k *kernel, e *execution.Execution) agent.Outcome {
 	run.finish()
 	close(ended)
 	<-watched
-	if reason := e.StopReason(); reason == execution.StopTimeout || e.Canceled() {
+	if reason := e.StopReason(); reason == execution.StopTimeout || reason == execution.StopOutput || e.Canceled() {
 		process.KillTree(0, e.Mark())
 		ks.cfg.Reaper.KillStrays(e.BeginTicks())
 	}

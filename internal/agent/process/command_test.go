@@ -294,3 +294,43 @@ func TestStopOfAFullLogEndsIt(t *testing.T) {
 		t.Fatalf("outcome = %+v with %d bytes", ran.Outcome, len(ran.Stdout))
 	}
 }
+
+// Output beyond its limit leaves the sandbox as head and tail; the commands run to their end.
+func TestCommandsBeyondTheirOutputLimitRunOn(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	spec := agenttest.Commands("echo first; yes | head -c 50000000; echo last; touch ran", "echo next")
+	spec.MaxOutput = 1 << 20
+	ran := agenttest.Run(t, a.Client, spec)
+	if len(ran.Commands) != 2 || ran.Outcome.ExitCode != 0 || ran.Outcome.StoppedAtMaxOutput {
+		t.Fatalf("commands %+v, outcome %+v", ran.Commands, ran.Outcome)
+	}
+	if len(ran.Dropped) != 1 || ran.Dropped[0].Stdout < 49_000_000-1<<20 || ran.Dropped[0].Stderr != 0 || len(ran.Stdout) > 1<<20 {
+		t.Errorf("dropped %+v, %d bytes sent", ran.Dropped, len(ran.Stdout))
+	}
+	if !strings.HasPrefix(ran.Stdout, "first\ny\n") || !strings.HasSuffix(ran.Stdout, "y\nlast\nnext\n") || strings.Count(ran.Stdout, "bytes of stdout were dropped here") != 1 {
+		t.Errorf("stdout begins with %.20q and ends with %q", ran.Stdout, ran.Stdout[len(ran.Stdout)-20:])
+	}
+	if _, err := os.Stat(filepath.Join(a.Workspace, "ran")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCommandIsStoppedAtItsOutputLimit(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	for name, command := range map[string]string{"": "yes", "ignores": "trap '' TERM; while :; do yes | head -c 1000000; done", "in the background": "yes & wait"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := agenttest.Commands(command, "echo next")
+			spec.MaxOutput, spec.StopAtMaxOutput, spec.Grace = 1<<20, true, 100*time.Millisecond
+			ran := agenttest.Run(t, a.Client, spec)
+			if len(ran.Commands) != 1 || ran.Outcome.ExitCode < 128 || !ran.Outcome.StoppedAtMaxOutput || ran.Outcome.TimedOut || ran.Outcome.Canceled {
+				t.Errorf("commands %+v, outcome %+v", ran.Commands, ran.Outcome)
+			}
+			if len(ran.Stdout) > 1<<20 || len(ran.Dropped) != 1 {
+				t.Errorf("%d bytes, dropped %+v", len(ran.Stdout), ran.Dropped)
+			}
+		})
+	}
+}
