@@ -26,11 +26,11 @@ func TestJobShowsItsRequest(t *testing.T) {
 	}{
 		"Execute": {
 			box + "/execute", `{"code":"print 1","env":{"B":"secret-b","A":"secret-a"},"timeout_seconds":9,"auto_install":true,"callback_url":"https://hooks.example.com/x?token=secret"}`,
-			wire.JobSpec{Code: "print 1", Language: "python", Context: "default", EnvNames: []string{"A", "B"}, AutoInstall: true, TimeoutSeconds: 9, CallbackURL: "https://hooks.example.com/x"},
+			wire.JobSpec{Code: "print 1", Language: "python", Context: "default", EnvNames: []string{"A", "B"}, AutoInstall: true, OnOutputLimit: "continue", TimeoutSeconds: 9, CallbackURL: "https://hooks.example.com/x"},
 		},
 		"Commands": {
-			box + "/commands", `{"commands":["true","false"],"cwd":"src","env":{"A":"secret"},"continue_on_error":true}`,
-			wire.JobSpec{Commands: []string{"true", "false"}, Cwd: "src", EnvNames: []string{"A"}, ContinueOnError: true, TimeoutSeconds: 300},
+			box + "/commands", `{"commands":["true","false"],"cwd":"src","env":{"A":"secret"},"continue_on_error":true,"on_output_limit":"stop"}`,
+			wire.JobSpec{Commands: []string{"true", "false"}, Cwd: "src", EnvNames: []string{"A"}, ContinueOnError: true, OnOutputLimit: "stop", TimeoutSeconds: 300},
 		},
 		"Install": {box + "/packages", `{"packages":["six>1"]}`, wire.JobSpec{Packages: []string{"six>1"}, Manager: "pip", TimeoutSeconds: 300}},
 		"Restart": {box + "/restart", `{"context":"other"}`, wire.JobSpec{Context: "other", TimeoutSeconds: 300}},
@@ -38,7 +38,7 @@ func TestJobShowsItsRequest(t *testing.T) {
 		"Run": {
 			"/v1/run", `{"code":"print 1","packages":["six"],"env":{"A":"secret"},"files":[{"path":"a.txt","content":"secret content"}],"labels":{"k":"v"}}`,
 			wire.JobSpec{
-				Code: "print 1", Language: "python", Context: "default", Packages: []string{"six"}, Manager: "pip", EnvNames: []string{"A"},
+				Code: "print 1", Language: "python", Context: "default", OnOutputLimit: "continue", Packages: []string{"six"}, Manager: "pip", EnvNames: []string{"A"},
 				Files: []wire.SpecFile{{Path: "a.txt", Size: 14}}, Image: "python", Network: "packages", Resources: resources, Labels: map[string]string{"k": "v"}, TimeoutSeconds: 300,
 			},
 		},

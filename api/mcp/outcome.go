@@ -12,6 +12,7 @@ import (
 type runOutcome struct {
 	stdout, stderr string
 	truncated      wire.Truncated
+	dropped        wire.DroppedBytes
 	exitCode       int
 	err            *wire.CodeError
 	values         []wire.Value // that the code displayed
@@ -30,7 +31,7 @@ func outcomeOf(j *wire.Job) *runOutcome {
 	case r.Execute != nil:
 		e := r.Execute
 		return &runOutcome{
-			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, exitCode: e.ExitCode, err: e.Error, values: wire.Values(e.Results),
+			stdout: e.Stdout, stderr: e.Stderr, truncated: e.Truncated, dropped: e.DroppedBytes, exitCode: e.ExitCode, err: e.Error, values: wire.Values(e.Results),
 			artifacts: e.Artifacts, skipped: e.ArtifactsSkipped, restarted: e.KernelRestarted, installed: e.Installed, notes: e.Notes,
 		}
 	case r.Command != nil:
@@ -43,6 +44,8 @@ func outcomeOf(j *wire.Job) *runOutcome {
 			out.exitCode = c.ExitCode
 			out.truncated.Stdout = out.truncated.Stdout || c.Truncated.Stdout
 			out.truncated.Stderr = out.truncated.Stderr || c.Truncated.Stderr
+			out.dropped.Stdout += c.DroppedBytes.Stdout
+			out.dropped.Stderr += c.DroppedBytes.Stderr
 		}
 		return out
 	default:
@@ -75,6 +78,9 @@ func (c *call) jobAnswer(j *wire.Job) (*answer, error) {
 	structured["error"] = errorOf(out.err)
 	structured["artifacts"] = artifactsOf(out.artifacts)
 	structured["truncated"] = map[string]any{"stdout": out.truncated.Stdout, "stderr": out.truncated.Stderr}
+	if out.dropped != (wire.DroppedBytes{}) {
+		structured["dropped_bytes"] = map[string]any{"stdout": out.dropped.Stdout, "stderr": out.dropped.Stderr}
+	}
 	structured["kernel_restarted"] = out.restarted
 	if message := strings.TrimSpace(endOf(j) + " " + strings.Join(out.notes, " ")); message != "" {
 		structured["message"] = message

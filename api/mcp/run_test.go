@@ -57,6 +57,35 @@ func withArtifacts(r wire.ExecuteResult, list ...mcp.Artifact) *fakeFarm {
 	return f
 }
 
+func TestRunReportsDroppedOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withArtifacts(wire.ExecuteResult{Stdout: "kept", DroppedBytes: wire.DroppedBytes{Stdout: 5}}))
+	got, _ := python(b, nil).StructuredContent.(map[string]any)
+	if diff := cmp.Diff(map[string]any{"stdout": 5.0, "stderr": 0.0}, got["dropped_bytes"]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunPassesOnOutputLimit(t *testing.T) {
+	t.Parallel()
+	f := withArtifacts(wire.ExecuteResult{})
+	var got []*string
+	execute := f.ExecuteFunc
+	f.ExecuteFunc = func(ctx context.Context, id string, r wire.ExecuteRequest, wait time.Duration) (wire.Job, error) {
+		got = append(got, r.OnOutputLimit)
+		return execute(ctx, id, r, wait)
+	}
+	b := setup(t, f)
+	python(b, nil)
+	python(b, map[string]any{"on_output_limit": "stop"})
+	if diff := cmp.Diff([]*string{nil, new("stop")}, got); diff != "" {
+		t.Error(diff)
+	}
+	if r := python(b, map[string]any{"on_output_limit": "pause"}); !r.IsError {
+		t.Error("a wrong value was accepted")
+	}
+}
+
 func TestRunReportsEverything(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withArtifacts(wire.ExecuteResult{

@@ -19,6 +19,7 @@ func executePython() *tool {
 			waitParam(waitDefault, "for the code to end"),
 			{name: "context", kind: text, standard: "default", doc: "Name of the kernel; each has variables of its own and runs at the same time as the others."},
 			{name: "auto_install", kind: flag, standard: false, doc: "Install packages that the code imports and that are missing, before it runs."},
+			outputLimitParam("code"),
 		},
 		output: runSchema, hints: hints{destructive: true, openWorld: true}, run: (*call).executePython,
 	}
@@ -27,6 +28,7 @@ func executePython() *tool {
 func (c *call) executePython() (*answer, error) {
 	r := wire.ExecuteRequest{
 		Code: c.text("code"), TimeoutSeconds: c.whole("timeout_seconds"), Context: c.optional("context"), AutoInstall: c.flag("auto_install"),
+		OnOutputLimit: c.optional("on_output_limit"),
 	}
 	job, err := c.await(c.wait(waitDefault), func(wait time.Duration) (wire.Job, error) {
 		return c.farm.Execute(c.ctx, c.text("sandbox_id"), r, wait)
@@ -35,6 +37,14 @@ func (c *call) executePython() (*answer, error) {
 		return nil, err
 	}
 	return c.jobAnswer(&job)
+}
+
+// outputLimitParam says what happens at the limit of output; what is code or a command.
+func outputLimitParam(what string) param {
+	return param{
+		name: "on_output_limit", kind: text, standard: "continue", enum: []string{"continue", "stop"},
+		doc: "When stdout or stderr exceeds the farm's limit (100 MiB): continue drops the middle of the output, stop ends the " + what + ".",
+	}
 }
 
 func executeCommand() *tool {
@@ -48,13 +58,16 @@ func executeCommand() *tool {
 			{name: "cwd", kind: text, doc: "Working directory, relative to /workspace; the default is /workspace itself."},
 			timeoutParam(),
 			waitParam(waitDefault, "for the command to end"),
+			outputLimitParam("command"),
 		},
 		output: commandSchema, hints: runs(), run: (*call).executeCommand,
 	}
 }
 
 func (c *call) executeCommand() (*answer, error) {
-	r := wire.CommandRequest{Command: c.optional("command"), Cwd: c.text("cwd"), TimeoutSeconds: c.whole("timeout_seconds")}
+	r := wire.CommandRequest{
+		Command: c.optional("command"), Cwd: c.text("cwd"), TimeoutSeconds: c.whole("timeout_seconds"), OnOutputLimit: c.optional("on_output_limit"),
+	}
 	job, err := c.await(c.wait(waitDefault), func(wait time.Duration) (wire.Job, error) {
 		return c.farm.Command(c.ctx, c.text("sandbox_id"), r, wait)
 	})

@@ -15,7 +15,7 @@ const artifactSchema = `{"type":"object","description":"a file that the run made
 },"required":["id","name","path","size","content_type","sha256","url"]}`
 
 const errorSchema = `{"description":"the exception that ended the code; null: none","anyOf":[{"type":"null"},{"type":"object","properties":{
-	"name":{"type":"string","description":"class of the exception; KernelDied or OutOfMemory when the kernel ended"},
+	"name":{"type":"string","description":"class of the exception; KernelDied or OutOfMemory when the kernel ended; OutputLimitExceeded when on_output_limit stopped the code"},
 	"value":{"type":"string","description":"text of the exception"},
 	"traceback":{"type":"array","items":{"type":"string"},"description":"lines of the traceback"}
 },"required":["name","value","traceback"]}]}`
@@ -37,6 +37,8 @@ const runFields = `
 	"artifacts":{"type":"array","description":"every file of the workspace that is new or changed","items":` + artifactSchema + `},
 	"truncated":{"type":"object","description":"which streams were cut; the whole is an artifact then","properties":{
 		"stdout":{"type":"boolean","description":"stdout was cut"},"stderr":{"type":"boolean","description":"stderr was cut"}},"required":["stdout","stderr"]},
+	"dropped_bytes":{"type":"object","description":"only if output was dropped: bytes beyond the farm's limit, which are kept nowhere","properties":{
+		"stdout":{"type":"integer","description":"bytes of stdout"},"stderr":{"type":"integer","description":"bytes of stderr"}},"required":["stdout","stderr"]},
 	"kernel_restarted":{"type":"boolean","description":"the kernel is a new one: variables are gone"},
 	"message":{"type":"string","description":"why it did not complete, and notes"},
 	"installed":{"type":"array","description":"packages that were installed for the code","items":` + outcomeSchema + `}`

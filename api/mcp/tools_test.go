@@ -14,8 +14,8 @@ func canonical() map[string][]string {
 	return map[string][]string{
 		"create_sandbox":                     {"gpu", "gpu_model", "image", "name", "network", "packages", "ttl_seconds"},
 		"list_sandboxes":                     {},
-		"execute_python_code":                {"auto_install", "code", "context", "sandbox_id", "timeout_seconds", "wait_seconds"},
-		"execute_terminal_command":           {"command", "cwd", "sandbox_id", "timeout_seconds", "wait_seconds"},
+		"execute_python_code":                {"auto_install", "code", "context", "on_output_limit", "sandbox_id", "timeout_seconds", "wait_seconds"},
+		"execute_terminal_command":           {"command", "cwd", "on_output_limit", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"install_packages_in_sandbox":        {"manager", "package_names", "sandbox_id", "timeout_seconds", "wait_seconds"},
 		"check_package_status":               {"manager", "package_name", "sandbox_id", "wait_seconds"},
 		"check_packages_installation_status": {"manager", "package_names", "sandbox_id", "wait_seconds"},

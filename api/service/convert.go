@@ -115,7 +115,7 @@ func (s *Service) executeResult(ctx context.Context, r *farm.Result) *wire.Execu
 	e := r.Execute
 	out := &wire.ExecuteResult{
 		Stdout: e.Stdout, Stderr: e.Stderr, ExitCode: e.ExitCode, ExecutionCount: e.ExecutionCount,
-		Truncated: wire.Truncated(e.Truncated), KernelRestarted: e.Restarted, FreshProcess: e.FreshProcess,
+		Truncated: wire.Truncated(e.Truncated), DroppedBytes: wire.DroppedBytes(e.Dropped), KernelRestarted: e.Restarted, FreshProcess: e.FreshProcess,
 		Results: make([]wire.Rich, len(e.Rich)), Artifacts: s.artifacts(ctx, r.Artifacts),
 		ArtifactsSkipped: r.ArtifactsSkipped, Installed: outcomesOf(e.Installed), Notes: emptyIfNil(r.Notes),
 	}
@@ -136,7 +136,7 @@ func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.Comma
 	for i, c := range r.Command.Commands {
 		out.Results[i] = wire.CommandOutcome{
 			Command: c.Command, ExitCode: c.ExitCode, Stdout: c.Stdout, Stderr: c.Stderr,
-			Truncated: wire.Truncated(c.Truncated), DurationMS: c.DurationMS,
+			Truncated: wire.Truncated(c.Truncated), DroppedBytes: wire.DroppedBytes(c.Dropped), DurationMS: c.DurationMS,
 		}
 	}
 	return out
@@ -145,7 +145,7 @@ func (s *Service) commandResult(ctx context.Context, r *farm.Result) *wire.Comma
 func (s *Service) installResult(ctx context.Context, r *farm.Result) *wire.InstallResult {
 	return &wire.InstallResult{
 		Packages: outcomesOf(r.Install.Packages), Stdout: r.Install.Stdout, Stderr: r.Install.Stderr,
-		Truncated: wire.Truncated(r.Install.Truncated), Artifacts: s.artifacts(ctx, r.Artifacts), Notes: emptyIfNil(r.Notes),
+		Truncated: wire.Truncated(r.Install.Truncated), DroppedBytes: wire.DroppedBytes(r.Install.Dropped), Artifacts: s.artifacts(ctx, r.Artifacts), Notes: emptyIfNil(r.Notes),
 	}
 }
 

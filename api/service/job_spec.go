@@ -173,10 +173,12 @@ func jobSpec(j *farm.Job) *wire.JobSpec {
 	}
 	if e := r.Execute; e != nil {
 		out.Code, out.Language, out.Context, out.AutoInstall = e.Code, e.Language, e.Context, e.AutoInstall
+		out.OnOutputLimit = onOutputLimit(e.StopAtOutputLimit)
 		out.EnvNames = append(out.EnvNames, slices.Sorted(maps.Keys(e.Env))...)
 	}
 	if c := r.Command; c != nil {
 		out.Commands, out.Cwd, out.ContinueOnError, out.Background, out.AutoInstall = c.Commands, c.Cwd, c.ContinueOnError, c.Background, c.AutoInstall
+		out.OnOutputLimit = onOutputLimit(c.StopAtOutputLimit)
 		out.EnvNames = slices.Sorted(maps.Keys(c.Env))
 	}
 	if i := r.Install; i != nil {

@@ -31,6 +31,7 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 	}
 	job := s.record(c, farm.KindExecute, sandboxID)
 	p := c.problems()
+	request.StopAtOutputLimit = stopsAtOutputLimit(p, r.OnOutputLimit)
 	job.TimeoutSeconds, job.CallbackURL = s.timeout(p, r.TimeoutSeconds), r.CallbackURL
 	p.check("/code", s.checkCode(r.Code))
 	p.check("/context", checkContext(request.Context))
@@ -41,6 +42,29 @@ func (s *Service) Execute(ctx context.Context, c Call, sandboxID string, r wire.
 		return Outcome{}, err
 	}
 	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Execute: request}, Idempotency: idem})
+}
+
+// The values of on_output_limit.
+const (
+	continueAtOutputLimit = "continue"
+	stopAtOutputLimit     = "stop"
+)
+
+// stopsAtOutputLimit reads on_output_limit.
+func stopsAtOutputLimit(p *problems, given *string) bool {
+	value := orElse(given, continueAtOutputLimit)
+	if value != continueAtOutputLimit && value != stopAtOutputLimit {
+		p.addf("/on_output_limit", "on_output_limit %q is neither %q nor %q", farm.Shorten(value), continueAtOutputLimit, stopAtOutputLimit)
+	}
+	return value == stopAtOutputLimit
+}
+
+// onOutputLimit is the value of on_output_limit of an accepted request.
+func onOutputLimit(stops bool) string {
+	if stops {
+		return stopAtOutputLimit
+	}
+	return continueAtOutputLimit
 }
 
 // checkSandboxLanguage checks a language against the sandbox's image. It does not read the record for a language that
@@ -69,6 +93,7 @@ func (s *Service) Command(ctx context.Context, c Call, sandboxID string, r wire.
 	request := &farm.CommandRequest{
 		Commands: s.commands(p, r), Cwd: r.Cwd, Env: r.Env, ContinueOnError: r.ContinueOnError, Background: r.Background, AutoInstall: r.AutoInstall,
 	}
+	request.StopAtOutputLimit = stopsAtOutputLimit(p, r.OnOutputLimit)
 	if len(r.Cwd) > farm.MaxPathBytes || strings.ContainsRune(r.Cwd, 0) {
 		p.addf("/cwd", "cwd is not a path")
 	}
@@ -135,6 +160,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	})
 	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}
+	execute.StopAtOutputLimit = stopsAtOutputLimit(p, r.OnOutputLimit)
 	if !p.of("/image") {
 		p.check("/language", s.checkLanguage(ctx, execute.Language, spec.Image))
 	}

@@ -11,6 +11,7 @@ type JobSpec struct {
 	ContinueOnError bool     `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
 	Background      bool     `json:"background,omitempty" doc:"the commands do not block later jobs of the sandbox"`
 	AutoInstall     bool     `json:"auto_install,omitempty" doc:"missing packages are installed first"`
+	OnOutputLimit   string   `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb" enum:"continue,stop"`
 	Packages        []string `json:"packages,omitempty" doc:"packages to install"`
 	Manager         string   `json:"manager,omitempty" doc:"installer of the packages" enum:"pip,npm"`
 	EnvNames        []string `json:"env_names,omitempty" doc:"names of the environment variables; values are not shown"`

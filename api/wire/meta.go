@@ -117,6 +117,7 @@ type Limits struct {
 	MaxContexts     int `json:"max_contexts" doc:"kernels of a sandbox"`
 	MaxWaiting      int `json:"max_waiting" doc:"queued jobs of one sandbox"`
 
+	MaxOutputMB        int   `json:"max_output_mb" doc:"output of a stream of a job that is kept at all, in MiB; see on_output_limit"`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" doc:"output of a stream sent as events"`
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" doc:"rich result kept in the result"`

@@ -45,6 +45,7 @@ type ExecuteRequest struct {
 	Context        *string           `json:"context,omitempty" doc:"name of the kernel; each keeps its own variables" default:"default"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
+	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of this execution only"`
 	CallbackURL    string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
@@ -59,6 +60,7 @@ type CommandRequest struct {
 	ContinueOnError bool              `json:"continue_on_error,omitempty" doc:"continue after a command that failed"`
 	Background      bool              `json:"background,omitempty" doc:"do not block later jobs of the sandbox"`
 	AutoInstall     bool              `json:"auto_install,omitempty" doc:"install what the Python programs that the commands start import and the sandbox lacks, and what the requirements.txt beside them lists"`
+	OnOutputLimit   *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the commands" enum:"continue,stop" default:"continue"`
 	CallbackURL     string            `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
 
@@ -68,6 +70,7 @@ type RunRequest struct {
 	Language       *string           `json:"language,omitempty" doc:"a language of the image" default:"python"`
 	Packages       []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	AutoInstall    bool              `json:"auto_install,omitempty" doc:"install what the code imports and the sandbox lacks, and what the workspace's requirements.txt lists"`
+	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`

@@ -27,6 +27,7 @@ type ExecuteResult struct {
 	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
 	Truncated        Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	DroppedBytes     DroppedBytes   `json:"dropped_bytes" doc:"bytes of each stream beyond limits.max_output_mb; they were dropped from its middle and are kept nowhere"`
 	KernelRestarted  bool           `json:"kernel_restarted" doc:"the kernel is new: earlier variables are lost"`
 	FreshProcess     bool           `json:"fresh_process" doc:"the code ran in a process of its own, because the image has no kernel for the language"`
 	Installed        []InstalledOne `json:"installed" doc:"packages that were installed for the code"`
@@ -39,9 +40,15 @@ type Truncated struct {
 	Stderr bool `json:"stderr" doc:"stderr was cut"`
 }
 
+// DroppedBytes says how many bytes of each stream were beyond limits.max_output_mb.
+type DroppedBytes struct {
+	Stdout int64 `json:"stdout" doc:"bytes of stdout that were dropped"`
+	Stderr int64 `json:"stderr" doc:"bytes of stderr that were dropped"`
+}
+
 // CodeError is an error of the caller's code.
 type CodeError struct {
-	Name      string   `json:"name" doc:"class of the exception; KernelDied or OutOfMemory when the kernel ended"`
+	Name      string   `json:"name" doc:"class of the exception; KernelDied or OutOfMemory when the kernel ended; OutputLimitExceeded when on_output_limit stopped the code"`
 	Value     string   `json:"value" doc:"text of the exception"`
 	Traceback []string `json:"traceback" doc:"lines of the traceback, without colours"`
 }
@@ -66,12 +73,13 @@ type CommandResult struct {
 
 // CommandOutcome is the outcome of one command.
 type CommandOutcome struct {
-	Command    string    `json:"command" doc:"the command"`
-	ExitCode   int       `json:"exit_code" doc:"its exit code; 128+signal for a kill"`
-	Stdout     string    `json:"stdout" doc:"its standard output; over 1 MiB only head and tail"`
-	Stderr     string    `json:"stderr" doc:"its standard error; over 1 MiB only head and tail"`
-	Truncated  Truncated `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
-	DurationMS float64   `json:"duration_ms" doc:"duration in milliseconds"`
+	Command      string       `json:"command" doc:"the command"`
+	ExitCode     int          `json:"exit_code" doc:"its exit code; 128+signal for a kill"`
+	Stdout       string       `json:"stdout" doc:"its standard output; over 1 MiB only head and tail"`
+	Stderr       string       `json:"stderr" doc:"its standard error; over 1 MiB only head and tail"`
+	Truncated    Truncated    `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	DroppedBytes DroppedBytes `json:"dropped_bytes" doc:"bytes of each stream beyond limits.max_output_mb; they were dropped from its middle and are kept nowhere"`
+	DurationMS   float64      `json:"duration_ms" doc:"duration in milliseconds"`
 }
 
 // FileResult is the outcome of an operation on files.
@@ -82,12 +90,13 @@ type FileResult struct {
 
 // InstallResult is the outcome of an install.
 type InstallResult struct {
-	Packages  []InstalledOne `json:"packages" doc:"one entry for each requested package"`
-	Stdout    string         `json:"stdout" doc:"what the installer printed"`
-	Stderr    string         `json:"stderr" doc:"what the installer wrote to standard error"`
-	Truncated Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
-	Artifacts []Artifact     `json:"artifacts" doc:"the whole of each truncated stream"`
-	Notes     []string       `json:"notes" doc:"what the caller should know, a sentence each"`
+	Packages     []InstalledOne `json:"packages" doc:"one entry for each requested package"`
+	Stdout       string         `json:"stdout" doc:"what the installer printed"`
+	Stderr       string         `json:"stderr" doc:"what the installer wrote to standard error"`
+	Truncated    Truncated      `json:"truncated" doc:"which streams were cut; the whole is an artifact then"`
+	DroppedBytes DroppedBytes   `json:"dropped_bytes" doc:"bytes of each stream beyond limits.max_output_mb; they were dropped from its middle and are kept nowhere"`
+	Artifacts    []Artifact     `json:"artifacts" doc:"the whole of each truncated stream"`
+	Notes        []string       `json:"notes" doc:"what the caller should know, a sentence each"`
 }
 
 // InstalledOne is the outcome for one package.

@@ -95,6 +95,8 @@ type ExecuteRequest struct {
 	Context     string            `json:"context"`
 	Env         map[string]string `json:"env,omitempty"` // of this execution only
 	AutoInstall bool              `json:"auto_install,omitempty"`
+
+	StopAtOutputLimit bool `json:"stop_at_output_limit,omitempty"` // at Limits.MaxOutputMB; otherwise the code runs on
 }
 
 // CommandRequest runs shell commands one after the other.
@@ -105,6 +107,8 @@ type CommandRequest struct {
 	ContinueOnError bool              `json:"continue_on_error,omitempty"`
 	Background      bool              `json:"background,omitempty"`
 	AutoInstall     bool              `json:"auto_install,omitempty"` // installs what the Python programs that they start import
+
+	StopAtOutputLimit bool `json:"stop_at_output_limit,omitempty"` // as for an ExecuteRequest
 }
 
 // FileOp is what a file job does.

@@ -23,6 +23,7 @@ type InstallResult struct {
 	Stdout    string           `json:"stdout"`
 	Stderr    string           `json:"stderr"`
 	Truncated Truncated        `json:"truncated"`
+	Dropped   Dropped          `json:"dropped,omitzero"`
 }
 
 // PackageStatus is the status of a package in a sandbox.

@@ -21,6 +21,7 @@ type ExecuteResult struct {
 	Stdout         string       `json:"stdout"`
 	Stderr         string       `json:"stderr"`
 	Truncated      Truncated    `json:"truncated"`
+	Dropped        Dropped      `json:"dropped,omitzero"`
 	ExitCode       int          `json:"exit_code"` // 0, 1 for an exception, N after exit(N), 128+signal for a kill
 	Error          *CodeError   `json:"error,omitempty"`
 	Rich           []RichResult `json:"rich,omitempty"`
@@ -31,10 +32,16 @@ type ExecuteResult struct {
 	Installed []PackageOutcome `json:"installed,omitempty"` // packages that were installed for the code
 }
 
-// Truncated says which streams were cut to head and tail; the whole stream is an artifact.
+// Truncated says which streams were cut to head and tail; an artifact has the whole stream but for what was dropped.
 type Truncated struct {
 	Stdout bool `json:"stdout"`
 	Stderr bool `json:"stderr"`
+}
+
+// Dropped says how many bytes of each stream exceeded Limits.MaxOutputMB and are kept nowhere.
+type Dropped struct {
+	Stdout int64 `json:"stdout,omitempty"`
+	Stderr int64 `json:"stderr,omitempty"`
 }
 
 // CodeError is an error of the user's code. The traceback contains no ANSI codes.
@@ -44,10 +51,11 @@ type CodeError struct {
 	Traceback []string `json:"traceback"`
 }
 
-// Names of errors when the kernel dies during the code.
+// Names of errors of code that the farm or the kernel ended.
 const (
 	ErrorKernelDied  = "KernelDied"
 	ErrorOutOfMemory = "OutOfMemory"
+	ErrorOutputLimit = "OutputLimitExceeded" // see ExecuteRequest.StopAtOutputLimit
 )
 
 // RichResult is one MIME type of one displayed value. Text is plain, anything else base64. A value larger than
@@ -73,6 +81,7 @@ type CommandOutcome struct {
 	Stdout     string    `json:"stdout"`
 	Stderr     string    `json:"stderr"`
 	Truncated  Truncated `json:"truncated"`
+	Dropped    Dropped   `json:"dropped,omitzero"`
 	DurationMS float64   `json:"duration_ms"`
 }
 

@@ -64,15 +64,7 @@ func (c *collector) sinkOf(f agent.Frame) *sink {
 	if len(c.outputs) == 0 {
 		return nil
 	}
-	last := c.outputs[len(c.outputs)-1]
-	switch f.Type {
-	case agent.FrameStdout:
-		return last.stdout
-	case agent.FrameStderr:
-		return last.stderr
-	default:
-		return nil
-	}
+	return c.outputs[len(c.outputs)-1].sink(f.Type)
 }
 
 // add takes the next frame.
@@ -105,6 +97,8 @@ func (c *collector) add(f agent.Frame) error {
 		}
 		c.flushCarry()
 		c.marks = append(c.marks, mark)
+	case agent.FrameDropped:
+		return c.drop(f.Payload)
 	case agent.FrameFinal:
 		outcome, err := readOutcome(f.Payload)
 		if err != nil {

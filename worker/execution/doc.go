@@ -14,6 +14,8 @@
 //
 // # Where output is limited
 //
+//   - the agent sends at most limits.MaxOutputMB of each stream of a job and drops the middle of what is longer; dropped.go counts that,
+//     and cuts what an agent sends beyond it;
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
 //     names the artifact with the whole, which artifacts.go uploads;
 //   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)

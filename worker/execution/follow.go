@@ -189,6 +189,7 @@ func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f age
 	if f.Seq != e.staged.last+1 {
 		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.staged.last)
 	}
+	f = e.collect.cut(f)
 	if err := e.collect.add(f); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -228,10 +229,11 @@ func (x *Runner) spec(e *execution) agent.Spec {
 	s := agent.Spec{
 		Kind: farm.KindExecute, Grace: x.cfg.Grace,
 		Timeout:  time.Duration(e.job.TimeoutSeconds) * time.Second,
-		MaxFiles: x.cfg.Limits.MaxArtifacts, MaxFileBytes: x.cfg.Limits.MaxArtifactBytes,
+		MaxFiles: x.cfg.Limits.MaxArtifacts, MaxFileBytes: x.cfg.Limits.MaxArtifactBytes, MaxOutput: maxOutput(x.cfg.Limits),
 	}
 	if r := e.request.Execute; r != nil {
 		s.Code, s.Language, s.Context, s.Env = r.Code, r.Language, r.Context, r.Env
+		s.StopAtMaxOutput = r.StopAtOutputLimit
 	}
 	if r := e.request.Install; r != nil && e.job.Kind == farm.KindInstall {
 		s.Kind = farm.KindInstall
@@ -241,6 +243,7 @@ func (x *Runner) spec(e *execution) agent.Spec {
 		s.Kind = farm.KindCommand
 		s.Commands, s.Cwd, s.Env = r.Commands, r.Cwd, r.Env
 		s.ContinueOnError, s.Background = r.ContinueOnError, r.Background
+		s.StopAtMaxOutput = r.StopAtOutputLimit
 	}
 	return s
 }

@@ -37,12 +37,12 @@ func jobOf(execution string) string {
 
 // Installed is the outcome of packages that were installed before a job's own work.
 type Installed struct {
-	packages       []farm.PackageOutcome
-	notes          []string
-	stdout, stderr *sink
-	artifacts      []farm.Artifact // whole outputs
-	stored         bool            // whether the artifacts hold all that streams leave out
-	from           *installer
+	output
+	packages  []farm.PackageOutcome
+	notes     []string
+	artifacts []farm.Artifact // whole outputs
+	stored    bool            // whether the artifacts hold all that streams leave out
+	from      *installer
 }
 
 // Result makes the result of a create; nil when nothing was to be installed.
@@ -53,7 +53,7 @@ func (i *Installed) Result() *farm.Result {
 	return &farm.Result{
 		Install: &farm.InstallResult{
 			Packages: i.packages, Stdout: i.text(i.stdout), Stderr: i.text(i.stderr),
-			Truncated: farm.Truncated{Stdout: i.stdout.truncated(), Stderr: i.stderr.truncated()},
+			Truncated: i.truncated(), Dropped: i.dropped(),
 		},
 		Notes: i.notes, Artifacts: i.artifacts,
 	}
@@ -143,20 +143,22 @@ type installer struct {
 	id      string // of the execution in the agent
 	spec    agent.Spec
 
-	log            *stageLog
-	stdout, stderr *sink
-	progressed     time.Time // when the last progress event was sent
-	outcome        *agent.Outcome
+	output
+	log        *stageLog
+	progressed time.Time // when the last progress event was sent
+	outcome    *agent.Outcome
 }
 
 func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install agent.Install) *installer {
-	output := func(name string) *sink {
+	stream := func(name string) *sink {
 		return &sink{stream: newStream(installInline), path: outputDir + suffix[1:] + "-" + name + ".txt"}
 	}
 	return &installer{
 		x: x, task: t, sandbox: sandbox, suffix: suffix, id: t.Job.ID + suffix,
-		spec:   agent.Spec{Kind: farm.KindInstall, Install: &install, Timeout: x.cfg.InstallTimeout, Grace: x.cfg.Grace},
-		stdout: output("stdout"), stderr: output("stderr"),
+		spec: agent.Spec{
+			Kind: farm.KindInstall, Install: &install, Timeout: x.cfg.InstallTimeout, Grace: x.cfg.Grace, MaxOutput: maxOutput(x.cfg.Limits),
+		},
+		output: output{stdout: stream("stdout"), stderr: stream("stderr")},
 	}
 }
 
@@ -164,7 +166,7 @@ func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install
 func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
 	notes := clipNotes(f.outcome.Notes)
 	nameSandbox(f.sandbox.ID, packages, notes)
-	i := &Installed{packages: packages, notes: notes, stdout: f.stdout, stderr: f.stderr, stored: true, from: f}
+	i := &Installed{packages: packages, notes: notes, output: f.output, stored: true, from: f}
 	e := &execution{job: f.task.Job, sandbox: f.sandbox, staged: f.log}
 	for _, out := range []struct {
 		frames agent.FrameType
@@ -248,6 +250,7 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 	if frame.Seq != f.log.last+1 {
 		return fmt.Errorf("%w: frame %d after %d", ErrProtocol, frame.Seq, f.log.last)
 	}
+	frame = f.cut(frame, f.spec.MaxOutput)
 	acked, err := f.log.add(ctx, frame)
 	if err != nil {
 		return err
@@ -274,6 +277,8 @@ func (f *installer) add(frame agent.Frame) error {
 		f.stdout.write(frame.Payload)
 	case agent.FrameStderr:
 		f.stderr.write(frame.Payload)
+	case agent.FrameDropped:
+		return f.drop(frame.Payload)
 	case agent.FrameFinal:
 		outcome, err := readOutcome(frame.Payload)
 		f.outcome = outcome

@@ -18,10 +18,19 @@ type sink struct {
 	path    string // of the artifact
 	sent    int    // bytes sent as events
 	stopped bool
+	dropped int64 // bytes that exceeded limits.MaxOutputMB and are kept nowhere
 }
 
 // text returns the stream for the record.
-func (s *sink) text() string { return s.stream.text("the whole output is the artifact " + s.path) }
+func (s *sink) text() string {
+	if s.dropped > 0 {
+		return s.stream.text("what was kept of the output is the artifact " + s.path)
+	}
+	return s.stream.text("the whole output is the artifact " + s.path)
+}
+
+// truncated reports whether the record lacks a part of the stream. Then an artifact has what was kept of it.
+func (s *sink) truncated() bool { return s.stream.truncated() || s.dropped > 0 }
 
 func (c *collector) newOutput(prefix string) *output {
 	return &output{

@@ -21,6 +21,7 @@ func (c *collector) result() *farm.Result {
 	default:
 		r.Execute = c.executeResult()
 	}
+	c.noteDropped()
 	r.Notes = c.notes // last: the results may have added some
 	return r
 }
@@ -29,13 +30,16 @@ func (c *collector) executeResult() *farm.ExecuteResult {
 	out := c.outputs[0]
 	e := &farm.ExecuteResult{
 		Stdout: out.stdout.text(), Stderr: out.stderr.text(),
-		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
-		Rich:      c.rich,
+		Truncated: out.truncated(), Dropped: out.dropped(),
+		Rich: c.rich,
 	}
 	if o := c.outcome; o != nil {
 		e.ExitCode, e.ExecutionCount = o.ExitCode, o.ExecutionCount
 		e.Restarted, e.FreshProcess = o.Restarted, o.FreshProcess
 		e.Error = clipError(o.Error)
+		if o.StoppedAtMaxOutput {
+			e.Error = &farm.CodeError{Name: farm.ErrorOutputLimit, Value: outputLimitSentence("The code was", c.limits), Traceback: []string{}}
+		}
 		if o.FreshProcess {
 			c.note("This image has no Jupyter kernel for the language: the code ran in a process of its own, and variables are not kept.")
 		}
@@ -47,7 +51,7 @@ func (c *collector) installResult() *farm.InstallResult {
 	out := c.outputs[0]
 	r := &farm.InstallResult{
 		Stdout: out.stdout.text(), Stderr: out.stderr.text(),
-		Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
+		Truncated: out.truncated(), Dropped: out.dropped(),
 	}
 	if c.outcome != nil {
 		r.Packages = reportRequested(c.request.Install, c.outcome, time.Duration(c.job.TimeoutSeconds)*time.Second)
@@ -64,8 +68,8 @@ func (c *collector) commandResult() *farm.CommandResult {
 		o := farm.CommandOutcome{
 			Command: c.request.Command.Commands[i],
 			Stdout:  out.stdout.text(), Stderr: out.stderr.text(),
-			Truncated: farm.Truncated{Stdout: out.stdout.truncated(), Stderr: out.stderr.truncated()},
-			ExitCode:  -1,
+			Truncated: out.truncated(), Dropped: out.dropped(),
+			ExitCode: -1,
 		}
 		if i < len(c.marks) {
 			o.ExitCode, o.DurationMS = c.marks[i].ExitCode, c.marks[i].DurationMS
@@ -73,6 +77,9 @@ func (c *collector) commandResult() *farm.CommandResult {
 			o.ExitCode = c.outcome.ExitCode
 		}
 		r.Commands = append(r.Commands, o)
+	}
+	if c.outcome != nil && c.outcome.StoppedAtMaxOutput {
+		c.note("%s", outputLimitSentence("The commands were", c.limits))
 	}
 	return r
 }

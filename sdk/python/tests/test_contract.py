@@ -22,6 +22,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "CodeError": (sandfarm.Raised, set()),
     "CommandOutcome": (sandfarm.CommandOutcome, set()),
     "CommandResult": (sandfarm.CommandResult, set()),
+    "DroppedBytes": (results.DroppedBytes, set()),
     "ExecuteResult": (sandfarm.ExecuteResult, set()),
     "FileEntry": (sandfarm.FileEntry, set()),
     "Image": (sandfarm.Image, set()),
@@ -43,7 +44,8 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
 Use = Callable[[Client, Sandbox], object]
 BOX: dict[str, Any] = {"image": "i", "gpu": 1, "network": "full", "packages": "six", "labels": {"a": "b"}}
 BOX |= {"memory_mb": 1, "cpus": 1.0, "pids": 1, "disk_mb": 1}
-WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "callback_url": "http://x/"}
+WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "on_output_limit": "stop"}
+WORK |= {"callback_url": "http://x/"}
 REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
     "CreateRequest": (
         [lambda client, _: client.create(**BOX, name="n", allow_hosts=["h"], env={"A": "b"}, ttl=1, idle=1)],

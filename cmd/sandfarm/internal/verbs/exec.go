@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) sandboxExec() *cobra.Command {
-	var cwd, timeout string
+	var cwd, timeout, onOutputLimit string
 	var env []string
 	var background, autoInstall bool
 	var dash int
@@ -32,7 +32,7 @@ One argument is a line for the shell, with pipes and quotes. After -- each argum
 		if err != nil {
 			return err
 		}
-		request := wire.CommandRequest{Command: &line, Cwd: cwd, Background: background, AutoInstall: autoInstall}
+		request := wire.CommandRequest{Command: &line, Cwd: cwd, Background: background, AutoInstall: autoInstall, OnOutputLimit: optional(onOutputLimit)}
 		var errs [2]error
 		request.TimeoutSeconds, errs[0] = seconds("timeout", timeout)
 		request.Env, errs[1] = pairs("--env", env, a.Getenv)
@@ -50,8 +50,18 @@ One argument is a line for the shell, with pipes and quotes. After -- each argum
 	c.Flags().StringVar(&timeout, "timeout", "", "maximum run time, such as 90s or 10m (default: the farm's)")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	c.Flags().BoolVar(&autoInstall, "auto-install", false, "install packages that the Python programs it starts import and the sandbox lacks")
+	outputLimitFlag(c, &onOutputLimit, "command")
 	c.Flags().BoolVar(&background, "background", false, "leave it running and print the id of the job")
 	return c
+}
+
+// outputLimitFlag adds --on-output-limit; what is code or a command.
+func outputLimitFlag(c *cobra.Command, value *string, what string) {
+	c.Flags().StringVar(value, "on-output-limit", "", "when stdout or stderr exceeds limits.max_output_mb of the farm: continue (default) drops the middle of the output, stop ends the "+what)
+	err := c.RegisterFlagCompletionFunc("on-output-limit", cobra.FixedCompletions([]string{"continue", "stop"}, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil { // the flag does not exist: a bug
+		panic(err)
+	}
 }
 
 // commandLine builds the line for the shell. dash is the number of arguments before --; negative if there is none.

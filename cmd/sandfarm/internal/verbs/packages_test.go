@@ -198,6 +198,22 @@ func TestExecAutoInstall(t *testing.T) {
 	}
 }
 
+func TestOnOutputLimit(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`POST /v1/run {"code":"1","on_output_limit":"stop"}`:                              {"run", "-", "--on-output-limit", "stop"},
+		`POST /v1/sandboxes/sbx_1/execute {"code":"1","on_output_limit":"stop"}`:          {"run", "-", "--sandbox", "sbx_1", "--on-output-limit", "stop"},
+		`POST /v1/sandboxes/sbx_1/commands {"command":"ls","on_output_limit":"continue"}`: {"sandbox", "exec", "sbx_1", "--on-output-limit", "continue", "ls"},
+	} {
+		f := newFarm(t)
+		f.Script = prints("", wire.ExecuteResult{})
+		f.sandfarm(t.Context(), "1", args...)
+		if asked := f.asked(); !slices.Contains(asked, want) {
+			t.Errorf("asked %q, want %s", asked, want)
+		}
+	}
+}
+
 func TestRunStopsIfAPackageCannotBeInstalled(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t)

@@ -21,6 +21,7 @@ import (
 // runFlags are the flags of run.
 type runFlags struct {
 	sandbox, context, lang, timeout string
+	onOutputLimit                   string
 	env, files, packages            []string
 	out                             string
 	noSave, showResult, autoInstall bool
@@ -58,6 +59,7 @@ code runs, --auto-install those that it imports. Ctrl-C cancels the job; a secon
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "file to send along, PATH[:DEST] (repeatable)")
 	flags.StringArrayVarP(&f.packages, "package", "p", nil, "package to install first, such as 'pandas>=2' (repeatable)")
 	flags.BoolVar(&f.autoInstall, "auto-install", false, "install packages that the code imports and the sandbox lacks")
+	outputLimitFlag(c, &f.onOutputLimit, "code")
 	flags.StringVarP(&f.out, "out", "o", "", "directory for the files that the code creates")
 	flags.BoolVar(&f.noSave, "no-save", false, "save nothing")
 	flags.BoolVar(&f.showResult, "show-result", true, "print the text of displayed values and of the last expression")
@@ -118,7 +120,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 		if err := a.installFirst(ctx, c, f.sandbox, f.packages); err != nil {
 			return nil, err
 		}
-		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall}
+		request := wire.ExecuteRequest{Code: code, Language: optional(lang), Context: optional(f.context), TimeoutSeconds: timeout, Env: env, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit)}
 		return func(ctx context.Context) (wire.Job, error) { return c.Execute(ctx, f.sandbox, request) }, nil
 	}
 	resources, err := f.spec.resources()
@@ -132,7 +134,7 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	request := wire.RunRequest{
 		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
 		Image: optional(f.spec.image), Network: optional(f.spec.network), GPU: f.spec.gpus(), Resources: resources,
-		Packages: f.packages, AutoInstall: f.autoInstall,
+		Packages: f.packages, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
 	}
 	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil
 }

@@ -55,6 +55,7 @@ def execute(
     timeout: int | None,
     env: Env | None,
     auto_install: bool,
+    on_output_limit: str | None,
     callback_url: str | None,
 ) -> dict[str, Any]:
     """The body of an execute request."""
@@ -65,6 +66,7 @@ def execute(
         timeout_seconds=timeout,
         env=env,
         auto_install=auto_install or None,
+        on_output_limit=on_output_limit,
         callback_url=callback_url,
     )
 
@@ -76,6 +78,7 @@ def command(
     env: Env | None,
     timeout: int | None,
     auto_install: bool,
+    on_output_limit: str | None,
     continue_on_error: bool,
     background: bool,
     callback_url: str | None,
@@ -89,6 +92,7 @@ def command(
         env=env,
         timeout_seconds=timeout,
         auto_install=auto_install or None,
+        on_output_limit=on_output_limit,
         continue_on_error=continue_on_error or None,
         background=background or None,
         callback_url=callback_url,

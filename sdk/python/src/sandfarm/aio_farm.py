@@ -87,6 +87,7 @@ class AsyncFarm:
         packages: str | Sequence[str] | None = None,
         files: Mapping[str, str | bytes] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         env: Mapping[str, str] | None = None,
         network: str | None = None,
         image: str | None = None,
@@ -109,7 +110,13 @@ class AsyncFarm:
     ) -> ExecuteResult:
         """See `Client.run`."""
         body = _bodies.execute(
-            code, language=language, timeout=timeout, env=env, auto_install=auto_install, callback_url=callback_url
+            code,
+            language=language,
+            timeout=timeout,
+            env=env,
+            auto_install=auto_install,
+            on_output_limit=on_output_limit,
+            callback_url=callback_url,
         ) | _bodies.compact(
             packages=_bodies.string_list(packages),
             files=_bodies.input_files(files),

@@ -31,6 +31,7 @@ class AsyncRunner:
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[Rich], Any] | None = None,
@@ -42,7 +43,14 @@ class AsyncRunner:
     ) -> ExecuteResult:
         """See `Sandbox.run`."""
         body = _bodies.execute(
-            code, language=language, context=context, timeout=timeout, env=env, auto_install=auto_install, callback_url=None
+            code,
+            language=language,
+            context=context,
+            timeout=timeout,
+            env=env,
+            auto_install=auto_install,
+            on_output_limit=on_output_limit,
+            callback_url=None,
         )
         job = await self._handle.jobs.perform(
             Call("POST", await self._handle.path("execute"), body=body),
@@ -63,6 +71,7 @@ class AsyncRunner:
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         callback_url: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
@@ -74,6 +83,7 @@ class AsyncRunner:
             timeout=timeout,
             env=env,
             auto_install=auto_install,
+            on_output_limit=on_output_limit,
             callback_url=callback_url,
         )
         return await self._handle.jobs.start(
@@ -103,6 +113,7 @@ class AsyncRunner:
         env: Mapping[str, str] | None = None,
         timeout: int | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         continue_on_error: bool = False,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
@@ -119,6 +130,7 @@ class AsyncRunner:
             env=env,
             timeout=timeout,
             auto_install=auto_install,
+            on_output_limit=on_output_limit,
             continue_on_error=continue_on_error,
             background=False,
             callback_url=None,
@@ -141,6 +153,7 @@ class AsyncRunner:
         env: Mapping[str, str] | None = None,
         timeout: int | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         continue_on_error: bool = False,
         background: bool = False,
         callback_url: str | None = None,
@@ -153,6 +166,7 @@ class AsyncRunner:
             env=env,
             timeout=timeout,
             auto_install=auto_install,
+            on_output_limit=on_output_limit,
             continue_on_error=continue_on_error,
             background=background,
             callback_url=callback_url,

@@ -70,6 +70,7 @@ class Farm:
         packages: str | Sequence[str] | None = None,
         files: Mapping[str, str | bytes] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         env: Mapping[str, str] | None = None,
         network: str | None = None,
         image: str | None = None,
@@ -98,6 +99,8 @@ class Farm:
             packages: Python packages to install first, such as `"humanize"` or `["pandas>=2"]`.
             files: files to put into the workspace first: content by path.
             auto_install: install packages that the code imports and the sandbox does not have.
+            on_output_limit: what happens when stdout or stderr exceeds the farm's limit (100 MiB): `continue` (default)
+                drops the middle of the output, `stop` ends the code.
             env: environment variables of the sandbox.
             network: `none`, `packages` (default), `allowlist` or `full`.
             image: name of the image (`images()`); default `python`.
@@ -133,6 +136,7 @@ class Farm:
                 packages=packages,
                 files=files,
                 auto_install=auto_install,
+                on_output_limit=on_output_limit,
                 env=env,
                 network=network,
                 image=image,

@@ -25,11 +25,23 @@ class Truncated:
 
 
 @dataclass(frozen=True)
+class DroppedBytes:
+    """How many bytes of each stream exceeded the farm's limit. They were dropped from its middle and are kept nowhere."""
+
+    stdout: int = 0
+    stderr: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.stdout or self.stderr)
+
+
+@dataclass(frozen=True)
 class Raised:
     """The exception that ended the code.
 
     Attributes:
-        name: its class; `KernelDied` or `OutOfMemory` if the kernel ended.
+        name: its class; `KernelDied` or `OutOfMemory` if the kernel ended, `OutputLimitExceeded` if `on_output_limit="stop"`
+            ended the code.
         value: its text.
         traceback: lines, without colors.
     """
@@ -82,6 +94,7 @@ class ExecuteResult:
         artifacts_skipped: how many files were over the farm's limits. They stay in the workspace.
         execution_count: counter of the kernel.
         truncated: which streams are truncated.
+        dropped_bytes: how many bytes of each stream exceeded the farm's limit (100 MiB) and were dropped.
         kernel_restarted: the kernel is a new one and the variables are lost.
         fresh_process: the code ran in a process of its own.
         installed: packages that were installed automatically.
@@ -97,6 +110,7 @@ class ExecuteResult:
     artifacts_skipped: int = 0
     execution_count: int = 0
     truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated())
+    dropped_bytes: DroppedBytes = d.field(d.object_of(DroppedBytes), default=DroppedBytes())
     kernel_restarted: bool = False
     fresh_process: bool = False
     installed: tuple[Installed, ...] = d.field(d.tuple_of(Installed), default=())
@@ -163,6 +177,7 @@ class CommandOutcome:
     stdout: str = ""
     stderr: str = ""
     truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated())
+    dropped_bytes: DroppedBytes = d.field(d.object_of(DroppedBytes), default=DroppedBytes())
     duration_ms: float = 0.0
 
 
@@ -232,6 +247,7 @@ class InstallResult:
         stdout: standard output of the installer.
         stderr: standard error of the installer.
         truncated: which streams are truncated.
+        dropped_bytes: how many bytes of each stream exceeded the farm's limit (100 MiB) and were dropped.
         artifacts: the whole of each truncated stream.
         notes: remarks, a sentence each.
     """
@@ -240,6 +256,7 @@ class InstallResult:
     stdout: str = field(default="", repr=False)
     stderr: str = field(default="", repr=False)
     truncated: Truncated = d.field(d.object_of(Truncated), default=Truncated(), repr=False)
+    dropped_bytes: DroppedBytes = d.field(d.object_of(DroppedBytes), default=DroppedBytes(), repr=False)
     artifacts: tuple[Artifact, ...] = d.field(d.tuple_of(Artifact), default=())
     notes: tuple[str, ...] = d.field(tuple, default=())
 

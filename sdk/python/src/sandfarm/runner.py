@@ -29,6 +29,7 @@ class Runner:
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[Rich], Any] | None = None,
@@ -50,6 +51,8 @@ class Runner:
             timeout: seconds that the code may run, from 1 (default 300).
             env: environment variables of this run only.
             auto_install: install packages that the code imports and the sandbox does not have.
+            on_output_limit: what happens when stdout or stderr exceeds the farm's limit (100 MiB): `continue` (default)
+                drops the middle of the output, `stop` ends the code.
             on_stdout: called with standard output as it appears.
             on_stderr: called with standard error as it appears.
             on_result: called with each displayed value as it appears; in a notebook pass `display`.
@@ -75,6 +78,7 @@ class Runner:
                 timeout=timeout,
                 env=env,
                 auto_install=auto_install,
+                on_output_limit=on_output_limit,
                 on_stdout=on_stdout,
                 on_stderr=on_stderr,
                 on_result=on_result,
@@ -95,6 +99,7 @@ class Runner:
         timeout: int | None = None,
         env: Mapping[str, str] | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         callback_url: str | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
@@ -110,6 +115,7 @@ class Runner:
                 timeout=timeout,
                 env=env,
                 auto_install=auto_install,
+                on_output_limit=on_output_limit,
                 callback_url=callback_url,
                 idempotency_key=idempotency_key,
             )
@@ -137,6 +143,7 @@ class Runner:
         env: Mapping[str, str] | None = None,
         timeout: int | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         continue_on_error: bool = False,
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
@@ -154,6 +161,8 @@ class Runner:
             env: environment variables of these commands only.
             timeout: seconds for all commands together, from 1 (default 300).
             auto_install: install packages that Python programs import and the sandbox does not have.
+            on_output_limit: what happens when stdout or stderr exceeds the farm's limit (100 MiB): `continue` (default)
+                drops the middle of the output, `stop` ends the commands.
             continue_on_error: run the remaining commands after one that failed.
             on_stdout: called with standard output as it appears.
             on_stderr: called with standard error as it appears.
@@ -174,6 +183,7 @@ class Runner:
                 env=env,
                 timeout=timeout,
                 auto_install=auto_install,
+                on_output_limit=on_output_limit,
                 continue_on_error=continue_on_error,
                 on_stdout=on_stdout,
                 on_stderr=on_stderr,
@@ -193,6 +203,7 @@ class Runner:
         env: Mapping[str, str] | None = None,
         timeout: int | None = None,
         auto_install: bool = False,
+        on_output_limit: str | None = None,
         continue_on_error: bool = False,
         background: bool = False,
         callback_url: str | None = None,
@@ -209,6 +220,7 @@ class Runner:
                 env=env,
                 timeout=timeout,
                 auto_install=auto_install,
+                on_output_limit=on_output_limit,
                 continue_on_error=continue_on_error,
                 background=background,
                 callback_url=callback_url,
