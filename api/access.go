@@ -1,23 +1,53 @@
 package api
 
 import (
+	"context"
 	"encoding/hex"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func tenants(keys []KeyConfig) rest.Tenants {
-	out := make(rest.Tenants, len(keys))
+// settingsKeys are the keys of the settings, by their hashes.
+func settingsKeys(keys []KeyConfig) map[store.KeySum]keyring.Caller {
+	out := make(map[store.KeySum]keyring.Caller, len(keys))
 	for _, key := range keys {
 		sum, _ := hex.DecodeString(key.SHA256) // checked by validate
-		out[[32]byte(sum)] = key.Tenant
+		out[store.KeySum(sum)] = keyring.FromSettings(key.record())
 	}
 	return out
+}
+
+// admit authenticates the caller and checks the scope of its key. While the request lasts, its context ends when the key is revoked
+// or expires. The caller of admit calls release at the end of the request.
+func (s *Server) admit(c *gin.Context, scope farm.Scope) (release func(), err error) {
+	if err := rest.Authenticate(c, s.keys); err != nil {
+		return func() {}, err //nolint:wrapcheck // a sentence for the caller
+	}
+	if err := rest.Allow(c, scope); err != nil {
+		return func() {}, err //nolint:wrapcheck // a sentence for the caller
+	}
+	ctx, release := s.keys.Hold(c.Request.Context(), rest.Caller(c))
+	c.Request = c.Request.WithContext(ctx)
+	return release, nil
+}
+
+// farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.
+func (s *Server) farmOf(ctx context.Context) toolset.Farm {
+	caller := keyring.CallerOf(ctx)
+	view := inprocess.New(s.service, caller.Tenant)
+	if !caller.May(farm.ScopeRun) {
+		return inprocess.ReadOnly(view)
+	}
+	return view
 }
 
 // trusted returns the hosts and origins that the operator trusts.
@@ -28,23 +58,23 @@ func (s *Server) trusted() guard.Guard {
 // guardPages keeps web pages away from a server without keys: those that point their own name at it (DNS rebinding), and
 // those of other origins.
 func (s *Server) guardPages(c *gin.Context) {
-	if len(s.tenants) > 0 {
+	if !s.keys.Open() {
 		c.Next()
 		return
 	}
-	if !s.trusted().Host(c.Request.Host) {
-		s.fail(c, rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."))
+	var refusal string
+	switch {
+	case !s.trusted().Host(c.Request.Host):
+		refusal = "This farm has no API keys, so it answers only under a loopback name. Use http://127.0.0.1, or add this host to api.trusted_hosts."
+	case s.browserCallable[c.FullPath()]: // handle checks the origin
+	case s.origins.Check(c.Request) != nil:
+		refusal = "This farm has no API keys, so pages of other origins may not call it."
+	}
+	if refusal == "" || !s.keys.StillOpen(c.Request.Context()) {
+		c.Next()
 		return
 	}
-	if s.browserCallable[c.FullPath()] {
-		c.Next() // handle checks the origin
-		return
-	}
-	if err := s.origins.Check(c.Request); err != nil {
-		s.fail(c, rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "This farm has no API keys, so pages of other origins may not call it."))
-		return
-	}
-	c.Next()
+	s.fail(c, rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "%s", refusal))
 }
 
 // fail answers with a problem.

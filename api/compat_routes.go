@@ -1,13 +1,12 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/sandfarm/sandfarm/api/compat"
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // servedToolset is a toolset of an older system with its handlers.
@@ -26,7 +25,7 @@ type stream struct {
 // toolsetEnv is the environment of the toolsets' tools.
 func (s *Server) toolsetEnv() toolset.Env {
 	return toolset.Env{
-		Farm:   func(ctx context.Context) toolset.Farm { return inprocess.New(s.service, tenantOf(ctx)) },
+		Farm:   s.farmOf,
 		Logger: s.log,
 	}
 }
@@ -46,7 +45,7 @@ func (s *Server) serveToolsets() ([]servedToolset, error) {
 		}
 		for _, prefix := range prefixes {
 			one.sse = append(one.sse, stream{path: prefix + "/sse", messages: prefix + "/messages/", sse: server.SSE(mcp.SSEOptions{
-				Messages: prefix + "/messages/", Owner: tenantOf, Heartbeat: s.cfg.Heartbeat, Closing: s.closing,
+				Messages: prefix + "/messages/", Owner: ownerOf, Heartbeat: s.cfg.Heartbeat, Closing: s.closing,
 			})})
 		}
 		all = append(all, one)
@@ -60,7 +59,7 @@ func (s *Server) compatRoutes() []route {
 	for _, one := range s.toolsets {
 		all = append(all, slashed([]route{{
 			method: http.MethodPost, path: mcpPath + "/" + one.set.Name, tag: "Toolsets", summary: "The toolset " + one.set.Name + " by the Model Context Protocol",
-			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, browserCallable: true,
+			detail: one.set.About + " Streamable HTTP, as at /mcp.", raw: []string{"application/json"}, browserCallable: true, scope: farm.ScopeRead,
 			answers: []answer{
 				{http.StatusOK, "the response", nil, "application/json"},
 				{http.StatusAccepted, "the notification was taken", nil, ""},
@@ -79,7 +78,7 @@ func streamRoutes(s *Server, name string, at stream) []route {
 	id := []parameter{query("session_id", "of the stream", object{"type": "string"})}
 	post := route{
 		method: http.MethodPost, path: at.messages, tag: "Toolsets", summary: "Send a message of the toolset " + name, query: id,
-		raw: []string{"application/json"}, answers: taken, browserCallable: true, handler: s.serve(at.sse.Post),
+		raw: []string{"application/json"}, answers: taken, browserCallable: true, scope: farm.ScopeRead, handler: s.serve(at.sse.Post),
 	}
 	plain := post
 	plain.path, plain.hidden = at.messages[:len(at.messages)-1], true

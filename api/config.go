@@ -16,8 +16,10 @@ import (
 type Config struct {
 	// Listen must be a loopback address if there are no Keys. Port 0 picks a free port.
 	Listen string `toml:"listen" default:"127.0.0.1:8000" doc:"Address to serve on. Without keys it must be a loopback address."`
-	// Keys are the API keys. None: every caller is the tenant "default".
-	Keys []KeyConfig `toml:"keys" doc:"API keys. Without keys everyone on this machine can use the farm."`
+	// Keys are the API keys of the settings. More are made at run time (sandfarm key create).
+	Keys []KeyConfig `toml:"keys" doc:"API keys, in addition to those that are made at run time (sandfarm key create). Without any key everyone on this machine can use the farm."`
+	// RequireKeys refuses callers without a key also while there is no key at all.
+	RequireKeys bool `toml:"require_keys" default:"false" doc:"Refuse callers without a key even if there is no key yet. Then the farm may listen on any address, and sandfarm key create --local makes the first key."`
 	// TrustedHosts are the names, in addition to loopback names, by which callers may address a server without keys.
 	// Any other Host header is refused: a web page could have pointed its own name here (DNS rebinding).
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
@@ -38,16 +40,29 @@ type Config struct {
 type KeyConfig struct {
 	Tenant string `toml:"tenant" doc:"Tenant that owns what is created with the key: letters, digits, dots, dashes and underscores."`
 	SHA256 string `toml:"sha256" secret:"true" doc:"SHA-256 of the key, in hex (printf %s KEY | sha256sum)."`
+	// Scopes are the names of farm.Scope. None: run and metrics, and the view of the whole fleet.
+	Scopes []string `toml:"scopes" doc:"What the key may do: run, read, metrics, admin. Empty: run, metrics, and see the whole fleet."`
 }
 
-// UnmarshalText reads "tenant:sha256", the form of the environment.
+// UnmarshalText reads "tenant:sha256" or "tenant:sha256:scope+scope", the form of the environment.
 func (k *KeyConfig) UnmarshalText(text []byte) error {
-	tenant, sum, ok := strings.Cut(string(text), ":")
-	if !ok {
-		return errors.New("a key is written as tenant:sha256")
+	parts := strings.Split(string(text), ":")
+	if len(parts) != 2 && len(parts) != 3 {
+		return errors.New("a key is written as tenant:sha256, or as tenant:sha256:scope+scope")
 	}
-	k.Tenant, k.SHA256 = strings.TrimSpace(tenant), strings.TrimSpace(sum)
+	k.Tenant, k.SHA256, k.Scopes = strings.TrimSpace(parts[0]), strings.TrimSpace(parts[1]), nil
+	if len(parts) == 3 {
+		for scope := range strings.SplitSeq(parts[2], "+") {
+			k.Scopes = append(k.Scopes, strings.TrimSpace(scope))
+		}
+	}
 	return nil
+}
+
+// record is the key as one that was made at run time. Its id derives from the hash, so it is the same in every process.
+func (k KeyConfig) record() farm.Key {
+	scopes, _ := farm.ParseScopes(k.Scopes) // checked by validate
+	return farm.Key{ID: farm.DerivedID(farm.KeyPrefix, strings.ToLower(k.SHA256)), Tenant: k.Tenant, Scopes: scopes}
 }
 
 func (c Config) withDefaults() Config {
@@ -75,13 +90,16 @@ func (c Config) validate() error {
 	switch {
 	case err != nil:
 		problems = append(problems, fmt.Errorf("api.listen: %q is not host:port", c.Listen))
-	case len(c.Keys) == 0 && !guard.Loopback(host):
-		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys, or listen on 127.0.0.1", c.Listen))
+	case len(c.Keys) == 0 && !c.RequireKeys && !guard.Loopback(host):
+		problems = append(problems, fmt.Errorf("api.listen: %q is not a loopback address and no API key is set: set api.keys or api.require_keys, or listen on 127.0.0.1", c.Listen))
 	}
 	seen := make(map[string]bool, len(c.Keys))
 	for i, key := range c.Keys {
 		if sum, err := hex.DecodeString(key.SHA256); err != nil || len(sum) != 32 {
 			problems = append(problems, fmt.Errorf("api.keys[%d].sha256: must be the SHA-256 of a key, 64 hex digits", i))
+		}
+		if _, err := farm.ParseScopes(key.Scopes); err != nil {
+			problems = append(problems, fmt.Errorf("api.keys[%d].scopes: %w", i, err))
 		}
 		if !farm.ValidTenant(key.Tenant) {
 			problems = append(problems, fmt.Errorf("api.keys[%d].tenant: %q must be 1 to 64 letters, digits, dots, dashes and underscores", i, key.Tenant))

@@ -9,22 +9,20 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/mcp"
-	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // mcpPath is the address of the farm's own tools.
 const mcpPath = "/mcp"
 
-// tenantContext is the context key of the caller's tenant.
-type tenantContext struct{}
-
-// newMCP makes the handler of the tools. The limit for JSON bodies applies to them as well. Callers are authenticated before
-// they reach it, so with keys any Host header is accepted; pages of other origins are always refused.
+// newMCP makes the handler of the tools. The limit for JSON bodies applies to them as well. Callers are authenticated and, on a farm
+// without keys, their Host header is checked (guardPages) before they reach it; pages of other origins are always refused.
 func (s *Server) newMCP() (http.Handler, error) {
 	tools, err := mcp.New(mcp.Options{
-		Farm:    func(ctx context.Context) mcp.Farm { return inprocess.New(s.service, tenantOf(ctx)) },
+		Farm:    func(ctx context.Context) mcp.Farm { return s.farmOf(ctx) },
 		Version: s.version, Logger: s.log, TaskTTL: time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second,
 		HTTP: s.mcpHTTP(),
 	})
@@ -38,13 +36,14 @@ func (s *Server) newMCP() (http.Handler, error) {
 func (s *Server) mcpHTTP() mcp.HTTP {
 	return mcp.HTTP{
 		MaxBodyBytes: s.cfg.Limits.MaxBodyBytes, Origins: s.cfg.TrustedOrigins, Hosts: s.cfg.TrustedHosts,
-		AnyHost: len(s.cfg.Keys) > 0, WriteTimeout: s.cfg.StallTimeout,
+		AnyHost: true, WriteTimeout: s.cfg.StallTimeout,
 	}
 }
 
-func tenantOf(ctx context.Context) string {
-	tenant, _ := ctx.Value(tenantContext{}).(string)
-	return tenant
+// ownerOf names who may use a stream: a tenant with one key.
+func ownerOf(ctx context.Context) string {
+	caller := keyring.CallerOf(ctx)
+	return caller.Tenant + " " + caller.KeyID
 }
 
 func (s *Server) mcpRoutes() []route {
@@ -56,7 +55,7 @@ func (s *Server) mcpRoutes() []route {
 			{http.StatusOK, "the response", nil, "application/json"},
 			{http.StatusAccepted, "the notification was taken", nil, ""},
 		},
-		browserCallable: true, handler: s.serve(s.mcp.ServeHTTP),
+		scope: farm.ScopeRead, browserCallable: true, handler: s.serve(s.mcp.ServeHTTP),
 	}})
 }
 
@@ -70,10 +69,10 @@ func slashed(all []route) []route {
 	return all
 }
 
-// serve passes a request to a handler of the protocol, with the caller's tenant in the context.
+// serve passes a request to a handler of the protocol. Its routes need the scope read; farmOf refuses work to keys without run.
 func (s *Server) serve(handler http.HandlerFunc) func(*gin.Context) error {
 	return func(c *gin.Context) error {
-		r := c.Request.WithContext(context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c)))
+		r := c.Request.WithContext(c.Request.Context()) // a copy
 		r.Body = io.NopCloser(rest.Body(c))
 		handler(c.Writer, r)
 		return nil

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/compat/mcpsandbox"
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
-	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -24,7 +22,7 @@ func (s *Server) sandboxToolRoutes() []route {
 			method: http.MethodPost, path: mcpPath + "/tools/{tool}", tag: "Toolsets", summary: "Call a tool of the toolset sandbox",
 			detail: "The body is an object with the tool's arguments, or nothing where it needs none; the answer is the tool's own.",
 			body:   map[string]any{}, optional: true, answers: []answer{{http.StatusOK, "what the tool answers", map[string]any{}, ""}},
-			browserCallable: true, handler: s.callTool, refuse: s.failTool,
+			scope: farm.ScopeRead, browserCallable: true, handler: s.callTool, refuse: s.failTool,
 		}, {
 			method: http.MethodGet, path: "/sandbox/file", tag: "Toolsets", summary: "Download a file of a sandbox by its id or its name",
 			query: []parameter{
@@ -58,7 +56,7 @@ func (s *Server) callTool(c *gin.Context) error {
 		if one.set.Name != mcpsandbox.Name {
 			continue
 		}
-		ctx := context.WithValue(c.Request.Context(), tenantContext{}, rest.Tenant(c))
+		ctx := c.Request.Context()
 		env := s.toolsetEnv()
 		env.Logger = nil // the error is logged with the request
 		answer, err := one.set.Call(ctx, env, c.Param("tool"), given)
@@ -98,7 +96,7 @@ func (s *Server) sandboxFile(c *gin.Context) error {
 		return farm.Invalidf("file_path is missing: name a file in %s.", toolset.Results)
 	}
 	if id == "" {
-		box, err := mcpsandbox.Find(c.Request.Context(), inprocess.New(s.service, rest.Tenant(c)), name)
+		box, err := mcpsandbox.Find(c.Request.Context(), s.farmOf(c.Request.Context()), name)
 		if err != nil {
 			return err //nolint:wrapcheck // an error of the farm
 		}

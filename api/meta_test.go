@@ -207,9 +207,9 @@ func TestConfigReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	_, err := api.New(api.Config{
 		Listen: "nonsense", Heartbeat: time.Millisecond,
-		Keys: []api.KeyConfig{{Tenant: "", SHA256: "12"}, {Tenant: "a/b", SHA256: hash("x")}, {Tenant: "c", SHA256: strings.ToUpper(hash("x"))}},
+		Keys: []api.KeyConfig{{Tenant: "", SHA256: "12"}, {Tenant: "a/b", SHA256: hash("x")}, {Tenant: "c", SHA256: strings.ToUpper(hash("x"))}, {Tenant: "d", SHA256: hash("y"), Scopes: []string{"root"}}},
 	}, api.Deps{})
-	for _, want := range []string{"api.listen", "api.heartbeat", "api.keys[0].sha256", "api.keys[0].tenant", "api.keys[1].tenant", "api.keys[2]: the same key"} {
+	for _, want := range []string{"api.listen", "api.heartbeat", "api.keys[0].sha256", "api.keys[0].tenant", "api.keys[1].tenant", "api.keys[2]: the same key", "api.keys[3].scopes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}
@@ -220,6 +220,9 @@ func TestConfigReportsAllProblems(t *testing.T) {
 		}
 		if _, err := api.New(api.Config{Listen: listen, Keys: []api.KeyConfig{{Tenant: "a", SHA256: hash("x")}}}, api.Deps{}); err != nil {
 			t.Errorf("%s with a key: %v", listen, err)
+		}
+		if _, err := api.New(api.Config{Listen: listen, RequireKeys: true}, api.Deps{}); err != nil {
+			t.Errorf("%s with require_keys: %v", listen, err)
 		}
 	}
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0", "localhost:0"} {
@@ -315,11 +318,19 @@ func TestStartAndStop(t *testing.T) {
 
 func TestKeysFromTheEnvironment(t *testing.T) {
 	t.Parallel()
-	var got api.KeyConfig
-	if err := got.UnmarshalText([]byte("acme: " + hash("x"))); err != nil || got != (api.KeyConfig{Tenant: "acme", SHA256: hash("x")}) {
-		t.Errorf("%+v, %v", got, err)
+	for text, want := range map[string]api.KeyConfig{
+		"acme: " + hash("x"):             {Tenant: "acme", SHA256: hash("x")},
+		"acme:" + hash("x") + ":read":    {Tenant: "acme", SHA256: hash("x"), Scopes: []string{"read"}},
+		"a:" + hash("x") + ":run +admin": {Tenant: "a", SHA256: hash("x"), Scopes: []string{"run", "admin"}},
+	} {
+		got := api.KeyConfig{Scopes: []string{"left over"}}
+		if err := got.UnmarshalText([]byte(text)); err != nil || !cmp.Equal(want, got) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
 	}
-	if err := got.UnmarshalText([]byte("no-colon")); err == nil {
-		t.Error("a key without a tenant must be refused")
+	for _, text := range []string{"no-colon", "", "a:b:c:d"} {
+		if err := new(api.KeyConfig).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is read as a key", text)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/compat/notebook"
 	"github.com/sandfarm/sandfarm/api/compat/toolset"
-	"github.com/sandfarm/sandfarm/api/mcp/inprocess"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
 )
@@ -45,7 +44,7 @@ func (s *Server) failNotebook(c *gin.Context, err error) {
 
 // notebook makes the service for the caller.
 func (s *Server) notebook(c *gin.Context) *notebook.Service {
-	return notebook.NewService(&toolset.Call{Farm: inprocess.New(s.service, rest.Tenant(c))})
+	return notebook.NewService(&toolset.Call{Farm: s.farmOf(c.Request.Context())})
 }
 
 // replyOrError answers with the value of a call. It answers a refusal in the original's words itself and returns any other error.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 //go:embed docs/index.html docs/app.js docs/style.css
@@ -24,7 +25,7 @@ func (s *Server) operationRoutes() []route {
 		{method: "GET", path: "/readyz", tag: "Operation", summary: "Can the farm do work?", detail: "Looks at Redis, the object store and the workers.", open: true, answers: []answer{
 			{http.StatusOK, "it can", wire.Ready{}, ""}, {http.StatusServiceUnavailable, "it cannot, and which part is missing", wire.Ready{}, ""},
 		}, handler: s.ready},
-		{method: "GET", path: "/metrics", tag: "Operation", summary: "Prometheus metrics", answers: []answer{{http.StatusOK, "the metrics", nil, "text/plain"}}, handler: s.showMetrics},
+		{method: "GET", path: "/metrics", tag: "Operation", summary: "Prometheus metrics", scope: farm.ScopeMetrics, answers: []answer{{http.StatusOK, "the metrics", nil, "text/plain"}}, handler: s.showMetrics},
 		{method: "GET", path: "/openapi.json", tag: "Operation", summary: "This document", open: true, answers: []answer{{http.StatusOK, "OpenAPI 3.1", map[string]any{}, ""}}, handler: s.openapi},
 		{method: "GET", path: "/docs", tag: "Operation", summary: "Interactive documentation", open: true, answers: []answer{{http.StatusOK, "a page", nil, "text/html"}}, handler: s.page("index.html")},
 		{method: "GET", path: "/docs/app.js", open: true, hidden: true, handler: s.page("app.js")},

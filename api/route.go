@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // route is one row of the table from which the router and the OpenAPI document are made.
@@ -25,8 +26,10 @@ type route struct {
 	answers  []answer
 	wait     bool // takes wait and Prefer
 	// idempotent means that it honours Idempotency-Key.
-	idempotent      bool
-	open            bool // needs no key
+	idempotent bool
+	open       bool // needs no key
+	// scope is what the caller's key must have. Default: read for GET and HEAD, run for everything else.
+	scope           farm.Scope
 	browserCallable bool // web pages of trusted origins may call it
 	hidden          bool // not in the document
 	handler         func(*gin.Context) error
@@ -48,7 +51,17 @@ type answer struct {
 	media  string // media type where it is not JSON; empty with a nil body: no body
 }
 
-func (r route) needsKey() bool { return !r.open }
+// needs is the scope that the caller's key must have.
+func (r route) needs() farm.Scope {
+	switch {
+	case r.scope != "":
+		return r.scope
+	case r.method == http.MethodGet, r.method == http.MethodHead:
+		return farm.ScopeRead
+	default:
+		return farm.ScopeRun
+	}
+}
 
 // ginPath is the path in gin's form.
 func (r route) ginPath() string {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -53,7 +54,7 @@ type Server struct {
 	toolsets        []servedToolset
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
-	tenants         rest.Tenants
+	keys            *keyring.Ring
 	metrics         *metrics
 	tracer          trace.TracerProvider
 	spec            []byte // /openapi.json
@@ -83,7 +84,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, tenants: tenants(cfg.Keys), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
+		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, keys: keyring.New(deps.Store, keyring.Config{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.http.Start(ctx); err != nil {
 		return err //nolint:wrapcheck // it names the server
 	}
-	if len(s.cfg.Keys) == 0 {
-		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm", slog.String("addr", s.Addr()))
+	if len(s.cfg.Keys) == 0 && !s.cfg.RequireKeys {
+		s.log.WarnContext(ctx, "no API key is set: everyone on this machine may use the farm until a key is created", slog.String("addr", s.Addr()))
 	}
 	return nil
 }
@@ -141,6 +142,7 @@ func (s *Server) Stop() {
 	s.stop.Do(func() { close(s.closing) })
 	s.service.Drain()
 	s.http.Stop()
+	s.keys.Close()
 }
 
 // router makes the gin engine from the route table.
@@ -167,7 +169,7 @@ func (s *Server) router() *gin.Engine {
 	return e
 }
 
-// handle is a route's handler: the key first, then the work; an error becomes a problem in one place.
+// handle is a route's handler: the key and its scope first, then the work; an error becomes a problem in one place.
 func (s *Server) handle(r route) gin.HandlerFunc {
 	fail := r.refuse
 	if fail == nil {
@@ -180,12 +182,15 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 				return
 			}
 		}
-		if r.needsKey() {
-			if err := s.tenants.Authenticate(c); err != nil {
+		release := func() {}
+		if !r.open {
+			var err error
+			if release, err = s.admit(c, r.needs()); err != nil {
 				fail(c, err)
 				return
 			}
 		}
+		defer release()
 		if err := r.handler(c); err != nil {
 			fail(c, err)
 		}
@@ -206,7 +211,7 @@ func (s *Server) preflights(e *gin.Engine) {
 }
 
 func (s *Server) noRoute(c *gin.Context) {
-	if err := s.tenants.Authenticate(c); err != nil {
+	if err := rest.Authenticate(c, s.keys); err != nil {
 		s.fail(c, err)
 		return
 	}

@@ -1,39 +1,54 @@
 package rest
 
 import (
-	"crypto/sha256"
+	"net/http"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// DefaultTenant owns everything on a server without keys.
-const DefaultTenant = "default"
+// Authenticate finds out who the caller is and leaves it in the context of the request.
+func Authenticate(c *gin.Context, ring *keyring.Ring) error {
+	caller, err := ring.Find(c.Request.Context(), keyOf(c))
+	if err != nil {
+		return err //nolint:wrapcheck // a sentence for the caller
+	}
+	c.Set(tenantKey, caller.Tenant)
+	c.Request = c.Request.WithContext(keyring.WithCaller(c.Request.Context(), caller))
+	return nil
+}
 
-// Tenants maps the SHA-256 of an API key to the tenant that owns it. Empty: every caller is DefaultTenant.
-type Tenants map[[32]byte]string
+// keyOf is the key that a request carries; "" if it has none.
+func keyOf(c *gin.Context) string {
+	header := c.GetHeader("Authorization")
+	if header == "" {
+		return c.GetHeader("X-API-Key")
+	}
+	scheme, key, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
 
-// Authenticate finds the tenant of a caller and leaves it in the context. Keys are compared by their hash, so the time of
-// the comparison reveals nothing.
-func (t Tenants) Authenticate(c *gin.Context) error {
-	if len(t) == 0 {
-		c.Set(tenantKey, DefaultTenant)
+// Caller is who sends an authenticated request.
+func Caller(c *gin.Context) keyring.Caller { return keyring.CallerOf(c.Request.Context()) }
+
+// Allow refuses a caller whose key lacks a scope: 403.
+func Allow(c *gin.Context, scope farm.Scope) error {
+	if Caller(c).May(scope) {
 		return nil
 	}
-	key := c.GetHeader("X-API-Key")
-	if header := c.GetHeader("Authorization"); header != "" {
-		scheme, rest, _ := strings.Cut(header, " ")
-		if !strings.EqualFold(scheme, "Bearer") {
-			rest = ""
-		}
-		key = strings.TrimSpace(rest)
+	return Refusef(http.StatusForbidden, farm.CodeUnauthorized, "This needs an API key with the scope %s; yours has %s.", scope, scopeNames(Caller(c).Scopes))
+}
+
+func scopeNames(scopes []farm.Scope) string {
+	names := make([]string, len(scopes))
+	for i, s := range scopes {
+		names[i] = string(s)
 	}
-	tenant, ok := t[sha256.Sum256([]byte(key))]
-	if key == "" || !ok {
-		return farm.Errorf(farm.CodeUnauthorized, "A valid API key is needed: send Authorization: Bearer <key>, or X-API-Key.")
-	}
-	c.Set(tenantKey, tenant)
-	return nil
+	return strings.Join(names, ", ")
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,9 +16,16 @@ import (
 // DiscardBytes bounds how much of a refused body is read.
 const DiscardBytes = 256 << 10
 
-// Body is the body of a request. A body that stops arriving for the stall timeout ends with 408.
+// Body is the body of a request. A body that stops arriving for the stall timeout ends with 408; one whose key is revoked or
+// expires, with 401.
 func Body(c *gin.Context) io.Reader {
-	return &deadlineReader{r: c.Request.Body, control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
+	d := &deadlineReader{r: c.Request.Body, ctx: c.Request.Context(), control: http.NewResponseController(c.Writer), timeout: stallTimeout(c)}
+	context.AfterFunc(d.ctx, func() {
+		if ended(d.ctx) {
+			_ = d.control.SetReadDeadline(time.Now()) // ends a read in progress
+		}
+	})
+	return d
 }
 
 // deadlineReader sets a deadline for each read. It clears the deadline at the end of the body: from then on the server
@@ -25,6 +33,7 @@ func Body(c *gin.Context) io.Reader {
 // stays, because the server reads the rest of a body before the next request.
 type deadlineReader struct {
 	r       io.Reader
+	ctx     context.Context //nolint:containedctx // of the request
 	control *http.ResponseController
 	timeout time.Duration
 }
@@ -32,9 +41,15 @@ type deadlineReader struct {
 // Read reads within the deadline.
 func (d *deadlineReader) Read(p []byte) (int, error) {
 	_ = d.control.SetReadDeadline(time.Now().Add(d.timeout)) // a test recorder has no deadlines
+	if ended(d.ctx) {                                        // after the deadline was set: Body sets it to now after the end
+		return 0, errEnded()
+	}
 	n, err := d.r.Read(p)
 	if errors.Is(err, io.EOF) {
 		_ = d.control.SetReadDeadline(time.Time{})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && ended(d.ctx) {
+		return n, errEnded()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, Refusef(http.StatusRequestTimeout, farm.CodeInvalid, "the body stopped arriving")

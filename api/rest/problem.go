@@ -1,12 +1,14 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/status"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -73,6 +75,11 @@ func ProblemOf(err error, requestID string) wire.Problem {
 	return p
 }
 
+// ended reports whether a request was ended because its key is no longer valid.
+func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keyring.ErrEnded) }
+
+func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: keyring.ErrEnded} }
+
 // Fail answers with a problem. Errors of the farm itself are logged with their cause, which is never sent.
 func Fail(c *gin.Context, log *slog.Logger, err error) {
 	FailAs(c, log, err, func(p wire.Problem) { WriteJSON(c, p.Status, "application/problem+json", p) })
@@ -81,6 +88,9 @@ func Fail(c *gin.Context, log *slog.Logger, err error) {
 // FailAs is Fail in the shape that write gives the problem.
 func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem)) {
 	ctx := c.Request.Context()
+	if ended(ctx) {
+		err = errEnded()
+	}
 	if _, ok := errors.AsType[*Refusal](err); ctx.Err() != nil && !ok {
 		c.Status(statusClosed) // for the log and the metrics only
 		c.Abort()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -75,6 +76,15 @@ type Store interface {
 	Packages
 	Fleet
 	Pool
+	Keys
+}
+
+// Keys are the API keys that were made at run time.
+type Keys interface {
+	keyring.Source
+	CreateKey(ctx context.Context, sum store.KeySum, key farm.Key) error
+	DeleteKey(ctx context.Context, id string) (farm.Key, error)
+	Keys(ctx context.Context) ([]farm.Key, error)
 }
 
 // Queues reports the backlog of queues.

@@ -26,6 +26,18 @@ type KeySet struct {
 	records map[string]string // by the hash in hex; decoded when they are needed
 }
 
+// NewKeySet makes an empty set, for sources of keys other than a Store.
+func NewKeySet(version string) KeySet {
+	return KeySet{Version: version, records: map[string]string{}}
+}
+
+// Add adds a key to a set of NewKeySet.
+func (k KeySet) Add(sum KeySum, key farm.Key) error {
+	doc, err := encode("key", key)
+	k.records[hex.EncodeToString(sum[:])] = string(doc)
+	return err
+}
+
 // Len is the number of keys, expired ones included.
 func (k KeySet) Len() int { return len(k.records) }
 

@@ -1,0 +1,69 @@
+package keyring
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// ErrEnded is the cause of a context of Hold whose key is no longer valid.
+var ErrEnded = farm.Errorf(farm.CodeUnauthorized, "The API key of this request was revoked or has expired.")
+
+// Hold returns a context for the work of a request. It is canceled with ErrEnded within two seconds after the caller's key is
+// revoked or expires, however long the request lasts. The caller calls release at the end of the request, and ends ctx then.
+func (r *Ring) Hold(ctx context.Context, c Caller) (held context.Context, release func()) {
+	if c.settings {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	h := &hold{ring: r, caller: c, ctx: ctx, cancel: cancel}
+	h.again()
+	return ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.timer != nil {
+			h.timer.Stop()
+		}
+	}
+}
+
+// hold looks at a key every second. Requests that end sooner, which most do, cost a timer.
+type hold struct {
+	ring   *Ring
+	caller Caller
+	ctx    context.Context //nolint:containedctx // of the request
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+// again sets the timer, unless the request is over.
+func (h *hold) again() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() == nil {
+		h.timer = time.AfterFunc(watch, h.check)
+	}
+}
+
+func (h *hold) check() {
+	if err := h.ring.refresh(h.ctx, time.Now().Add(-fresh)); err == nil && !h.ring.valid(h.caller) {
+		h.cancel(ErrEnded)
+		return
+	}
+	h.again()
+}
+
+// valid reports whether a caller may go on, as far as is known.
+func (r *Ring) valid(c Caller) bool {
+	if c.KeyID == "" {
+		return r.Open()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key, ok := r.set.Find(c.sum)
+	return ok && !key.Expired(r.Now())
+}

@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// withScopes gives the server a key for each scope, named after it.
+func withScopes(c *api.Config, _ *api.Deps) {
+	for _, scope := range farm.Scopes() {
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "acme", SHA256: hash(string(scope)), Scopes: []string{string(scope)}})
+	}
+}
+
+// scopeOf is the scope that an operation must need.
+func scopeOf(method, path string) farm.Scope {
+	admin := regexp.MustCompile(`^/v1/(keys|audit|tenants)(/|$)`)
+	protocol := regexp.MustCompile(`^/mcp(/|$)|/messages/$`) // their tools check the scope
+	switch {
+	case path == "/metrics":
+		return farm.ScopeMetrics
+	case admin.MatchString(path):
+		return farm.ScopeAdmin
+	case method == http.MethodGet, method == http.MethodHead, protocol.MatchString(path):
+		return farm.ScopeRead
+	default:
+		return farm.ScopeRun
+	}
+}
+
+func TestEveryRouteNeedsItsScope(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	checked := 0
+	for name, body := range operations(b) {
+		method, path, _ := strings.Cut(name, " ")
+		if slices.Contains([]string{"/healthz", "/readyz", "/openapi.json", "/docs", "/check"}, path) || strings.HasSuffix(path, "/sse") {
+			continue // open to all, or a stream that does not end
+		}
+		checked++
+		need := scopeOf(method, path)
+		path = regexp.MustCompile(`\{[a-z_]+\}`).ReplaceAllString(path, "x")
+		for _, has := range farm.Scopes() {
+			answer, text := b.do(method, path, body, "X-API-Key", string(has))
+			refused := answer.StatusCode == http.StatusForbidden
+			if refused == farm.Allows([]farm.Scope{has}, need) || answer.StatusCode == http.StatusUnauthorized {
+				t.Errorf("%s needs %s; a key with %s is answered %d: %s", name, need, has, answer.StatusCode, text)
+			}
+		}
+	}
+	if checked < 40 {
+		t.Fatalf("only %d routes were checked", checked)
+	}
+}
+
+func TestAReadKeyStartsNoWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	run, read := []string{"X-API-Key", "run"}, []string{"X-API-Key", "read", "Accept", "application/json, text/event-stream", "Content-Type", "application/json"}
+	box := b.sandbox(run...)
+	jobs := func() int {
+		page := get[struct{ Items []any }](b, http.StatusOK, "GET", "/v1/jobs", nil, run...)
+		return len(page.Items)
+	}
+	before := jobs()
+	call := func(tool, arguments string) string {
+		t.Helper()
+		answer, text := b.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`}}`, read...)
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", tool, answer.StatusCode, text)
+		}
+		return string(text)
+	}
+	if text := call("list_sandboxes", "{}"); !strings.Contains(text, box) {
+		t.Errorf("a read key does not see its sandboxes: %s", text)
+	}
+	for tool, arguments := range map[string]string{
+		"create_sandbox": "{}", "close_sandbox": `{"sandbox_id":"` + box + `"}`, "execute_python_code": `{"sandbox_id":"` + box + `","code":"1"}`,
+		"execute_terminal_command": `{"sandbox_id":"` + box + `","command":"true"}`, "install_packages_in_sandbox": `{"sandbox_id":"` + box + `","package_names":["six"]}`,
+		"restart_kernel": `{"sandbox_id":"` + box + `"}`, "upload_file_to_sandbox": `{"sandbox_id":"` + box + `","dest_path":"a","content":"b"}`,
+		"cancel_job": `{"job_id":"` + farm.NewID(farm.JobPrefix) + `"}`,
+	} {
+		if text := call(tool, arguments); !strings.Contains(text, "scope run") {
+			t.Errorf("%s: %s", tool, text)
+		}
+	}
+	for target, body := range map[string]string{"/mcp/tools/create_sandbox": "{}", "/sandbox/create": "{}", "/sandbox/" + box + "/execute": `{"code":"1"}`} {
+		if answer, text := b.do("POST", target, body, read...); answer.StatusCode < http.StatusBadRequest || !strings.Contains(string(text), "scope run") {
+			t.Errorf("%s: status %d: %s", target, answer.StatusCode, text)
+		}
+	}
+	if after := jobs(); after != before {
+		t.Errorf("a read key started %d jobs", after-before)
+	}
+}
+
+func TestKeysOfTheSettingsWithoutScopesKeepTheirRights(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withKeys)
+	mine := []string{"X-API-Key", key}
+	for _, target := range []string{"/v1/jobs", "/v1/workers", "/v1/queues", "/metrics"} {
+		if answer, _ := b.do("GET", target, nil, mine...); answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: status %d", target, answer.StatusCode)
+		}
+	}
+	b.sandbox(mine...)
+}
