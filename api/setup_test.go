@@ -214,7 +214,7 @@ func (w *fakeWorker) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error
 
 func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	claim, err := w.Claim(ctx, ref, "wrk_1")
-	if err != nil {
+	if err != nil || w.LoadRequest(ctx, claim) != nil {
 		return
 	}
 	if claim.Unparked != nil {

@@ -15,6 +15,7 @@ const (
 	artifactsPrefix = "artifacts/"
 	stagingPrefix   = "staging/"
 	requestsPrefix  = "requests/" // long requests, which their jobs show in part
+	recordsPrefix   = "records/"  // documents and events that are too large for Redis
 	indexPrefix     = "index/"    // cached package files
 )
 
@@ -39,6 +40,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
 		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(stagingAge + stagingSlack), AbortDays: days(uploadAge)},
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
@@ -63,7 +65,7 @@ func days(d time.Duration) int { return int((d + day - 1) / day) }
 // abort aborts old unfinished uploads.
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
-	for _, prefix := range []string{artifactsPrefix, requestsPrefix, stagingPrefix, indexPrefix} {
+	for _, prefix := range []string{artifactsPrefix, requestsPrefix, recordsPrefix, stagingPrefix, indexPrefix} {
 		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-uploadAge))
 		s.seen.aborted.Add(float64(n))
 		if err != nil {

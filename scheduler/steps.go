@@ -105,10 +105,12 @@ const stagingAge = 48 * time.Hour
 const requestSlack = 8 * day
 
 // unstage removes staged objects that were never fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
-// are younger. It also aborts unfinished uploads and removes long requests whose jobs are no longer kept.
+// are younger. It also aborts unfinished uploads, and removes long requests and documents whose jobs are no longer kept. The documents of a
+// job are removed with its record, so that only those are left here which no record has named.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
-	return errors.Join(s.removeOld(ctx, stagingPrefix, stagingAge), s.removeOld(ctx, requestsPrefix, retention+requestSlack), s.abort(ctx))
+	return errors.Join(s.removeOld(ctx, stagingPrefix, stagingAge), s.removeOld(ctx, requestsPrefix, retention+requestSlack),
+		s.removeOld(ctx, recordsPrefix, retention+requestSlack), s.abort(ctx))
 }
 
 // removeOld removes the objects below a prefix that are older than an age.

@@ -16,15 +16,18 @@ const (
 	trimmedJobs    = "job"
 	trimmedTasks   = "task"
 	trimmedQueues  = "queue"
+
+	trimmedDocuments = "documents" // of one record
 )
 
-// trim removes what is beyond its bounds: index entries whose records have expired, finished jobs beyond limits.max_finished, archived tasks
+// trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond limits.max_finished, archived tasks
 // that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
 func (s *Scheduler) trim(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Ledger.Trim(ctx, tenant)
 		s.seen.trimmed.WithLabelValues(trimmedEntries).Add(float64(n.Entries))
 		s.seen.trimmed.WithLabelValues(trimmedJobs).Add(float64(n.Jobs))
+		s.seen.trimmed.WithLabelValues(trimmedDocuments).Add(float64(n.Documented))
 		if err != nil {
 			return fmt.Errorf("trim records of tenant %s: %w", tenant, err)
 		}

@@ -64,6 +64,9 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
+	if spec := j.Request.Sandbox; spec != nil {
+		moved.Spec.Env = spec.Env // the record has only their names
+	}
 	if moved.Pooled {
 		container, ok, err := w.placement.AssignMember(ctx, moved)
 		if ok || err != nil {

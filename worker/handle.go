@@ -85,6 +85,9 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	if j.Sandbox == nil {
 		return execution.Outcome{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
 	}
+	if err := w.retry(ctx, func(ctx context.Context) error { return w.store.LoadRequest(ctx, j.Claim) }); err != nil {
+		return execution.Outcome{}, err
+	}
 	switch j.Job.Kind {
 	case farm.KindCreate:
 		return w.create(ctx, j)

@@ -139,7 +139,7 @@ func (s *Service) await(ctx context.Context, watch *store.Watch, job *farm.Job, 
 	defer timer.Stop()
 	for last := false; ; {
 		if look {
-			now, err := s.Store.Job(ctx, job.Ref())
+			now, err := s.Store.Reload(ctx, job)
 			if err != nil {
 				return nil, err
 			}

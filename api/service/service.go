@@ -29,6 +29,7 @@ type Submitter interface {
 // Jobs reads the records of jobs and their events.
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
+	Reload(ctx context.Context, job *farm.Job) (*farm.Job, error)
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)

@@ -3,13 +3,14 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// decodeJob reads a job's hash: doc holds what never changes, the other fields hold the rest.
+// decodeJob reads a job's hash: doc holds what never changes, the other fields hold the rest. Documents are not read, see readJob.
 func decodeJob(f map[string]string) (*farm.Job, error) {
 	var job farm.Job
 	if err := json.Unmarshal([]byte(f["doc"]), &job); err != nil {
@@ -24,7 +25,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
-	if text := f["result"]; text != "" {
+	if text := f["result"]; text != "" && !spilled(text) {
 		if err := json.Unmarshal([]byte(text), &job.Result); err != nil {
 			return nil, fmt.Errorf("decode result of job %s: %w", job.ID, err)
 		}
@@ -37,13 +38,32 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	return &job, nil
 }
 
-// encodeJob encodes the part of a job that never changes.
-func encodeJob(job *farm.Job) ([]byte, error) {
-	doc := *job
-	doc.State, doc.Attempt, doc.Uncounted, doc.Worker = "", 0, 0, ""
-	doc.StartedAt, doc.FinishedAt, doc.Timings = time.Time{}, time.Time{}, farm.Timings{}
-	doc.Result, doc.Error = nil, nil
-	return encode("job", doc)
+// encodeJob encodes the part of a job that never changes, without what it shows of its request if that is too long: then shown has it.
+func encodeJob(job *farm.Job) (doc, shown []byte, err error) {
+	kept := *job
+	kept.State, kept.Attempt, kept.Uncounted, kept.Worker = "", 0, 0, ""
+	kept.StartedAt, kept.FinishedAt, kept.Timings = time.Time{}, time.Time{}, farm.Timings{}
+	kept.Result, kept.Error = nil, nil
+	if doc, err = encode("job", kept); err != nil || len(doc) <= shownBytes || job.Shown == nil {
+		return doc, nil, err
+	}
+	kept.Shown = nil
+	if doc, err = encode("job", kept); err != nil {
+		return nil, nil, err
+	}
+	shown, err = encode("shown request", job.Shown)
+	return doc, shown, err
+}
+
+// encodeSandbox encodes what a sandbox was created with. Of its variables only the names are kept: the values are in the request of the job
+// that creates it.
+func encodeSandbox(box *farm.Sandbox) ([]byte, error) {
+	kept := *box
+	kept.Spec.Env = maps.Clone(box.Spec.Env)
+	for name := range kept.Spec.Env {
+		kept.Spec.Env[name] = ""
+	}
+	return encode("sandbox", kept)
 }
 
 // decodeSandbox reads a sandbox's hash: doc is what it was created with; fields that are set override it.

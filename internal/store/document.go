@@ -2,9 +2,13 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -13,6 +17,13 @@ import (
 // reference to it. It is a little below 32 KiB, so that a value and its header fit into one allocation of Redis of that size.
 const InlineBytes = 32<<10 - 64
 
+// Smaller limits of parts of records that stay in Redis together with a result.
+const (
+	shownBytes   = 8 << 10  // of a job's record with what it shows of its request
+	sandboxBytes = 16 << 10 // of a sandbox's record
+	messageBytes = 4 << 10  // of the message of a job's error
+)
+
 // Documents is the object store, as far as records need it. Package blob implements it. A missing object counts as removed.
 type Documents interface {
 	PutDocument(ctx context.Context, key string, data []byte) error
@@ -20,6 +31,9 @@ type Documents interface {
 	Delete(ctx context.Context, keys ...string) error
 	DeletePrefix(ctx context.Context, prefix string) (deleted int, err error)
 }
+
+// dropTimeout bounds the removal of documents that are not needed: it continues after the caller has left.
+const dropTimeout = 5 * time.Second
 
 // reference begins a value that is the key of a document. All other values of records are JSON objects or arrays.
 const reference = "@"
@@ -32,6 +46,18 @@ func documentKey(job farm.Ref, name string) string { return documentPrefix(job) 
 
 // documentPrefix begins the keys of all documents of a job.
 func documentPrefix(job farm.Ref) string { return fmt.Sprintf("records/%s/%s/", job.Tenant, job.ID) }
+
+// requestDocument is the name of a job's request.
+const requestDocument = "request"
+
+// What the record of a job says of its documents, in the field docs.
+const (
+	withRequest   = "r" // its request is one; it is removed when the job ends
+	withDocuments = "1" // it has others only
+)
+
+// spilled reports whether a value is a reference.
+func spilled(value string) bool { return strings.HasPrefix(value, reference) }
 
 // spill returns the value that a record keeps: the data itself or, if that is longer than limit, a reference to a new document with this
 // key. Without Options.Documents it is always the data.
@@ -59,4 +85,127 @@ func (s *Store) resolve(ctx context.Context, value string) (string, error) {
 		return "", fmt.Errorf("read document: %w", err)
 	}
 	return string(data), nil
+}
+
+// spillAccept moves the arguments that are too large for Redis to documents, and returns their keys, also with an error.
+func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, tenant string) (keys []string, err error) {
+	job, box := farm.Ref{Tenant: tenant, ID: args.ID}, farm.Ref{Tenant: tenant, ID: args.Sandbox}
+	for _, part := range []struct {
+		value *[]byte
+		key   string
+		limit int
+	}{
+		{&args.Shown, documentKey(job, "shown"), 0},
+		{&args.Request, documentKey(job, requestDocument), InlineBytes},
+		{&args.SandboxDoc, documentKey(box, "sandbox"), sandboxBytes},
+	} {
+		value, err := s.spill(ctx, part.key, *part.value, part.limit)
+		if err != nil {
+			return keys, err
+		}
+		if spilled(string(value)) {
+			keys = append(keys, part.key)
+		}
+		*part.value = value
+	}
+	switch {
+	case spilled(string(args.Request)):
+		args.Documents = withRequest
+	case spilled(string(args.Shown)):
+		args.Documents = withDocuments
+	}
+	args.SandboxSpilled = spilled(string(args.SandboxDoc))
+	return keys, nil
+}
+
+// readJob reads a job with its documents from its hash. If an object is lost, what it held is missing in the job.
+func (s *Store) readJob(ctx context.Context, fields map[string]string) (*farm.Job, error) {
+	job, err := decodeJob(fields)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.readDocuments(ctx, job, fields)
+	return job, err
+}
+
+// readDocuments adds the documents that the fields refer to to a job. It returns how many bytes they have.
+func (s *Store) readDocuments(ctx context.Context, job *farm.Job, fields map[string]string) (size int, err error) {
+	if shown := fields["shown"]; shown != "" {
+		if size, err = s.readDocument(ctx, shown, &job.Shown); err != nil {
+			return 0, fmt.Errorf("read shown request of job %s: %w", job.ID, err)
+		}
+	}
+	if result := fields["result"]; spilled(result) {
+		n, err := s.readDocument(ctx, result, &job.Result)
+		if err != nil {
+			return 0, fmt.Errorf("read result of job %s: %w", job.ID, err)
+		}
+		size += n
+	}
+	return size, nil
+}
+
+// readSandbox reads a sandbox from its hash.
+func (s *Store) readSandbox(ctx context.Context, fields map[string]string) (*farm.Sandbox, error) {
+	doc, err := s.resolve(ctx, fields["doc"])
+	if err != nil {
+		return nil, fmt.Errorf("read sandbox record: %w", err)
+	}
+	fields["doc"] = doc
+	return decodeSandbox(fields)
+}
+
+// readDocument decodes the data of a value that spill made, and returns its length. It leaves v unchanged if the object is lost.
+func (s *Store) readDocument(ctx context.Context, value string, v any) (int, error) {
+	text, err := s.resolve(ctx, value)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		s.log.WarnContext(ctx, "a document of a record is gone", "key", value)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return 0, fmt.Errorf("decode document: %w", err)
+	}
+	return len(text), nil
+}
+
+// dropDocuments removes documents that no record refers to. A failure is logged: the lifecycle rules of the bucket remove them later.
+func (s *Store) dropDocuments(ctx context.Context, keys ...string) {
+	if len(keys) == 0 || s.documents == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	if err := s.documents.Delete(ctx, keys...); err != nil {
+		s.log.WarnContext(ctx, "documents are left to the lifecycle rules", "first", keys[0], "error", err)
+	}
+}
+
+// trimDocuments removes the documents of records that have expired or were removed. It returns how many records they belonged to.
+func (s *Store) trimDocuments(ctx context.Context, tenant string) (records int, err error) {
+	if s.documents == nil {
+		return 0, nil
+	}
+	const stretch = 100
+	index := s.index(tenant, "docs")
+	for {
+		ids, err := s.rdb.ZRangeByScore(ctx, index, &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: stretch}).Result()
+		if err != nil {
+			return records, wrap("list expired documents", err)
+		}
+		for _, id := range ids {
+			if _, err := s.documents.DeletePrefix(ctx, documentPrefix(farm.Ref{Tenant: tenant, ID: id})); err != nil {
+				return records, fmt.Errorf("remove documents of %s: %w", id, err)
+			}
+			if err := s.rdb.ZRem(ctx, index, id).Err(); err != nil {
+				return records, wrap("remove expired documents from their index", err)
+			}
+			records++
+		}
+		if len(ids) < stretch {
+			return records, nil
+		}
+	}
 }

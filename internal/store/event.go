@@ -96,9 +96,12 @@ func counter(s string) bool {
 }
 
 // clip shortens what a caller sent, for an error sentence.
-func clip(s string) string {
-	if len(s) > 64 {
-		return strings.ToValidUTF8(s[:64], "") + "…"
+func clip(s string) string { return clipText(s, 64) }
+
+// clipText cuts a text to some bytes.
+func clipText(s string, limit int) string {
+	if len(s) > limit {
+		return strings.ToValidUTF8(s[:limit], "") + "…"
 	}
 	return s
 }

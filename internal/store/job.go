@@ -22,7 +22,24 @@ func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	if len(fields) == 0 {
 		return nil, noJob(ref.ID)
 	}
-	return decodeJob(fields)
+	return s.readJob(ctx, fields)
+}
+
+// Reload reads a job again. What it shows of its request never changes and is taken from the job.
+func (s *Store) Reload(ctx context.Context, job *farm.Job) (*farm.Job, error) {
+	fields, err := s.rdb.HGetAll(ctx, s.key(job.Tenant, "job", job.ID)).Result()
+	if err != nil {
+		return nil, wrap("read job", err)
+	}
+	if len(fields) == 0 {
+		return nil, noJob(job.ID)
+	}
+	fields["shown"] = ""
+	now, err := s.readJob(ctx, fields)
+	if err == nil {
+		now.Shown = job.Shown
+	}
+	return now, err
 }
 
 // FIFOPosition is the position of a queued job in its sandbox's FIFO: 1 is next. It is 0 for a job that is not queued.
@@ -58,18 +75,6 @@ func (s *Store) FIFOPosition(ctx context.Context, job *farm.Job) (int, error) {
 	return int(at) + 1, nil
 }
 
-// Request reads a job's request. It is kept until shortly after the job's end; later it is CodeNotFound.
-func (s *Store) Request(ctx context.Context, ref farm.Ref) (*farm.Request, error) {
-	text, err := s.rdb.Get(ctx, s.key(ref.Tenant, "req", ref.ID)).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, farm.NotFoundf("There is no request of job %s: it is kept only until shortly after the end of the job.", ref.ID)
-	}
-	if err != nil {
-		return nil, wrap("read request", err)
-	}
-	return decodeRequest(text)
-}
-
 // FIFOHead reads the id of the first job in a sandbox's FIFO; "" if it is empty.
 func (s *Store) FIFOHead(ctx context.Context, sandbox farm.Ref) (string, error) {
 	id, err := s.rdb.LIndex(ctx, s.key(sandbox.Tenant, "line", sandbox.ID), 0).Result()
@@ -94,7 +99,7 @@ func (s *Store) OpenJobs(ctx context.Context, tenant string, limit int) ([]*farm
 	if err != nil {
 		return nil, wrap("list unfinished jobs", err)
 	}
-	return fetch(ctx, s, tenant, "job", ids, decodeJob)
+	return fetch(ctx, s, tenant, "job", ids, s.readJob)
 }
 
 func refs(tenant string, ids []string) []farm.Ref {
@@ -106,7 +111,7 @@ func refs(tenant string, ids []string) []farm.Ref {
 }
 
 // fetch reads the hashes of ids in batches and skips those that are gone.
-func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, decode func(map[string]string) (*T, error)) ([]*T, error) {
+func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []string, read func(context.Context, map[string]string) (*T, error)) ([]*T, error) {
 	const stretch = 500 // bounds the memory of one reply
 	out := make([]*T, 0, len(ids))
 	for len(ids) > 0 {
@@ -124,7 +129,7 @@ func fetch[T any](ctx context.Context, s *Store, tenant, kind string, ids []stri
 			if len(cmd.Val()) == 0 {
 				continue
 			}
-			item, err := decode(cmd.Val())
+			item, err := read(ctx, cmd.Val())
 			if err != nil {
 				return nil, fmt.Errorf("read records: %w", err)
 			}

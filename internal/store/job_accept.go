@@ -54,19 +54,35 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, err
 	}
-	r, err := s.run(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
+	documents, err := s.spillAccept(ctx, &args, job.Tenant)
 	if err != nil {
+		s.dropDocuments(ctx, documents...)
 		return Accepted{}, err
 	}
+	r, err := s.run(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
+	if err != nil {
+		return Accepted{}, err // the job may be stored, so its documents stay
+	}
 	if r.text(0) != "ok" {
+		s.dropDocuments(ctx, documents...)
 		return Accepted{}, s.refused(r, &job)
 	}
 	out := Accepted{Existing: r.text(1) == "1", Ready: r.text(2) == "1"}
-	if out.Job, err = decodeJob(r.fields(3)); err != nil {
+	if out.Existing {
+		s.dropDocuments(ctx, documents...)
+	}
+	fields := r.fields(3)
+	if spilled(fields["shown"]) && !out.Existing {
+		fields["shown"] = "" // the caller has it
+	}
+	if out.Job, err = s.readJob(ctx, fields); err != nil {
 		return Accepted{}, err
 	}
+	if !out.Existing {
+		out.Job.Shown = job.Shown
+	}
 	if fields := r.fields(4); len(fields) > 0 {
-		if out.Sandbox, err = decodeSandbox(fields); err != nil {
+		if out.Sandbox, err = s.readSandbox(ctx, fields); err != nil {
 			return Accepted{}, err
 		}
 	}
@@ -107,7 +123,9 @@ type acceptArgs struct {
 	Queue          string   `lua:"queue"`
 	Timeout        int      `lua:"timeout"`
 	Doc            []byte   `lua:"doc"`
+	Shown          []byte   `lua:"shown"` // reference to the document, if Doc is without it
 	Request        []byte   `lua:"request"`
+	Documents      string   `lua:"documents"` // see docs in job_finish.lua
 	Packages       []string `lua:"packages"`
 	Idempotency    string   `lua:"idempotency"` // hash of the key; empty: none
 	Fingerprint    string   `lua:"fingerprint"`
@@ -117,6 +135,7 @@ type acceptArgs struct {
 	Memory         int      `lua:"memory"`      // MiB
 	Millicores     int      `lua:"millicores"`
 	GPUs           int      `lua:"gpus"`
+	SandboxSpilled bool     `lua:"sandbox_spilled"`
 	Expires        string   `lua:"expires"`
 	Idle           int      `lua:"idle"` // seconds
 	Node           string   `lua:"node"`
@@ -125,7 +144,7 @@ type acceptArgs struct {
 }
 
 func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
-	doc, err := encodeJob(job)
+	doc, shown, err := encodeJob(job)
 	if err != nil {
 		return acceptArgs{}, err
 	}
@@ -140,7 +159,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 	args := acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
-		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Request: body, Packages: a.Packages,
+		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages,
 		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting,
 	}
 	if a.Idempotency != nil {
@@ -148,7 +167,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 		args.Idempotency, args.Fingerprint = hex.EncodeToString(sum[:]), a.Idempotency.Fingerprint
 	}
 	if box := a.Sandbox; box != nil {
-		if args.SandboxDoc, err = encode("sandbox", box); err != nil {
+		if args.SandboxDoc, err = encodeSandbox(box); err != nil {
 			return acceptArgs{}, err
 		}
 		args.Memory, args.Millicores, args.GPUs = charge(box)

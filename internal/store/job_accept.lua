@@ -73,6 +73,11 @@ local seq = call('INCR', P .. 'seq')
 call('HSET', key('job', id), 'doc', arg.doc, 'kind', kind, 'state', 'queued', 'attempt', '0', 'sandbox', box, 'created', arg.created,
   'queue', arg.queue, 'timeout', arg.timeout, 'inline', arg.inline, 'hidden', arg.hidden, 'cb', arg.callback, 'bg', arg.background,
   'seq', seq)
+if arg.shown ~= '' then call('HSET', key('job', id), 'shown', arg.shown) end
+if arg.documents ~= '' then
+  call('HSET', key('job', id), 'docs', arg.documents)
+  call('ZADD', P .. 'docs', 'inf', id)
+end
 call('SET', key('req', id), arg.request)
 appendStateEvent(id, '0-1', 'queued')
 call('ZADD', P .. 'open', seq, id)
@@ -98,6 +103,7 @@ end
 if new then
   call('HSET', boxKey, 'doc', arg.sandbox_doc, 'state', 'queued', 'used', arg.created, 'expires', arg.expires, 'idle', arg.idle, 'seq', seq)
   if arg.node ~= '' then call('HSET', boxKey, 'node', arg.node) end
+  if arg.sandbox_spilled == '1' then call('ZADD', P .. 'docs', 'inf', box) end
   call('ZADD', P .. 'boxes', seq, box)
   call('ZADD', P .. 'openboxes', seq, box)
   chargeSandbox(box, arg.memory, arg.millicores, arg.gpus)

@@ -9,11 +9,13 @@ import (
 
 // Claim is a job that a worker has claimed, with all that it needs.
 type Claim struct {
-	Job      *farm.Job // running, under the attempt that fences everything that follows
-	Request  *farm.Request
+	Job      *farm.Job     // running, under the attempt that fences everything that follows
+	Request  *farm.Request // nil until LoadRequest if it is a document
 	Sandbox  *farm.Sandbox // nil if its record is gone
 	Cancel   bool          // a cancel was requested before
 	Unparked *farm.Ref     // a job that got the queue slot of this one and must be enqueued; nil: none
+
+	request string // reference to the document; empty: it is none
 }
 
 // Claim gives a job to a worker. A queued job becomes running, under attempt 1. A running job is given too if it is this worker's, or if
@@ -39,7 +41,7 @@ func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim,
 	}
 	switch r.text(0) {
 	case "ok":
-		return decodeClaim(r)
+		return s.decodeClaim(ctx, r)
 	case "notfound":
 		return nil, noJob(ref.ID)
 	default:
@@ -47,19 +49,36 @@ func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim,
 	}
 }
 
-func decodeClaim(r reply) (*Claim, error) {
+// LoadRequest reads the request of a claim from the object store if it is there. It may be called again.
+func (s *Store) LoadRequest(ctx context.Context, c *Claim) error {
+	if c.Request != nil {
+		return nil
+	}
+	text, err := s.resolve(ctx, c.request)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return farm.Wrap(err, farm.CodeInternal, "The request of the job is no longer in the object store. Send the job again.")
+	}
+	if err != nil {
+		return fmt.Errorf("read request of job %s: %w", c.Job.ID, err)
+	}
+	c.Request, err = decodeRequest(text)
+	return err
+}
+
+func (s *Store) decodeClaim(ctx context.Context, r reply) (*Claim, error) {
 	fields := r.fields(1)
 	job, err := decodeJob(fields)
 	if err != nil {
 		return nil, err
 	}
-	request, err := decodeRequest(r.text(2))
-	if err != nil {
+	c := &Claim{Job: job, Cancel: fields["cancel"] == "1", Unparked: optionalRef(job.Tenant, r.text(4))}
+	if request := r.text(2); spilled(request) {
+		c.request = request
+	} else if c.Request, err = decodeRequest(request); err != nil {
 		return nil, err
 	}
-	c := &Claim{Job: job, Request: request, Cancel: fields["cancel"] == "1", Unparked: optionalRef(job.Tenant, r.text(4))}
 	if box := r.fields(3); len(box) > 0 {
-		if c.Sandbox, err = decodeSandbox(box); err != nil {
+		if c.Sandbox, err = s.readSandbox(ctx, box); err != nil {
 			return nil, err
 		}
 	}

@@ -92,7 +92,8 @@ type finishArgs struct {
 	Mode      string `lua:"mode"`
 	Attempt   int    `lua:"attempt"`
 	State     string `lua:"state"`
-	Result    []byte `lua:"result"` // JSON; empty: none, like Error
+	Result    []byte `lua:"result"` // JSON, or a reference if Spilled; empty: none, like Error
+	Spilled   bool   `lua:"spilled"`
 	Error     []byte `lua:"error"`
 	RunMS     string `lua:"run_ms"` // empty: not known, like UploadMS
 	UploadMS  string `lua:"upload_ms"`
@@ -110,13 +111,24 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 	if err != nil {
 		return nil, Ended{}, err
 	}
+	key := documentKey(e.ref, "result-"+args.Token) // its own for each call, so that a fenced worker overwrites nothing
+	if args.Result, err = s.spill(ctx, key, args.Result, InlineBytes); err != nil {
+		return nil, Ended{}, err
+	}
+	args.Spilled = spilled(string(args.Result))
 	r, err := s.run(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
 	if err != nil {
-		return nil, Ended{}, err
+		return nil, Ended{}, err // the result may be stored, so its document stays
+	}
+	if args.Spilled && r.text(0) != "ok" {
+		s.dropDocuments(ctx, key)
 	}
 	switch r.text(0) {
 	case "ok":
 		follows := r.fields(1)
+		if follows["request"] == "1" {
+			s.dropDocuments(ctx, documentKey(e.ref, requestDocument))
+		}
 		end := Ended{
 			Next: optionalRef(e.ref.Tenant, follows["next"]), Unparked: optionalRef(e.ref.Tenant, follows["unparked"]),
 			Callback: follows["callback"] == "1", Sandbox: optionalRef(e.ref.Tenant, follows["sandbox"]),
@@ -124,7 +136,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		if e.mode != "cancel" {
 			return nil, end, nil
 		}
-		job, err := decodeJob(r.fields(2))
+		job, err := s.readJob(ctx, r.fields(2))
 		return job, end, err
 	case "notfound":
 		return nil, Ended{}, noJob(e.ref.ID)
@@ -139,6 +151,9 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 	result, err := encodeMaybe("result", e.result)
 	if err != nil {
 		return finishArgs{}, err
+	}
+	if e.err != nil {
+		e.err = &farm.JobError{Code: e.err.Code, Message: clipText(e.err.Message, messageBytes)}
 	}
 	jerr, err := encodeMaybe("job error", e.err)
 	if err != nil {

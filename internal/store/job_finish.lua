@@ -2,13 +2,13 @@
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)
-local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token')
+local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs')
 local state, attempt, kind, box, callback = j[1], j[2], j[3], j[4], j[7]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
 
 -- next: the new head of the FIFO, to be enqueued. unparked: the job that got the queue slot, to be enqueued. callback: '1' if one is due.
--- sandbox: the sandbox that ended with its creation.
+-- sandbox: the sandbox that ended with its creation. request: '1' if the request is a document, which is not needed any more.
 local function answer(follows)
   local out = {}
   for name, value in pairs(follows) do
@@ -46,11 +46,11 @@ appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
 call('ZREM', P .. 'open', id)
 call('ZREM', key('osj', box), id)
-call('DEL', key('cp', id))
+call('DEL', key('cp', id), key('req', id))
 local ttl = hidden and arg.hidden_ttl or arg.retention
 call('EXPIRE', k, ttl)
 call('EXPIRE', key('ev', id), ttl)
-call('EXPIRE', key('req', id), arg.hidden_ttl)
+if j[10] or arg.spilled == '1' then expireDocuments(id, ttl) end
 if callback == '1' then call('ZADD', P .. 'callbacks', NOW, id) end
 
 local head = ''
@@ -77,4 +77,4 @@ if to ~= 'completed' and (kind == 'create' or kind == 'run') then
     ended = box
   end
 end
-return answer({next = head, unparked = unparked, callback = callback, sandbox = ended})
+return answer({next = head, unparked = unparked, callback = callback, sandbox = ended, request = flag(j[10] == 'r')})

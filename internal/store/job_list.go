@@ -28,7 +28,8 @@ func (f JobFilter) picks(job *farm.Job) bool {
 }
 
 // Jobs lists jobs, newest first, without hidden ones, except the one that JobID names. next is the cursor of the following page, "" at the
-// end. A call looks at 2000 records at most, so a page may be short, or empty, before the end. A bad cursor is CodeInvalid.
+// end. A call looks at 2000 records at most and reads about 8 MiB of documents, so a page may be short, or empty, before the end. A bad
+// cursor is CodeInvalid.
 func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p Page) (jobs []*farm.Job, next string, err error) {
 	if f.JobID != "" {
 		job, err := s.Job(ctx, farm.Ref{Tenant: tenant, ID: f.JobID})
@@ -42,13 +43,14 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p Page) (j
 		}
 		return []*farm.Job{job}, "", nil
 	}
-	l := listing[farm.Job]{
+	l := listing[listedJob]{
 		index: s.index(tenant, "jobs"),
-		load: func(ctx context.Context, ids []string) ([]*farm.Job, error) {
-			return fetch(ctx, s, tenant, "job", ids, decodeJob)
+		load: func(ctx context.Context, ids []string) ([]*listedJob, error) {
+			return fetch(ctx, s, tenant, "job", ids, decodeListed)
 		},
-		id:   func(job *farm.Job) string { return job.ID },
-		want: f.picks, passed: func(job *farm.Job) bool { return f.Created.passed(job.CreatedAt) },
+		id:   func(j *listedJob) string { return j.job.ID },
+		want: func(j *listedJob) bool { return f.picks(j.job) }, passed: func(j *listedJob) bool { return f.Created.passed(j.job.CreatedAt) },
+		complete: func(ctx context.Context, j *listedJob) (int, error) { return s.readDocuments(ctx, j.job, j.documents) },
 	}
 	if f.SandboxID != "" {
 		l.index = s.key(tenant, "sj", f.SandboxID)
@@ -58,7 +60,26 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter, p Page) (j
 			return s.pruneJobs(ctx, tenant, ids, f)
 		}
 	}
-	return scan(ctx, s, l, p)
+	found, next, err := scan(ctx, s, l, p)
+	if err != nil {
+		return nil, "", err
+	}
+	jobs = make([]*farm.Job, len(found))
+	for i, j := range found {
+		jobs[i] = j.job
+	}
+	return jobs, next, nil
+}
+
+// listedJob is a job whose documents are not read yet.
+type listedJob struct {
+	job       *farm.Job
+	documents map[string]string
+}
+
+func decodeListed(_ context.Context, fields map[string]string) (*listedJob, error) {
+	job, err := decodeJob(fields)
+	return &listedJob{job: job, documents: map[string]string{"shown": fields["shown"], "result": fields["result"]}}, err
 }
 
 // pruneJobs looks at a few fields, so that the results of jobs that are not wanted are not read.

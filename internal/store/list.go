@@ -15,6 +15,7 @@ const (
 	pageDefault = 50
 	scanMost    = 2000 // records looked at in one call; a list whose filter drops most of them gives a short page and a cursor
 	scanStretch = 200
+	pageBytes   = 8 << 20 // of documents read for a page; then it is short too, but never empty for this reason
 )
 
 // Page asks for a part of a list, newest first.
@@ -50,6 +51,9 @@ type listing[T any] struct {
 
 	passed func(*T) bool // nothing behind this record is wanted
 
+	// complete reads the documents of a record that is wanted, and returns how many bytes they have. Nil: there are none.
+	complete func(context.Context, *T) (int, error)
+
 	// prune drops ids whose records are not wanted, by less than the whole records; end says that nothing behind these ids is wanted. Nil: it
 	// keeps all.
 	prune func(ctx context.Context, ids []string) (kept []string, end bool, err error)
@@ -72,6 +76,7 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 	}
 	out := make([]*T, 0, min(limit, scanStretch))
 	var last int64
+	documents := 0 // bytes
 	for seen := 0; seen < scanMost; {
 		stretch := min(scanStretch, max(2*(limit-len(out)), 10))
 		entries, err := s.rdb.ZRevRangeByScoreWithScores(ctx, l.index, &redis.ZRangeBy{Min: "-inf", Max: before, Count: int64(stretch)}).Result()
@@ -105,7 +110,14 @@ func scan[T any](ctx context.Context, s *Store, l listing[T], p Page) ([]*T, str
 			if !l.want(item) {
 				continue
 			}
-			if out = append(out, item); len(out) == limit {
+			if l.complete != nil {
+				n, err := l.complete(ctx, item)
+				if err != nil {
+					return nil, "", err
+				}
+				documents += n
+			}
+			if out = append(out, item); len(out) == limit || documents >= pageBytes {
 				at := scores[l.id(item)]
 				if end && (at == last || i == len(items)-1) {
 					return out, "", nil // nothing that is wanted is behind it

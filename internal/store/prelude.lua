@@ -91,6 +91,9 @@ local function refundSandbox(box)
   addUse('-', mem, mcpu, gpus)
 end
 
+-- Has the documents of a record removed when it expires: an hour later, since the clocks of the processes differ.
+local function expireDocuments(id, ttl) call('ZADD', P .. 'docs', int(tonumber(NOW) + (tonumber(ttl) + 3600) * 1000000), id) end
+
 -- Writes a sandbox's new state and what follows from it. The caller has checked the transition. The times to live (seconds) are read for
 -- final states only.
 local function setSandboxState(box, state, closedTTL, retention)
@@ -104,6 +107,7 @@ local function setSandboxState(box, state, closedTTL, retention)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
+    if call('ZSCORE', P .. 'docs', box) then expireDocuments(box, closedTTL) end
   end
   updateDeadline(box)
 end

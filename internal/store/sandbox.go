@@ -20,7 +20,7 @@ func (s *Store) Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error
 	if len(fields) == 0 {
 		return nil, noSandbox(ref.ID)
 	}
-	return decodeSandbox(fields)
+	return s.readSandbox(ctx, fields)
 }
 
 // OpenSandboxes lists the tenant's sandboxes that are not final, oldest first.
@@ -29,7 +29,7 @@ func (s *Store) OpenSandboxes(ctx context.Context, tenant string) ([]*farm.Sandb
 	if err != nil {
 		return nil, wrap("list open sandboxes", err)
 	}
-	return fetch(ctx, s, tenant, "sbx", ids, decodeSandbox)
+	return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
 }
 
 // SandboxPatch is what a caller changes of a sandbox. Nil fields stay unchanged.
@@ -79,7 +79,7 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 	}
 	switch r.text(0) {
 	case "ok":
-		return decodeSandbox(r.fields(1))
+		return s.readSandbox(ctx, r.fields(1))
 	case "notfound":
 		return nil, noSandbox(ref.ID)
 	default:
@@ -132,7 +132,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	}
 	switch r.text(0) {
 	case "ok":
-		return decodeSandbox(r.fields(1))
+		return s.readSandbox(ctx, r.fields(1))
 	case "notfound":
 		return nil, noSandbox(m.Ref.ID)
 	case "fenced":

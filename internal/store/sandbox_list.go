@@ -35,7 +35,7 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter, p
 	l := listing[farm.Sandbox]{
 		index: s.index(tenant, "boxes"),
 		load: func(ctx context.Context, ids []string) ([]*farm.Sandbox, error) {
-			return fetch(ctx, s, tenant, "sbx", ids, decodeSandbox)
+			return fetch(ctx, s, tenant, "sbx", ids, s.readSandbox)
 		},
 		id:   func(box *farm.Sandbox) string { return box.ID },
 		want: f.picks, passed: func(box *farm.Sandbox) bool { return f.Created.passed(box.CreatedAt) },

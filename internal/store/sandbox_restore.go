@@ -10,7 +10,8 @@ import (
 type restoreArgs struct {
 	ID         string `lua:"id"`
 	Doc        []byte `lua:"doc"`
-	Memory     int    `lua:"memory"` // MiB
+	Spilled    bool   `lua:"spilled"` // Doc is a reference
+	Memory     int    `lua:"memory"`  // MiB
 	Millicores int    `lua:"millicores"`
 	GPUs       int    `lua:"gpus"`
 	Used       string `lua:"used"` // microseconds, as Expires
@@ -27,13 +28,16 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	if err := s.storeTenant(ctx, box.Tenant); err != nil {
 		return false, err
 	}
-	doc, err := encode("sandbox", box)
+	doc, err := encodeSandbox(box)
 	if err != nil {
+		return false, err
+	}
+	if doc, err = s.spill(ctx, documentKey(box.Ref(), "sandbox"), doc, sandboxBytes); err != nil {
 		return false, err
 	}
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, Doc: doc, Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
+		ID: box.ID, Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
 	})...)
 	if err != nil {
 		return false, err

@@ -7,5 +7,6 @@ call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used
 call('ZADD', P .. 'boxes', seq, arg.id)
 call('ZADD', P .. 'openboxes', seq, arg.id)
 chargeSandbox(arg.id, arg.memory, arg.millicores, arg.gpus)
+if arg.spilled == '1' then call('ZADD', P .. 'docs', 'inf', arg.id) end
 updateDeadline(arg.id)
 return {'ok'}

@@ -13,10 +13,12 @@ const trimStretch = 500
 type Trimmed struct {
 	Entries int // of indexes, whose records had expired
 	Jobs    int // finished ones beyond the bound
+
+	Documented int // records that are gone, and whose documents were removed
 }
 
 // Trim bounds what is kept of a tenant. Records expire on their own, and each new record removes the expired ones before it from the
-// indexes; Trim does the rest, for tenants that add nothing. It keeps the youngest Limits.MaxFinished finished jobs, and those that
+// indexes; Trim does the rest, for tenants that add nothing, and removes documents of records that are gone. It keeps the youngest Limits.MaxFinished finished jobs, and those that
 // finished within Limits.HiddenSeconds, since a caller may wait for them.
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
@@ -29,7 +31,9 @@ func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 			return all, err
 		}
 	}
-	return all, nil
+	n, err := s.trimDocuments(ctx, tenant)
+	all.Documented = n
+	return all, err
 }
 
 // trimArgs are the arguments of trim.lua.

@@ -15,6 +15,7 @@ for i = 1, #found, 2 do
     local j = call('HMGET', k, 'state', 'finished', 'sandbox')
     if final(JOBS, j[1]) and (tonumber(j[2]) or 0) <= before and not call('ZSCORE', P .. 'callbacks', id) then
       call('DEL', k, key('ev', id), key('req', id))
+      call('ZADD', P .. 'docs', 'XX', NOW, id)
       call('ZREM', index, id)
       call('ZREM', key('sj', j[3]), id)
       removed, excess = removed + 1, excess - 1

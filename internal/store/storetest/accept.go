@@ -27,13 +27,6 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	if diff := cmp.Diff(&want, b.job(t, a.Job.Ref())); diff != "" {
 		t.Errorf("stored job (-want +got):\n%s", diff)
 	}
-	request, err := b.Request(t.Context(), a.Job.Ref())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(a.Request, request); diff != "" {
-		t.Errorf("request (-want +got):\n%s", diff)
-	}
 	box := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID})
 	if diff := cmp.Diff(a.Sandbox.Spec, box.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
@@ -225,7 +218,6 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 	intruder.Job.Tenant = "other"
 	for name, call := range map[string]func() error{
 		"Job":           func() error { _, err := b.Job(ctx, jobRef); return err },
-		"Request":       func() error { _, err := b.Request(ctx, jobRef); return err },
 		"Claim":         func() error { _, err := b.Claim(ctx, jobRef, "w"); return err },
 		"Finish":        func() error { _, err := b.Finish(ctx, store.Finish{Ref: jobRef, State: farm.JobFailed}); return err },
 		"Force":         func() error { _, err := b.Force(ctx, jobRef, farm.JobLost, nil); return err },

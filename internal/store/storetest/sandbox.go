@@ -117,12 +117,17 @@ func recordsExpire(t *testing.T, factory Factory) {
 	}
 	limits := farm.DefaultLimits()
 	for key, seconds := range map[string]int{
-		"job:" + job.ID: limits.RetentionSeconds, "ev:" + job.ID: limits.RetentionSeconds, "req:" + job.ID: limits.HiddenSeconds,
+		"job:" + job.ID: limits.RetentionSeconds, "ev:" + job.ID: limits.RetentionSeconds,
 		"job:" + hidden.ID: limits.HiddenSeconds, "ev:" + hidden.ID: limits.HiddenSeconds,
 	} {
 		want := time.Duration(seconds) * time.Second
 		if ttl := b.rdb.TTL(t.Context(), b.prefix+"{acme}:"+key).Val(); ttl > want || ttl < want-time.Minute {
 			t.Errorf("%s expires in %v, want %v", key, ttl, want)
+		}
+	}
+	for _, id := range []string{job.ID, hidden.ID} {
+		if n := b.rdb.Exists(t.Context(), b.prefix+"{acme}:req:"+id).Val(); n != 0 {
+			t.Errorf("the request of the ended job %s is kept", id)
 		}
 	}
 }

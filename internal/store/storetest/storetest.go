@@ -104,6 +104,12 @@ func Run(t *testing.T, factory Factory) {
 		"ConnectionsAreLeased":          connectionsAreLeased,
 		"TrimForgetsExpired":            trimForgetsExpired,
 		"TrimBoundsFinishedJobs":        trimBoundsFinishedJobs,
+		"LargeRecords":                  largeRecords,
+		"LargeSandboxes":                largeSandboxes,
+		"RefusedJobsLeaveNoDocuments":   refusedJobsLeaveNoDocuments,
+		"DocumentsAreUnavailable":       documentsAreUnavailable,
+		"LostDocuments":                 lostDocuments,
+		"LargePagesAreShort":            largePagesAreShort,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,276 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// large is more than a record keeps in Redis.
+var large = strings.Repeat("x", 100_000) //nolint:gochecknoglobals // a constant
+
+// executeLarge is a job with much code, all of which it shows.
+func executeLarge(sandbox string) store.Accept {
+	a := Execute(sandbox)
+	a.Request.Execute.Code = large
+	a.Job.Shown = a.Request
+	return a
+}
+
+// largest is the length of the longest value in the keys of a record.
+func (b *bundle) largest(t *testing.T, id string) int {
+	t.Helper()
+	keys, err := b.rdb.Keys(t.Context(), b.prefix+"*"+id+"*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("keys of %s: %v, %v", id, keys, err)
+	}
+	longest := 0
+	for _, key := range keys {
+		switch b.rdb.Type(t.Context(), key).Val() {
+		case "string":
+			longest = max(longest, int(b.rdb.StrLen(t.Context(), key).Val()))
+		case "hash":
+			for _, value := range b.rdb.HGetAll(t.Context(), key).Val() {
+				longest = max(longest, len(value))
+			}
+		default:
+		}
+	}
+	return longest
+}
+
+// wantDocuments checks how many documents there are.
+func (b *bundle) wantDocuments(t *testing.T, when string, want int) {
+	t.Helper()
+	if keys := b.documents.Keys(); len(keys) != want {
+		t.Errorf("%s there are the documents %v, want %d", when, keys, want)
+	}
+}
+
+// largeRecords follows a job with a large request and a large result from its acceptance until its documents are removed.
+func largeRecords(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	a := executeLarge(box.ID)
+	accepted := b.accept(t, a).Job
+	for what, job := range map[string]*farm.Job{"accepted": accepted, "stored": b.job(t, accepted.Ref())} {
+		if diff := cmp.Diff(a.Job.Shown, job.Shown); diff != "" {
+			t.Errorf("%s job (-want +got):\n%s", what, diff)
+		}
+	}
+	b.wantDocuments(t, "after the acceptance", 2) // request and what the job shows of it
+	if n := b.largest(t, accepted.ID); n > store.InlineBytes {
+		t.Errorf("Redis has a value of %d bytes", n)
+	}
+
+	claim := b.claim(t, accepted.Ref(), "w")
+	for range 2 {
+		if err := b.LoadRequest(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(a.Request, claim.Request); diff != "" {
+			t.Errorf("request (-want +got):\n%s", diff)
+		}
+	}
+	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: large, Stderr: "short"}}
+	long := &farm.JobError{Code: farm.CodeInternal, Message: large}
+	for range 2 { // the second one is fenced and leaves nothing behind
+		_, _ = b.Finish(t.Context(), store.Finish{Ref: accepted.Ref(), Attempt: 1, State: farm.JobFailed, Result: result, Error: long})
+		b.wantDocuments(t, "after the end", 2) // what the job shows, and its result
+	}
+	if n := b.largest(t, accepted.ID); n > store.InlineBytes {
+		t.Errorf("Redis has a value of %d bytes", n)
+	}
+	listed, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{Limit: 1})
+	if err != nil || len(listed) != 1 {
+		t.Fatalf("Jobs = %v, %v", listed, err)
+	}
+	reloaded, err := b.Reload(t.Context(), accepted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	canceled, _, err := b.Cancel(t.Context(), accepted.Ref()) // a finished job stays unchanged
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, job := range map[string]*farm.Job{"listed": listed[0], "read": b.job(t, accepted.Ref()), "reloaded": reloaded, "canceled": canceled} {
+		if diff := cmp.Diff(result, job.Result); diff != "" || job.Shown == nil || len(job.Error.Message) > 5000 {
+			t.Errorf("%s job shows %d bytes of its error; result (-want +got):\n%s", what, len(job.Error.Message), diff)
+		}
+	}
+
+	b.trim(t, store.Trimmed{})
+	b.clock.forward(time.Duration(farm.DefaultLimits().RetentionSeconds)*time.Second + time.Hour - time.Second)
+	b.trim(t, store.Trimmed{})
+	b.clock.forward(2 * time.Second)
+	b.trim(t, store.Trimmed{Documented: 1})
+	b.wantDocuments(t, "after the retention", 0)
+	if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:docs").Val(); n != 0 {
+		t.Errorf("the index of documents has %d entries", n)
+	}
+}
+
+// largeSandboxes: the values of variables are in the request only, and a large record is a document as long as the sandbox is readable.
+func largeSandboxes(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	a.Sandbox.Spec.Env = map[string]string{"TOKEN": large}
+	b.accept(t, a)
+	ref := a.Sandbox.Ref()
+	b.wantDocuments(t, "with a large variable", 1) // the request
+	if diff := cmp.Diff(map[string]string{"TOKEN": ""}, b.sandbox(t, ref).Spec.Env); diff != "" {
+		t.Errorf("variables of the record (-want +got):\n%s", diff)
+	}
+
+	wide := Create()
+	wide.Sandbox.Spec.AllowHosts = strings.SplitAfter(strings.Repeat("a.example.com,", 5000), ",")
+	wide.Request = &farm.Request{}
+	b.accept(t, wide)
+	ref = wide.Sandbox.Ref()
+	b.wantDocuments(t, "with many hosts", 2)
+	claim := b.claim(t, wide.Job.Ref(), "w")
+	moved, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxStarting})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, _, err := b.Sandboxes(t.Context(), Tenant, store.SandboxFilter{}, store.Page{Limit: 1})
+	if err != nil || len(listed) != 1 {
+		t.Fatalf("Sandboxes = %v, %v", listed, err)
+	}
+	for what, box := range map[string]*farm.Sandbox{"claimed": claim.Sandbox, "moved": moved, "listed": listed[0], "read": b.sandbox(t, ref)} {
+		if diff := cmp.Diff(wide.Sandbox.Spec.AllowHosts, box.Spec.AllowHosts); diff != "" {
+			t.Errorf("hosts of the %s sandbox (-want +got):\n%s", what, diff)
+		}
+	}
+	for _, id := range []string{ref.ID, wide.Job.ID, a.Sandbox.ID, a.Job.ID} {
+		if n := b.largest(t, id); n > store.InlineBytes {
+			t.Errorf("Redis has a value of %d bytes for %s", n, id)
+		}
+	}
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: ref, To: farm.SandboxFailed}); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.forward(time.Duration(farm.DefaultLimits().ClosedSeconds)*time.Second + 2*time.Hour)
+	b.trim(t, store.Trimmed{Documented: 1})
+	b.wantDocuments(t, "after the sandbox was forgotten", 1) // the request of the other, which waits
+}
+
+func refusedJobsLeaveNoDocuments(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	_, err := b.Accept(t.Context(), executeLarge("sbx_none"))
+	wantCode(t, "a job of no sandbox", err, farm.CodeNotFound)
+	b.wantDocuments(t, "after a refusal", 0)
+
+	first := executeLarge(box.ID)
+	first.Idempotency = &store.Idempotency{Key: "k", Fingerprint: "f"}
+	b.accept(t, first)
+	again := executeLarge(box.ID)
+	again.Idempotency = first.Idempotency
+	if out := b.accept(t, again); !out.Existing || out.Job.Shown == nil {
+		t.Errorf("the second call gave %+v", out)
+	}
+	b.wantDocuments(t, "after a repeated call", 2)
+	b.accept(t, first) // after a lost answer
+	b.wantDocuments(t, "after a retry", 2)
+
+	if _, _, err := b.Cancel(t.Context(), first.Job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	b.wantDocuments(t, "after a cancel", 1)
+}
+
+// documentsAreUnavailable: a job whose request cannot be stored is not accepted, one whose result cannot be stored does not end, and one
+// whose request cannot be read can be claimed.
+func documentsAreUnavailable(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	down := farm.Errorf(farm.CodeUnavailable, "the object store does not answer")
+	b.documents.Fail(down)
+	refused := executeLarge(box.ID)
+	_, err := b.Accept(t.Context(), refused)
+	wantCode(t, "Accept", err, farm.CodeUnavailable)
+	_, err = b.Job(t.Context(), refused.Job.Ref())
+	wantCode(t, "the job", err, farm.CodeNotFound)
+
+	b.documents.Fail(nil)
+	job := b.accept(t, executeLarge(box.ID)).Job
+	b.documents.Fail(down)
+	claim := b.claim(t, job.Ref(), "w")
+	wantCode(t, "LoadRequest", b.LoadRequest(t.Context(), claim), farm.CodeUnavailable)
+	f := store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{large}}}
+	_, err = b.Finish(t.Context(), f)
+	wantCode(t, "Finish", err, farm.CodeUnavailable)
+	b.documents.Fail(nil)
+	if err := b.LoadRequest(t.Context(), claim); err != nil || claim.Request.Execute.Code != large {
+		t.Errorf("LoadRequest = %v", err)
+	}
+	if _, err := b.Finish(t.Context(), f); err != nil {
+		t.Errorf("Finish = %v", err)
+	}
+}
+
+// lostDocuments: a job without its documents can still be read and listed.
+func lostDocuments(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	job := b.accept(t, executeLarge(box.ID)).Job
+	claim := b.claim(t, job.Ref(), "w")
+	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "LoadRequest", b.LoadRequest(t.Context(), claim), farm.CodeInternal)
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{large}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.job(t, job.Ref()); got.State != farm.JobCompleted || got.Result != nil {
+		t.Errorf("job = %+v", got)
+	}
+	if jobs, _, err := b.Jobs(t.Context(), Tenant, store.JobFilter{SandboxID: box.ID}, store.Page{}); err != nil || len(jobs) != 2 {
+		t.Errorf("Jobs = %d, %v", len(jobs), err)
+	}
+}
+
+// largePagesAreShort: a page of jobs with large results ends early, and the pages together have every job once.
+func largePagesAreShort(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	const jobs = 7
+	text := strings.Repeat("x", 3<<20)
+	for range jobs {
+		job := b.accept(t, Execute(box.ID)).Job
+		b.claim(t, job.Ref(), "w")
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: &farm.Result{Notes: []string{text}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pages []string
+	seen := map[string]bool{}
+	for p := (store.Page{Limit: 100}); ; {
+		found, next, err := b.Jobs(t.Context(), Tenant, store.JobFilter{Kinds: []farm.JobKind{farm.KindExecute}}, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range found {
+			if seen[job.ID] = true; job.Result == nil || len(job.Result.Notes) != 1 {
+				t.Errorf("job %s has no result", job.ID)
+			}
+		}
+		pages = append(pages, fmt.Sprint(len(found)))
+		if p.Cursor = next; next == "" {
+			break
+		}
+	}
+	if got := strings.Join(pages, " "); len(seen) != jobs || got != "3 3 1" {
+		t.Errorf("pages of %s jobs with %d of %d jobs, want 3 3 1", got, len(seen), jobs)
+	}
+}
