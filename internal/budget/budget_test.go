@@ -14,85 +14,146 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	mib   = 1 << 20
+	size  = 16 * mib // of the budgets of these tests
+	share = 7 * mib  // for the large requests of one tenant: half of seven eighths
 )
 
 func TestShareIsTheLimitOfATenant(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
+		name        string
 		first, more int64
 		fits        bool
 	}{
-		{first: 40, more: 9, fits: true},
-		{first: 40, more: 10, fits: true},
-		{first: 40, more: 11},
-		{first: 51},
+		{"Below", share - 2*mib, 2*mib - 1, true},
+		{"At", share - 2*mib, 2 * mib, true},
+		{"Above", share - 2*mib, 2*mib + 1, false},
+		{"AtOnce", share, 0, true},
+		{"AboveAtOnce", share + 1, 0, false},
 	} {
-		b := budget.New(100)
-		hold, ok := b.TryAcquire("a", c.first)
-		if !ok {
-			if c.fits || c.first <= b.Share() {
-				t.Errorf("TryAcquire(%d) = false", c.first)
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := budget.New(size)
+			hold, ok := b.TryAcquire("a", c.first)
+			if ok {
+				ok = hold.Grow(c.more)
 			}
-			continue
-		}
-		if got := hold.Grow(c.more); got != c.fits {
-			t.Errorf("%d, then Grow(%d) = %v", c.first, c.more, got)
-		}
-		hold.Release()
-		hold.Release()
-		if diff := cmp.Diff(budget.Stats{Size: 100}, b.Stats()); diff != "" {
-			t.Errorf("after Release (-want +got):\n%s", diff)
-		}
+			if ok != c.fits {
+				t.Errorf("%d bytes, then %d more: %v, want %v", c.first, c.more, ok, c.fits)
+			}
+			other, ok := b.TryAcquire("b", share)
+			if !ok {
+				t.Error("another tenant did not get its share")
+			}
+			other.Release()
+			hold.Release()
+			hold.Release()
+			if diff := cmp.Diff(budget.Stats{Size: size}, b.Stats()); diff != "" {
+				t.Errorf("after Release (-want +got):\n%s", diff)
+			}
+		})
 	}
+}
+
+// Small requests have an eighth of the budget for themselves: large ones do not delay them.
+func TestSmallRequestsPassLargeOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		one, _ := b.TryAcquire("a", share)
+		two, _ := b.TryAcquire("b", share)
+		go func() {
+			if three, err := b.Acquire(t.Context(), "c", budget.SmallBytes+1); err == nil {
+				three.Release()
+			}
+		}()
+		synctest.Wait()
+		if got := b.Stats().Waiting; got != budget.SmallBytes+1 {
+			t.Errorf("%d bytes wait, want those of the large request", got)
+		}
+		for range 10 {
+			small, ok := b.TryAcquire("c", budget.SmallBytes)
+			if !ok {
+				t.Fatal("a small request was refused")
+			}
+			defer small.Release()
+		}
+		one.Release()
+		two.Release()
+	})
 }
 
 // A request larger than the share is granted as one of the share: its tenant then holds nothing else.
 func TestLargeRequestIsGrantedAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.New(100)
-		small, _ := b.TryAcquire("a", 1)
-		granted := false
-		var large *budget.Hold
-		go func() {
-			large, _ = b.Acquire(t.Context(), "a", 1000)
-			granted = true
-		}()
+		b := budget.New(size)
+		first, _ := b.TryAcquire("a", mib)
+		var whole *budget.Hold
+		go func() { whole, _ = b.Acquire(t.Context(), "a", 1<<40) }()
 		synctest.Wait()
-		if granted {
-			t.Error("granted while its tenant held a byte")
+		if whole != nil {
+			t.Error("granted while its tenant held something")
 		}
-		small.Release()
+		first.Release()
 		synctest.Wait()
-		if !granted || large.Bytes() != 50 {
-			t.Errorf("after the release: granted %v, %d bytes; want 50", granted, large.Bytes())
+		if whole.Bytes() != share {
+			t.Fatalf("after the release it holds %d bytes, want %d", whole.Bytes(), share)
 		}
-		other, ok := b.TryAcquire("b", 50)
-		if !ok {
-			t.Error("another tenant did not get the other half")
+		if err := whole.Add(t.Context(), 1<<40); err != nil || whole.Bytes() != share {
+			t.Errorf("Add beyond the share = %v, %d bytes", err, whole.Bytes())
 		}
-		other.Release()
-		large.Keep(20)
-		if got := b.Stats().Used; got != 20 {
-			t.Errorf("after Keep(20) %d bytes are used", got)
+		whole.Keep(2 * mib)
+		if got := b.Stats().Used; got != 2*mib {
+			t.Errorf("after Keep %d bytes are used", got)
 		}
-		large.Release()
+		whole.Release()
 	})
 }
 
-// One tenant's thousand requests do not delay another's: tenants take turns.
+// Who holds large bytes does not wait for more: two of them could wait for each other.
+func TestSecondLargeRequestOfAHoldDoesNotWait(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	one, _ := b.TryAcquire("a", 4*mib)
+	two, _ := b.TryAcquire("a", 2*mib)
+	if err := one.Add(t.Context(), mib); err != nil {
+		t.Errorf("Add of what is there = %v", err)
+	}
+	if err := one.Add(t.Context(), 1); err != nil { // the pool of small ones
+		t.Errorf("Add of a byte = %v", err)
+	}
+	if err := one.Add(t.Context(), mib); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("Add of what is not there = %v", err)
+	}
+	two.Release()
+	if err := one.Add(t.Context(), mib); err != nil {
+		t.Errorf("Add after a release = %v", err)
+	}
+	one.Release()
+	if got := b.Stats(); got.Used != 0 || got.Accounts != 0 {
+		t.Errorf("at the end %+v", got)
+	}
+}
+
+// One tenant's requests do not delay another's: tenants take turns.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.New(4)
-		one, _ := b.TryAcquire("x", 2)
-		two, _ := b.TryAcquire("y", 2)
+		b := budget.New(size)
+		one, _ := b.TryAcquire("x", share)
+		two, _ := b.TryAcquire("y", share)
 		var order []string
 		holds := make(chan *budget.Hold, 100)
 		ask := func(tenant string, n int) {
 			for i := range n {
 				go func() {
-					hold, err := b.Acquire(t.Context(), tenant, 2)
+					hold, err := b.Acquire(t.Context(), tenant, share)
 					if err != nil {
 						t.Errorf("Acquire: %v", err)
 					}
@@ -120,19 +181,19 @@ func TestTenantsTakeTurns(t *testing.T) {
 func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := budget.New(100)
-		one, _ := b.TryAcquire("a", 30)
-		two, _ := b.TryAcquire("b", 50)
+		b := budget.New(size)
+		one, _ := b.TryAcquire("a", 4*mib)
+		two, _ := b.TryAcquire("b", 7*mib)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := errors.New("the caller has left")
 		var failed error
-		go func() { _, failed = b.Acquire(ctx, "c", 40) }()
+		go func() { _, failed = b.Acquire(ctx, "c", 5*mib) }()
 		synctest.Wait()
-		if _, ok := b.TryAcquire("d", 10); ok {
+		if _, ok := b.TryAcquire("d", mib); ok {
 			t.Error("TryAcquire overtook a request that waits")
 		}
 		var next *budget.Hold
-		go func() { next, _ = b.Acquire(t.Context(), "d", 10) }()
+		go func() { next, _ = b.Acquire(t.Context(), "d", mib) }()
 		synctest.Wait()
 		if next != nil {
 			t.Error("a request overtook one that came earlier")
@@ -145,10 +206,41 @@ func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 		for _, h := range []*budget.Hold{one, two, next} {
 			h.Release()
 		}
-		if diff := cmp.Diff(budget.Stats{Size: 100, Waited: 2}, b.Stats()); diff != "" {
+		if diff := cmp.Diff(budget.Stats{Size: size, Waited: 2}, b.Stats()); diff != "" {
 			t.Errorf("at the end (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// The Hold of a request is in its context.
+func TestHoldOfARequest(t *testing.T) {
+	t.Parallel()
+	b := budget.New(size)
+	ctx, hold := b.With(t.Context(), "a")
+	for _, n := range []int64{10, 2 * mib, 30} {
+		if err := budget.Charge(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := b.Stats().Used; got != 2*mib+40 || hold.Bytes() != got {
+		t.Errorf("%d bytes are used, %d held", got, hold.Bytes())
+	}
+	later, second := budget.Renew(ctx)
+	if err := budget.Charge(later, mib); err != nil || second.Bytes() != mib {
+		t.Errorf("a renewed Hold: %v, %d bytes", err, second.Bytes())
+	}
+	budget.Settle(ctx)
+	if got := b.Stats().Used; got != mib {
+		t.Errorf("after Settle %d bytes are used", got)
+	}
+	second.Release()
+	if err := budget.Charge(t.Context(), 1<<50); err != nil {
+		t.Errorf("Charge without a Hold = %v", err)
+	}
+	budget.Settle(t.Context())
+	if same, none := budget.Renew(t.Context()); same != t.Context() || none != nil {
+		t.Error("Renew made a Hold where there was none")
+	}
 }
 
 // model drives a budget with random steps and knows who holds what.
@@ -174,7 +266,7 @@ func TestRandomSteps(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
-			m := &model{t: t, b: budget.New(100), random: rand.New(rand.NewPCG(seed, 1))}
+			m := &model{t: t, b: budget.New(size), random: rand.New(rand.NewPCG(seed, 1))}
 			for range 150 {
 				m.step()
 				synctest.Wait()
@@ -188,7 +280,7 @@ func TestRandomSteps(t *testing.T) {
 				synctest.Wait()
 				m.check()
 			}
-			if s := m.b.Stats(); s.Used != 0 || s.Waiting != 0 || s.Tenants != 0 {
+			if s := m.b.Stats(); s.Used != 0 || s.Waiting != 0 || s.Accounts != 0 {
 				t.Errorf("seed %d: at the end %+v", seed, s)
 			}
 		})
@@ -200,7 +292,10 @@ func TestRandomSteps(t *testing.T) {
 
 func (m *model) step() {
 	tenant := string('a' + rune(m.random.IntN(4)))
-	n := 1 + m.random.Int64N(70)
+	n := budget.SmallBytes + 1 + m.random.Int64N(10*mib)
+	if m.random.IntN(3) == 0 {
+		n = 1 + m.random.Int64N(budget.SmallBytes)
+	}
 	switch k := m.random.IntN(10); {
 	case k < 4:
 		m.ask(tenant, n)
@@ -248,13 +343,14 @@ func (m *model) check() {
 	waits := map[string]bool{}
 	var still []*claim
 	for _, c := range m.pending { // oldest first
+		class := fmt.Sprint(c.tenant, c.isSmall())
 		switch {
 		case c.failed:
 		case c.hold == nil:
-			waits[c.tenant] = true
+			waits[class] = true
 			still = append(still, c)
 		default:
-			if waits[c.tenant] {
+			if waits[class] {
 				m.t.Errorf("a request of %s for %d bytes was granted before an earlier one", c.tenant, c.bytes)
 			}
 			m.held = append(m.held, c)
@@ -273,28 +369,20 @@ func (m *model) check() {
 	for _, c := range m.pending {
 		waiting += c.bytes
 	}
-	if s := m.b.Stats(); s.Used != used || s.Waiting != waiting || s.Used > s.Size {
+	if s := m.b.Stats(); s.Used != used || s.Waiting != waiting || s.Used > size {
 		m.t.Errorf("the budget says %+v; held are %d bytes, waited for %d", s, used, waiting)
 	}
 	for tenant, sum := range sums {
-		if sum > m.b.Share() {
-			m.t.Errorf("%s holds %d bytes, its share is %d", tenant, sum, m.b.Share())
+		if sum > size/2 {
+			m.t.Errorf("%s holds %d bytes, half of the budget is %d", tenant, sum, size/2)
 		}
 	}
-	// Heads of tenants that could be served wait only if one of them is too large for what is free.
-	able, blocked := 0, false
-	heads := map[string]bool{}
-	for _, c := range m.pending {
-		if !heads[c.tenant] && sums[c.tenant]+c.bytes <= m.b.Share() {
-			able++
-			blocked = blocked || used+c.bytes > m.b.Stats().Size
-		}
-		heads[c.tenant] = true
-	}
-	if able > 0 && !blocked {
-		m.t.Errorf("%d requests wait although they fit", able)
+	if used == 0 && waiting > 0 {
+		m.t.Errorf("%d bytes are waited for, and everything is free", waiting)
 	}
 }
+
+func (c *claim) isSmall() bool { return c.bytes <= budget.SmallBytes }
 
 func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()
@@ -309,7 +397,6 @@ func TestNilBudgetGrantsEverything(t *testing.T) {
 
 func TestSizeFollowsTheLimits(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
 	for _, c := range []struct {
 		limits budget.Limits
 		want   int64
@@ -328,7 +415,7 @@ func TestSizeFollowsTheLimits(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	b := budget.New(100)
+	b := budget.New(size)
 	hold, _ := b.TryAcquire("a", 30)
 	defer hold.Release()
 	r := prometheus.NewRegistry()
@@ -345,7 +432,7 @@ func TestMetrics(t *testing.T) {
 		got[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue() + f.GetMetric()[0].GetCounter().GetValue()
 	}
 	want := map[string]float64{
-		"sandfarm_memory_budget_bytes": 100, "sandfarm_memory_budget_used_bytes": 30,
+		"sandfarm_memory_budget_bytes": size, "sandfarm_memory_budget_used_bytes": 30,
 		"sandfarm_memory_budget_waiting_bytes": 0, "sandfarm_memory_budget_waits_total": 0,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -8,11 +8,14 @@
 //	}
 //	defer hold.Release()
 //
-// Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it (Share).
-// Requests of one tenant are granted in the order in which they came; tenants take turns. A request waits for ever only if holds are
-// never released.
+// The API gives each request a Hold of its own in its context (With); code below adds to it with Charge and gives it back early with
+// Settle.
+//
+// Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it. Requests of
+// one tenant are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for small requests, so that
+// large ones do not delay them. A request waits for ever only if holds are never released.
 //
 // Rules for users, so that nothing deadlocks: acquire the most that is needed, once, and give back what is not needed (Hold.Keep). Do
-// not call Acquire while a Hold is held whose release depends on it; use Hold.Grow or TryAcquire, which do not wait, and spill to a file
-// or to S3 where they refuse.
+// not wait for memory while a Hold is held whose release depends on it: use Hold.Grow or TryAcquire, which do not wait, and spill to
+// S3 or refuse where they do.
 package budget

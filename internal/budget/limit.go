@@ -12,9 +12,8 @@ const (
 	// goShare is the part of a cgroup's limit that the Go runtime may use before it collects more often. The rest is for stacks of C
 	// code, the page cache that cannot be dropped, and the time that a collection takes.
 	goShare = 0.9
-	// smallest and largest budget that Size chooses by itself.
-	smallest = 16 << 20
-	largest  = 2 << 30
+	// largest is the largest budget that Size chooses by itself.
+	largest = 2 << 30
 )
 
 // Limits are the limits on the memory of this process and of its machine, in bytes; 0 means unknown or none.

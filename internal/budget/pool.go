@@ -1,0 +1,171 @@
+package budget
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"sync"
+)
+
+// pool is a weighted semaphore of bytes that is fair between tenants.
+type pool struct {
+	size, share int64
+
+	mu      sync.Mutex
+	used    int64
+	waiting int64
+	waited  uint64
+	tenants map[string]*account
+	turns   *list.List // accounts with waiters; the first has the next turn
+	blocked bool       // the next turn waits for bytes of others
+}
+
+// account is what one tenant holds and waits for.
+type account struct {
+	name    string
+	held    int64
+	waiters list.List // of *waiter, oldest first
+	turn    *list.Element
+}
+
+// waiter is a request that was not granted yet.
+type waiter struct {
+	bytes   int64
+	granted chan struct{}
+}
+
+func newPool(size int64) *pool {
+	return &pool{size: size, share: size / 2, tenants: map[string]*account{}, turns: list.New()}
+}
+
+// acquire waits until a tenant may hold n more bytes, at most a share. It returns n, or the share if n is larger.
+func (p *pool) acquire(ctx context.Context, tenant string, n int64) (int64, error) {
+	n = min(n, p.share)
+	p.mu.Lock()
+	a := p.account(tenant)
+	w := &waiter{bytes: n, granted: make(chan struct{})}
+	place := a.waiters.PushBack(w)
+	p.waiting += n
+	if a.turn == nil {
+		a.turn = p.turns.PushBack(a)
+	}
+	p.grant()
+	if w.isGranted() {
+		p.mu.Unlock()
+		return n, nil
+	}
+	p.waited++
+	p.mu.Unlock()
+	select {
+	case <-w.granted:
+		return n, nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.isGranted() { // in the last moment
+		p.take(a, n)
+	} else {
+		p.waiting -= n
+		a.waiters.Remove(place)
+		p.settle(a)
+		p.grant() // the next in line may be smaller
+	}
+	return 0, fmt.Errorf("wait for memory: %w", context.Cause(ctx))
+}
+
+func (w *waiter) isGranted() bool {
+	select {
+	case <-w.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+// try gives n bytes to a tenant if they are there and nobody who waits is overtaken.
+func (p *pool) try(tenant string, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.account(tenant)
+	if p.blocked || a.waiters.Len() > 0 || a.held+n > p.share || p.used+n > p.size {
+		p.settle(a)
+		return false
+	}
+	a.held += n
+	p.used += n
+	return true
+}
+
+// release takes n bytes back from a tenant.
+func (p *pool) release(tenant string, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.take(p.account(tenant), n)
+}
+
+func (p *pool) take(a *account, n int64) {
+	a.held -= n
+	p.used -= n
+	p.settle(a)
+	p.grant()
+}
+
+// account finds or makes the account of a tenant.
+func (p *pool) account(tenant string) *account {
+	a := p.tenants[tenant]
+	if a == nil {
+		a = &account{name: tenant}
+		p.tenants[tenant] = a
+	}
+	return a
+}
+
+// grant serves the waiters that can be served, tenant by tenant. A tenant whose own share is used up is passed over: it waits for
+// itself. One that waits for bytes of others blocks those behind it, so a large request is not overtaken for ever.
+func (p *pool) grant() {
+	p.blocked = false
+	for e := p.turns.Front(); e != nil; {
+		a := e.Value.(*account)                //nolint:forcetypeassert // turns has accounts only
+		w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // waiters has waiters only
+		if a.held+w.bytes > p.share {
+			e = e.Next()
+			continue
+		}
+		if p.used+w.bytes > p.size {
+			p.blocked = true
+			return
+		}
+		a.waiters.Remove(a.waiters.Front())
+		a.held += w.bytes
+		p.used += w.bytes
+		p.waiting -= w.bytes
+		close(w.granted)
+		p.turns.MoveToBack(e)
+		p.settle(a)
+		e = p.turns.Front()
+	}
+}
+
+// settle ends the turns of an account that waits for nothing, and forgets one that holds nothing either.
+func (p *pool) settle(a *account) {
+	if a.waiters.Len() > 0 {
+		return
+	}
+	if a.turn != nil {
+		p.turns.Remove(a.turn)
+		a.turn = nil
+	}
+	if a.held == 0 {
+		delete(p.tenants, a.name)
+	}
+}
+
+func (p *pool) addTo(s *Stats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Used += p.used
+	s.Waiting += p.waiting
+	s.Waited += p.waited
+	s.Accounts += len(p.tenants)
+}
