@@ -22,10 +22,11 @@ func Handler(registry *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// NewServer makes a server that shows a registry at /metrics, without a key; nothing is started. With no address it never listens.
-func NewServer(listen string, registry *prometheus.Registry, log *slog.Logger) *httpserver.Server {
+// NewServer makes a server that shows metrics at /metrics, without a key; nothing is started. metrics is Handler, behind the caller's
+// checks of the request. With no address it never listens.
+func NewServer(listen string, metrics http.Handler, log *slog.Logger) *httpserver.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", Handler(registry))
+	mux.Handle("GET /metrics", metrics)
 	return httpserver.New(httpserver.Config{
 		Name: "metrics (metrics.listen)", Listen: listen, StopTimeout: stopTimeout, Log: log,
 		HTTP: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout},

@@ -42,7 +42,7 @@ func scrape(t *testing.T, addr string) string {
 
 func TestServerShowsTheRegistry(t *testing.T) {
 	t.Parallel()
-	s := telemetry.NewServer("127.0.0.1:0", registry(t), slog.New(slog.DiscardHandler))
+	s := telemetry.NewServer("127.0.0.1:0", telemetry.Handler(registry(t)), slog.New(slog.DiscardHandler))
 	defer s.Stop()
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestServerShowsTheRegistry(t *testing.T) {
 	} else {
 		_ = answer.Body.Close()
 	}
-	second := telemetry.NewServer(s.Addr(), registry(t), slog.New(slog.DiscardHandler))
+	second := telemetry.NewServer(s.Addr(), telemetry.Handler(registry(t)), slog.New(slog.DiscardHandler))
 	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
 		t.Errorf("an address that is taken: %v", err)
 	}

@@ -3,10 +3,12 @@ package farmd
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
 	"github.com/sandfarm/sandfarm/internal/index"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
@@ -119,11 +121,24 @@ func (p *Parts) showMetrics(ctx context.Context, byDefault string) (*httpserver.
 	if listen == metricsNone {
 		listen, byDefault = "", ""
 	}
-	server := telemetry.NewServer(cmp.Or(listen, byDefault), p.metrics.registry, p.Log)
+	shown := noRebinding(guard.Guard{Hosts: p.Settings.API.TrustedHosts}, telemetry.Handler(p.metrics.registry))
+	server := telemetry.NewServer(cmp.Or(listen, byDefault), shown, p.Log)
 	err := server.Start(ctx)
 	if err != nil && listen == "" {
 		p.Log.WarnContext(ctx, "metrics are shown at the API's address only; set metrics.listen to another address, or to none", "error", err)
 		err = nil
 	}
 	return server, err
+}
+
+// noRebinding refuses requests that reach a loopback address under a name that is not trusted: those of a web page that points its own
+// name at this machine (DNS rebinding), and could read the answer.
+func noRebinding(g guard.Guard, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if guard.OverLoopback(r) && !g.Host(r.Host) {
+			http.Error(w, "The metrics are not shown under the name in the Host header. Use http://127.0.0.1, or add the name to api.trusted_hosts.", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
