@@ -104,7 +104,7 @@ func (s *Server) batch(c *gin.Context) error {
 	for i := range outcomes {
 		out := &outcomes[i]
 		if out.Err != nil {
-			problem := rest.ProblemOf(out.Err, rest.RequestID(c))
+			problem := rest.Problem(c, s.log, out.Err)
 			for j := range problem.Errors {
 				problem.Errors[j].Pointer = strict.Pointer("/jobs", strconv.Itoa(i)) + problem.Errors[j].Pointer
 			}

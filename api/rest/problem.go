@@ -80,7 +80,20 @@ func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keyr
 
 func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: keyring.ErrEnded} }
 
-// Fail answers with a problem. Errors of the farm itself are logged with their cause, which is never sent.
+// Problem is ProblemOf for an answer to this request. Errors of the farm itself are logged with their cause, which is never sent.
+func Problem(c *gin.Context, log *slog.Logger, err error) wire.Problem {
+	p := ProblemOf(err, RequestID(c))
+	if p.Status >= http.StatusInternalServerError {
+		level := slog.LevelError
+		if p.Code == string(farm.CodeUnavailable) {
+			level = slog.LevelWarn
+		}
+		log.Log(c.Request.Context(), level, "request failed", slog.String("request_id", p.RequestID), slog.String("route", c.FullPath()), slog.Any("error", err))
+	}
+	return p
+}
+
+// Fail answers with a problem, see Problem.
 func Fail(c *gin.Context, log *slog.Logger, err error) {
 	FailAs(c, log, err, func(p wire.Problem) { WriteJSON(c, p.Status, "application/problem+json", p) })
 }
@@ -96,14 +109,7 @@ func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem
 		c.Abort()
 		return
 	}
-	p := ProblemOf(err, RequestID(c))
-	if p.Status >= http.StatusInternalServerError {
-		level := slog.LevelError
-		if p.Code == string(farm.CodeUnavailable) {
-			level = slog.LevelWarn
-		}
-		log.Log(ctx, level, "request failed", slog.String("request_id", p.RequestID), slog.String("route", c.FullPath()), slog.Any("error", err))
-	}
+	p := Problem(c, log, err)
 	if c.Writer.Written() {
 		c.Abort() // part of the answer is sent: the connection can only be cut
 		panic(http.ErrAbortHandler)
