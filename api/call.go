@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/sha256"
 	"net/url"
 	"time"
 
@@ -16,12 +17,13 @@ func (s *Server) call(c *gin.Context, standard time.Duration, body rest.Decoded)
 	if err != nil {
 		return service.Call{}, err
 	}
-	call := service.Call{Tenant: rest.Tenant(c), Wait: wait, Body: body.Text, Problems: body.Problems}
+	call := service.Call{Tenant: rest.Tenant(c), Wait: wait, Problems: body.Problems}
 	call.Route = c.Request.Method + " " + c.Request.URL.EscapedPath()
 	if keys, ok := c.Request.Header["Idempotency-Key"]; ok {
 		if call.Key = keys[0]; call.Key == "" || len(keys) > 1 {
 			return call, rest.BadRequestf("the Idempotency-Key must be given once and not be empty")
 		}
+		call.Body = sha256.Sum256(body.Text)
 	}
 	if path, ok := c.GetQuery("path"); ok {
 		call.Route += "?path=" + url.QueryEscape(path)

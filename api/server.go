@@ -57,6 +57,7 @@ type Server struct {
 	keys            *keyring.Ring
 	metrics         *metrics
 	tracer          trace.TracerProvider
+	memory          *budget.Budget
 	spec            []byte // /openapi.json
 	engine          *gin.Engine
 	origins         *http.CrossOriginProtection
@@ -84,7 +85,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, keys: keyring.New(deps.Store, keyring.Config{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
+		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, memory: deps.Memory, keys: keyring.New(deps.Store, keyring.Config{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
@@ -191,6 +192,9 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 			}
 		}
 		defer release()
+		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c))
+		defer memory.Release()
+		c.Request = c.Request.WithContext(ctx)
 		if err := r.handler(c); err != nil {
 			fail(c, err)
 		}

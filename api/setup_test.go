@@ -56,7 +56,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	t.Cleanup(func() { _ = rdb.Close() })
 	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, log: &testlog.Log{}}
 	cfg := api.Config{Heartbeat: time.Second}
-	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: slog.New(slog.NewJSONHandler(b.log, nil))}
+	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: b.logger()}
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
@@ -71,6 +71,17 @@ func setup(t *testing.T, options ...option) *bundle {
 	b.web = httptest.NewServer(b.server.Handler())
 	t.Cleanup(func() { b.server.Stop(); b.web.Close() })
 	return b
+}
+
+func (b *bundle) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b.log, nil)) }
+
+// over is the same farm behind another server.
+func (b *bundle) over(server *api.Server) *bundle {
+	b.t.Helper()
+	second := *b
+	second.server, second.web = server, httptest.NewServer(server.Handler())
+	b.t.Cleanup(second.web.Close)
+	return &second
 }
 
 // do sends a request and gives its answer with the body read.

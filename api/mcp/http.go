@@ -15,6 +15,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/sandfarm/sandfarm/api/guard"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Methods that the transport handles itself.
@@ -25,6 +27,9 @@ const (
 
 // discardBytes is how much of a refused body is read, so that a caller that is still sending receives the answer.
 const discardBytes = 64 << 20
+
+// heldWeight is how often a body stays in memory until its call ends: as it came, and decoded.
+const heldWeight = 2
 
 // transport wraps mcp-go's streamable HTTP and adds what it lacks: guards, limits, reliable notifications.
 type transport struct {
@@ -136,14 +141,15 @@ var errTooLarge = errors.New("the body is too large")
 
 // read reads the whole body, up to the limit.
 func (h HTTP) read(r *http.Request) ([]byte, error) {
-	if r.ContentLength <= h.MaxBodyBytes {
-		body, err := io.ReadAll(io.LimitReader(r.Body, h.MaxBodyBytes+1))
-		if err != nil {
-			return nil, errors.New("the body ended before it was complete")
-		}
-		if int64(len(body)) <= h.MaxBodyBytes {
-			return body, nil
-		}
+	body, err := budget.ReadAll(r.Context(), r.Body, r.ContentLength, h.MaxBodyBytes)
+	switch {
+	case err == nil:
+		budget.Pin(r.Context(), int64(len(body))*heldWeight)
+		return body, nil
+	case farm.CodeOf(err) == farm.CodeExhausted:
+		return nil, err //nolint:wrapcheck // a sentence for the caller
+	case !errors.Is(err, budget.ErrTooLong):
+		return nil, errors.New("the body ended before it was complete")
 	}
 	_, _ = io.CopyN(io.Discard, r.Body, discardBytes)
 	return nil, fmt.Errorf("%w: it may have %d bytes; send large files by PUT /v1/sandboxes/{id}/files/{path}", errTooLarge, h.MaxBodyBytes)
@@ -152,8 +158,12 @@ func (h HTTP) read(r *http.Request) ([]byte, error) {
 // refuseBody answers that a body cannot be read.
 func refuseBody(w http.ResponseWriter, err error) {
 	status, code := http.StatusBadRequest, mcp.PARSE_ERROR
-	if errors.Is(err, errTooLarge) {
+	switch {
+	case errors.Is(err, errTooLarge):
 		status, code = http.StatusRequestEntityTooLarge, mcp.INVALID_REQUEST
+	case farm.CodeOf(err) == farm.CodeExhausted:
+		status, code = http.StatusTooManyRequests, mcp.INVALID_REQUEST
+		w.Header().Set("Retry-After", "5")
 	}
 	refuse(w, status, code, err.Error())
 }

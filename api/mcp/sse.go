@@ -16,6 +16,9 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // SSEOptions are the settings of a set's SSE transport. Zero fields have the default.
@@ -255,7 +258,7 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 				t.log.ErrorContext(ctx, "mcp message panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 			}
 		}()
-		answer := t.server.HandleMessage(ctx, message)
+		answer := t.answer(ctx, message)
 		if answer == nil {
 			return
 		}
@@ -270,4 +273,21 @@ func (t *SSE) begin(ctx context.Context, s *stream, message []byte) bool {
 		}
 	}()
 	return true
+}
+
+// answer handles a message with memory of its own, since the request that brought it is over.
+func (t *SSE) answer(ctx context.Context, message []byte) any {
+	ctx, memory := budget.Renew(ctx)
+	defer memory.Release()
+	size := int64(len(message)) * heldWeight
+	if err := budget.Charge(ctx, size); err != nil {
+		var m head
+		_ = json.Unmarshal(message, &m) // Post has checked it
+		return failure(m.ID, mcp.JSONRPCErrorDetails{Code: mcp.INTERNAL_ERROR, Message: farm.MessageOf(err)})
+	}
+	budget.Pin(ctx, size)
+	if answer := t.server.HandleMessage(ctx, message); answer != nil {
+		return answer
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -12,27 +11,25 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // ReadAll reads a body of any type, up to limit bytes. A longer body is too_large.
 func ReadAll(c *gin.Context, limit int64) ([]byte, error) {
 	r := Body(c)
-	var text bytes.Buffer
-	if c.Request.ContentLength <= limit {
-		_, err := text.ReadFrom(io.LimitReader(r, limit+1))
-		if err != nil {
-			if _, ok := errors.AsType[*Refusal](err); ok {
-				return nil, err //nolint:wrapcheck // a sentence for the caller
-			}
-			return nil, BadRequestf("the body ended before it was complete")
-		}
-	}
-	if c.Request.ContentLength > limit || int64(text.Len()) > limit {
+	text, err := budget.ReadAll(c.Request.Context(), r, c.Request.ContentLength, limit)
+	switch {
+	case err == nil:
+		return text, nil
+	case errors.Is(err, budget.ErrTooLong):
 		Discard(r)
 		return nil, farm.Errorf(farm.CodeTooLarge, "the body has more than %d bytes, which is the limit: upload large data as a file", limit)
+	case farm.CodeOf(err) != farm.CodeInternal:
+		return nil, err //nolint:wrapcheck // a sentence for the caller
+	default:
+		return nil, BadRequestf("the body ended before it was complete")
 	}
-	return text.Bytes(), nil
 }
 
 // ReadJSON is ReadAll for a body whose Content-Type must be JSON or absent.

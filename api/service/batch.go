@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -49,14 +50,16 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 	}
 	deadline := time.Now().Add(c.Wait)
 	out := make([]BatchOutcome, len(entries))
+	separate := budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	for i, entry := range entries {
 		one := c
 		one.Wait = 0
 		if c.Key != "" {
 			one.Key = entryKey(c.Key, i)
 		}
-		out[i].Outcome, out[i].Err = s.entry(ctx, one, entry)
+		out[i].Outcome, out[i].Err = s.entry(separate, one, entry)
 	}
+	budget.Keep(ctx, 0)
 	if c.Wait > 0 {
 		s.awaitBatch(ctx, out, deadline)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -21,7 +22,7 @@ type Call struct {
 	Wait   time.Duration // how long the answer may be delayed until the job is final; 0: not at all
 	Key    string        // idempotency key; empty: none
 	Route  string        // with Body: identifies the request under a key
-	Body   []byte        // the request's body if it is small; staged bodies are hashed while they are streamed
+	Body   [32]byte      // SHA-256 of the request's body, where there is a key and the body is not staged
 	// Problems are the fields of the body that the decoder could not read. A call with any is refused, together with all
 	// other problems of its body.
 	Problems []farm.FieldError
@@ -53,7 +54,7 @@ func (c Call) idempotency(extra ...string) (*store.Idempotency, error) {
 	}
 	sum := sha256.New()
 	sum.Write([]byte(c.Route + "\x00"))
-	sum.Write(c.Body)
+	sum.Write(c.Body[:])
 	for _, e := range extra {
 		sum.Write([]byte("\x00" + e))
 	}
@@ -90,6 +91,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 		if a.Job.ShownCut {
 			s.keepRequest(ctx, job, whole)
 		}
+		budget.Keep(ctx, 0) // the request's body is not needed while the job is waited for
 		s.Accepted(job.Kind)
 		level := slog.LevelInfo
 		if job.Hidden { // a read, of which there are many

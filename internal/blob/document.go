@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
+
+// documentWeight is how often a document that is read is in memory at once: as it came, decoded, and encoded as an answer.
+const documentWeight = 4
 
 // PutDocument stores a document: JSON that a record refers to. An existing one is replaced.
 func (s *Store) PutDocument(ctx context.Context, key string, data []byte) error {
@@ -14,11 +19,14 @@ func (s *Store) PutDocument(ctx context.Context, key string, data []byte) error 
 	return err
 }
 
-// GetDocument reads a document whole. CodeNotFound when it is missing.
+// GetDocument reads a document whole, and charges the request of ctx for it (see budget.Charge). CodeNotFound when it is missing.
 func (s *Store) GetDocument(ctx context.Context, key string) ([]byte, error) {
 	r, info, err := s.Get(ctx, key, 0, 0)
 	if err != nil {
 		return nil, err
+	}
+	if err := budget.Charge(ctx, info.Size*documentWeight); err != nil {
+		return nil, errors.Join(err, r.Close())
 	}
 	data := make([]byte, info.Size)
 	if _, err := io.ReadFull(r, data); err != nil {

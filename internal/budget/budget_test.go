@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -229,160 +227,19 @@ func TestHoldOfARequest(t *testing.T) {
 	if err := budget.Charge(later, mib); err != nil || second.Bytes() != mib {
 		t.Errorf("a renewed Hold: %v, %d bytes", err, second.Bytes())
 	}
-	budget.Settle(ctx)
+	budget.Keep(ctx, 0)
 	if got := b.Stats().Used; got != mib {
-		t.Errorf("after Settle %d bytes are used", got)
+		t.Errorf("after Keep %d bytes are used", got)
 	}
 	second.Release()
 	if err := budget.Charge(t.Context(), 1<<50); err != nil {
 		t.Errorf("Charge without a Hold = %v", err)
 	}
-	budget.Settle(t.Context())
+	budget.Keep(t.Context(), 0)
 	if same, none := budget.Renew(t.Context()); same != t.Context() || none != nil {
 		t.Error("Renew made a Hold where there was none")
 	}
 }
-
-// model drives a budget with random steps and knows who holds what.
-type model struct {
-	t       *testing.T
-	b       *budget.Budget
-	random  *rand.Rand
-	held    []*claim
-	pending []*claim
-}
-
-type claim struct {
-	tenant string
-	bytes  int64
-	hold   *budget.Hold
-	cancel context.CancelFunc
-	failed bool
-}
-
-// TestRandomSteps: whatever callers do, the sums stay within their limits, a tenant's requests are granted in order, nobody waits while
-// everything is free, and at the end nothing is left.
-func TestRandomSteps(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) {
-			m := &model{t: t, b: budget.New(size), random: rand.New(rand.NewPCG(seed, 1))}
-			for range 150 {
-				m.step()
-				synctest.Wait()
-				m.check()
-			}
-			for len(m.held)+len(m.pending) > 0 {
-				if len(m.held) == 0 {
-					t.Fatalf("seed %d: %d requests wait, and nobody holds anything", seed, len(m.pending))
-				}
-				m.release(0)
-				synctest.Wait()
-				m.check()
-			}
-			if s := m.b.Stats(); s.Used != 0 || s.Waiting != 0 || s.Accounts != 0 {
-				t.Errorf("seed %d: at the end %+v", seed, s)
-			}
-		})
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-func (m *model) step() {
-	tenant := string('a' + rune(m.random.IntN(4)))
-	n := budget.SmallBytes + 1 + m.random.Int64N(10*mib)
-	if m.random.IntN(3) == 0 {
-		n = 1 + m.random.Int64N(budget.SmallBytes)
-	}
-	switch k := m.random.IntN(10); {
-	case k < 4:
-		m.ask(tenant, n)
-	case k < 5:
-		if hold, ok := m.b.TryAcquire(tenant, n); ok {
-			m.held = append(m.held, &claim{tenant: tenant, bytes: n, hold: hold})
-		}
-	case k < 6 && len(m.held) > 0:
-		if c := m.held[m.random.IntN(len(m.held))]; c.hold.Grow(n) {
-			c.bytes += n
-		}
-	case k < 7 && len(m.held) > 0:
-		c := m.held[m.random.IntN(len(m.held))]
-		c.bytes = min(c.bytes, n)
-		c.hold.Keep(n)
-	case k < 8 && len(m.pending) > 0:
-		m.pending[m.random.IntN(len(m.pending))].cancel()
-	case len(m.held) > 0:
-		m.release(m.random.IntN(len(m.held)))
-	}
-}
-
-func (m *model) ask(tenant string, n int64) {
-	ctx, cancel := context.WithCancel(m.t.Context())
-	c := &claim{tenant: tenant, bytes: min(n, m.b.Share()), cancel: cancel}
-	m.pending = append(m.pending, c)
-	go func() {
-		hold, err := m.b.Acquire(ctx, tenant, n)
-		if err != nil {
-			c.failed = true
-			return
-		}
-		c.hold = hold
-	}()
-}
-
-func (m *model) release(i int) {
-	m.held[i].hold.Release()
-	m.held = slices.Delete(m.held, i, i+1)
-}
-
-// check compares the budget with the model, once everybody waits.
-func (m *model) check() {
-	m.t.Helper()
-	waits := map[string]bool{}
-	var still []*claim
-	for _, c := range m.pending { // oldest first
-		class := fmt.Sprint(c.tenant, c.isSmall())
-		switch {
-		case c.failed:
-		case c.hold == nil:
-			waits[class] = true
-			still = append(still, c)
-		default:
-			if waits[class] {
-				m.t.Errorf("a request of %s for %d bytes was granted before an earlier one", c.tenant, c.bytes)
-			}
-			m.held = append(m.held, c)
-		}
-	}
-	m.pending = still
-	var used, waiting int64
-	sums := map[string]int64{}
-	for _, c := range m.held {
-		if c.hold.Bytes() != c.bytes {
-			m.t.Errorf("a hold of %s has %d bytes, want %d", c.tenant, c.hold.Bytes(), c.bytes)
-		}
-		used += c.bytes
-		sums[c.tenant] += c.bytes
-	}
-	for _, c := range m.pending {
-		waiting += c.bytes
-	}
-	if s := m.b.Stats(); s.Used != used || s.Waiting != waiting || s.Used > size {
-		m.t.Errorf("the budget says %+v; held are %d bytes, waited for %d", s, used, waiting)
-	}
-	for tenant, sum := range sums {
-		if sum > size/2 {
-			m.t.Errorf("%s holds %d bytes, half of the budget is %d", tenant, sum, size/2)
-		}
-	}
-	if used == 0 && waiting > 0 {
-		m.t.Errorf("%d bytes are waited for, and everything is free", waiting)
-	}
-}
-
-func (c *claim) isSmall() bool { return c.bytes <= budget.SmallBytes }
 
 func TestNilBudgetGrantsEverything(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,20 @@
 package budget
 
-import "context"
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// patience is how long a request waits for memory. Holds end with the work of this process on their bytes, or when a caller's connection
+// stalls, so a longer wait means that the process is overloaded.
+const patience = 30 * time.Second
 
 type holdKey struct{}
 
-// With gives a request a Hold of its own, for a tenant, which Charge and Settle find in the context. The caller releases it when the
+// With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
 // request is over.
 func (b *Budget) With(ctx context.Context, tenant string) (context.Context, *Hold) {
 	h := b.hold(tenant)
@@ -14,21 +24,60 @@ func (b *Budget) With(ctx context.Context, tenant string) (context.Context, *Hol
 // Renew is With for work that outlives the request that started it: the same budget and tenant, nothing held. It returns ctx and nil if
 // ctx has no Hold.
 func Renew(ctx context.Context) (context.Context, *Hold) {
-	h, _ := ctx.Value(holdKey{}).(*Hold)
+	h := of(ctx)
 	if h == nil {
 		return ctx, nil
 	}
 	return h.budget.With(ctx, h.tenant)
 }
 
-// Charge adds n bytes to the Hold of the request, as Hold.Add does. Without one it does nothing.
-func Charge(ctx context.Context, n int64) error {
+func of(ctx context.Context) *Hold {
 	h, _ := ctx.Value(holdKey{}).(*Hold)
-	return h.Add(ctx, n)
+	return h
 }
 
-// Settle gives back what the request was charged so far: nothing of it is needed any more.
-func Settle(ctx context.Context) {
-	h, _ := ctx.Value(holdKey{}).(*Hold)
-	h.Release()
+// Charge adds n bytes to the Hold of the request, as Hold.Add does, and waits for at most half a minute: then the error is
+// CodeExhausted. Without a Hold it does nothing.
+func Charge(ctx context.Context, n int64) error {
+	h := of(ctx)
+	if h == nil {
+		return nil
+	}
+	limited, done := context.WithTimeoutCause(ctx, patience, errNoMemory)
+	defer done()
+	err := h.Add(limited, n)
+	if errors.Is(err, errNoMemory) {
+		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
+	}
+	return err
+}
+
+const noMemory = "This server has no memory for a request of this size now. Send it again later, or send less at once."
+
+var errNoMemory = errors.New("no memory became free in time")
+
+// Without hides the Hold of the request from code that would give it back while other code needs it.
+func Without(ctx context.Context) context.Context { return context.WithValue(ctx, holdKey{}, (*Hold)(nil)) }
+
+// Keep gives back what the request was charged beyond n bytes, or beyond what Pin said: it is not needed any more.
+func Keep(ctx context.Context, n int64) {
+	h := of(ctx)
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	n = max(n, h.pinned)
+	h.mu.Unlock()
+	h.Keep(n)
+}
+
+// Pin says that n bytes stay in memory until the request is over, whatever Keep is told.
+func Pin(ctx context.Context, n int64) {
+	h := of(ctx)
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pinned = n
 }

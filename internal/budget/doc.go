@@ -9,7 +9,7 @@
 //	defer hold.Release()
 //
 // The API gives each request a Hold of its own in its context (With); code below adds to it with Charge and gives it back early with
-// Settle.
+// Keep.
 //
 // Guarantees: the sum of all holds never exceeds the size of the budget, and that of one tenant never exceeds half of it. Requests of
 // one tenant are granted in the order in which they came; tenants take turns. An eighth of the budget is kept for small requests, so that

@@ -14,6 +14,7 @@ type Hold struct {
 
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool
+	pinned       int64 // what the function Keep leaves
 }
 
 // Bytes is how many bytes are held.
@@ -40,7 +41,7 @@ func (h *Hold) Add(ctx context.Context, n int64) error {
 		if n <= 0 || h.try(n) {
 			return nil
 		}
-		return farm.Errorf(farm.CodeExhausted, "This server has no memory for a request of this size now. Send it again later, or send less at once.")
+		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
 	}
 	if h.small > 0 {
 		if h.try(n) {
