@@ -57,7 +57,9 @@ const noMemory = "This server has no memory for a request of this size now. Send
 var errNoMemory = errors.New("no memory became free in time")
 
 // Without hides the Hold of the request from code that would give it back while other code needs it.
-func Without(ctx context.Context) context.Context { return context.WithValue(ctx, holdKey{}, (*Hold)(nil)) }
+func Without(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdKey{}, (*Hold)(nil))
+}
 
 // Keep gives back what the request was charged beyond n bytes, or beyond what Pin said: it is not needed any more.
 func Keep(ctx context.Context, n int64) {
