@@ -26,7 +26,8 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		}
 		return w.deps.Callback(ctx, t.Ref)
 	}
-	if !w.jobs.reserve(t.Ref.ID) {
+	j := w.jobs.reserve(t.Ref)
+	if j == nil {
 		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
@@ -37,7 +38,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	case err != nil:
 		return fmt.Errorf("claim job %s: %w", t.Ref.ID, err)
 	}
-	j := w.jobs.add(claim)
+	w.jobs.claimed(j, claim)
 	w.metrics.claimed(claim.Job)
 	ctx, end := w.trace(ctx, claim.Job)
 	defer func() { end(err) }()

@@ -112,7 +112,7 @@ func TestTaskDeliveredTwiceRunsOnce(t *testing.T) {
 	if got := b.Job(job); got.State != farm.JobCompleted {
 		t.Fatalf("the job is %s", got.State)
 	}
-	if jobs, _ := w.jobs.count(); jobs != 0 || !w.jobs.reserve(job.ID) {
+	if jobs, _ := w.jobs.count(); jobs != 0 || w.jobs.reserve(job) == nil {
 		t.Fatal("the job is still active")
 	}
 }

@@ -16,19 +16,20 @@ import (
 // activeJobs are the jobs that this worker has claimed, so that a cancel finds them.
 type activeJobs struct {
 	mu   sync.Mutex
-	byID map[string]*activeJob // nil while the job is being claimed
+	byID map[string]*activeJob
 }
 
-// activeJob is one claimed job.
+// activeJob is one job that this worker has claimed, or is about to claim: a cancel may come before the answer to the claim.
 type activeJob struct {
-	*store.Claim
-	cancel chan struct{} // closed by a cancel
-	once   sync.Once
-	start  atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
+	ref          farm.Ref
+	*store.Claim               // nil while the job is being claimed
+	cancel       chan struct{} // closed by a cancel
+	once         sync.Once
+	start        atomic.Pointer[context.CancelCauseFunc] // ends the start of the job's sandbox; nil: the sandbox is not being started
 }
 
-func newActiveJob(c *store.Claim) *activeJob {
-	return &activeJob{Claim: c, cancel: make(chan struct{})}
+func newActiveJob(ref farm.Ref) *activeJob {
+	return &activeJob{ref: ref, cancel: make(chan struct{})}
 }
 
 // task is the job for package execution.
@@ -54,16 +55,17 @@ func (j *activeJob) stopStart(cause error) {
 	}
 }
 
-// reserve notes a job before it is claimed. It reports false when this worker has the job already: the records give a job to its
-// own worker again, so a task that is delivered twice would otherwise run the job twice at once.
-func (js *activeJobs) reserve(id string) bool {
+// reserve notes a job before it is claimed. It returns nil when this worker has the job already: the records give a job to its own
+// worker again, so a task that is delivered twice would otherwise run the job twice at once.
+func (js *activeJobs) reserve(ref farm.Ref) *activeJob {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if _, active := js.byID[id]; active {
-		return false
+	if _, active := js.byID[ref.ID]; active {
+		return nil
 	}
-	js.byID[id] = nil
-	return true
+	j := newActiveJob(ref)
+	js.byID[ref.ID] = j
+	return j
 }
 
 // remove forgets a job.
@@ -73,28 +75,45 @@ func (js *activeJobs) remove(id string) {
 	delete(js.byID, id)
 }
 
-// add notes a job that is reserved and claimed.
-func (js *activeJobs) add(c *store.Claim) *activeJob {
-	j := newActiveJob(c)
+// claimed notes the claim of a reserved job.
+func (js *activeJobs) claimed(j *activeJob, c *store.Claim) {
 	if c.Cancel {
 		j.requestCancel()
 	}
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	js.byID[c.Job.ID] = j
-	return j
+	j.Claim = c
 }
 
+// all returns the claimed jobs.
 func (js *activeJobs) all() []*activeJob {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	list := make([]*activeJob, 0, len(js.byID))
 	for _, j := range js.byID {
-		if j != nil {
+		if j.Claim != nil {
 			list = append(list, j)
 		}
 	}
 	return list
+}
+
+// refs names the claimed jobs and those that are being claimed.
+func (js *activeJobs) refs() []farm.Ref {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	list := make([]farm.Ref, 0, len(js.byID))
+	for _, j := range js.byID {
+		list = append(list, j.ref)
+	}
+	return list
+}
+
+// requestCancel has a job's work cancelled. It does nothing if this worker does not have the job.
+func (js *activeJobs) requestCancel(id string) {
+	if j := js.get(id); j != nil {
+		j.requestCancel()
+	}
 }
 
 func (js *activeJobs) get(id string) *activeJob {
@@ -109,7 +128,7 @@ func (js *activeJobs) count() (jobs, sandboxes int) {
 	defer js.mu.Unlock()
 	seen := map[string]bool{}
 	for _, j := range js.byID {
-		if j != nil {
+		if j.Claim != nil {
 			jobs++
 			seen[j.Job.SandboxID] = true
 		}
@@ -134,9 +153,7 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 				continue
 			}
 			if ref != (farm.Ref{}) {
-				if j := w.jobs.get(ref.ID); j != nil {
-					j.requestCancel()
-				}
+				w.jobs.requestCancel(ref.ID)
 				continue
 			}
 			// A missed message does not come again, so a read that fails is repeated.
@@ -149,10 +166,10 @@ func (w *Worker) watchCancels(c *store.Cancels) {
 
 func (w *Worker) readCancels(ctx context.Context) error {
 	var errs []error
-	for _, j := range w.jobs.all() {
-		requested, err := w.store.CancelRequested(ctx, j.Job.Ref())
+	for _, ref := range w.jobs.refs() {
+		requested, err := w.store.CancelRequested(ctx, ref)
 		if requested {
-			j.requestCancel()
+			w.jobs.requestCancel(ref.ID)
 		}
 		errs = append(errs, err)
 	}

@@ -60,7 +60,7 @@ func TestFailedCreateLeavesTheCloseJob(t *testing.T) {
 	b.Move(box, farm.SandboxStarting)
 	b.Fake.Put(box.ID, true)
 	closing := b.CloseJob(box)
-	r := newActiveJob(claim)
+	r := claimedJob(claim)
 	if err := w.abandon(t.Context(), r, workertest.ErrTest); !errors.Is(err, execution.ErrCanceled) {
 		t.Errorf("abandoning gave %v", err)
 	}
@@ -117,7 +117,7 @@ func TestJobOfAClosingSandboxIsNotLost(t *testing.T) {
 	claim, err := b.Store.Claim(t.Context(), job, w.id)
 	workertest.Must(t, err)
 	closing := b.CloseJob(box)
-	v := w.failure(t.Context(), newActiveJob(claim), node.ErrGone)
+	v := w.failure(t.Context(), claimedJob(claim), node.ErrGone)
 	if v.State != farm.JobCanceled || v.Err.Message != execution.ClosedMessage {
 		t.Errorf("execution.Outcome %+v", v)
 	}
@@ -156,7 +156,7 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 	a := b.agent(box, first)
 	claim, err := b.Store.Claim(t.Context(), job, first.id)
 	workertest.Must(t, err)
-	r := newActiveJob(claim)
+	r := claimedJob(claim)
 	v, err := first.perform(t.Context(), r)
 	workertest.Must(t, err)
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), first.id))
@@ -173,7 +173,7 @@ func TestOneShotOfAnotherWorkerStaysOpen(t *testing.T) {
 		t.Fatal("the reconciler removed the container of a running job")
 	}
 	workertest.Must(t, second.node.UseConnection(t.Context(), box.ID, func() *client.Client { return a.Client }))
-	v, err = second.perform(t.Context(), newActiveJob(taken))
+	v, err = second.perform(t.Context(), claimedJob(taken))
 	workertest.Must(t, err)
 	if v.State != farm.JobCompleted || v.Result.Command.Commands[0].Stdout != "one shot\n" {
 		t.Fatalf("execution.Outcome %+v", v)
@@ -191,7 +191,7 @@ func TestTakeoverOfOneShotKeepsItsFiles(t *testing.T) {
 	claim, err := b.Store.Claim(t.Context(), job, w.id)
 	workertest.Must(t, err)
 	claim.Request.Files = []farm.InputFile{{Path: "in.txt", Content: []byte("input"), Size: 5}}
-	r := newActiveJob(claim)
+	r := claimedJob(claim)
 	content := func() string {
 		body, _, err := a.Open(t.Context(), "in.txt", 0, 0)
 		workertest.Must(t, err)

@@ -20,7 +20,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	first, box := b.Sized(2048, 1)
 	claim, err := b.Store.Claim(t.Context(), first, w.id)
 	workertest.Must(t, err)
-	if ok, err := w.placement.Reserve(t.Context(), w.jobs.add(claim).Claim); err != nil || !ok {
+	if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || !ok {
 		t.Fatalf("place = %v, %v", ok, err)
 	}
 	b.Reserved(farm.Capacity{MemoryMB: 2048, CPUs: 1})
@@ -34,7 +34,7 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 		t.Error("the gate of creates is open, or another gate is closed")
 	}
 	// The first sandbox ends before it is ready: its reservation is free for waiting creates at once.
-	if err := w.abandon(t.Context(), newActiveJob(claim), workertest.ErrTest); err == nil {
+	if err := w.abandon(t.Context(), claimedJob(claim), workertest.ErrTest); err == nil {
 		t.Error("abandoning returned no error")
 	}
 	if s := b.Sandbox(box); s.State != farm.SandboxFailed && s.State != farm.SandboxQueued {
@@ -61,7 +61,7 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	if _, _, err := b.Store.Cancel(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	workertest.Must(t, w.requeueUnplaced(t.Context(), newActiveJob(claim)))
+	workertest.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))
 	if got, s := b.Job(job), b.Sandbox(box); got.State != farm.JobCanceled || s.State != farm.SandboxClosed {
 		t.Errorf("job %s, sandbox %s", got.State, s.State)
 	}

@@ -82,3 +82,10 @@ func join(t *testing.T, w *Worker, sandbox farm.Ref, connect func() *client.Clie
 	t.Helper()
 	workertest.Must(t, w.node.UseConnection(t.Context(), sandbox.ID, connect))
 }
+
+// claimedJob is a job that a test has claimed itself.
+func claimedJob(c *store.Claim) *activeJob {
+	j := newActiveJob(c.Job.Ref())
+	j.Claim = c
+	return j
+}
