@@ -70,8 +70,8 @@ func (s *Installer) Run(e *execution.Execution) {
 	defer s.turn.Unlock()
 	e.Begin()
 	in.began = time.Now()
-	defer in.clean()
 	out := in.run()
+	in.clean() // before the end is visible: nothing is left behind then
 	out.RunMS = float64(time.Since(in.began).Microseconds()) / 1000
 	e.Finish(out)
 }
