@@ -102,6 +102,31 @@ func TestSandboxLargerThanAnyNodeIsRefused(t *testing.T) {
 	}
 }
 
+// Overcommit lets many sandboxes share a host. It does not let one be larger than the host.
+func TestSandboxLargerThanAnyHostIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	image := []farm.Image{{Name: "python", Languages: []string{"python"}}}
+	for id, largest := range map[string]int{"wrk_1": 1023, "wrk_2": 2048} {
+		w := farm.Worker{ID: id, Node: "node-of-" + id, Images: image, Capacity: farm.Capacity{MemoryMB: 16 * largest, CPUs: 128}, LargestMB: largest}
+		if err := b.store.Heartbeat(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for memory, fits := range map[int]bool{2047: true, 2048: true, 2049: false, 16 * 2048: false} {
+		body := fmt.Sprintf(`{"resources":{"memory_mb":%d}}`, memory)
+		if fits {
+			if answer, text := b.do("POST", "/v1/sandboxes", body); answer.StatusCode/100 != 2 {
+				t.Errorf("%s: %d %s", body, answer.StatusCode, text)
+			}
+			continue
+		}
+		if p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", body); !strings.Contains(p.Detail, "the largest has 2048 MiB and 128 cores") {
+			t.Errorf("%s: %s", body, p.Detail)
+		}
+	}
+}
+
 func TestFullQueueIsReportedToTheCaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withKeys, func(c *api.Config, _ *api.Deps) {

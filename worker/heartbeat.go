@@ -30,7 +30,7 @@ func (w *Worker) beat(ctx context.Context) error {
 	err := w.store.Heartbeat(ctx, farm.Worker{
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
-		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, GPUs: status.GPUs, Pool: status.Pool,
+		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
 	})
 	if err != nil {
 		return errors.Join(stale, fmt.Errorf("send heartbeat: %w", err))

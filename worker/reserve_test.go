@@ -51,6 +51,29 @@ func TestCreateWithoutRoomWaits(t *testing.T) {
 	}
 }
 
+// A host whose sandboxes share its memory many times over still takes none that is larger than the host.
+func TestCreateLargerThanTheHostIsLeftToOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.MemoryReserveMB, b.cfg.MemoryOvercommit = 1000, 16
+	w := b.measured(4000, 4)
+	if got := w.placement.Status(); got.LargestMB != 3000 || got.Room.Capacity.MemoryMB != 48_000 {
+		t.Errorf("status %+v", got)
+	}
+	for _, c := range []struct {
+		memory int
+		fits   bool
+	}{{2999, true}, {3000, true}, {3001, false}} {
+		job, _ := b.Sized(c.memory, 1)
+		claim, err := b.Store.Claim(t.Context(), job, w.id)
+		workertest.Must(t, err)
+		if ok, err := w.placement.Reserve(t.Context(), claim); err != nil || ok != c.fits {
+			t.Errorf("a sandbox of %d MiB: reserved %v, %v", c.memory, ok, err)
+		}
+	}
+	b.Reserved(farm.Capacity{MemoryMB: 5999, CPUs: 2})
+}
+
 func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -7,45 +7,45 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// nodes caches the capacity of the nodes with a live worker.
+// nodes caches what is known of the nodes with a live worker.
 type nodes struct {
-	mu         sync.Mutex
-	capacities map[string]farm.Capacity
-	pooled     map[string]bool // images that have a warm pool on some node
-	silent     map[string]bool // whose engine does not answer
-	asked      int64           // in nanoseconds
+	mu      sync.Mutex
+	largest map[string]farm.Capacity
+	pooled  map[string]bool // images that have a warm pool on some node
+	silent  map[string]bool // whose engine does not answer
+	asked   int64           // in nanoseconds
 }
 
-// capacities returns the capacity of each known node. It is cached as long as the list of images.
-func (s *Service) capacities(ctx context.Context, fresh bool) (map[string]farm.Capacity, error) {
+// largest returns the largest sandbox of each known node. It is cached as long as the list of images.
+func (s *Service) largest(ctx context.Context, fresh bool) (map[string]farm.Capacity, error) {
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	now := s.Now().UnixNano()
 	if !fresh && now-s.nodes.asked < int64(offeredFor) {
-		return s.nodes.capacities, nil
+		return s.nodes.largest, nil
 	}
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.nodes.capacities, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Capacity{}, map[string]bool{}, map[string]bool{}, now
+	s.nodes.largest, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Capacity{}, map[string]bool{}, map[string]bool{}, now
 	for _, w := range workers {
 		if w.Capacity != (farm.Capacity{}) {
-			s.nodes.capacities[w.Node] = w.Capacity
+			s.nodes.largest[w.Node] = w.Largest()
 		}
 		s.nodes.silent[w.Node] = s.nodes.silent[w.Node] || w.Problem != ""
 		for _, p := range w.Pool {
 			s.nodes.pooled[p.Image] = s.nodes.pooled[p.Image] || p.Target > 0 || p.Ready > 0
 		}
 	}
-	return s.nodes.capacities, nil
+	return s.nodes.largest, nil
 }
 
 // checkCapacity refuses a sandbox that is larger than every node: it would wait forever. If no node is known, it may wait.
 func (s *Service) checkCapacity(ctx context.Context, r farm.Resources) error {
 	var largest farm.Capacity
 	for _, fresh := range []bool{false, true} {
-		nodes, err := s.capacities(ctx, fresh)
+		nodes, err := s.largest(ctx, fresh)
 		if err != nil || len(nodes) == 0 {
 			return err
 		}

@@ -72,7 +72,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 			continue
 		}
 		devices = true
-		if (w.Capacity == (farm.Capacity{}) || spec.Resources.Capacity().Within(w.Capacity)) &&
+		if (w.Capacity == (farm.Capacity{}) || spec.Resources.Capacity().Within(w.Largest())) &&
 			slices.ContainsFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image }) {
 			return nil
 		}

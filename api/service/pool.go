@@ -48,14 +48,14 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 // poolNodes returns the nodes whose pool may have members of an image: those whose engine answers, or none if no known node
 // has a pool of it.
 func (s *Service) poolNodes(ctx context.Context, image string) ([]string, error) {
-	capacities, err := s.capacities(ctx, false)
+	known, err := s.largest(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	var nodes []string
-	for node := range capacities {
+	for node := range known {
 		if s.nodes.pooled[image] && !s.nodes.silent[node] {
 			nodes = append(nodes, node)
 		}

@@ -28,10 +28,21 @@ type Worker struct {
 	SeenAt    time.Time   `json:"seen_at"`
 	Capacity  Capacity    `json:"capacity"`          // of its node, for sandboxes; zero: unknown
 	Reserved  Capacity    `json:"promised"`          // of that, for the sandboxes of its node
+	LargestMB int         `json:"largest_mb"`        // memory that one sandbox of its node may have: what the host has for sandboxes, without overcommit; 0: unknown
 	Pool      []PoolStock `json:"pool,omitempty"`    // of its node
 	Problem   string      `json:"problem,omitempty"` // why it accepts no jobs now, in a sentence; empty if it does
 
 	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers to sandboxes
+}
+
+// Largest is the largest sandbox that its node can have; zero: unknown. Overcommit is for the sum of many sandboxes: none can be
+// larger than the host.
+func (w Worker) Largest() Capacity {
+	c := w.Capacity
+	if w.LargestMB > 0 {
+		c.MemoryMB = min(c.MemoryMB, w.LargestMB)
+	}
+	return c
 }
 
 // LeasedGPUs counts the devices that are leased to sandboxes.

@@ -32,6 +32,7 @@ type gate struct {
 	down     bool // the engine does not answer
 	node     string
 	capacity farm.Capacity // zero: not measured yet
+	physical int           // MiB that the host has for sandboxes, which is the most for one; 0: not measured yet
 	nodes    map[string]store.NodeCapacity
 	pause    time.Duration
 	until    time.Time     // creates are paused until then
@@ -44,6 +45,13 @@ func (g *gate) size() farm.Capacity {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.capacity
+}
+
+// largest is the memory in MiB that one sandbox may have; 0: not measured yet. Overcommit is for the sum of many.
+func (g *gate) largest() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.physical
 }
 
 // mine is the capacity of this worker's node, and what is reserved of it.
@@ -134,7 +142,7 @@ func (p *Placer) Measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure the node: %w", err)
 	}
-	memory := float64(max(host.MemoryMB-p.cfg.MemoryReserveMB, 0)) * p.cfg.MemoryOvercommit
+	physical := max(host.MemoryMB-p.cfg.MemoryReserveMB, 0)
 	targets, err := p.cfg.poolTargets(host.MemoryMB)
 	if err != nil {
 		return err
@@ -143,7 +151,8 @@ func (p *Placer) Measure(ctx context.Context) error {
 	p.pool.targets = targets
 	p.pool.mu.Unlock()
 	p.gate.mu.Lock()
-	p.gate.node, p.gate.capacity = p.node.ID(), farm.Capacity{MemoryMB: int(memory), CPUs: host.CPUs * p.cfg.CPUOvercommit}
+	p.gate.node, p.gate.physical = p.node.ID(), physical
+	p.gate.capacity = farm.Capacity{MemoryMB: int(float64(physical) * p.cfg.MemoryOvercommit), CPUs: host.CPUs * p.cfg.CPUOvercommit}
 	p.gate.mu.Unlock()
 	return p.RefreshCapacity(ctx)
 }
@@ -166,6 +175,10 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Want: claim.Sandbox.Spec.Resources.Capacity(),
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
 		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
+	}
+	if largest := p.gate.largest(); largest > 0 && want.Want.MemoryMB > largest && !want.Force {
+		p.gate.pauseCreates() // it never fits here: another node takes it
+		return false, nil
 	}
 	if claim.Sandbox.Pooled {
 		want.Queue = "" // it did not wait in that queue

@@ -199,13 +199,15 @@ func (p *Placer) Withdraw(ctx context.Context) (otherHasRoom bool, err error) {
 // Status is the part of a worker's registration that describes its node.
 type Status struct {
 	Room store.NodeCapacity
-	GPUs []farm.GPUDevice
-	Pool []farm.PoolStock
+	// LargestMB is the memory that one sandbox may have; 0: not measured yet.
+	LargestMB int
+	GPUs      []farm.GPUDevice
+	Pool      []farm.PoolStock
 }
 
 // Status returns what was known at the last refresh.
 func (p *Placer) Status() Status {
-	return Status{Room: p.gate.mine(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
+	return Status{Room: p.gate.mine(), LargestMB: p.gate.largest(), GPUs: p.gpus.list(), Pool: p.pool.stock()}
 }
 
 // UnlockPool lets another worker of the node maintain the pool.
