@@ -14,6 +14,7 @@ const (
 	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker have priority when cores are short
 	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
 	openFiles   = 1024
+	coreBytes   = 1 // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
 )
 
 // hostFacts is what hostConfig needs to know about the engine.
@@ -57,7 +58,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 			OomKillDisable: &never,
 			DeviceRequests: s.deviceRequests(),
 			Ulimits: []*container.Ulimit{
-				{Name: "core", Soft: 0, Hard: 0},
+				{Name: "core", Soft: coreBytes, Hard: coreBytes},
 				{Name: "nofile", Soft: openFiles, Hard: openFiles},
 			},
 		},

@@ -52,7 +52,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		}},
 		Resources: container.Resources{
 			Memory: 512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
-			Ulimits: []*container.Ulimit{{Name: "core"}, {Name: "nofile", Soft: 1024, Hard: 1024}},
+			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
 	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "runsc", cpus: 2})

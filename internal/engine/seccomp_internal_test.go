@@ -3,16 +3,18 @@ package engine
 import (
 	"encoding/json"
 	"slices"
-	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // seccompRule is what the engine reads of a profile.
 type seccompRule struct {
 	Names  []string
 	Action string
+	Errno  *uint `json:"errnoRet"`
 	Args   []specs.LinuxSeccompArg
 }
 
@@ -81,9 +83,15 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"IPv6 socket", "socket", [6]uint64{10}, true},
 		{"IPv4 socket", "socket", [6]uint64{2}, true},
 		{"AF_AX25", "socket", [6]uint64{3}, false},
-		{"netlink of routes", "socket", [6]uint64{16, 3, 0}, true},
+		{"netlink of routes", "socket", [6]uint64{16, 3, 0}, false},
 		{"netlink of another kind", "socket", [6]uint64{16, 3, 15}, false},
 		{"netlink with an upper bit in its kind", "socket", [6]uint64{16, 3, high}, false},
+		{"TCP by its number", "socket", [6]uint64{2, 1, 6}, true},
+		{"UDP of IPv6 by its number", "socket", [6]uint64{10, 2, 17}, true},
+		{"ping", "socket", [6]uint64{2, 2, 1}, true},
+		{"MPTCP", "socket", [6]uint64{2, 1, 262}, false},
+		{"SCTP", "socket", [6]uint64{2, 1, 132}, false},
+		{"SCTP with an upper bit", "socket", [6]uint64{2, 1, high | 132}, false},
 		{"AF_TIPC", "socket", [6]uint64{30}, false},
 		{"AF_SMC", "socket", [6]uint64{43}, false},
 		{"pair of unix sockets", "socketpair", [6]uint64{1}, true},
@@ -98,6 +106,46 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		{"SO_ATTACH_BPF", "setsockopt", [6]uint64{3, 1, 50}, false},
 		{"SO_ATTACH_REUSEPORT_CBPF", "setsockopt", [6]uint64{3, 1, 51}, false},
 		{"AF_ALG", "socket", [6]uint64{38}, false},
+		{"SO_SNDBUF", "setsockopt", [6]uint64{3, 1, 7}, true},
+		{"SO_RCVBUF", "setsockopt", [6]uint64{3, 1, 8}, false},
+		{"SO_RCVLOWAT", "setsockopt", [6]uint64{3, 1, 18}, false},
+		{"SO_RCVTIMEO", "setsockopt", [6]uint64{3, 1, 20}, true},
+		{"IP_TOS", "setsockopt", [6]uint64{3, 0, 1}, true},
+		{"IP_MULTICAST_TTL", "setsockopt", [6]uint64{3, 0, 33}, true},
+		{"IP_ADD_MEMBERSHIP", "setsockopt", [6]uint64{3, 0, 35}, false},
+		{"IP_MSFILTER", "setsockopt", [6]uint64{3, 0, 41}, false},
+		{"MCAST_JOIN_SOURCE_GROUP", "setsockopt", [6]uint64{3, 0, 46}, false},
+		{"TCP_QUICKACK", "setsockopt", [6]uint64{3, 6, 12}, true},
+		{"TCP_USER_TIMEOUT", "setsockopt", [6]uint64{3, 6, 18}, true},
+		{"TCP_MD5SIG", "setsockopt", [6]uint64{3, 6, 14}, false},
+		{"TCP_MD5SIG_EXT", "setsockopt", [6]uint64{3, 6, 32}, false},
+		{"TCP_AO_ADD_KEY", "setsockopt", [6]uint64{3, 6, 38}, false},
+		{"IPV6_V6ONLY", "setsockopt", [6]uint64{3, 41, 26}, true},
+		{"IPV6_TCLASS", "setsockopt", [6]uint64{3, 41, 67}, true},
+		{"IPV6_JOIN_GROUP", "setsockopt", [6]uint64{3, 41, 20}, false},
+		{"IPV6_JOIN_GROUP with upper bits", "setsockopt", [6]uint64{3, high | 41, high | 20}, false},
+		{"IPV6_2292PKTOPTIONS", "setsockopt", [6]uint64{3, 41, 6}, false},
+		{"IPV6_FLOWLABEL_MGR", "setsockopt", [6]uint64{3, 41, 32}, false},
+		{"MCAST_MSFILTER of IPv6", "setsockopt", [6]uint64{3, 41, 48}, false},
+		{"UDP_SEGMENT", "setsockopt", [6]uint64{3, 17, 103}, true},
+		{"seccomp", "seccomp", [6]uint64{1}, false},
+		{"PR_SET_SECCOMP", "prctl", [6]uint64{22, 2}, false},
+		{"PR_SET_SECCOMP with an upper bit", "prctl", [6]uint64{high | 22, 2}, false},
+		{"PR_GET_SECCOMP", "prctl", [6]uint64{21}, true},
+		{"PR_SET_NAME", "prctl", [6]uint64{15}, true},
+		{"PR_SET_NO_NEW_PRIVS", "prctl", [6]uint64{38, 1}, true},
+		{"PR_SCHED_CORE", "prctl", [6]uint64{62, 1}, false},
+		{"PR_SET_VMA", "prctl", [6]uint64{0x53564d41}, true},
+		{"PR_SET_PTRACER", "prctl", [6]uint64{0x59616d61, 1}, true},
+		{"io_setup", "io_setup", [6]uint64{1}, false},
+		{"fsync", "fsync", [6]uint64{3}, true},
+		{"sync", "sync", [6]uint64{}, false},
+		{"syncfs", "syncfs", [6]uint64{3}, false},
+		{"own limit on core files", "prlimit64", [6]uint64{0, 4, 0x1000}, false},
+		{"reading the own limit on core files", "prlimit64", [6]uint64{0, 4, null, 0x1000}, true},
+		{"limit on core files", "setrlimit", [6]uint64{4, 0x1000}, false},
+		{"limit on core files with an upper bit", "setrlimit", [6]uint64{high | 4, 0x1000}, false},
+		{"limit on files", "setrlimit", [6]uint64{7, 0x1000}, true},
 		{"AF_VSOCK", "socket", [6]uint64{40}, false},
 		{"netlink with an upper bit", "socket", [6]uint64{high | 16}, false},
 		{"AF_ALG with an upper bit", "socket", [6]uint64{high | 38}, false},
@@ -133,8 +181,46 @@ func TestSeccompProfileJudgesCalls(t *testing.T) {
 		if got := slices.ContainsFunc(rules, allowed); got != c.allow {
 			t.Errorf("%s: allowed is %v", c.what, got)
 		}
-		if got := slices.ContainsFunc(withGPU, allowed); got != (c.allow || strings.HasPrefix(c.what, "netlink of another") || c.what == "netlink with an upper bit in its kind") {
+		if got := slices.ContainsFunc(withGPU, allowed); got != (c.allow || c.args[0] == unix.AF_NETLINK && c.name == "socket") {
 			t.Errorf("%s: with a GPU allowed is %v", c.what, got)
+		}
+	}
+}
+
+// Programs go on without a feature when the kernel answers as one without it. The rules that answer match no call that another rule
+// allows, since the order of rules means nothing to the engine.
+func TestSeccompProfileAnswersAsAKernelWithoutTheFeature(t *testing.T) {
+	t.Parallel()
+	rules := seccompRules(t, false)
+	for _, c := range []struct {
+		name  string
+		args  [6]uint64
+		errno syscall.Errno
+	}{
+		{"socket", [6]uint64{unix.AF_NETLINK, 3, 0}, unix.EOPNOTSUPP},
+		{"seccomp", [6]uint64{1}, unix.ENOSYS},
+		{"prctl", [6]uint64{unix.PR_SET_SECCOMP, 2}, unix.EINVAL},
+		{"io_setup", [6]uint64{128}, unix.ENOSYS},
+		{"sync", [6]uint64{}, 0},
+		{"syncfs", [6]uint64{3}, 0},
+		{"prlimit64", [6]uint64{0, unix.RLIMIT_CORE, 0x1000}, 0},
+		{"setrlimit", [6]uint64{unix.RLIMIT_CORE, 0x1000}, 0},
+		{"setsockopt", [6]uint64{3, unix.SOL_SOCKET, unix.SO_RCVBUF}, 0},
+		{"setsockopt", [6]uint64{3, unix.SOL_SOCKET, unix.SO_RCVLOWAT}, unix.ENOPROTOOPT},
+		{"setsockopt", [6]uint64{3, unix.IPPROTO_TCP, unix.TCP_MD5SIG}, unix.ENOPROTOOPT},
+	} {
+		matching := 0
+		for _, r := range rules {
+			if !slices.Contains(r.Names, c.name) || !r.holds(c.args) {
+				continue
+			}
+			matching++
+			if r.Action != "SCMP_ACT_ERRNO" || r.Errno == nil || *r.Errno != uint(c.errno) {
+				t.Errorf("%s %v: rule %+v, want the error %v", c.name, c.args, r, c.errno)
+			}
+		}
+		if matching != 1 {
+			t.Errorf("%s %v: %d rules match", c.name, c.args, matching)
 		}
 	}
 }

@@ -104,11 +104,6 @@ func facts() Facts {
 	for _, i := range interfaces {
 		f.Interfaces = append(f.Interfaces, i.Name())
 	}
-	for name, number := range map[string]int{"core": unix.RLIMIT_CORE, "nofile": unix.RLIMIT_NOFILE} {
-		var r unix.Rlimit
-		_ = unix.Getrlimit(number, &r)
-		f.Limits[name] = [2]uint64{r.Cur, r.Max}
-	}
 	for _, dir := range dirs {
 		f.Writable[dir] = text(os.WriteFile(dir+"/probe-file", []byte("x"), 0o600))
 		f.Execs[dir] = text(execCopy(dir))
@@ -131,6 +126,11 @@ func facts() Facts {
 	}
 	for name, call := range calls() {
 		f.Calls[name] = text(call())
+	}
+	for name, number := range map[string]int{"core": unix.RLIMIT_CORE, "nofile": unix.RLIMIT_NOFILE} {
+		var r unix.Rlimit
+		_ = unix.Getrlimit(number, &r)
+		f.Limits[name] = [2]uint64{r.Cur, r.Max}
 	}
 	return f
 }
@@ -155,6 +155,16 @@ func calls() map[string]func() error {
 			return err
 		}
 	}
+	option := func(family, kind, level, name int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.SetsockoptInt(fd, level, name, 1)
+		}
+	}
 	var params [120]byte
 	return map[string]func() error{
 		"getpid":          raw(unix.SYS_GETPID),
@@ -171,7 +181,19 @@ func calls() map[string]func() error {
 		"socket netlink":  socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT),
 		"socket AF_INET":  socket(unix.AF_INET, unix.SOCK_STREAM, 0),
 		"socket AF_UNIX":  socket(unix.AF_UNIX, unix.SOCK_STREAM, 0),
-		"setuid 0":        func() error { return syscall.Setuid(0) },
+		"socket MPTCP":    socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP),
+		"seccomp":         raw(unix.SYS_SECCOMP, 1),
+		"prctl seccomp":   raw(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, 2),
+		"io_setup":        raw(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&params))),
+		"sync":            raw(unix.SYS_SYNC),
+		"setrlimit core":  func() error { return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }, // and the limit stays
+		"SO_RCVBUF":       option(unix.AF_INET, unix.SOCK_STREAM, unix.SOL_SOCKET, unix.SO_RCVBUF),
+		"TCP_MD5SIG":      option(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP, unix.TCP_MD5SIG),
+
+		"IP_ADD_MEMBERSHIP":  option(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP),
+		"IPV6_FLOWLABEL_MGR": option(unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_IPV6, 32),
+
+		"setuid 0": func() error { return syscall.Setuid(0) },
 	}
 }
 
