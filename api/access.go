@@ -26,6 +26,15 @@ func settingsKeys(keys []KeyConfig) map[store.KeySum]keyring.Caller {
 	return out
 }
 
+// records are the keys of the settings as records.
+func records(keys []KeyConfig) []farm.Key {
+	out := make([]farm.Key, len(keys))
+	for i, key := range keys {
+		out[i] = key.record()
+	}
+	return out
+}
+
 // admit authenticates the caller and checks the scope of its key. While the request lasts, its context ends when the key is revoked
 // or expires. The caller of admit calls release at the end of the request.
 func (s *Server) admit(c *gin.Context, scope farm.Scope) (release func(), err error) {

@@ -29,6 +29,8 @@ func parameterDocs(path, name string) string {
 		return "name of the tool"
 	case strings.HasPrefix(path, "/v1/jobs"):
 		return "id of the job"
+	case strings.HasPrefix(path, "/v1/keys"):
+		return "id of the key"
 	case strings.HasPrefix(path, "/v1/artifacts"):
 		return "id of the artifact"
 	default:
@@ -102,8 +104,9 @@ func operation(r route, sch *schemas, longest int) object {
 		"operationId": operationID(r), "summary": r.summary, "tags": []string{r.tag},
 		"responses": answers(r, sch),
 	}
-	if r.detail != "" {
-		op["description"] = r.detail
+	op["description"] = r.detail
+	if !r.open {
+		op["description"] = strings.TrimSpace(r.detail + " Needs a key with the scope " + string(r.needs()) + ".")
 	}
 	if parameters := parametersOf(r, longest); len(parameters) > 0 {
 		op["parameters"] = parameters

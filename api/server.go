@@ -95,7 +95,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
 		Pooled:   s.metrics.countClaim,
-	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks})
+	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}

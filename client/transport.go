@@ -36,6 +36,7 @@ type call struct {
 	stream io.Reader // sent as it is; such a request is never retried
 	wait   int       // seconds that the farm may delay the answer; negative: its default for the route
 	key    string    // Idempotency-Key of a POST; empty: a random one
+	once   bool      // not idempotent: sent without such a key, and retried only if the farm was too busy to begin
 }
 
 // send makes the request, with retries, and returns a response below 400. The caller closes its body.
@@ -45,7 +46,7 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 		return nil, err
 	}
 	key := in.key
-	if in.method == http.MethodPost && key == "" {
+	if in.method == http.MethodPost && key == "" && !in.once {
 		key = newKey()
 	}
 	retryable := in.stream == nil && (in.method == http.MethodGet || in.method == http.MethodHead || key != "")

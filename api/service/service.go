@@ -126,6 +126,8 @@ type Options struct {
 	Limits farm.Limits // zero value: farm.DefaultLimits
 	// AllowPrivateCallbacks allows callback_url to point to private addresses. Default false.
 	AllowPrivateCallbacks bool
+	// SettingsKeys are the API keys of the settings. They are listed with the others, and cannot be revoked.
+	SettingsKeys []farm.Key
 	// Networks are the network modes that callers may request. Default none and packages.
 	Networks []farm.Network
 }

@@ -41,6 +41,7 @@ func Allows(scopes []Scope, need Scope) bool {
 const (
 	MaxTenantBytes  = 64
 	MaxKeyNameBytes = 100
+	MaxKeySeconds   = 10 * 365 * 24 * 3600 // until a key that expires does
 )
 
 // Key is the record of an API key that was made at run time. The key itself is not part of it: Redis knows only its SHA-256.

@@ -1,0 +1,32 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// CreateKey makes an API key, for a caller whose own key has the scope admin. The answer is the only one that contains the key. It is
+// not retried, since a lost answer would leave a key that nobody has.
+func (c *Client) CreateKey(ctx context.Context, r wire.KeyRequest) (wire.NewKey, error) {
+	var got wire.NewKey
+	err := c.json(ctx, call{method: http.MethodPost, path: []string{"v1", "keys"}, body: r, once: true}, &got)
+	return got, err
+}
+
+// Keys lists the API keys of a tenant, newest first, and fetches pages as needed; "" lists those of all tenants.
+func (c *Client) Keys(ctx context.Context, tenant string) iter.Seq2[wire.Key, error] {
+	query := url.Values{}
+	if tenant != "" {
+		query.Set("tenant", tenant)
+	}
+	return pages[wire.Key](ctx, c, []string{"v1", "keys"}, query)
+}
+
+// RevokeKey revokes an API key. No process of the farm takes it after a second.
+func (c *Client) RevokeKey(ctx context.Context, id string) error {
+	return c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "keys", id}}, nil)
+}
