@@ -82,7 +82,7 @@ func TestEveryRouteHidesForeignThings(t *testing.T) {
 	}
 	own := strings.NewReplacer("/sandboxes/{id}", "/sandboxes/"+box, "/jobs/{id}", "/jobs/"+jobID, "/artifacts/{id}", "/artifacts/"+result.Artifacts[0].ID, "{path}", "a.txt", "{name}", "six")
 	never := strings.NewReplacer("/sandboxes/{id}", "/sandboxes/"+farm.NewID(farm.SandboxPrefix), "/jobs/{id}", "/jobs/"+farm.NewID(farm.JobPrefix),
-		"/artifacts/{id}", "/artifacts/"+farm.NewID(farm.ArtifactPrefix), "{path}", "a.txt", "{name}", "six")
+		"/artifacts/{id}", "/artifacts/"+farm.ArtifactID(farm.NewID(farm.JobPrefix), "a.txt"), "{path}", "a.txt", "{name}", "six")
 	junk := strings.NewReplacer("{id}", strings.Repeat("a", 3000), "{path}", "a.txt", "{name}", "six")
 	checked := 0
 	for name, body := range operations(b) {

@@ -287,7 +287,7 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 	case "make":
 		now := time.Now()
 		a := farm.Artifact{
-			ID: farm.NewID(farm.ArtifactPrefix), Tenant: ref.Tenant, SandboxID: claim.Job.SandboxID, JobID: ref.ID, Name: rest, Path: rest,
+			ID: farm.ArtifactID(ref.ID, rest), Tenant: ref.Tenant, SandboxID: claim.Job.SandboxID, JobID: ref.ID, Name: rest, Path: rest,
 			Size: 1, ContentType: "text/plain", Key: "artifacts/" + rest, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}
 		_ = w.AddArtifacts(ctx, []farm.Artifact{a})

@@ -13,6 +13,7 @@ import (
 // Prefixes of keys in the object store.
 const (
 	artifactsPrefix = "artifacts/"
+	manifestsPrefix = "manifests/" // what a job's artifacts are, if it has many
 	stagingPrefix   = "staging/"
 	requestsPrefix  = "requests/" // long requests, which their jobs show in part
 	recordsPrefix   = "records/"  // documents and events that are too large for Redis
@@ -39,6 +40,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
 		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: manifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(stagingAge + stagingSlack), AbortDays: days(uploadAge)},

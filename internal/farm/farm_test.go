@@ -90,7 +90,7 @@ func reaches(s farm.SandboxState, seen map[farm.SandboxState]bool) bool {
 
 func TestIDs(t *testing.T) {
 	t.Parallel()
-	prefixes := []string{farm.SandboxPrefix, farm.JobPrefix, farm.ArtifactPrefix, farm.WorkerPrefix, farm.NodePrefix, farm.RequestPrefix}
+	prefixes := []string{farm.SandboxPrefix, farm.JobPrefix, farm.WorkerPrefix, farm.NodePrefix, farm.RequestPrefix}
 	seen := map[string]bool{}
 	for range 1000 {
 		for _, prefix := range prefixes {
@@ -112,12 +112,36 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%q is accepted as an id", no)
 		}
 	}
-	a := farm.DerivedID(farm.ArtifactPrefix, "job_1", "a/b")
-	if a != farm.DerivedID(farm.ArtifactPrefix, "job_1", "a/b") || !farm.ValidID(farm.ArtifactPrefix, a) {
+}
+
+func TestDerivedIDs(t *testing.T) {
+	t.Parallel()
+	a := farm.DerivedID(farm.KeyPrefix, "job_1", "a/b")
+	if a != farm.DerivedID(farm.KeyPrefix, "job_1", "a/b") || !farm.ValidID(farm.KeyPrefix, a) {
 		t.Errorf("derived id %q", a)
 	}
-	if a == farm.DerivedID(farm.ArtifactPrefix, "job_1", "a", "b") || a == farm.DerivedID(farm.ArtifactPrefix, "job_1a", "/b") || a == farm.DerivedID(farm.ArtifactPrefix, "job_2", "a/b") {
+	if a == farm.DerivedID(farm.KeyPrefix, "job_1", "a", "b") || a == farm.DerivedID(farm.KeyPrefix, "job_1a", "/b") || a == farm.DerivedID(farm.KeyPrefix, "job_2", "a/b") {
 		t.Error("different parts give the same id")
+	}
+}
+
+func TestArtifactIDs(t *testing.T) {
+	t.Parallel()
+	job, other := farm.NewID(farm.JobPrefix), farm.NewID(farm.JobPrefix)
+	a := farm.ArtifactID(job, "a/b")
+	if a != farm.ArtifactID(job, "a/b") || !farm.ValidID(farm.ArtifactPrefix, a) || farm.ArtifactJob(a) != job {
+		t.Errorf("id %q of job %q leads to %q", a, job, farm.ArtifactJob(a))
+	}
+	if a == farm.ArtifactID(job, "a/c") || a == farm.ArtifactID(other, "a/b") {
+		t.Error("different paths or jobs give the same id")
+	}
+	for _, no := range []string{
+		"", farm.ArtifactPrefix, job, a[4:], a + "0", a[:len(a)-1], strings.ToUpper(a), a[:len(a)-1] + "u", a[:len(a)-1] + "\n", a[:10] + "/../" + a[14:],
+		" " + a, a[:29] + "1" + a[30:], farm.NewID(farm.ArtifactPrefix),
+	} {
+		if farm.ValidID(farm.ArtifactPrefix, no) || farm.ArtifactJob(no) != "" {
+			t.Errorf("%q is accepted as the id of an artifact, of job %q", no, farm.ArtifactJob(no))
+		}
 	}
 }
 

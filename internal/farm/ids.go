@@ -34,19 +34,45 @@ func NewID(prefix string) string {
 	return prefix + idEncoding.EncodeToString(b[:])
 }
 
-// DerivedID makes the same id from the same parts, so that repeated work names its results alike. It is as hard to guess as the parts, one of
-// which must be a random id.
+// DerivedID makes the same id from the same parts. It is as hard to guess as the parts, one of which must be a secret or a random id.
 func DerivedID(prefix string, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return prefix + idEncoding.EncodeToString(sum[:idBytes])
 }
 
+// pathBytes is 80 bits: no two of the files of one job have the same id.
+const pathBytes = 10
+
+// pathText is the length of pathBytes in base32.
+const pathText = 16
+
+// ArtifactID is the id of the artifact that a job makes of a path: the random part of the job's id, and a hash of the path. Repeated work
+// names its artifacts alike, and the id leads to the job whose manifest has the artifact.
+func ArtifactID(job, path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return ArtifactPrefix + strings.TrimPrefix(job, JobPrefix) + idEncoding.EncodeToString(sum[:pathBytes])
+}
+
+// ArtifactJob is the id of the job that made an artifact; "" if this is not the id of an artifact.
+func ArtifactJob(artifact string) string {
+	rest, ok := strings.CutPrefix(artifact, ArtifactPrefix)
+	if !ok || len(rest) != idText+pathText || !encoded(rest[:idText]) || !encoded(rest[idText:]) {
+		return ""
+	}
+	return JobPrefix + rest[:idText]
+}
+
 // ValidID reports whether s has the form of an id with this prefix.
 func ValidID(prefix, s string) bool {
-	rest, ok := strings.CutPrefix(s, prefix)
-	if !ok || len(rest) != idText {
-		return false
+	if prefix == ArtifactPrefix {
+		return ArtifactJob(s) != ""
 	}
-	raw, err := idEncoding.DecodeString(rest)
-	return err == nil && idEncoding.EncodeToString(raw) == rest // the decoder skips line breaks and ignores spare bits
+	rest, ok := strings.CutPrefix(s, prefix)
+	return ok && len(rest) == idText && encoded(rest)
+}
+
+// encoded reports whether idEncoding writes a text: the decoder skips line breaks and ignores spare bits.
+func encoded(text string) bool {
+	raw, err := idEncoding.DecodeString(text)
+	return err == nil && idEncoding.EncodeToString(raw) == text
 }

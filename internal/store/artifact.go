@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,173 +10,108 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// ArtifactGrace is how long the record outlives its artifact, so that the scheduler can remove the object even after an outage of some days.
+// ArtifactGrace is how long an outage may keep the scheduler from removing expired artifacts: the object store keeps objects that much longer.
 const ArtifactGrace = 7 * 24 * time.Hour
 
-// artifactStretch bounds one script call.
-const artifactStretch = 500
-
-// AddArtifacts stores artifacts until their ExpiresAt. Adding one again only changes its fields.
+// AddArtifacts records artifacts until their ExpiresAt and counts their bytes, which free as much of their job's reservation (ReserveStored).
+// Adding one again only changes its fields. All of a job's artifacts are one manifest; their sandbox is that of the first.
 func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) error {
-	byTenant := map[string][]farm.Artifact{}
-	for _, a := range artifacts {
-		byTenant[a.Tenant] = append(byTenant[a.Tenant], a)
-	}
-	for tenant, list := range byTenant {
-		for len(list) > 0 {
-			part := list[:min(artifactStretch, len(list))]
-			list = list[len(part):]
-			args := make([]any, 0, 6*len(part))
-			for _, a := range part {
-				doc, err := encode("artifact", a)
-				if err != nil {
-					return err
-				}
-				keep := max(a.ExpiresAt.Sub(s.now()), 0) + ArtifactGrace
-				args = append(args, a.ID, doc, a.SandboxID, a.JobID, micros(a.ExpiresAt), keep.Milliseconds())
+	for _, g := range byJob(artifacts) {
+		err := s.changeManifest(ctx, g.job, func(m *manifest) bool {
+			if m.version == "" {
+				m.SandboxID = g.list[0].SandboxID
 			}
-			if _, err := s.run(ctx, "add artifacts", s.scripts.artifactAdd, tenant, args...); err != nil {
-				return err
-			}
+			return m.put(g.list)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Artifact reads an artifact; CodeNotFound if it is unknown, expired or another tenant's.
-func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error) {
-	text, err := s.rdb.Get(ctx, s.key(ref.Tenant, "art", ref.ID)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, wrap("read artifact", err)
-	}
-	var a farm.Artifact
-	if err == nil {
-		if err := json.Unmarshal([]byte(text), &a); err != nil {
-			return nil, fmt.Errorf("decode artifact %s: %w", ref.ID, err)
-		}
-	}
-	if err != nil || !s.now().Before(a.ExpiresAt) {
-		return nil, farm.NotFoundf("There is no artifact %s.", ref.ID)
-	}
-	return &a, nil
+// jobArtifacts are artifacts of one job.
+type jobArtifacts struct {
+	job  farm.Ref
+	list []farm.Artifact
 }
 
-// ExpiredArtifacts lists expired artifacts whose object may still exist, the oldest first.
+// byJob groups artifacts by their jobs, in the order of their first ones.
+func byJob(artifacts []farm.Artifact) []jobArtifacts {
+	var groups []jobArtifacts
+	at := map[farm.Ref]int{}
+	for i := range artifacts {
+		job := farm.Ref{Tenant: artifacts[i].Tenant, ID: artifacts[i].JobID}
+		if _, ok := at[job]; !ok {
+			at[job] = len(groups)
+			groups = append(groups, jobArtifacts{job: job})
+		}
+		g := &groups[at[job]]
+		g.list = append(g.list, artifacts[i])
+	}
+	return groups
+}
+
+// Artifact reads an artifact; CodeNotFound if it is unknown, expired or another tenant's.
+func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, error) {
+	if job := farm.ArtifactJob(ref.ID); job != "" {
+		m, err := s.readManifest(ctx, farm.Ref{Tenant: ref.Tenant, ID: job})
+		if err != nil {
+			return nil, err
+		}
+		if e := m.find(ref.ID); e != nil && s.now().Before(ofNanos(e.Expires)) {
+			return m.artifact(e), nil
+		}
+	}
+	return nil, farm.NotFoundf("There is no artifact %s.", ref.ID)
+}
+
+// ExpiredArtifacts lists the artifacts of jobs all of whose artifacts have expired, those that expired first, until there are limit or more.
 func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error) {
-	key := s.index(tenant, "artexp")
-	ids, err := s.rdb.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(max(limit, 1))}).Result()
+	limit = max(limit, 1)
+	jobs, err := s.rdb.ZRangeByScore(ctx, s.index(tenant, "mfexp"), &redis.ZRangeBy{Min: "-inf", Max: micros(s.now()), Count: int64(limit)}).Result()
 	if err != nil {
 		return nil, wrap("list expired artifacts", err)
 	}
-	found, err := s.loadArtifacts(ctx, tenant, ids)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]farm.Artifact, len(found))
-	known := make(map[string]bool, len(found))
-	for i, a := range found {
-		out[i], known[a.ID] = *a, true
-	}
-	var gone []any
-	for _, id := range ids {
-		if !known[id] {
-			gone = append(gone, id)
-		}
-	}
-	if len(gone) > 0 {
-		if err := s.rdb.ZRem(ctx, key, gone...).Err(); err != nil {
-			return nil, wrap("remove index entries without a record", err)
-		}
-	}
-	return out, nil
-}
-
-// DeleteArtifacts removes the records of artifacts whose objects are gone, and counts the records that this call removed: of two concurrent
-// deletes of an artifact only one counts. The caller removes the object before, so that no object is left without a record.
-func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (removed int, err error) {
-	if len(artifacts) == 0 {
-		return 0, nil
-	}
-	pipe := s.rdb.Pipeline()
-	records := make([]*redis.IntCmd, len(artifacts))
-	for i, a := range artifacts {
-		records[i] = pipe.Del(ctx, s.key(a.Tenant, "art", a.ID))
-		for _, index := range []string{s.index(a.Tenant, "artexp"), s.index(a.Tenant, "arts"), s.key(a.Tenant, "as", a.SandboxID), s.key(a.Tenant, "aj", a.JobID)} {
-			pipe.ZRem(ctx, index, a.ID)
-		}
-	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return 0, wrap("delete artifacts", err)
-	}
-	for _, record := range records {
-		removed += int(record.Val())
-	}
-	return removed, nil
-}
-
-// ArtifactFilter picks artifacts that meet all of its fields; zero fields pick all.
-//
-// The HTTP parameters map to it one by one: job_id, sandbox_id, name (exact), created_after and created_before (RFC 3339, exclusive).
-type ArtifactFilter struct {
-	SandboxID string
-	JobID     string
-	Name      string
-	Created   TimeRange
-}
-
-func (f ArtifactFilter) picks(a *farm.Artifact) bool {
-	return (f.SandboxID == "" || a.SandboxID == f.SandboxID) && (f.JobID == "" || a.JobID == f.JobID) && (f.Name == "" || a.Name == f.Name) &&
-		f.Created.contains(a.CreatedAt)
-}
-
-// Artifacts lists artifacts that have not expired, newest first; pages and cursors as in Jobs.
-func (s *Store) Artifacts(ctx context.Context, tenant string, f ArtifactFilter, p Page) (artifacts []*farm.Artifact, next string, err error) {
-	now := s.now()
-	l := listing[farm.Artifact]{
-		index: s.index(tenant, "arts"),
-		load: func(ctx context.Context, ids []string) ([]*farm.Artifact, error) {
-			return s.loadArtifacts(ctx, tenant, ids)
-		},
-		id:     func(a *farm.Artifact) string { return a.ID },
-		want:   func(a *farm.Artifact) bool { return now.Before(a.ExpiresAt) && f.picks(a) },
-		passed: func(a *farm.Artifact) bool { return f.Created.passed(a.CreatedAt) },
-	}
-	switch {
-	case f.JobID != "":
-		l.index = s.key(tenant, "aj", f.JobID)
-	case f.SandboxID != "":
-		l.index = s.key(tenant, "as", f.SandboxID)
-	}
-	return scan(ctx, s, l, p)
-}
-
-// loadArtifacts reads the records of ids and skips those that are gone.
-func (s *Store) loadArtifacts(ctx context.Context, tenant string, ids []string) ([]*farm.Artifact, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.StringCmd, len(ids))
-	for i, id := range ids {
-		cmds[i] = pipe.Get(ctx, s.key(tenant, "art", id))
-	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, wrap("read artifacts", err)
-	}
-	out := make([]*farm.Artifact, 0, len(ids))
-	for _, cmd := range cmds {
-		text, err := cmd.Result()
-		if errors.Is(err, redis.Nil) {
+	var out []farm.Artifact
+	for _, job := range jobs {
+		m, err := s.readManifest(ctx, farm.Ref{Tenant: tenant, ID: job})
+		if errors.Is(err, errNoManifest) {
+			if err := s.forgetManifest(ctx, farm.Ref{Tenant: tenant, ID: job}); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if err != nil {
-			return nil, wrap("read artifact", err)
+			return nil, err
 		}
-		var a farm.Artifact
-		if err := json.Unmarshal([]byte(text), &a); err != nil {
-			return nil, fmt.Errorf("decode artifact: %w", err)
+		for i := range m.Entries {
+			out = append(out, *m.artifact(&m.Entries[i]))
 		}
-		out = append(out, &a)
+		if len(out) >= limit {
+			break
+		}
 	}
 	return out, nil
+}
+
+// DeleteArtifacts removes artifacts whose objects are gone from the manifests of their jobs, and counts those that this call removed: of two
+// concurrent deletes of an artifact only one counts. The caller removes the object before, so that no object is left without a record.
+func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (removed int, err error) {
+	for _, g := range byJob(artifacts) {
+		ids := make(map[string]bool, len(g.list))
+		for i := range g.list {
+			ids[g.list[i].ID] = true
+		}
+		dropped := 0
+		err := s.changeManifest(ctx, g.job, func(m *manifest) bool {
+			dropped = m.drop(ids)
+			return dropped > 0
+		})
+		if err != nil {
+			return removed, err
+		}
+		removed += dropped
+	}
+	return removed, nil
 }

@@ -2,8 +2,8 @@
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)
-local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs')
-local state, attempt, kind, box, callback = j[1], j[2], j[3], j[4], j[7]
+local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved')
+local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
 
@@ -44,6 +44,10 @@ if arg.error ~= '' then call('HSET', k, 'error', arg.error) end
 if arg.run_ms ~= '' then call('HSET', k, 'rms', arg.run_ms, 'ums', arg.upload_ms) end
 appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
+if reserved then -- bytes of artifacts that it will not record any more
+  call('HINCRBY', P .. 'stored', 'reserved', int(-tonumber(reserved)))
+  call('HDEL', k, 'reserved')
+end
 call('ZREM', P .. 'open', id)
 call('ZREM', key('osj', box), id)
 call('DEL', key('cp', id), key('req', id))

@@ -47,6 +47,7 @@ type Store struct {
 	tenants *tenantCache
 
 	documents Documents // nil: none
+	manifests *manifestCache
 
 	memory  memoryUse
 	waiting waitingTenants
@@ -74,8 +75,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
 		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(),
-		documents: o.Documents,
-		waiting:   waitingTenants{queues: map[string]tenantsOfQueue{}},
+		documents: o.Documents, manifests: newManifestCache(),
+		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}
 }
 

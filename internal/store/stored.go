@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Stored is what a tenant keeps in the object store.
@@ -30,4 +32,30 @@ func (s *Store) Stored(ctx context.Context, tenant string) (Stored, error) {
 		n[i], _ = strconv.ParseInt(text, 10, 64)
 	}
 	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2]}, nil
+}
+
+// storedReserveArgs are the arguments of stored_reserve.lua.
+type storedReserveArgs struct {
+	Job     string `lua:"job"`
+	Attempt int    `lua:"attempt"`
+	Bytes   int64  `lua:"bytes"`
+}
+
+// ReserveStored sets how many bytes a running job may still record as artifacts, in place of what it reserved before. Files are uploaded after
+// their bytes are reserved, so that no tenant stores more than its limit. AddArtifacts frees what it counts, and the end of the job the rest.
+// If the tenant's storage is full nothing changes, and free is how many bytes the job could reserve. ErrFenced if the job does not run under
+// this attempt.
+func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, bytes int64) (reserved bool, free int64, err error) {
+	r, err := s.run(ctx, "reserve storage", s.scripts.storedReserve, job.Tenant, values(storedReserveArgs{
+		Job: job.ID, Attempt: attempt, Bytes: bytes,
+	})...)
+	if err != nil {
+		return false, 0, err
+	}
+	if r.text(0) == "full" {
+		free, _ := strconv.ParseInt(r.text(1), 10, 64)
+		return false, free, nil
+	}
+	err = fenced("reserve storage", job, r)
+	return err == nil, 0, err
 }

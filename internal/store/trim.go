@@ -23,7 +23,7 @@ type Trimmed struct {
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
 	for _, index := range []struct{ name, kind, keep string }{
-		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""}, {"arts", "art", ""},
+		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""},
 	} {
 		n, err := s.trimIndex(ctx, tenant, index.name, index.kind, index.keep)
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs

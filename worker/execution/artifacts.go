@@ -99,7 +99,7 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 // artifact makes the record of an artifact. Its id is derived from the job's id, which is random, and the path: a worker that takes
 // over makes the same id and key.
 func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
-	id := farm.DerivedID(farm.ArtifactPrefix, e.job.ID, p)
+	id := farm.ArtifactID(e.job.ID, p)
 	now := x.deps.Now()
 	return &farm.Artifact{
 		ID: id, Tenant: e.job.Tenant, SandboxID: e.sandbox.ID, JobID: e.job.ID,

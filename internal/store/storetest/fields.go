@@ -70,7 +70,8 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	}
 
 	artifact := job.Result.Artifacts[0]
-	artifact.Tenant, artifact.ExpiresAt = Tenant, b.clock.Now().Add(1e12)
+	artifact.JobID = plain.ID
+	artifact.ID, artifact.Tenant, artifact.ExpiresAt = farm.ArtifactID(plain.ID, "other"), Tenant, b.clock.Now().Add(1e12)
 	if err := b.AddArtifacts(t.Context(), []farm.Artifact{artifact}); err != nil {
 		t.Fatal(err)
 	}

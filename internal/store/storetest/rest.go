@@ -10,64 +10,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-func artifacts(t *testing.T, factory Factory) {
-	b := setup(t, factory)
-	ctx, now := t.Context(), b.clock.Now()
-	var all []farm.Artifact
-	for i := range 3 {
-		all = append(all, farm.Artifact{
-			ID: farm.NewID(farm.ArtifactPrefix), Tenant: Tenant, SandboxID: "sbx_1", JobID: "job_" + string(rune('a'+i)), Name: "a.png", Path: "a.png",
-			Size: 3, CreatedAt: now, ExpiresAt: now.Add(time.Duration(i+1) * time.Hour), Key: "k",
-		})
-	}
-	for range 2 { // a takeover adds them again
-		if err := b.AddArtifacts(ctx, all); err != nil {
-			t.Fatal(err)
-		}
-	}
-	list := func(f store.ArtifactFilter) []farm.Artifact {
-		t.Helper()
-		page, next, err := b.Artifacts(ctx, Tenant, f, store.Page{})
-		if err != nil || next != "" {
-			t.Errorf("Artifacts(%+v): next %q, %v", f, next, err)
-		}
-		out := []farm.Artifact{}
-		for _, a := range page {
-			out = append(out, *a)
-		}
-		return out
-	}
-	if diff := cmp.Diff([]farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"})); diff != "" {
-		t.Errorf("of the sandbox (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(all[1:2], list(store.ArtifactFilter{JobID: "job_b"})); diff != "" {
-		t.Errorf("of a job (-want +got):\n%s", diff)
-	}
-	if got := list(store.ArtifactFilter{JobID: "job_b", SandboxID: "sbx_2"}); len(got) != 0 {
-		t.Errorf("of a job in another sandbox: %v", got)
-	}
-	ref := farm.Ref{Tenant: Tenant, ID: all[0].ID}
-	if got, err := b.Artifact(ctx, ref); err != nil || cmp.Diff(all[0], *got) != "" {
-		t.Errorf("Artifact = %+v, %v", got, err)
-	}
-	b.clock.forward(time.Hour)
-	_, err := b.Artifact(ctx, ref)
-	wantCode(t, "expired artifact", err, farm.CodeNotFound)
-	if got := list(store.ArtifactFilter{}); len(got) != 2 {
-		t.Errorf("%d artifacts are listed after the first has expired, want 2", len(got))
-	}
-	expired, err := b.ExpiredArtifacts(ctx, Tenant, 10)
-	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
-		t.Errorf("ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
-	}
-	if n, err := b.DeleteArtifacts(ctx, expired); err != nil || n != len(expired) {
-		t.Fatal(err)
-	}
-	if expired, err := b.ExpiredArtifacts(ctx, Tenant, 10); err != nil || len(expired) != 0 {
-		t.Errorf("ExpiredArtifacts after that = %v, %v", expired, err)
-	}
-}
-
 func callbacks(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)

@@ -1,0 +1,355 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// manifest is the one record of all artifacts of a job. It lies in Redis or, if it is long, in a document. Entries have numbers that never
+// change and that grow: a cursor can name one.
+type manifest struct {
+	SandboxID string          `json:"sandbox"`
+	Next      int64           `json:"next"` // number of the next new entry
+	Entries   []manifestEntry `json:"entries"`
+
+	job     farm.Ref
+	version string // of what was read; empty: there was none
+	place   int64  // in the indexes: the jobs in the order of their first artifacts
+	value   string // what the record in Redis holds: the JSON, or a reference to the document
+}
+
+// manifestEntry is an artifact, written short: what the job, the path or the other fields say is left out.
+type manifestEntry struct {
+	N       int64  `json:"n"`
+	Path    string `json:"p"`
+	Name    string `json:"a,omitempty"` // if it is not the last element of the path
+	ID      string `json:"i,omitempty"` // if it is not the one that the job and the path give
+	Key     string `json:"k,omitempty"` // if it is not keyOf
+	Type    string `json:"t,omitempty"`
+	SHA256  string `json:"h,omitempty"`
+	Size    int64  `json:"s"`
+	Created int64  `json:"c,omitempty"` // nanoseconds since 1970, like Expires
+	Expires int64  `json:"e"`
+}
+
+// manifestPrefix begins the keys of all documents of manifests.
+const manifestPrefix = "manifests/"
+
+// document is the key of the document of a version: no two writers use the same one.
+func (m *manifest) document(version string) string {
+	return manifestPrefix + m.job.Tenant + "/" + m.job.ID + "/" + version
+}
+
+// keyOf is the usual key of an artifact in the object store.
+func keyOf(a *farm.Artifact) string {
+	return fmt.Sprintf("artifacts/%s/%s/%s/%s/%s", a.Tenant, a.SandboxID, a.JobID, a.ID, a.Name)
+}
+
+func (m *manifest) entry(n int64, a *farm.Artifact) manifestEntry {
+	e := manifestEntry{N: n, Path: a.Path, Type: a.ContentType, SHA256: a.SHA256, Size: a.Size, Created: nanos(a.CreatedAt), Expires: nanos(a.ExpiresAt)}
+	if a.Name != path.Base(a.Path) {
+		e.Name = a.Name
+	}
+	if a.ID != farm.ArtifactID(m.job.ID, a.Path) {
+		e.ID = a.ID
+	}
+	if a.Key != keyOf(a) {
+		e.Key = a.Key
+	}
+	return e
+}
+
+func (m *manifest) artifact(e *manifestEntry) *farm.Artifact {
+	a := &farm.Artifact{
+		ID: m.id(e), Tenant: m.job.Tenant, SandboxID: m.SandboxID, JobID: m.job.ID, Name: e.Name, Path: e.Path, Size: e.Size,
+		ContentType: e.Type, SHA256: e.SHA256, CreatedAt: ofNanos(e.Created), ExpiresAt: ofNanos(e.Expires), Key: e.Key,
+	}
+	if a.Name == "" {
+		a.Name = path.Base(e.Path)
+	}
+	if a.Key == "" {
+		a.Key = keyOf(a)
+	}
+	return a
+}
+
+func (m *manifest) id(e *manifestEntry) string {
+	if e.ID != "" {
+		return e.ID
+	}
+	return farm.ArtifactID(m.job.ID, e.Path)
+}
+
+// find returns the entry of an artifact; nil: there is none.
+func (m *manifest) find(id string) *manifestEntry {
+	for i := range m.Entries {
+		if e := &m.Entries[i]; m.id(e) == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// put adds artifacts, and replaces the fields of those that it has. It reports whether that changed anything.
+func (m *manifest) put(artifacts []farm.Artifact) (changed bool) {
+	m.Entries = slices.Clone(m.Entries) // readers share the old list
+	at := make(map[string]int, len(m.Entries))
+	for i := range m.Entries {
+		at[m.id(&m.Entries[i])] = i
+	}
+	for i := range artifacts {
+		a := &artifacts[i]
+		if have, ok := at[a.ID]; ok {
+			e := m.entry(m.Entries[have].N, a)
+			changed = changed || e != m.Entries[have]
+			m.Entries[have] = e
+			continue
+		}
+		at[a.ID] = len(m.Entries)
+		m.Entries = append(m.Entries, m.entry(m.Next, a))
+		m.Next++
+		changed = true
+	}
+	return changed
+}
+
+// drop removes artifacts and counts those that it had.
+func (m *manifest) drop(ids map[string]bool) (dropped int) {
+	kept := m.Entries[:0:0] // a new list: readers share the old one
+	for i := range m.Entries {
+		if !ids[m.id(&m.Entries[i])] {
+			kept = append(kept, m.Entries[i])
+		}
+	}
+	dropped = len(m.Entries) - len(kept)
+	m.Entries = kept
+	return dropped
+}
+
+// newest is when the youngest artifact was created.
+func (m *manifest) newest() time.Time {
+	var at int64
+	for i := range m.Entries {
+		at = max(at, m.Entries[i].Created)
+	}
+	return ofNanos(at)
+}
+
+const (
+	// changeAttempts bounds how often a change is tried anew because another one came first.
+	changeAttempts = 100
+	// readAttempts bounds how often a manifest is read anew because it was replaced before its document was read.
+	readAttempts = 10
+)
+
+// changeManifest reads the manifest of a job, changes it and writes it, again if somebody else changed it in between. change reports whether
+// there is anything to write; it must not keep the manifest.
+func (s *Store) changeManifest(ctx context.Context, job farm.Ref, change func(*manifest) bool) error {
+	for range changeAttempts {
+		m, err := s.readManifest(ctx, job)
+		if err != nil {
+			return err
+		}
+		if !change(m) {
+			return nil
+		}
+		if err = s.writeManifest(ctx, m); !errors.Is(err, errChanged) {
+			return err
+		}
+	}
+	return farm.Errorf(farm.CodeUnavailable, "The artifacts of job %s change all the time. Try again in a moment.", job.ID)
+}
+
+var (
+	// errChanged says that a manifest is not the one that was read.
+	errChanged = errors.New("manifest has changed")
+	// errNoManifest says that the object store has lost the document of a manifest.
+	errNoManifest = errors.New("the document of the manifest is missing")
+)
+
+// manifestArgs are the arguments of manifest_write.lua.
+type manifestArgs struct {
+	Job     string `lua:"job"`
+	Sandbox string `lua:"sandbox"`
+	Read    string `lua:"read"`    // version that was read; empty: none
+	Version string `lua:"version"` // of what is written
+	Doc     []byte `lua:"doc"`     // JSON, or a reference to a document
+	Count   int    `lua:"count"`   // of artifacts; 0: the manifest is removed
+	Bytes   int64  `lua:"bytes"`   // of all artifacts
+	Expires string `lua:"expires"` // microseconds: when the last of them does
+}
+
+// writeManifest replaces a manifest that was read; errChanged if it is another one now. The document of an unknown outcome stays: it may be the
+// one that the record names.
+func (s *Store) writeManifest(ctx context.Context, m *manifest) error {
+	data, err := encode("manifest", m)
+	if err != nil {
+		return err
+	}
+	args := manifestArgs{Job: m.job.ID, Sandbox: m.SandboxID, Read: m.version, Version: rand.Text(), Count: len(m.Entries)}
+	var expires int64
+	for i := range m.Entries {
+		args.Bytes += m.Entries[i].Size
+		expires = max(expires, m.Entries[i].Expires)
+	}
+	args.Expires = micros(ofNanos(expires))
+	if args.Count > 0 {
+		if args.Doc, err = s.spill(ctx, m.document(args.Version), data, InlineBytes); err != nil {
+			return err
+		}
+	}
+	r, err := s.run(ctx, "write manifest", s.scripts.manifestWrite, m.job.Tenant, values(args)...)
+	if err != nil {
+		return err
+	}
+	old := m.value
+	if r.text(0) != "ok" {
+		old, err = string(args.Doc), errChanged
+	}
+	s.discard(ctx, old)
+	return err
+}
+
+// readManifest reads the manifest of a job; an empty one if it has none.
+func (s *Store) readManifest(ctx context.Context, job farm.Ref) (*manifest, error) {
+	for range readAttempts {
+		found, err := s.rdb.HMGet(ctx, s.key(job.Tenant, "mf", job.ID), manifestFields()...).Result()
+		if err != nil {
+			return nil, wrap("read manifest", err)
+		}
+		m, err := s.openManifest(ctx, job, found)
+		if !errors.Is(err, errChanged) {
+			return m, err
+		}
+	}
+	return nil, fmt.Errorf("read manifest of job %s: %w", job.ID, errNoManifest)
+}
+
+// manifestFields are what openManifest needs.
+func manifestFields() []string { return []string{"version", "doc", "place"} }
+
+// openManifest decodes a manifest; errChanged if its document was replaced after the record was read.
+func (s *Store) openManifest(ctx context.Context, job farm.Ref, fields []any) (*manifest, error) {
+	text := func(i int) string { s, _ := fields[i].(string); return s }
+	m := &manifest{job: job, version: text(0), value: text(1)}
+	m.place, _ = strconv.ParseInt(text(2), 10, 64)
+	if m.version == "" {
+		return m, nil
+	}
+	if err := s.decodeManifest(ctx, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// discard removes the document of a value that no record has any more. A document that is left over is removed by the lifecycle rules.
+func (s *Store) discard(ctx context.Context, value string) {
+	key, spilled := strings.CutPrefix(value, reference)
+	if !spilled || s.documents == nil {
+		return
+	}
+	if err := s.documents.Delete(ctx, key); err != nil {
+		s.log.WarnContext(ctx, "an old document was not removed", "key", key, "error", err)
+	}
+}
+
+// forgetManifest removes the record of a manifest whose document is missing.
+func (s *Store) forgetManifest(ctx context.Context, job farm.Ref) error {
+	version, err := s.rdb.HGet(ctx, s.key(job.Tenant, "mf", job.ID), "version").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return wrap("read manifest", err)
+	}
+	err = s.writeManifest(ctx, &manifest{job: job, version: version})
+	if errors.Is(err, errChanged) { // somebody wrote a new one
+		return nil
+	}
+	return err
+}
+
+func (s *Store) decodeManifest(ctx context.Context, m *manifest) error {
+	spilled := strings.HasPrefix(m.value, reference)
+	if spilled {
+		if s.manifests.get(m) {
+			return nil
+		}
+		select { // long ones are read one after the other: a process holds few of them at once
+		case s.manifests.reading <- struct{}{}:
+			defer func() { <-s.manifests.reading }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	data, err := s.resolve(ctx, m.value)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return fmt.Errorf("%w: %w", errChanged, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(data), m); err != nil {
+		return fmt.Errorf("decode manifest of job %s: %w", m.job.ID, err)
+	}
+	if spilled {
+		s.manifests.add(m)
+	}
+	return nil
+}
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func ofNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// readManifests reads the manifests of several jobs one after the other, skips those that are gone, and stops when use says so.
+func (s *Store) readManifests(ctx context.Context, tenant string, jobs []string, use func(*manifest) (more bool, err error)) error {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.SliceCmd, len(jobs))
+	for i, job := range jobs {
+		cmds[i] = pipe.HMGet(ctx, s.key(tenant, "mf", job), manifestFields()...)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return wrap("read manifests", err)
+	}
+	for i, job := range jobs {
+		ref := farm.Ref{Tenant: tenant, ID: job}
+		m, err := s.openManifest(ctx, ref, cmds[i].Val())
+		if errors.Is(err, errChanged) {
+			m, err = s.readManifest(ctx, ref)
+		}
+		if errors.Is(err, errNoManifest) {
+			s.log.ErrorContext(ctx, "artifacts of a job are not listed: the object store has lost their manifest", "job_id", job, "tenant", tenant)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if m.version == "" {
+			continue
+		}
+		if more, err := use(m); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}

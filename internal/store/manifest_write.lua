@@ -1,0 +1,28 @@
+-- Replaces a job's manifest, if it is still the version that the caller has read, and keeps the tenant's counts exact: what is added frees the
+-- job's reservation. A manifest without artifacts is removed. Replies {'ok'} or {'changed'}.
+local k, stored, job = key('mf', arg.job), P .. 'stored', key('job', arg.job)
+local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox')
+if (old[1] or '') ~= arg.read then return {'changed'} end
+local count, box = tonumber(arg.count), old[4] or arg.sandbox
+local added = tonumber(arg.bytes) - (tonumber(old[3]) or 0)
+call('HINCRBY', stored, 'artifacts', int(count - (tonumber(old[2]) or 0)))
+call('HINCRBY', stored, 'bytes', int(added))
+local reserved = math.min(tonumber(call('HGET', job, 'reserved')) or 0, added)
+if reserved > 0 then
+  call('HINCRBY', job, 'reserved', int(-reserved))
+  call('HINCRBY', stored, 'reserved', int(-reserved))
+end
+if count == 0 then
+  call('DEL', k)
+  for _, index in ipairs({P .. 'mfs', P .. 'mfexp', key('mfbox', box)}) do call('ZREM', index, arg.job) end
+  return {'ok'}
+end
+local place = call('HGET', k, 'place')
+if not place then
+  place = call('INCR', P .. 'seq')
+  call('ZADD', P .. 'mfs', place, arg.job)
+  call('ZADD', key('mfbox', box), place, arg.job)
+end
+call('HSET', k, 'version', arg.version, 'count', arg.count, 'bytes', arg.bytes, 'sandbox', box, 'place', place, 'doc', arg.doc)
+call('ZADD', P .. 'mfexp', arg.expires, arg.job)
+return {'ok'}

@@ -1,0 +1,265 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+func artifacts(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx, now := t.Context(), b.clock.Now()
+	var all []farm.Artifact
+	jobs := [3]string{farm.NewID(farm.JobPrefix), farm.NewID(farm.JobPrefix), farm.NewID(farm.JobPrefix)}
+	for i := range 3 {
+		all = append(all, farm.Artifact{
+			ID: farm.ArtifactID(jobs[i], "a.png"), Tenant: Tenant, SandboxID: "sbx_1", JobID: jobs[i], Name: "a.png", Path: "a.png",
+			Size: 3, CreatedAt: now, ExpiresAt: now.Add(time.Duration(i+1) * time.Hour), Key: "k",
+		})
+	}
+	for range 2 { // a takeover adds them again
+		if err := b.AddArtifacts(ctx, all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(f store.ArtifactFilter) []farm.Artifact {
+		t.Helper()
+		page, next, err := b.Artifacts(ctx, Tenant, f, store.Page{})
+		if err != nil || next != "" {
+			t.Errorf("Artifacts(%+v): next %q, %v", f, next, err)
+		}
+		out := []farm.Artifact{}
+		for _, a := range page {
+			out = append(out, *a)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]farm.Artifact{all[2], all[1], all[0]}, list(store.ArtifactFilter{SandboxID: "sbx_1"})); diff != "" {
+		t.Errorf("of the sandbox (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(all[1:2], list(store.ArtifactFilter{JobID: jobs[1]})); diff != "" {
+		t.Errorf("of a job (-want +got):\n%s", diff)
+	}
+	if got := list(store.ArtifactFilter{JobID: jobs[1], SandboxID: "sbx_2"}); len(got) != 0 {
+		t.Errorf("of a job in another sandbox: %v", got)
+	}
+	ref := farm.Ref{Tenant: Tenant, ID: all[0].ID}
+	if got, err := b.Artifact(ctx, ref); err != nil || cmp.Diff(all[0], *got) != "" {
+		t.Errorf("Artifact = %+v, %v", got, err)
+	}
+	b.clock.forward(time.Hour)
+	_, err := b.Artifact(ctx, ref)
+	wantCode(t, "expired artifact", err, farm.CodeNotFound)
+	if got := list(store.ArtifactFilter{}); len(got) != 2 {
+		t.Errorf("%d artifacts are listed after the first has expired, want 2", len(got))
+	}
+	expired, err := b.ExpiredArtifacts(ctx, Tenant, 10)
+	if diff := cmp.Diff(all[:1], expired); err != nil || diff != "" {
+		t.Errorf("ExpiredArtifacts (-want +got), %v:\n%s", err, diff)
+	}
+	if n, err := b.DeleteArtifacts(ctx, expired); err != nil || n != len(expired) {
+		t.Fatal(err)
+	}
+	if expired, err := b.ExpiredArtifacts(ctx, Tenant, 10); err != nil || len(expired) != 0 {
+		t.Errorf("ExpiredArtifacts after that = %v, %v", expired, err)
+	}
+}
+
+// file is an artifact of a job, as a worker makes it.
+func (b *bundle) file(job farm.Ref, name string, size int64) farm.Artifact {
+	now := b.clock.Now()
+	return farm.Artifact{
+		ID: farm.ArtifactID(job.ID, name), Tenant: job.Tenant, SandboxID: "sbx_1", JobID: job.ID, Name: name[strings.LastIndex(name, "/")+1:], Path: name, Size: size,
+		ContentType: "text/plain", SHA256: strings.Repeat("0", 64), CreatedAt: now, ExpiresAt: now.Add(time.Hour), Key: "artifacts/" + name,
+	}
+}
+
+func (b *bundle) add(t *testing.T, artifacts ...farm.Artifact) {
+	t.Helper()
+	if err := b.AddArtifacts(t.Context(), artifacts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pages reads a whole list page by page.
+func (b *bundle) pages(t *testing.T, f store.ArtifactFilter, limit int, between func()) []string {
+	t.Helper()
+	var got []string
+	for cursor := ""; ; {
+		found, next, err := b.Artifacts(t.Context(), Tenant, f, store.Page{Limit: limit, Cursor: cursor})
+		if err != nil || len(found) > limit {
+			t.Fatalf("a page of %d, %v; want %d at most", len(found), err, limit)
+		}
+		got = append(got, ids(found, func(a *farm.Artifact) string { return a.ID })...)
+		if cursor = next; cursor == "" {
+			return got
+		}
+		between()
+	}
+}
+
+// artifactsOfAJobAreOneManifest: however many files a job leaves, Redis has as many keys as for one, and the object store has one document.
+func artifactsOfAJobAreOneManifest(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	job := farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}
+	b.add(t, b.file(job, "first", 1))
+	keys := func() []string {
+		t.Helper()
+		found, err := b.rdb.Keys(t.Context(), b.prefix+"*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(found)
+		return found
+	}
+	one := keys()
+	if docs := b.documents.Keys(); len(docs) != 0 {
+		t.Errorf("one artifact made the documents %v", docs)
+	}
+	const files = 10_000
+	var many []farm.Artifact
+	for i := range files - 1 {
+		many = append(many, b.file(job, fmt.Sprintf("dir/%d.txt", i), 10))
+	}
+	b.add(t, many...)
+	if diff := cmp.Diff(one, keys()); diff != "" {
+		t.Errorf("keys (-with one artifact +with %d):\n%s", files, diff)
+	}
+	if n := b.rdb.HGet(t.Context(), b.prefix+"{acme}:mf:"+job.ID, "doc").Val(); len(n) > 300 {
+		t.Errorf("the record has %d bytes of the manifest, want a reference", len(n))
+	}
+	b.stored(t, store.Stored{Bytes: 1 + 10*(files-1), Artifacts: files})
+	if docs := b.documents.Keys(); len(docs) != 1 {
+		t.Errorf("%d artifacts made the documents %v, want one", files, docs)
+	}
+	_, before := b.documents.Calls()
+	for i := range 50 {
+		if got, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[i].ID}); err != nil || cmp.Diff(&many[i], got) != "" {
+			t.Fatalf("Artifact %d = %+v, %v", i, got, err)
+		}
+	}
+	if _, after := b.documents.Calls(); after-before > 1 {
+		t.Errorf("50 artifacts took %d reads of the document, want one", after-before)
+	}
+	if got := b.pages(t, store.ArtifactFilter{JobID: job.ID}, 200, func() {}); len(got) != files {
+		t.Errorf("the job lists %d artifacts, want %d", len(got), files)
+	}
+	if n, err := b.DeleteArtifacts(t.Context(), many[:1]); err != nil || n != 1 {
+		t.Errorf("DeleteArtifacts = %d, %v", n, err)
+	}
+	b.stored(t, store.Stored{Bytes: 1 + 10*(files-2), Artifacts: files - 1})
+	if docs := b.documents.Keys(); len(docs) != 1 {
+		t.Errorf("a delete left the documents %v, want one", docs)
+	}
+	if n, err := b.DeleteArtifacts(t.Context(), append(many, b.file(job, "first", 1))); err != nil || n != files-1 {
+		t.Errorf("DeleteArtifacts of all = %d, %v; want %d", n, err, files-1)
+	}
+	b.stored(t, store.Stored{})
+	if docs := b.documents.Keys(); len(docs) != 0 {
+		t.Errorf("deleted artifacts left the documents %v", docs)
+	}
+	if left, err := b.rdb.Keys(t.Context(), b.prefix+"*mf*").Result(); err != nil || len(left) != 0 {
+		t.Errorf("deleted artifacts left the keys %v, %v", left, err)
+	}
+}
+
+// artifactPagesAreStable pages through lists while artifacts are added and deleted: those that existed before and still do come once, in order.
+func artifactPagesAreStable(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	var all []farm.Artifact
+	var jobs []farm.Ref
+	for i := range 30 {
+		job := farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}
+		var list []farm.Artifact
+		for k := range 1 + i%5 {
+			a := b.file(job, fmt.Sprint("file", k), 1)
+			a.SandboxID = fmt.Sprint("sbx_", i%2)
+			list = append(list, a)
+		}
+		b.add(t, list...)
+		jobs, all = append(jobs, job), append(all, list...)
+	}
+	slices.Reverse(all)
+	for name, f := range map[string]store.ArtifactFilter{
+		"all": {}, "sandbox": {SandboxID: "sbx_1"}, "name": {Name: "file1"}, "job": {JobID: jobs[9].ID}, "job and sandbox": {JobID: jobs[9].ID, SandboxID: "sbx_1"},
+		"name and sandbox": {Name: "file0", SandboxID: "sbx_0"}, "nothing": {Name: "none"}, "other sandbox": {JobID: jobs[9].ID, SandboxID: "sbx_0"},
+		"unknown job": {JobID: "job_none"}, "unknown sandbox": {SandboxID: "sbx_none"},
+	} {
+		var want []string
+		for i := range all {
+			if a := &all[i]; (f.SandboxID == "" || f.SandboxID == a.SandboxID) && (f.JobID == "" || f.JobID == a.JobID) && (f.Name == "" || f.Name == a.Name) {
+				want = append(want, a.ID)
+			}
+		}
+		for _, limit := range []int{1, 2, 3, 7, 200} {
+			if diff := cmp.Diff(want, b.pages(t, f, limit, func() {})); diff != "" {
+				t.Errorf("%s in pages of %d (-want +got):\n%s", name, limit, diff)
+			}
+		}
+	}
+	extra := map[string]bool{}
+	got := b.pages(t, store.ArtifactFilter{}, 3, func() {
+		first, late := farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}, fmt.Sprint("late", len(extra))
+		for _, a := range []farm.Artifact{b.file(first, late, 1), b.file(jobs[0], late, 1)} { // a new job, and one that is not listed yet
+			b.add(t, a)
+			extra[a.ID] = true
+			if _, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{a}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := b.file(first, late, 1)
+		b.add(t, a)
+	})
+	got = slices.DeleteFunc(got, func(id string) bool { return extra[id] })
+	if diff := cmp.Diff(ids(pointers(all), func(a *farm.Artifact) string { return a.ID }), got); diff != "" {
+		t.Errorf("while artifacts came and went (-want +got):\n%s", diff)
+	}
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// manifestsLost: a manifest that the object store has lost hides its own artifacts only, and is removed when they expire.
+func manifestsLost(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	lost, kept := farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}, farm.Ref{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}
+	var many []farm.Artifact
+	for i := range 1000 {
+		many = append(many, b.file(lost, fmt.Sprint("file", i), 1))
+	}
+	b.add(t, many...)
+	b.add(t, b.file(kept, "a", 1))
+	if err := b.documents.Delete(t.Context(), b.documents.Keys()...); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.pages(t, store.ArtifactFilter{}, 50, func() {}); len(got) != 1 {
+		t.Errorf("%d artifacts are listed, want the one whose manifest is there", len(got))
+	}
+	if _, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: many[0].ID}); err == nil {
+		t.Error("an artifact without a manifest is found")
+	}
+	b.clock.forward(time.Hour)
+	expired, err := b.ExpiredArtifacts(t.Context(), Tenant, 10)
+	if err != nil || len(expired) != 1 {
+		t.Errorf("ExpiredArtifacts = %d, %v; want one", len(expired), err)
+	}
+	b.stored(t, store.Stored{Bytes: 1, Artifacts: 1})
+	outage := farm.Errorf(farm.CodeUnavailable, "down")
+	b.documents.Fail(outage)
+	wantCode(t, "an outage", b.AddArtifacts(t.Context(), many), farm.CodeUnavailable)
+	b.documents.Fail(nil)
+	b.add(t, many...)
+	b.stored(t, store.Stored{Bytes: 1001, Artifacts: 1001})
+}

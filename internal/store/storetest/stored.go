@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// stored checks what the tenant of most tests stores.
+func (b *bundle) stored(t *testing.T, want store.Stored) {
+	t.Helper()
+	got, err := b.Stored(t.Context(), Tenant)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("Stored: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// storedIsExact adds, replaces and deletes artifacts of a few jobs from many callers at once: the counts are those of what is left.
+func storedIsExact(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	jobs := []farm.Ref{{Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}, {Tenant: Tenant, ID: farm.NewID(farm.JobPrefix)}}
+	var wg sync.WaitGroup
+	for caller := range 8 {
+		random := rand.New(rand.NewPCG(1, uint64(caller)))
+		wg.Go(func() {
+			for range 15 {
+				var list []farm.Artifact
+				for range 1 + random.IntN(60) { // so that the manifests are sometimes documents
+					name := fmt.Sprintf("%d/%s", random.IntN(400), strings.Repeat("x", 200))
+					list = append(list, b.file(jobs[random.IntN(2)], name, random.Int64N(1<<40)))
+				}
+				err := error(nil)
+				if random.IntN(3) == 0 {
+					_, err = b.DeleteArtifacts(t.Context(), list)
+				} else {
+					err = b.AddArtifacts(t.Context(), list)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var want store.Stored
+	var left []farm.Artifact
+	for cursor := ""; ; {
+		found, next, err := b.Artifacts(t.Context(), Tenant, store.ArtifactFilter{}, store.Page{Limit: 100, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range found {
+			want.Bytes, want.Artifacts = want.Bytes+a.Size, want.Artifacts+1
+			left = append(left, *a)
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if want.Artifacts == 0 {
+		t.Error("nothing is left to count")
+	}
+	b.stored(t, want)
+	if docs := b.documents.Keys(); len(docs) > len(jobs) {
+		t.Errorf("%d documents of %d manifests", len(docs), len(jobs))
+	}
+	if n, err := b.DeleteArtifacts(t.Context(), left); err != nil || n != len(left) {
+		t.Errorf("DeleteArtifacts = %d, %v; want %d", n, err, len(left))
+	}
+	b.stored(t, store.Stored{})
+}
+
+// storageIsReserved fills a tenant's storage to its limit, and frees it again.
+func storageIsReserved(t *testing.T, factory Factory) {
+	const limit = 10 << 20
+	b := setup(t, factory)
+	b.storageQuota(t, limit>>20)
+	job, other := b.running(t), b.running(t)
+	reserve := func(job farm.Ref, bytes int64, want bool, wantFree int64) {
+		t.Helper()
+		if ok, free, err := b.ReserveStored(t.Context(), job, 1, bytes); err != nil || ok != want || free != wantFree {
+			t.Errorf("ReserveStored(%d) = %v, %d free, %v; want %v, %d free", bytes, ok, free, err, want, wantFree)
+		}
+	}
+	reserve(job, limit+1, false, limit)
+	reserve(job, limit, true, 0)
+	reserve(job, limit, true, 0) // a takeover reserves the same
+	reserve(other, 1, false, 0)
+	reserve(other, 0, true, 0)
+	reserve(job, limit-1, true, 0)
+	reserve(other, 2, false, 1)
+	reserve(other, 1, true, 0)
+	b.stored(t, store.Stored{Reserved: limit})
+
+	a := b.file(job, "a", limit-10)
+	b.add(t, a)
+	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 10})
+	b.add(t, a)
+	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 10})
+	reserve(other, 2, false, 1)
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	b.stored(t, store.Stored{Bytes: limit - 10, Artifacts: 1, Reserved: 1})
+	reserve(other, 11, false, 10)
+	reserve(other, 10, true, 0)
+	if _, _, err := b.ReserveStored(t.Context(), job, 1, 1); err == nil {
+		t.Error("a finished job reserves storage")
+	}
+	if _, _, err := b.ReserveStored(t.Context(), other, 2, 1); err == nil {
+		t.Error("another attempt reserves storage")
+	}
+	_, _, err := b.ReserveStored(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1, 1)
+	wantCode(t, "unknown job", err, farm.CodeNotFound)
+	if n, err := b.DeleteArtifacts(t.Context(), []farm.Artifact{a}); err != nil || n != 1 {
+		t.Errorf("DeleteArtifacts = %d, %v", n, err)
+	}
+	reserve(other, limit, true, 0)
+	if _, err := b.Force(t.Context(), other, farm.JobLost, &farm.JobError{Code: farm.CodeUnavailable, Message: "lost"}); err != nil {
+		t.Fatal(err)
+	}
+	b.stored(t, store.Stored{})
+	if ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1); err != nil || ok {
+		t.Errorf("more than the limit is reserved: %v, %v", ok, err)
+	}
+	b.storageQuota(t, 0)
+	reserve(b.running(t), 1, false, 0)
+	b.storageQuota(t, -1)
+	reserve(b.running(t), 1<<50, true, 0)
+}
+
+// storageQuota sets the tenant's quota max_stored_mb.
+func (b *bundle) storageQuota(t *testing.T, mb int) {
+	t.Helper()
+	if err := b.rdb.HSet(t.Context(), b.prefix+"{acme}:quota", "max_stored_mb", mb).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running makes a job that runs.
+func (b *bundle) running(t *testing.T) farm.Ref {
+	t.Helper()
+	ref := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID)).Job.Ref()
+	b.claim(t, ref, "w")
+	return ref
+}
+
+// storageRace: fifty jobs reserve a tenth of the limit each at the same time, and ten of them get it.
+func storageRace(t *testing.T, factory Factory) {
+	const callers, share = 50, 1 << 20
+	b := setup(t, factory)
+	b.storageQuota(t, 10*share>>20)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	granted := 0
+	for range callers {
+		job := b.running(t)
+		wg.Go(func() {
+			ok, _, err := b.ReserveStored(t.Context(), job, 1, share)
+			if err == nil && ok {
+				err = b.AddArtifacts(t.Context(), []farm.Artifact{b.file(job, "a", share)})
+				mu.Lock()
+				granted++
+				mu.Unlock()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if granted != 10 {
+		t.Errorf("%d of %d callers stored a tenth of the limit each", granted, callers)
+	}
+	b.stored(t, store.Stored{Bytes: 10 * share, Artifacts: 10})
+}
