@@ -18,7 +18,8 @@ const (
 
 // Limits are the limits on the memory of this process and of its machine, in bytes; 0 means unknown or none.
 type Limits struct {
-	Process int64 // the smaller of the cgroup's limit and GOMEMLIMIT
+	Process int64 // the smaller of Group and GOMEMLIMIT
+	Group   int64 // of the process's cgroup
 	Machine int64
 }
 
@@ -31,7 +32,7 @@ func ReadLimits() (Limits, error) {
 	}
 	group, err := memlimit.FromCgroup()
 	if err == nil && group < math.MaxInt64 && (l.Machine == 0 || int64(group) < l.Machine) {
-		l.Process = int64(group)
+		l.Process, l.Group = int64(group), int64(group)
 		if _, err := memlimit.Set(memlimit.WithRatio(goShare), memlimit.WithProvider(memlimit.Limit(group))); err != nil {
 			return l, fmt.Errorf("set the memory limit of the Go runtime: %w", err)
 		}

@@ -19,6 +19,9 @@ type RedisConfig struct {
 	// Binary is the redis-server program. "" looks for it in PATH; if there is none, an in-process
 	// server without persistence is used.
 	Binary string
+	// MaxMemory is the limit on its data in bytes: beyond it writes are refused, and nothing is evicted. 0: no limit. The in-process
+	// server has none.
+	MaxMemory int64
 	// Logger gets the output of the server, and its restarts. nil means slog.Default().
 	Logger *slog.Logger
 }

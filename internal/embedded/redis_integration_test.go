@@ -109,6 +109,34 @@ func TestRedisRestartKeepsData(t *testing.T) {
 	mustGet(t, client(t, startRedis(t, dir)), "k", "v")
 }
 
+// A full Redis refuses writes; it evicts nothing.
+func TestRedisHasAMemoryLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 32 << 20
+	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: t.TempDir(), Logger: quiet(), MaxMemory: limit})
+	if err != nil {
+		t.Fatalf("StartRedis: %v", err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	c := client(t, r)
+	if got := c.ConfigGet(t.Context(), "maxmemory").Val()["maxmemory"]; got != strconv.Itoa(limit) {
+		t.Errorf("maxmemory = %q, want %d", got, limit)
+	}
+	text := strings.Repeat("x", 1<<20)
+	refused := 0
+	for i := range 64 {
+		if err := c.Set(t.Context(), strconv.Itoa(i), text, 0).Err(); err != nil {
+			if !strings.HasPrefix(err.Error(), "OOM") {
+				t.Fatalf("Set: %v", err)
+			}
+			refused++
+		}
+	}
+	if kept := int(c.DBSize(t.Context()).Val()); refused < 32 || kept+refused != 64 || kept < 16 {
+		t.Errorf("of 64 MiB %d values were refused and %d kept", refused, kept)
+	}
+}
+
 func TestRedisRestartsWhenKilled(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, t.TempDir())

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -155,6 +156,7 @@ func (s *server) args() []string {
 		"--appendonly", "yes",
 		"--appendfsync", "everysec",
 		"--save", "",
+		"--maxmemory", strconv.FormatInt(s.cfg.MaxMemory, 10),
 		"--maxmemory-policy", "noeviction",
 		"--protected-mode", "yes",
 		"--logfile", "",

@@ -6,7 +6,30 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
+
+func TestMaxMemoryOfRedis(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for _, c := range []struct {
+		setting int
+		limits  budget.Limits
+		want    int64
+	}{
+		{0, budget.Limits{}, 0},
+		{0, budget.Limits{Machine: 4096 * mib}, 1024 * mib},
+		{0, budget.Limits{Machine: 4096 * mib, Process: 100 * mib}, 1024 * mib},
+		{0, budget.Limits{Machine: 4096 * mib, Group: 1024 * mib, Process: 900 * mib}, 256 * mib},
+		{0, budget.Limits{Machine: 8192 * mib}, 2048 * mib},
+		{0, budget.Limits{Machine: 64 << 30}, 2048 * mib},
+		{5000, budget.Limits{Machine: 64 << 30}, 5000 * mib},
+	} {
+		if got := (RedisSettings{MaxMemory: c.setting}).maxMemory(c.limits); got != c.want {
+			t.Errorf("max_memory_mb %d, %+v: %d MiB, want %d", c.setting, c.limits, got/mib, c.want/mib)
+		}
+	}
+}
 
 // A web page that points its own name at this machine must not read the metrics.
 func TestMetricsAreShownUnderTrustedNamesOnly(t *testing.T) {

@@ -37,6 +37,7 @@ type Parts struct {
 	Blobs    *blob.Store
 	// Memory is the budget for what this process holds for its callers.
 	Memory *budget.Budget
+	limits budget.Limits // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
 
@@ -80,11 +81,11 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 
 // openMemory makes the budget of this process.
 func (p *Parts) openMemory() error {
-	limits, err := budget.ReadLimits()
-	if err != nil {
+	var err error
+	if p.limits, err = budget.ReadLimits(); err != nil {
 		return err
 	}
-	size := limits.Size()
+	size := p.limits.Size()
 	if mb := p.Settings.MemoryBudget; mb > 0 {
 		size = int64(mb) << 20
 	}
@@ -106,7 +107,9 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	}
 	ctx, done := context.WithTimeout(ctx, startTimeout)
 	defer done()
-	r, err := embedded.StartRedis(ctx, embedded.RedisConfig{Dir: p.Settings.path("redis"), Logger: p.Log})
+	r, err := embedded.StartRedis(ctx, embedded.RedisConfig{
+		Dir: p.Settings.path("redis"), Logger: p.Log, MaxMemory: p.Settings.Redis.maxMemory(p.limits),
+	})
 	if err != nil {
 		return fmt.Errorf("start Redis: %w", err)
 	}
@@ -114,6 +117,14 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	p.Redis = withTimeouts(&redis.Options{Network: r.Network(), Addr: r.Addr()})
 	p.Persistent = r.Persistent()
 	return nil
+}
+
+// maxMemory is the limit of the built-in Redis in bytes; 0: none, since nothing is known of the machine.
+func (s RedisSettings) maxMemory(l budget.Limits) int64 {
+	if s.MaxMemory > 0 {
+		return int64(s.MaxMemory) << 20
+	}
+	return min(cmp.Or(l.Group, l.Machine)/4, 2<<30)
 }
 
 // withTimeouts limits how long a caller waits for a Redis that hangs: two attempts of a few seconds, then 503. The defaults of

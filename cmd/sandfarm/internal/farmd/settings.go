@@ -50,6 +50,8 @@ type LogSettings struct {
 // RedisSettings name the Redis of records and queues.
 type RedisSettings struct {
 	URL string `toml:"url" secret:"true" doc:"redis://, rediss:// or unix:// URL. Empty: sandfarm up runs its own; separate services require it."`
+	// MaxMemory is in MiB.
+	MaxMemory int `toml:"max_memory_mb" min:"0" doc:"MiB of data that the Redis of sandfarm up may hold. Above 70 % of it, callers get 429 for new work. 0: a quarter of the machine's memory, or of the cgroup's limit if that is less; at most 2048. A Redis of redis.url has its own maxmemory."`
 }
 
 // S3Settings name the S3 service of the artifacts.
