@@ -87,7 +87,7 @@ func TestEveryRouteHidesForeignThings(t *testing.T) {
 	checked := 0
 	for name, body := range operations(b) {
 		method, path, _ := strings.Cut(name, " ")
-		if !strings.Contains(path, "{id}") {
+		if !strings.Contains(path, "{id}") || scopeOf(method, path) == farm.ScopeAdmin { // admins see all tenants
 			continue
 		}
 		checked++
