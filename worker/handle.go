@@ -66,7 +66,9 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		if errors.Is(err, errEngineSilent) {
 			return w.moveCreate(work, j)
 		}
+		cleanup := v.Cleanup
 		v = w.failure(work, j, err)
+		v.Cleanup = cleanup
 	}
 	committed, err := w.finish(work, j, v)
 	if committed && v.Cleanup != nil {

@@ -27,7 +27,9 @@ func (w *Worker) oneShot(ctx context.Context, j *activeJob) (execution.Outcome, 
 		if errors.Is(err, store.ErrFenced) || errors.Is(err, node.ErrStopping) || errors.Is(context.Cause(ctx), node.ErrStopping) {
 			return v, err // another worker continues in the sandbox
 		}
+		cleanup := v.Cleanup
 		v = w.failure(ctx, j, err)
+		v.Cleanup = cleanup
 	}
 	w.markClosing(ctx, sandbox)
 	cleanup := v.Cleanup

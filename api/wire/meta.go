@@ -119,6 +119,7 @@ type Limits struct {
 
 	MaxOutputMB        int   `json:"max_output_mb" doc:"output of a stream of a job that is kept at all, in MiB; see on_output_limit"`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`
+	MaxResultInline    int   `json:"max_result_inline_bytes" doc:"output of all commands of a job kept in the result"`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" doc:"output of a stream sent as events"`
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" doc:"rich result kept in the result"`
 	MaxArtifacts       int   `json:"max_artifacts" doc:"files of one run"`

@@ -42,6 +42,7 @@ type Limits struct {
 
 	MaxOutputMB        int   `json:"max_output_mb" toml:"max_output_mb" min:"1" doc:"MiB of each of stdout and stderr of a job that leave the sandbox. What is beyond is dropped from the middle, or the code is stopped (on_output_limit)."`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
+	MaxResultInline    int   `json:"max_result_inline_bytes" toml:"max_result_inline_bytes" min:"1" doc:"Bytes of the output streams of all commands of a job in its result. Beyond it, each stream has head and tail of 16 KiB."`
 	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of an output stream sent as events."`
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"max_inline_rich_bytes" min:"1" doc:"Bytes of a displayed value in the result. A larger one is an artifact."`
 	MaxArtifacts       int   `json:"max_artifacts" toml:"max_artifacts" min:"1" doc:"Artifacts of one job."`
@@ -102,7 +103,7 @@ func DefaultLimits() Limits {
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
 		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
-		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
+		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
 		HiddenSeconds: 300, MaxQueued: defaultMaxQueued, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,

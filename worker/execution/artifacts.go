@@ -25,9 +25,12 @@ import (
 // one moment.
 const smallFile = 256 << 10
 
-// upload uploads what an ended execution left: changed files, large displays, whole outputs. It returns their records, files first, by
-// path. Files that changed or vanished meanwhile are left out, with a note.
+// upload uploads what an ended execution left: changed files and whole outputs. It returns their records and those of large
+// displays, files first, by path. Files that changed or vanished meanwhile are left out, with a note.
 func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, error) {
+	if err := e.collect.unstored; err != nil {
+		return nil, err
+	}
 	var (
 		mu    sync.Mutex
 		files = make([]*farm.Artifact, len(e.collect.outcome.Files))
@@ -53,38 +56,25 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 			return nil
 		})
 	}
-	for _, d := range e.collect.displays {
-		g.Go(func() error {
-			a, err := x.uploadBytes(gctx, e, d.path, d.mime, d.data)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			other = append(other, *a)
-			e.collect.rich[d.index].Artifact = a
-			return nil
-		})
-	}
-	for i, out := range e.collect.outputs {
-		for stream, s := range map[agent.FrameType]*sink{agent.FrameStdout: out.stdout, agent.FrameStderr: out.stderr} {
-			if !s.truncated() {
-				continue
-			}
-			g.Go(func() error {
-				a, err := x.uploadOutput(gctx, e, i, stream, s)
-				if err != nil {
-					return err
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				other = append(other, *a)
-				return nil
-			})
+	for _, out := range e.collect.outputs {
+		for _, s := range out.both() {
+			g.Go(func() error { return x.storeOutput(gctx, e, s) })
 		}
 	}
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("upload artifacts: %w", err)
+	}
+	for _, out := range e.collect.outputs {
+		for _, s := range out.both() {
+			if s.artifact != nil {
+				other = append(other, *s.artifact)
+			}
+		}
+	}
+	for _, r := range e.collect.rich {
+		if r.Artifact != nil {
+			other = append(other, *r.Artifact)
+		}
 	}
 	slices.SortFunc(other, func(a, b farm.Artifact) int { return strings.Compare(a.Path, b.Path) })
 	var all []farm.Artifact
@@ -217,32 +207,4 @@ func (x *exactReader) Read(p []byte) (int, error) {
 
 func putOptions(a *farm.Artifact) blob.PutOptions {
 	return blob.PutOptions{ContentType: a.ContentType, Filename: a.Name}
-}
-
-// uploadBytes uploads data as an artifact.
-func (x *Runner) uploadBytes(ctx context.Context, e *execution, p, contentType string, data []byte) (*farm.Artifact, error) {
-	a := x.artifact(e, p, contentType)
-	err := x.retry(ctx, func(ctx context.Context) error {
-		return x.put(ctx, a, bytes.NewReader(data), int64(len(data)))
-	})
-	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", p, err)
-	}
-	return a, nil
-}
-
-// uploadOutput uploads the whole of an output that the record cuts.
-func (x *Runner) uploadOutput(ctx context.Context, e *execution, index int, stream agent.FrameType, s *sink) (*farm.Artifact, error) {
-	a := x.artifact(e, s.path, "text/plain; charset=utf-8")
-	err := x.retry(ctx, func(ctx context.Context) error {
-		r, to := io.Pipe()
-		go func() { to.CloseWithError(e.staged.whole(ctx, index, stream, to)) }()
-		err := x.put(ctx, a, r, s.total)
-		_ = r.Close()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", s.path, err)
-	}
-	return a, nil
 }

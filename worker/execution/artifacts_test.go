@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -10,11 +9,9 @@ import (
 	"testing/iotest"
 	"unicode/utf8"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -125,112 +122,6 @@ func TestPart(t *testing.T) {
 		if from, n := part(s.size, s.offset, s.length); from != s.from || n != s.n {
 			t.Errorf("part(%d, %d, %d) = %d, %d; want %d, %d", s.size, s.offset, s.length, from, n, s.from, s.n)
 		}
-	}
-}
-
-// A long log is read again from the object store, and the rest from the agent.
-func TestStageLogReplaysStagedFrames(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Register("w1")
-	x, _ := b.runner()
-	box := b.Ready()
-	job := b.Command(box, "true")
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
-	l, err := x.loadStageLog(t.Context(), claim.Job, "", false)
-	workertest.Must(t, err)
-	workertest.Must(t, second(l.add(t.Context(), start(1, 0))))
-	var whole bytes.Buffer
-	chunk := bytes.Repeat([]byte("0123456789abcdef"), 64<<10/16)
-	acked := uint64(0)
-	for seq := uint64(2); seq < 160; seq++ {
-		whole.Write(chunk)
-		n, err := l.add(t.Context(), agent.Frame{Seq: seq, Type: agent.FrameStdout, Payload: chunk})
-		workertest.Must(t, err)
-		acked = max(acked, n)
-	}
-	if l.state.Chunks != 2 || acked != l.state.Seq || l.buffer.Len() >= stageBytes {
-		t.Fatalf("state %+v, acknowledged %d, %d bytes in memory", l.state, acked, l.buffer.Len())
-	}
-	var got bytes.Buffer
-	workertest.Must(t, l.whole(t.Context(), 0, agent.FrameStdout, &got))
-	if !bytes.Equal(got.Bytes(), whole.Bytes()) {
-		t.Fatalf("%d bytes of %d", got.Len(), whole.Len())
-	}
-
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
-	b.Register("w2")
-	next, _ := b.runner()
-	claim, err = b.Store.Claim(t.Context(), job, "w2")
-	workertest.Must(t, err)
-	again, err := next.loadStageLog(t.Context(), claim.Job, "", false)
-	workertest.Must(t, err)
-	seq := uint64(0)
-	workertest.Must(t, again.replay(t.Context(), func(f agent.Frame) error {
-		if seq++; f.Seq != seq {
-			t.Fatalf("frame %d after %d", f.Seq, seq-1)
-		}
-		return nil
-	}))
-	if seq != acked || again.last != acked {
-		t.Fatalf("%d frames, last %d, want %d", seq, again.last, acked)
-	}
-	// The first worker is fenced now: it must not move the checkpoint.
-	for err == nil {
-		_, err = l.add(t.Context(), agent.Frame{Seq: l.last + 1, Type: agent.FrameStdout, Payload: chunk})
-	}
-	if !errors.Is(err, store.ErrFenced) {
-		t.Fatalf("a fenced worker's log gave %v", err)
-	}
-	again.drop(t.Context())
-	if _, _, err := b.Blobs.Get(t.Context(), l.key(0), 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Fatalf("the stored log is still there: %v", err)
-	}
-}
-
-func second(_ uint64, err error) error { return err }
-
-// When the whole log is staged, the agent may have forgotten the execution.
-func TestTakeoverOfACompleteLog(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.Register("w1")
-	first, _ := b.runner()
-	second, n := b.runner()
-	box := b.Ready()
-	b.Agent(box, n) // the agent does not know the job
-	job := b.Command(box, "echo once >> runs")
-	claim, err := b.Store.Claim(t.Context(), job, "w1")
-	workertest.Must(t, err)
-	l, err := first.loadStageLog(t.Context(), claim.Job, "", false)
-	workertest.Must(t, err)
-	big := bytes.Repeat([]byte("x"), 64<<10)
-	for _, f := range []agent.Frame{start(1, 0), out(2, "hello"), end(3, 0, 0)} {
-		_, err := l.add(t.Context(), f)
-		workertest.Must(t, err)
-	}
-	for l.buffer.Len() < stageBytes-(64<<10) {
-		_, err := l.add(t.Context(), agent.Frame{Seq: l.last + 1, Type: agent.FrameStdout, Payload: big})
-		workertest.Must(t, err)
-	}
-	final := frame(l.last+1, agent.FrameFinal, agent.Outcome{Error: &farm.CodeError{Value: strings.Repeat("v", 64<<10)}})
-	acked, err := l.add(t.Context(), final)
-	workertest.Must(t, err)
-	if acked != final.Seq {
-		t.Fatalf("the final frame %d is not stored: %d", final.Seq, acked)
-	}
-	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
-	b.Register("w2")
-	claim, err = b.Store.Claim(t.Context(), job, "w2")
-	workertest.Must(t, err)
-	got, err := second.Run(t.Context(), Task{Claim: claim}, claim.Sandbox, nil)
-	workertest.Must(t, err)
-	if got.State != farm.JobCompleted || !strings.HasPrefix(got.Result.Command.Commands[0].Stdout, "hello") {
-		t.Fatalf("job %s, error %+v", got.State, got.Err)
-	}
-	if len(got.Result.Artifacts) != 1 || got.Result.Artifacts[0].Path != ".output/1-stdout.txt" {
-		t.Fatalf("artifacts %+v", got.Result.Artifacts)
 	}
 }
 

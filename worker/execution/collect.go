@@ -17,7 +17,7 @@ const (
 	maxTraceLines  = 200
 	maxRichResults = 500      // MIME entries of one execution
 	maxRichInline  = 8 << 20  // bytes of all inline entries together
-	maxRichPending = 64 << 20 // bytes of all entries for the object store together, which wait in memory
+	maxRichStored  = 64 << 20 // bytes of all entries in the object store together
 	// maxRichEvents bounds the events of displayed values: a value may be updated any number of times, and each update is an event.
 	maxRichEvents   = 16 << 20
 	richEventExtra  = 256 // bytes that an event takes beside its data
@@ -25,30 +25,35 @@ const (
 	eventChunkBytes = 64 << 10
 )
 
-// collector turns the frames of one execution into its result and its events. It gets every frame from the first, in order, also in
-// a takeover; an earlier attempt has sent the events of frames up to published.
+// collector turns the frames of one execution into its result and its events. It gets every frame in order: from the first, or in a
+// takeover from the first behind a snapshot. An earlier attempt has sent the events of frames up to published. A field that follows
+// from frames belongs into snapshots.
 type collector struct {
 	job       *farm.Job
 	limits    farm.Limits
 	request   *farm.Request
 	published uint64
+	quiet     bool                                          // nothing is sent as events
+	artifact  func(path, contentType string) *farm.Artifact // makes records without size and hash
 
 	seq      uint64
 	outputs  []*output // one for an execute, one for each started command
 	rich     []farm.RichResult
-	shown    int              // number of the last displayed value, from 1
-	large    int              // large values so far, replaced ones included: the number in their names
-	displays []pendingDisplay // too large for the record, to be uploaded
-	inline   int              // bytes of rich
-	richSent int              // bytes of the events of displayed values
-	richFull bool             // no more of them are sent
-	pending  int              // bytes of displays
+	shown    int   // number of the last displayed value, from 1
+	large    int   // large values so far, replaced ones included: the number in their names
+	stored   int64 // bytes of large values that were not replaced
+	inline   int   // bytes of rich
+	richSent int   // bytes of the events of displayed values
+	richFull bool  // no more of them are sent
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends of commands, by position
 	notes    []string
+	unstored error // why an artifact is missing; the job fails with it
 
-	events []farm.Event // to be sent
-	bytes  int          // text in events
+	displays []largeDisplay // of the last frame, to be stored
+	replaced []string       // keys of large values that the last frame replaced
+	events   []farm.Event   // to be sent
+	bytes    int            // text in events
 }
 
 func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64) *collector {
@@ -86,7 +91,7 @@ func (c *collector) add(f agent.Frame) error {
 		if c.request.Command == nil || mark.Index != len(c.outputs) || mark.Index >= len(c.request.Command.Commands) {
 			return fmt.Errorf("the agent began command %d out of order", mark.Index)
 		}
-		c.outputs = append(c.outputs, c.newOutput(fmt.Sprintf("%d-", mark.Index+1)))
+		c.outputs = append(c.outputs, c.newOutput(commandPrefix(mark.Index)))
 	case agent.FrameCommandEnd:
 		var mark agent.CommandMark
 		if err := json.Unmarshal(f.Payload, &mark); err != nil {
@@ -146,7 +151,7 @@ func (c *collector) emitText(s *sink, text string) {
 
 // emit queues an event under the frame's number, unless an earlier attempt has sent it.
 func (c *collector) emit(e farm.Event) {
-	if c.seq <= c.published {
+	if c.seq <= c.published || c.quiet {
 		return
 	}
 	n := 1

@@ -41,7 +41,15 @@ func display(seq uint64, data map[string]string) agent.Frame {
 func code() *farm.Request { return &farm.Request{Execute: &farm.ExecuteRequest{Code: "1"}} }
 
 func collectorOf(r *farm.Request, published uint64) *collector {
-	return newCollector(&farm.Job{ID: "job_x"}, r, farm.DefaultLimits(), published)
+	return limited(r, farm.DefaultLimits(), published)
+}
+
+func limited(r *farm.Request, limits farm.Limits, published uint64) *collector {
+	c := newCollector(&farm.Job{ID: "job_x"}, r, limits, published)
+	c.artifact = func(path, contentType string) *farm.Artifact {
+		return &farm.Artifact{Path: path, Key: path, ContentType: contentType}
+	}
+	return c
 }
 
 // keep appends events as the store does: it skips an event that is not newer than the last.

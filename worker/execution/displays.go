@@ -1,6 +1,8 @@
 package execution
 
 import (
+	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,15 +14,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// pendingDisplay is a rich result that goes to the object store. index is its place in rich.
-type pendingDisplay struct {
-	index int
-	path  string
-	mime  string
-	data  []byte
+// largeDisplay is a value that is too large for the record, on its way to the object store.
+type largeDisplay struct {
+	artifact *farm.Artifact
+	data     []byte
 }
 
 func (c *collector) display(payload []byte) error {
+	if c.quiet { // installers display nothing
+		return nil
+	}
 	var d agent.Display
 	if agent.Values(payload) > maxFrameValues {
 		return fmt.Errorf("read display: it has more than %d values", maxFrameValues)
@@ -55,18 +58,15 @@ func (c *collector) removeRich(display int) int {
 	}
 	end := at
 	for end < len(c.rich) && ofValue(c.rich[end]) {
-		c.inline -= inlineSize(c.rich[end])
+		if a := c.rich[end].Artifact; a != nil {
+			c.stored -= a.Size
+			c.replaced = append(c.replaced, a.Key)
+		} else {
+			c.inline -= inlineSize(c.rich[end])
+		}
 		end++
 	}
-	c.displays = slices.DeleteFunc(c.displays, func(d pendingDisplay) bool {
-		old := d.index >= at && d.index < end
-		if old {
-			c.pending -= len(d.data)
-		}
-		return old
-	})
 	c.rich = slices.Delete(c.rich, at, end)
-	c.shiftDisplays(at, at-end)
 	return at
 }
 
@@ -76,21 +76,6 @@ func inlineSize(e farm.RichResult) int {
 		return len(e.Data)
 	}
 	return base64.StdEncoding.DecodedLen(len(e.Data)) - strings.Count(e.Data[max(0, len(e.Data)-2):], "=")
-}
-
-// shiftDisplays keeps the places of pending displays right after entries were added or removed at a place in rich.
-func (c *collector) shiftDisplays(at, by int) {
-	for i := range c.displays {
-		if c.displays[i].index >= at {
-			c.displays[i].index += by
-		}
-	}
-}
-
-// insertRich puts an entry into rich.
-func (c *collector) insertRich(at int, entry farm.RichResult) {
-	c.rich = slices.Insert(c.rich, at, entry)
-	c.shiftDisplays(at, 1)
 }
 
 // plainTextLast orders MIME types by name, with text/plain after all others: readers of the event stream take it as the end of a
@@ -131,7 +116,7 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 	raw := []byte(value)
 	text := strings.HasPrefix(mime, "text/")
 	if !text && !textual(mime) {
-		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))
+		decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
 		if err != nil {
 			c.note("A result of type %s was not base64 and was left out.", mime)
 			return false
@@ -140,17 +125,16 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 	}
 	entry := farm.RichResult{Display: display, Mime: mime}
 	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
-		if c.pending+len(raw) > maxRichPending {
-			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichPending>>20)
+		if c.stored+int64(len(raw)) > maxRichStored {
+			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichStored>>20)
 			return false
 		}
-		c.pending += len(raw)
 		c.large++
-		c.insertRich(at, entry)
-		c.displays = append(c.displays, pendingDisplay{
-			index: at, mime: mime, data: raw,
-			path: fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(mime)),
-		})
+		entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(mime)), mime)
+		entry.Artifact.Size = int64(len(raw))
+		c.stored += entry.Artifact.Size
+		c.displays = append(c.displays, largeDisplay{entry.Artifact, raw})
+		c.rich = slices.Insert(c.rich, at, entry)
 		return true
 	}
 	c.inline += len(raw)
@@ -158,9 +142,17 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 	if !text {
 		entry.Data = base64.StdEncoding.EncodeToString(raw)
 	}
-	c.insertRich(at, entry)
+	c.rich = slices.Insert(c.rich, at, entry)
 	c.emitRich(&entry)
 	return true
+}
+
+// unspaced removes spaces and tabs from base64; its decoder skips line ends.
+func unspaced(value string) string {
+	if !strings.ContainsAny(value, " \t") {
+		return value
+	}
+	return strings.Join(strings.Fields(value), "")
 }
 
 // emitRich queues a displayed value as an event, up to maxRichEvents; then one progress event says that the rest is in the result only.
@@ -181,4 +173,36 @@ func (c *collector) emitRich(entry *farm.RichResult) {
 // textual reports whether Jupyter sends this type as text although it is not text/*.
 func textual(mime string) bool {
 	return strings.HasSuffix(mime, "json") || strings.HasSuffix(mime, "+xml") || mime == "application/javascript" || mime == "application/xml"
+}
+
+// storeDisplays uploads the large values of the last frame, and removes those that they replaced.
+func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
+	c := e.collect
+	displays, replaced := c.displays, c.replaced
+	c.displays, c.replaced = nil, nil
+	if len(replaced) > 0 {
+		err := x.retry(ctx, func(ctx context.Context) error { return x.blobs.Delete(ctx, replaced...) })
+		if err != nil {
+			x.log.WarnContext(ctx, "replaced display is left to the lifecycle rules", "job_id", e.job.ID, "error", err)
+		}
+	}
+	for i, d := range displays {
+		err := x.retry(ctx, func(ctx context.Context) error {
+			return x.put(ctx, d.artifact, bytes.NewReader(d.data), int64(len(d.data)))
+		})
+		if err != nil {
+			c.forget(displays[i:])
+			return fmt.Errorf("store %s: %w", d.artifact.Path, err)
+		}
+	}
+	return nil
+}
+
+// forget removes the artifacts of values that could not be stored.
+func (c *collector) forget(displays []largeDisplay) {
+	for i := range c.rich {
+		if slices.ContainsFunc(displays, func(d largeDisplay) bool { return d.artifact == c.rich[i].Artifact }) {
+			c.rich[i].Artifact = nil
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -21,8 +22,8 @@ func TestRichResultsAreBounded(t *testing.T) {
 		"text/html": large, "image/png": png[:4] + "\n" + png[4:], "image/jpeg": "not base64!", "application/json": `{"a":1}`,
 		strings.Repeat("m", 129): "too long a type",
 	})))
-	if len(c.rich) != 3 || len(c.displays) != 1 || c.displays[0].path != ".output/display-1.html" || c.rich[c.displays[0].index].Data != "" {
-		t.Fatalf("rich %d, displays %+v", len(c.rich), c.displays)
+	if len(c.rich) != 3 || len(c.displays) != 1 || c.rich[2].Artifact != c.displays[0].artifact || c.rich[2].Artifact.Path != ".output/display-1.html" || c.rich[2].Data != "" {
+		t.Fatalf("rich %+v, displays %d", c.rich, len(c.displays))
 	}
 	if c.rich[1].Mime != "image/png" || c.rich[1].Data != png {
 		t.Fatalf("image %+v", c.rich[1])
@@ -34,8 +35,8 @@ func TestRichResultsAreBounded(t *testing.T) {
 	for seq := uint64(2); seq < 20; seq++ {
 		workertest.Must(t, c.add(display(seq, huge)))
 	}
-	if c.pending > maxRichPending || len(c.displays) > 7 || !strings.Contains(strings.Join(c.notes, "\n"), "left out") {
-		t.Fatalf("%d bytes of %d displays wait in memory, notes %q", c.pending, len(c.displays), c.notes)
+	if c.stored > maxRichStored || len(c.displays) > 7 || !strings.Contains(strings.Join(c.notes, "\n"), "left out") {
+		t.Fatalf("%d bytes of %d displays are stored, notes %q", c.stored, len(c.displays), c.notes)
 	}
 	for seq := uint64(20); seq < 20+2*maxRichResults; seq++ {
 		workertest.Must(t, c.add(display(seq, map[string]string{"text/plain": "z"})))
@@ -121,16 +122,16 @@ func TestUpdatedDisplaysReplaceTheirFormerState(t *testing.T) {
 		{Display: 1, Mime: "text/plain", Data: "still second"},
 		{Display: 2, Mime: "text/html"},
 	}
-	if diff := cmp.Diff(want, c.rich); diff != "" {
+	if diff := cmp.Diff(want, c.rich, cmpopts.IgnoreFields(farm.RichResult{}, "Artifact")); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
-	for _, d := range c.displays {
-		if e := c.rich[d.index]; e.Mime != "text/html" || e.Data != "" {
-			t.Errorf("%s belongs to %+v", d.path, e)
+	for i, path := range map[int]string{1: ".output/display-3.html", 3: ".output/display-2.html"} {
+		if a := c.rich[i].Artifact; a == nil || a.Path != path || a.Size != int64(len(large)) {
+			t.Errorf("entry %d has the artifact %+v, want %s", i, a, path)
 		}
 	}
-	if len(c.displays) != 2 || c.displays[0].path == c.displays[1].path || c.pending != 2*len(large) || c.inline != len("small")+len("still second") {
-		t.Errorf("%d large values, %d bytes wait, %d bytes are inline", len(c.displays), c.pending, c.inline)
+	if diff := cmp.Diff([]string{".output/display-1.html"}, c.replaced); diff != "" || c.stored != 2*int64(len(large)) || c.inline != len("small")+len("still second") {
+		t.Errorf("%d bytes are stored, %d bytes are inline, replaced (-want +got):\n%s", c.stored, c.inline, diff)
 	}
 }
 

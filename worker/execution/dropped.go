@@ -18,22 +18,13 @@ func (c *collector) cut(f agent.Frame) agent.Frame {
 		return f
 	}
 	left := maxOutput(c.limits)
-	last := c.outputs[len(c.outputs)-1]
-	for _, o := range c.outputs[:len(c.outputs)-1] {
+	for _, o := range c.outputs {
 		if s := o.sink(f.Type); s != nil {
 			left -= s.total
 		}
 	}
-	return last.cut(f, left)
-}
-
-// cut is collector.cut for one pair of streams, whose limit is bytes.
-func (o *output) cut(f agent.Frame, bytes int64) agent.Frame {
-	s := o.sink(f.Type)
-	if s == nil {
-		return f
-	}
-	if left := max(bytes-s.total, 0); int64(len(f.Payload)) > left {
+	s := c.outputs[len(c.outputs)-1].sink(f.Type)
+	if left = max(left, 0); s != nil && int64(len(f.Payload)) > left {
 		s.dropped += int64(len(f.Payload)) - left
 		f.Payload = f.Payload[:left]
 	}
@@ -54,14 +45,6 @@ func (o *output) sink(kind agent.FrameType) *sink {
 
 // drop counts what the agent has dropped of the current streams.
 func (c *collector) drop(payload []byte) error {
-	if len(c.outputs) == 0 {
-		return nil
-	}
-	return c.outputs[len(c.outputs)-1].drop(payload)
-}
-
-// drop counts what the agent has dropped.
-func (o *output) drop(payload []byte) error {
 	var d agent.Dropped
 	if err := json.Unmarshal(payload, &d); err != nil {
 		return fmt.Errorf("%w: read number of dropped bytes: %w", ErrProtocol, err)
@@ -69,8 +52,11 @@ func (o *output) drop(payload []byte) error {
 	if d.Stdout < 0 || d.Stderr < 0 {
 		return fmt.Errorf("%w: %d and %d bytes were dropped", ErrProtocol, d.Stdout, d.Stderr)
 	}
-	o.stdout.dropped += d.Stdout
-	o.stderr.dropped += d.Stderr
+	if len(c.outputs) > 0 {
+		last := c.outputs[len(c.outputs)-1]
+		last.stdout.dropped += d.Stdout
+		last.stderr.dropped += d.Stderr
+	}
 	return nil
 }
 

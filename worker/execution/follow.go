@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ type execution struct {
 	request *farm.Request
 	sandbox *farm.Sandbox
 	collect *collector
-	staged  *stageLog
+	staged  *staging
 	cancel  <-chan struct{} // closed when the job is to be cancelled
 	started func(context.Context)
 
@@ -49,15 +50,9 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	if err != nil {
 		return err
 	}
-	if e.staged, err = x.loadStageLog(ctx, e.job, "", len(e.installs) > 0); err != nil {
+	x.collect(e, x.cfg.Limits, published)
+	if err := x.resume(ctx, e, "", len(e.installs) > 0); err != nil {
 		return err
-	}
-	e.collect = newCollector(e.job, e.request, x.cfg.Limits, published)
-	if err := e.staged.replay(ctx, e.collect.add); err != nil {
-		return fmt.Errorf("replay: %w", err)
-	}
-	if e.collect.outcome != nil { // the whole log is staged
-		return x.publish(ctx, e)
 	}
 	if e.job.TimeoutSeconds > 0 && !background(e.request) {
 		limit := time.Duration(e.job.TimeoutSeconds)*time.Second + x.cfg.Grace + overrun
@@ -66,10 +61,16 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 		defer stop()
 	}
 	return x.reattach(ctx, e.sandbox, e.job.ID, func() (moved bool, err error) {
-		began, from := time.Now(), e.staged.last
+		began, from := time.Now(), e.collect.seq
 		err = x.attach(ctx, e)
-		return e.staged.last > from || time.Since(began) > steady, err
+		return e.collect.seq > from || time.Since(began) > steady, err
 	})
+}
+
+// collect gives an execution its collector.
+func (x *Runner) collect(e *execution, limits farm.Limits, published uint64) {
+	e.collect = newCollector(e.job, e.request, limits, published)
+	e.collect.artifact = func(path, contentType string) *farm.Artifact { return x.artifact(e, path, contentType) }
 }
 
 // reattach calls attach again when the connection to a sandbox breaks, until nothing new has come for attachFor. moved says that
@@ -132,7 +133,10 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 		e.started(ctx)
 		e.started = nil
 	}
-	frames, err := c.Frames(ctx, e.job.ID, e.staged.last+1)
+	if err := e.staged.ack(ctx, c, e.job.ID); err != nil {
+		return err
+	}
+	frames, err := c.Frames(ctx, e.job.ID, e.collect.seq+1)
 	if err != nil {
 		return fmt.Errorf("read execution: %w", err)
 	}
@@ -186,27 +190,45 @@ var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
 // take handles one frame. It reports whether the frame was the last.
 func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
-	if f.Seq != e.staged.last+1 {
-		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.staged.last)
+	due, err := x.absorb(ctx, e, f)
+	switch {
+	case err != nil:
+		return false, err
+	case f.Type == agent.FrameFinal:
+		return true, x.publish(ctx, e)
+	case due:
+		return false, x.acknowledge(ctx, e, c, e.job.ID)
+	case e.collect.bytes >= eventChunkBytes:
+		return false, x.publish(ctx, e)
+	default:
+		return false, nil
 	}
-	f = e.collect.cut(f)
-	if err := e.collect.add(f); err != nil {
+}
+
+// absorb takes one frame into the collector, and stores what it completes: large values, and the outputs of a command. If the object
+// store fails for too long, the code runs on, and the job fails when it has ended. due says that the frames so far are to be acknowledged.
+func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due bool, err error) {
+	if f.Seq != e.collect.seq+1 {
+		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.collect.seq)
+	}
+	due = e.staged.count(f)
+	if err := e.collect.add(e.collect.cut(f)); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	acked, err := e.staged.add(ctx, f)
-	if err != nil {
-		return false, err
-	}
-	if acked > 0 {
-		if err := c.Ack(ctx, e.job.ID, acked); err != nil {
-			return false, fmt.Errorf("acknowledge output: %w", err)
+	err = x.storeDisplays(ctx, e)
+	if f.Type == agent.FrameCommandEnd {
+		for _, s := range e.collect.current() {
+			err = errors.Join(err, x.storeOutput(ctx, e, s))
 		}
 	}
-	done = f.Type == agent.FrameFinal
-	if done || e.collect.bytes >= eventChunkBytes {
-		return done, x.publish(ctx, e)
+	if err != nil && ctx.Err() != nil {
+		return false, context.Cause(ctx)
 	}
-	return false, nil
+	if err != nil {
+		x.log.WarnContext(ctx, "output could not be stored; the job will fail", "job_id", e.job.ID, "error", err)
+		e.collect.unstored = err
+	}
+	return due || slices.ContainsFunc(e.collect.current(), (*sink).partFull), nil
 }
 
 func (x *Runner) publish(ctx context.Context, e *execution) error {

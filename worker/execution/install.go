@@ -98,7 +98,7 @@ func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.San
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	installed, err := f.installed(ctx, reportRequested(asked, f.outcome, x.cfg.InstallTimeout))
+	installed, err := f.installed(ctx, reportRequested(asked, f.e.collect.outcome, x.cfg.InstallTimeout))
 	if err == nil && t.Job.Kind == farm.KindCreate { // the artifacts of a run are recorded with those of its code
 		err = x.record(ctx, t.Job, installed.artifacts, createArtifactsEvent)
 	}
@@ -120,7 +120,7 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
-	return f.installed(ctx, reportImports(f.outcome))
+	return f.installed(ctx, reportImports(f.e.collect.outcome))
 }
 
 // mayBePython reports whether a command can start a Python program: its name or that of its file says so.
@@ -143,41 +143,33 @@ type installer struct {
 	id      string // of the execution in the agent
 	spec    agent.Spec
 
-	output
-	log        *stageLog
+	e          *execution
 	progressed time.Time // when the last progress event was sent
-	outcome    *agent.Outcome
 }
 
 func (x *Runner) installer(t Task, sandbox *farm.Sandbox, suffix string, install agent.Install) *installer {
-	stream := func(name string) *sink {
-		return &sink{stream: newStream(installInline), path: outputDir + suffix[1:] + "-" + name + ".txt"}
-	}
 	return &installer{
 		x: x, task: t, sandbox: sandbox, suffix: suffix, id: t.Job.ID + suffix,
 		spec: agent.Spec{
 			Kind: farm.KindInstall, Install: &install, Timeout: x.cfg.InstallTimeout, Grace: x.cfg.Grace, MaxOutput: maxOutput(x.cfg.Limits),
 		},
-		output: output{stdout: stream("stdout"), stderr: stream("stderr")},
+		e: &execution{job: t.Job, request: &farm.Request{}, sandbox: sandbox},
 	}
 }
 
 // installed returns the outcome of an install that has ended, after it has uploaded the whole of each cut stream.
 func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcome) (*Installed, error) {
-	notes := clipNotes(f.outcome.Notes)
+	notes := clipNotes(f.e.collect.outcome.Notes)
 	nameSandbox(f.sandbox.ID, packages, notes)
-	i := &Installed{packages: packages, notes: notes, output: f.output, stored: true, from: f}
-	e := &execution{job: f.task.Job, sandbox: f.sandbox, staged: f.log}
-	for _, out := range []struct {
-		frames agent.FrameType
-		sink   *sink
-	}{{agent.FrameStdout, f.stdout}, {agent.FrameStderr, f.stderr}} {
-		if !out.sink.truncated() {
+	out := f.e.collect.outputs[0]
+	i := &Installed{packages: packages, notes: notes, output: *out, stored: true, from: f}
+	for _, s := range out.both() {
+		if !s.truncated() {
 			continue
 		}
-		a, err := f.x.uploadOutput(ctx, e, 0, out.frames, out.sink)
+		err := f.x.storeOutput(ctx, f.e, s)
 		if err == nil { // at once, so that the artifact is recorded even if the job fails later
-			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*a}) })
+			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*s.artifact}) })
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -186,7 +178,7 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 			f.x.log.ErrorContext(ctx, "output of an install was not stored", "job_id", f.task.Job.ID, "error", err)
 			i.stored = false
 		default:
-			i.artifacts = append(i.artifacts, *a)
+			i.artifacts = append(i.artifacts, *s.artifact)
 		}
 	}
 	return i, nil
@@ -196,21 +188,23 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 func (f *installer) follow(ctx context.Context) error {
 	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
 	defer done()
-	var err error
-	if f.log, err = f.x.loadStageLog(ctx, f.task.Job, f.suffix, f.suffix == importsSuffix && f.task.Request.Install != nil); err != nil {
+	limits := f.x.cfg.Limits
+	limits.MaxStreamInline, limits.MaxResultInline = installInline, 2*installInline
+	f.x.collect(f.e, limits, 0)
+	f.e.collect.quiet = true
+	for _, s := range f.e.collect.current() {
+		s.path = outputDir + f.suffix[1:] + "-" + string(s.name) + ".txt"
+	}
+	err := f.x.resume(ctx, f.e, f.suffix, f.suffix == importsSuffix && f.task.Request.Install != nil)
+	if err != nil {
 		return err
 	}
-	if err := f.log.replay(ctx, f.add); err != nil {
-		return fmt.Errorf("replay install: %w", err)
-	}
-	if f.outcome == nil {
-		err = f.x.reattach(ctx, f.sandbox, f.task.Job.ID, func() (moved bool, err error) {
-			before := f.log.last
-			err = f.attach(ctx)
-			return f.log.last > before, err
-		})
-	}
-	if err == nil && f.outcome.Canceled {
+	err = f.x.reattach(ctx, f.sandbox, f.task.Job.ID, func() (moved bool, err error) {
+		before := f.e.collect.seq
+		err = f.attach(ctx)
+		return f.e.collect.seq > before, err
+	})
+	if err == nil && f.e.collect.outcome.Canceled {
 		return ErrCanceled
 	}
 	return err
@@ -225,7 +219,10 @@ func (f *installer) attach(ctx context.Context) error {
 	if err := c.Start(ctx, f.id, f.spec); err != nil {
 		return fmt.Errorf("start install: %w", err)
 	}
-	frames, err := c.Frames(ctx, f.id, f.log.last+1)
+	if err := f.e.staged.ack(ctx, c, f.id); err != nil {
+		return err
+	}
+	frames, err := c.Frames(ctx, f.id, f.e.collect.seq+1)
 	if err != nil {
 		return fmt.Errorf("read install: %w", err)
 	}
@@ -239,7 +236,7 @@ func (f *installer) attach(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read install: %w", err)
 		}
-		if err := f.take(ctx, c, frame); err != nil || f.outcome != nil {
+		if err := f.take(ctx, c, frame); err != nil || f.e.collect.outcome != nil {
 			return err
 		}
 	}
@@ -247,15 +244,8 @@ func (f *installer) attach(ctx context.Context) error {
 
 // take handles a frame from the agent.
 func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Frame) error {
-	if frame.Seq != f.log.last+1 {
-		return fmt.Errorf("%w: frame %d after %d", ErrProtocol, frame.Seq, f.log.last)
-	}
-	frame = f.cut(frame, f.spec.MaxOutput)
-	acked, err := f.log.add(ctx, frame)
+	due, err := f.x.absorb(ctx, f.e, frame)
 	if err != nil {
-		return err
-	}
-	if err := f.add(frame); err != nil {
 		return err
 	}
 	if frame.Type == agent.FrameStderr && time.Since(f.progressed) > progressEvery {
@@ -264,26 +254,8 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 			f.x.Progress(ctx, f.task.Job.Ref(), shorten(line, 200))
 		}
 	}
-	if acked > 0 {
-		return c.Ack(ctx, f.id, acked)
-	}
-	return nil
-}
-
-// add takes the content of a frame.
-func (f *installer) add(frame agent.Frame) error {
-	switch frame.Type {
-	case agent.FrameStdout:
-		f.stdout.write(frame.Payload)
-	case agent.FrameStderr:
-		f.stderr.write(frame.Payload)
-	case agent.FrameDropped:
-		return f.drop(frame.Payload)
-	case agent.FrameFinal:
-		outcome, err := readOutcome(frame.Payload)
-		f.outcome = outcome
-		return err
-	default: // a newer agent may say more
+	if due && frame.Type != agent.FrameFinal {
+		return f.x.acknowledge(ctx, f.e, c, f.id)
 	}
 	return nil
 }
@@ -295,7 +267,7 @@ func (i *Installed) Forget(ctx context.Context) {
 	}
 	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
 	defer done()
-	i.from.log.drop(ctx)
+	i.from.x.drop(ctx, i.from.e)
 	if c, err := i.from.x.node.Connect(ctx, i.from.sandbox); err == nil {
 		_ = c.Forget(ctx, i.from.id) // the agent also drops old ones on its own
 	}

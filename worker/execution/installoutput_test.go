@@ -159,14 +159,14 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	b.Register("w1")
 	first, n := b.runner()
 	job, box := b.Creation(farm.KindRun)
-	const size = 2*stageBytes + 1
+	const size = 2*ackBytes + 1
 	a := printingNpm(t, n, box, size, 0)
 	claim, err := b.Store.Claim(t.Context(), job, "w1")
 	workertest.Must(t, err)
 	claim.Request.Install = leftPad
 	installed, err := first.InstallRequested(t.Context(), Task{Claim: claim}, claim.Sandbox)
 	workertest.Must(t, err)
-	if installed.from.log.state.Chunks == 0 {
+	if installed.from.e.staged.acked == 0 {
 		t.Fatal("nothing of the log is staged")
 	}
 	workertest.Must(t, b.Store.RemoveWorker(t.Context(), "w1"))
@@ -179,17 +179,17 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	task := Task{Claim: claim}
 	again, err := second.InstallRequested(t.Context(), task, claim.Sandbox)
 	workertest.Must(t, err)
+	if again.from.e.staged.acked < installed.from.e.staged.acked {
+		t.Errorf("the second worker began before frame %d", installed.from.e.staged.acked)
+	}
 	b.checkOutput(size, installInline, "o", again.Result().Install.Stdout, ".output/packages-stdout.txt", again.artifacts)
-	if again.artifacts[0].ID != installed.artifacts[0].ID {
-		t.Errorf("the artifact has another id: %s, before %s", again.artifacts[0].ID, installed.artifacts[0].ID)
+	if again.artifacts[0].ID != installed.artifacts[0].ID || again.artifacts[0].SHA256 != installed.artifacts[0].SHA256 {
+		t.Errorf("the artifact is another: %+v, before %+v", again.artifacts[0], installed.artifacts[0])
 	}
 	got, err := second.Run(t.Context(), task, claim.Sandbox, again)
 	workertest.Must(t, err)
-	key := again.from.log.key(0)
 	got.Cleanup(context.WithoutCancel(t.Context()))
-	if _, _, err := b.Blobs.Get(t.Context(), key, 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
-		t.Errorf("the staged log is still there: %v", err)
-	}
+	b.nothingStaged(job)
 }
 
 // If the object store is down, the output of an install is lost, but the install succeeds.

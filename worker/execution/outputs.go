@@ -1,9 +1,25 @@
 package execution
 
-import "github.com/sandfarm/sandfarm/internal/farm"
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
 
-// outputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
-const outputDir = ".output/"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// outputDir begins the paths of artifacts that are not files of the workspace: whole outputs and large displays.
+	outputDir = ".output/"
+	// outputType is the media type of whole outputs.
+	outputType = "text/plain; charset=utf-8"
+	// minStreamInline is what the result has of each stream at least, once limits.MaxResultInline is used up: head and tail of 16 KiB.
+	minStreamInline = 32 << 10
+)
 
 // output is the pair of streams of an execute or of one command.
 type output struct {
@@ -11,7 +27,11 @@ type output struct {
 	stdout, stderr *sink
 }
 
-// sink is a stream whose whole is an artifact when it is longer than the record takes.
+func (o *output) both() []*sink { return []*sink{o.stdout, o.stderr} }
+
+// sink is a stream whose whole is an artifact when it is longer than the record takes. The artifact is uploaded in parts while the
+// stream goes on: full parts are in the object store, what follows them is in memory. Part n is always the same bytes, so that a worker that
+// takes over may send it again.
 type sink struct {
 	*stream
 	name    farm.EventName
@@ -19,6 +39,12 @@ type sink struct {
 	sent    int    // bytes sent as events
 	stopped bool
 	dropped int64 // bytes that exceeded limits.MaxOutputMB and are kept nowhere
+
+	upload   string         // id; "" before the first part
+	parts    int            // that were sent
+	sum      hash.Hash      // SHA-256 of what is in parts; nil before the first
+	unsent   []byte         // after the parts
+	artifact *farm.Artifact // of the stream that has ended
 }
 
 // text returns the stream for the record.
@@ -32,10 +58,125 @@ func (s *sink) text() string {
 // truncated reports whether the record lacks a part of the stream. Then an artifact has what was kept of it.
 func (s *sink) truncated() bool { return s.stream.truncated() || s.dropped > 0 }
 
+// write adds bytes. Those of a stream that the record takes whole are kept once only.
+func (s *sink) write(p []byte) {
+	before, outgrew := s.stream.write(p)
+	if outgrew {
+		s.unsent = before
+	}
+	if s.stream.truncated() {
+		s.unsent = append(s.unsent, p...)
+	}
+}
+
+// remaining is what the store lacks of the stream.
+func (s *sink) remaining() []byte {
+	if s.stream.truncated() {
+		return s.unsent
+	}
+	return s.head.Bytes()
+}
+
+// partFull reports whether a part can be sent.
+func (s *sink) partFull() bool { return len(s.unsent) >= blob.PartBytes }
+
+// inlined is how many bytes the record has of the stream.
+func (s *sink) inlined() int { return int(min(s.total, int64(s.limit))) }
+
+// newOutput makes the streams of the next output. What the earlier ones left of limits.MaxResultInline is theirs.
 func (c *collector) newOutput(prefix string) *output {
+	left := c.limits.MaxResultInline
+	for _, o := range c.outputs {
+		left -= o.stdout.inlined() + o.stderr.inlined()
+	}
+	limit := min(c.limits.MaxStreamInline, max(left/2, minStreamInline))
 	return &output{
 		prefix: prefix,
-		stdout: &sink{stream: newStream(c.limits.MaxStreamInline), name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
-		stderr: &sink{stream: newStream(c.limits.MaxStreamInline), name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
+		stdout: &sink{stream: newStream(limit), name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
+		stderr: &sink{stream: newStream(limit), name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
 	}
+}
+
+// commandPrefix begins the names of the artifacts of a command's streams.
+func commandPrefix(index int) string { return fmt.Sprintf("%d-", index+1) }
+
+// current returns the streams that frames of output belong to now.
+func (c *collector) current() []*sink {
+	if len(c.outputs) == 0 {
+		return nil
+	}
+	return c.outputs[len(c.outputs)-1].both()
+}
+
+// sendParts sends the full parts of a stream.
+func (x *Runner) sendParts(ctx context.Context, e *execution, s *sink) error {
+	for s.partFull() {
+		if err := x.sendPart(ctx, e, s, s.unsent[:blob.PartBytes]); err != nil {
+			return err
+		}
+		if s.sum == nil {
+			s.sum = sha256.New()
+		}
+		s.sum.Write(s.unsent[:blob.PartBytes])
+		s.parts++
+		s.unsent = s.unsent[:copy(s.unsent, s.unsent[blob.PartBytes:])]
+	}
+	return nil
+}
+
+// sendPart sends the next part of a stream. An upload that is gone was completed by an earlier attempt that had seen the whole stream,
+// or was aborted: that is found out when it is completed.
+func (x *Runner) sendPart(ctx context.Context, e *execution, s *sink, data []byte) error {
+	a := x.artifact(e, s.path, outputType)
+	return x.retry(ctx, func(ctx context.Context) (err error) {
+		if s.upload == "" {
+			if s.upload, err = x.blobs.BeginUpload(ctx, a.Key, putOptions(a)); err != nil {
+				return err
+			}
+		}
+		err = x.blobs.PutPart(ctx, a.Key, s.upload, s.parts+1, data)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			return nil
+		}
+		return err
+	})
+}
+
+// storeOutput makes the artifact of a stream that has ended and that the record cuts. It does nothing if that is done.
+func (x *Runner) storeOutput(ctx context.Context, e *execution, s *sink) error {
+	if !s.truncated() || s.artifact != nil {
+		return nil
+	}
+	a := x.artifact(e, s.path, outputType)
+	err := x.sendTail(ctx, e, s, a)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	s.artifact, s.unsent = a, nil
+	return nil
+}
+
+// sendTail sends what a stream has after its parts.
+func (x *Runner) sendTail(ctx context.Context, e *execution, s *sink, a *farm.Artifact) error {
+	if s.upload == "" {
+		return x.retry(ctx, func(ctx context.Context) error {
+			return x.put(ctx, a, bytes.NewReader(s.remaining()), s.total)
+		})
+	}
+	if err := x.sendParts(ctx, e, s); err != nil {
+		return err
+	}
+	if len(s.unsent) > 0 {
+		if err := x.sendPart(ctx, e, s, s.unsent); err != nil {
+			return err
+		}
+	}
+	err := x.retry(ctx, func(ctx context.Context) error { return x.blobs.CompleteUpload(ctx, a.Key, s.upload, s.total) })
+	x.metrics.stored(s.total, err)
+	if err != nil {
+		return err
+	}
+	s.sum.Write(s.unsent)
+	a.Size, a.SHA256 = s.total, hex.EncodeToString(s.sum.Sum(nil))
+	return nil
 }

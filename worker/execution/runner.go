@@ -36,7 +36,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if err := x.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
 		x.halt(ctx, e, err)
-		return Outcome{}, err
+		return Outcome{Cleanup: func(ctx context.Context) { x.drop(ctx, e) }}, err
 	}
 	v := Outcome{State: e.collect.state(), Run: time.Since(began), LastEvent: e.collect.seq + 1}
 	if ms := e.collect.outcome.RunMS; ms > 0 && ms < float64(v.Run.Microseconds())/1000 {
@@ -55,7 +55,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 			return Outcome{}, context.Cause(ctx)
 		}
 		if errors.Is(err, ErrProtocol) {
-			return Outcome{}, err
+			return Outcome{Cleanup: func(ctx context.Context) { x.drop(ctx, e) }}, err
 		}
 		v.State, v.Err = farm.JobFailed, x.uploadError(ctx, t, sandbox, err)
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
@@ -165,5 +165,5 @@ func (x *Runner) forget(ctx context.Context, e *execution) {
 			_ = c.Forget(ctx, e.job.ID) // the agent also drops old ones on its own
 		}
 	}
-	e.staged.drop(ctx)
+	x.drop(ctx, e)
 }

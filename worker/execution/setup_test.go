@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -28,8 +30,34 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) runner() (*Runner, *node.Node) {
 	b.T.Helper()
 	n := b.NewNode()
-	x, err := New(b.cfg, Deps{Store: b.Store, Queue: b.Dispatch, Blobs: b.Blobs, Node: n, Log: b.Log, Now: time.Now})
+	return b.runnerOn(n, b.Store, b.Blobs), n
+}
+
+// runnerOn makes a runner with a way of its own to records and objects.
+func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store) *Runner {
+	b.T.Helper()
+	x, err := New(b.cfg, Deps{Store: records, Queue: b.Dispatch, Blobs: blobs, Node: n, Log: b.Log, Now: time.Now})
 	workertest.Must(b.T, err)
 	b.T.Cleanup(x.Wait)
-	return x, n
+	return x
+}
+
+// finishOf commits an outcome.
+func finishOf(job *farm.Job, o Outcome) store.Finish {
+	return store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: o.State, Result: o.Result, Error: o.Err, LastEvent: o.LastEvent}
+}
+
+// nothingStaged checks that neither snapshots of a job are left nor uploads of its outputs.
+func (b *bundle) nothingStaged(job farm.Ref) {
+	b.T.Helper()
+	prefix := snapshotPrefix + job.Tenant + "/" + job.ID
+	workertest.Must(b.T, b.Blobs.List(b.T.Context(), prefix, func(o blob.Info) error {
+		b.T.Errorf("%s is left", o.Key)
+		return nil
+	}))
+	n, err := b.Blobs.AbortUploads(b.T.Context(), "artifacts/"+job.Tenant+"/"+b.Job(job).SandboxID+"/"+job.ID, time.Now().Add(time.Hour))
+	workertest.Must(b.T, err)
+	if n > 0 {
+		b.T.Errorf("%d uploads of job %s are left", n, job.ID)
+	}
 }

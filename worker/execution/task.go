@@ -125,8 +125,8 @@ type Outcome struct {
 	Upload    time.Duration
 	LastEvent uint64 // number of the last event that was sent, see store.Finish
 
-	// Cleanup runs once the outcome is committed; nil: there is nothing to do. Before the commit a worker that takes over may
-	// need everything still.
+	// Cleanup runs once the outcome is committed, also that of a job that failed; nil: there is nothing to do. Before the commit a
+	// worker that takes over may need everything still.
 	Cleanup func(context.Context)
 }
 

@@ -3,7 +3,13 @@
 package workertest
 
 import (
+	"io"
+	"log"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +71,34 @@ func (b *Farm) BrokenBlobs() *blob.Store {
 	blobs, err := blob.New(blob.Config{Endpoint: "http://127.0.0.1:1", AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
 	Must(b.T, err)
 	return blobs
+}
+
+// BlobsBehind is the farm's object store behind a handler that sees each request, and passes it on or not.
+func (b *Farm) BlobsBehind(wrap func(s3 http.Handler) http.Handler) *blob.Store {
+	b.T.Helper()
+	to, err := url.Parse(s3.Endpoint())
+	Must(b.T, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(wrap(proxy))
+	server.Config.ErrorLog = proxy.ErrorLog
+	b.T.Cleanup(server.Close)
+	blobs, err := blob.New(blob.Config{Endpoint: server.URL, AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
+	Must(b.T, err)
+	return blobs
+}
+
+// StoreBehind is the farm's records behind a hook that sees each command.
+func (b *Farm) StoreBehind(hook redis.Hook) *store.Store {
+	b.T.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
+	rdb.AddHook(hook)
+	b.T.Cleanup(func() { _ = rdb.Close() })
+	s := store.New(rdb, store.Options{Logger: b.Log, Documents: b.Blobs})
+	b.T.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 // NewNode makes the node of a worker, with its identity.

@@ -1,0 +1,172 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/retry"
+)
+
+const (
+	// ackBytes and ackFrames are how much of an execution's log may be unacknowledged. They are less than the agent's log holds (16 MiB
+	// and 65,536 frames), so the code runs on while a snapshot is written. Shorter executions are never staged.
+	ackBytes  = 10 << 20
+	ackFrames = 1 << 15
+	// maxSnapshot bounds what is read as a snapshot, far above what is written.
+	maxSnapshot = 256 << 20
+)
+
+// staging lets the agent of a long execution forget what it has sent: the full parts of long outputs are in the object store, as
+// parts of their artifacts, and a snapshot of the collector has the rest. A worker that takes over begins with the snapshot and reads
+// on from the agent, so no output is lost, and none is there twice.
+type staging struct {
+	x      *Runner
+	job    *farm.Job
+	suffix string // of the execution's id: "" for the job's own, else that of an install before it
+	saved  checkpoint
+	slot   int    // of the next snapshot: 0 or 1, so that the last one stays until the next one is complete
+	acked  uint64 // the last frame in a snapshot that the checkpoint names
+	bytes  int    // of frames since then
+	frames int
+}
+
+// checkpoint is what the record of a job remembers: the names of its snapshots, by the suffixes of its executions. A worker
+// writes snapshots under names of its own, so one that was taken over replaces none that is in use.
+type checkpoint map[string]string
+
+// resume prepares the staging of one of a job's executions, and brings its collector to where an earlier attempt left it. installs
+// says that the job installs packages before its own work: then this attempt may have staged them, and the checkpoint keeps what it
+// says of them.
+func (x *Runner) resume(ctx context.Context, e *execution, suffix string, installs bool) error {
+	s := &staging{x: x, job: e.job, suffix: suffix, saved: checkpoint{}}
+	e.staged = s
+	if e.job.Attempt < 2 && !installs { // nothing can be staged
+		return nil
+	}
+	data, err := x.store.LoadCheckpoint(ctx, e.job.Ref())
+	if err != nil {
+		return fmt.Errorf("load checkpoint: %w", err)
+	}
+	if len(data) > 0 {
+		if err := json.Unmarshal(data, &s.saved); err != nil {
+			return fmt.Errorf("read checkpoint: %w", err)
+		}
+	}
+	name := s.saved[suffix]
+	if name == "" {
+		return nil
+	}
+	err = x.retry(ctx, func(ctx context.Context) error {
+		r, _, err := x.blobs.Get(ctx, s.prefix()+name, 0, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		data, err = io.ReadAll(io.LimitReader(r, maxSnapshot))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read snapshot: %w", err)
+	}
+	if err := e.collect.restore(data); err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	s.acked = e.collect.seq
+	return nil
+}
+
+// snapshotPrefix begins the keys of all snapshots.
+const snapshotPrefix = "snapshots/"
+
+func (s *staging) prefix() string {
+	return fmt.Sprintf("%s%s/%s/", snapshotPrefix, s.job.Tenant, s.job.ID)
+}
+
+// count counts a frame that was taken, and reports whether the log so far is to be acknowledged.
+func (s *staging) count(f agent.Frame) (due bool) {
+	s.bytes += len(f.Payload)
+	s.frames++
+	return s.bytes >= ackBytes || s.frames >= ackFrames
+}
+
+// acknowledge makes everything that was taken durable, and then lets the agent forget it. Each step can be repeated by this worker or by
+// the next one: parts are always the same bytes, a snapshot counts once the checkpoint names it, and the agent keeps all frames
+// until the last step.
+func (x *Runner) acknowledge(ctx context.Context, e *execution, c *client.Client, id string) error {
+	s := e.staged
+	if err := x.publish(ctx, e); err != nil { // a takeover does not see these frames again
+		return err
+	}
+	for _, out := range e.collect.current() {
+		if err := x.sendParts(ctx, e, out); err != nil {
+			return fmt.Errorf("stage output: %w", err)
+		}
+	}
+	data, err := e.collect.snapshot()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%d-%d%s", s.job.Attempt, s.slot, s.suffix)
+	err = x.retry(ctx, func(ctx context.Context) error {
+		_, err := x.blobs.Put(ctx, s.prefix()+name, bytes.NewReader(data), int64(len(data)), blob.PutOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("stage snapshot: %w", err)
+	}
+	s.saved[s.suffix] = name
+	data, err = json.Marshal(s.saved)
+	if err != nil {
+		return fmt.Errorf("encode checkpoint: %w", err)
+	}
+	if err := x.store.Checkpoint(ctx, s.job.Ref(), s.job.Attempt, data); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	s.slot = 1 - s.slot
+	s.acked, s.bytes, s.frames = e.collect.seq, 0, 0
+	return s.ack(ctx, c, id)
+}
+
+// ack lets the agent forget what is in the last snapshot. After a takeover, and after a connection that broke, it may have to be told again.
+func (s *staging) ack(ctx context.Context, c *client.Client, id string) error {
+	if s.acked == 0 {
+		return nil
+	}
+	if err := c.Ack(ctx, id, s.acked); err != nil {
+		return fmt.Errorf("acknowledge output: %w", err)
+	}
+	return nil
+}
+
+// drop removes what only a takeover needed: the job's snapshots, and uploads of outputs that were not completed.
+func (x *Runner) drop(ctx context.Context, e *execution) {
+	s := e.staged
+	if s == nil || e.collect == nil {
+		return
+	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	var err error
+	if len(s.saved) > 0 || s.job.Attempt > 1 {
+		_, err = x.blobs.DeletePrefix(ctx, s.prefix())
+	}
+	for _, out := range e.collect.outputs {
+		for _, o := range out.both() {
+			if o.truncated() && (o.upload != "" && o.artifact == nil || s.job.Attempt > 1) {
+				_, abortErr := x.blobs.AbortUploadsOf(ctx, x.artifact(e, o.path, outputType).Key)
+				err = errors.Join(err, abortErr)
+			}
+		}
+	}
+	if err != nil {
+		x.log.WarnContext(ctx, "staged output was not removed", "job_id", s.job.ID, "error", err)
+	}
+}

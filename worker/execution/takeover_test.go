@@ -1,0 +1,368 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// fault ends a worker, or holds it up, at one of its requests to the object store or commands to Redis, before or after it took effect.
+type fault struct {
+	at    int // the number of the step, from 0; negative: none
+	after bool
+	end   func() // called once, at the step
+	hold  <-chan struct{}
+
+	mu     sync.Mutex
+	steps  []string
+	struck bool
+	ended  bool
+}
+
+// step does a step of the worker. It reports whether the worker lives to see its result.
+func (f *fault) step(name string, do func()) bool {
+	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return false
+	}
+	mine := len(f.steps) == f.at
+	f.steps = append(f.steps, name)
+	f.mu.Unlock()
+	if !mine || f.after {
+		do()
+	}
+	if !mine {
+		return true
+	}
+	f.mu.Lock()
+	f.struck = true
+	f.ended = f.hold == nil
+	f.mu.Unlock()
+	f.end()
+	if f.hold == nil {
+		return false
+	}
+	<-f.hold
+	if !f.after {
+		do()
+	}
+	return true
+}
+
+// disarm makes all further steps succeed.
+func (f *fault) disarm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = -1
+}
+
+// seen reports whether the fault struck, and at what step.
+func (f *fault) seen() (bool, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.struck {
+		return false, fmt.Sprintf("none of %d steps", len(f.steps))
+	}
+	return true, fmt.Sprintf("step %d, %s, after: %v", f.at, f.steps[f.at], f.after)
+}
+
+func (f *fault) wrap(s3 http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		if !f.step(r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery, func() { s3.ServeHTTP(answer, r) }) {
+			panic(http.ErrAbortHandler)
+		}
+		for k, v := range answer.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	})
+}
+
+func (f *fault) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (f *fault) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) (err error) {
+		if name := cmd.Name(); name == "hello" || name == "client" { // of a new connection
+			return next(ctx, cmd)
+		}
+		if !f.step(cmd.Name(), func() { err = next(ctx, cmd) }) {
+			return workertest.ErrTest
+		}
+		return err
+	}
+}
+
+func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
+		if name := cmds[0].Name(); name == "hello" || name == "client" {
+			return next(ctx, cmds)
+		}
+		if !f.step("pipeline", func() { err = next(ctx, cmds) }) {
+			return workertest.ErrTest
+		}
+		return err
+	}
+}
+
+// printing is a job whose first command prints numbers on both streams, alternating, and whose second one prints little.
+func printing(stdout, stderr int) *farm.CommandRequest {
+	return &farm.CommandRequest{ContinueOnError: true, Commands: []string{
+		fmt.Sprintf("seq 1 %d; seq 1 %d >&2; seq %d %d; seq %d %d >&2; exit 3", stdout/2, stderr/2, stdout/2+1, stdout, stderr/2+1, stderr),
+		"echo second; seq 1 30000 >&2",
+	}}
+}
+
+// numbers is what seq prints.
+func numbers(to int) string {
+	var b strings.Builder
+	for i := 1; i <= to; i++ {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
+}
+
+// takeovers runs jobs that several workers work at, one after the other.
+type takeovers struct {
+	*bundle
+	request *farm.CommandRequest
+	want    map[string]string
+	box     farm.Ref
+	a       *agenttest.Agent
+}
+
+func setupTakeovers(t *testing.T, stdout, stderr int) *takeovers {
+	t.Helper()
+	b := setup(t)
+	b.cfg.Limits.MaxStreamEvents, b.cfg.Limits.MaxStreamInline = 64<<10, 64<<10
+	box := b.Ready()
+	return &takeovers{bundle: b, request: printing(stdout, stderr), box: box, a: b.Agent(box), want: map[string]string{
+		".output/1-stdout.txt": numbers(stdout), ".output/1-stderr.txt": numbers(stderr), ".output/2-stderr.txt": numbers(30000),
+	}}
+}
+
+// work lets the next worker claim the job and work at it, through a fault. The worker is dead afterwards.
+func (k *takeovers) work(job farm.Ref, f *fault) (Outcome, error) {
+	k.T.Helper()
+	worker := farm.NewID("wrk_")
+	k.Register(worker)
+	n := k.NewNode()
+	workertest.Must(k.T, n.UseConnection(k.T.Context(), k.box.ID, func() *client.Client { return agenttest.Connect(k.T, k.a.Server) }))
+	claim, err := k.Store.Claim(k.T.Context(), job, worker)
+	workertest.Must(k.T, err)
+	ctx, cancel := context.WithCancelCause(k.T.Context())
+	defer cancel(nil)
+	if f.end == nil {
+		f.end = func() { cancel(node.ErrStopping) }
+	}
+	x := k.runnerOn(n, k.StoreBehind(f), k.BlobsBehind(f.wrap))
+	workertest.Must(k.T, k.Store.RemoveWorker(k.T.Context(), worker))
+	got, err := x.Run(ctx, Task{Claim: claim}, claim.Sandbox, nil)
+	n.Close()
+	if err == nil {
+		f.disarm()
+	}
+	return got, err
+}
+
+func (k *takeovers) accept() farm.Ref {
+	return k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: k.request}, nil)
+}
+
+// check checks result, artifacts and events of a job, and ends it.
+func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
+	k.T.Helper()
+	if got.State != farm.JobCompleted || got.Result == nil || len(got.Result.Command.Commands) != 2 {
+		k.T.Fatalf("%s: outcome %+v", when, got)
+	}
+	texts := map[string]string{}
+	for i, c := range got.Result.Command.Commands {
+		texts[fmt.Sprintf(".output/%d-stdout.txt", i+1)], texts[fmt.Sprintf(".output/%d-stderr.txt", i+1)] = c.Stdout, c.Stderr
+	}
+	if c := got.Result.Command.Commands; c[0].ExitCode != 3 || c[1].ExitCode != 0 || c[1].Stdout != "second\n" {
+		k.T.Errorf("%s: commands %d and %d, %q", when, c[0].ExitCode, c[1].ExitCode, c[1].Stdout)
+	}
+	k.checkArtifacts(when, got.Result.Artifacts)
+	for path, whole := range k.want {
+		s := newStream(k.cfg.Limits.MaxStreamInline)
+		s.write([]byte(whole))
+		if texts[path] != s.text("the whole output is the artifact "+path) {
+			k.T.Errorf("%s: the result has another text of %s", when, path)
+		}
+	}
+	events := k.Stdout(job)
+	first := strings.TrimSuffix(events, "second\n")
+	if !strings.HasPrefix(k.want[".output/1-stdout.txt"], first) || first == "" || first == events {
+		k.T.Errorf("%s: %d bytes of events are not the beginning of the output and the whole of the second", when, len(events))
+	}
+	_, err := k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
+	workertest.Must(k.T, err)
+	got.Cleanup(k.T.Context())
+	k.nothingStaged(job)
+}
+
+func (k *takeovers) checkArtifacts(when string, artifacts []farm.Artifact) {
+	k.T.Helper()
+	paths := map[string]bool{}
+	for _, a := range artifacts {
+		paths[a.Path] = true
+		content := k.content(a.Key)
+		sum := sha256.Sum256(content)
+		if !bytes.Equal(content, []byte(k.want[a.Path])) || a.Size != int64(len(content)) || a.SHA256 != hex.EncodeToString(sum[:]) {
+			k.T.Errorf("%s: %s has %d bytes, its record says %d; want %d", when, a.Path, len(content), a.Size, len(k.want[a.Path]))
+		}
+	}
+	if len(paths) != len(k.want) || len(artifacts) != len(k.want) {
+		k.T.Errorf("%s: artifacts %v", when, paths)
+	}
+}
+
+// A worker that dies at any step leaves a job whose result is the same as if it had lived, whatever of the step took effect.
+func TestWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		t.Run(fmt.Sprintf("after=%v", after), func(t *testing.T) {
+			t.Parallel()
+			k := setupTakeovers(t, 900_000, 100_000) // 6.2 MB: a part and a rest
+			for at, struck := 0, true; struck; at++ {
+				job := k.accept()
+				f := &fault{at: at, after: after}
+				got, err := k.work(job, f)
+				var step string
+				if struck, step = f.seen(); struck {
+					if err == nil {
+						t.Fatalf("%s: the killed worker ended its job", step)
+					}
+					got, err = k.work(job, &fault{at: -1})
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", step, err)
+				}
+				k.check(step, job, got)
+			}
+		})
+	}
+}
+
+// So does a row of workers that die.
+func TestWorkersKilledOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	for seed := range uint64(5) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		job, when := k.accept(), fmt.Sprintf("seed %d", seed)
+		for range 3 {
+			f := &fault{at: rng.IntN(25), after: rng.IntN(2) == 0}
+			if _, err := k.work(job, f); err == nil { // it was done before
+				break
+			}
+			_, step := f.seen()
+			when += "; " + step
+		}
+		got, err := k.work(job, &fault{at: -1})
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		k.check(when, job, got)
+	}
+}
+
+// A worker that was held up while another one took its job over and ended it changes nothing when it goes on.
+func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	for at, struck := 0, true; struck; at += 3 {
+		job := k.accept()
+		reached, hold, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		f := &fault{at: at, after: at%2 == 0, hold: hold, end: func() { close(reached) }}
+		var late Outcome
+		go func() {
+			var err error
+			late, err = k.work(job, f)
+			done <- err
+		}()
+		select {
+		case <-reached:
+		case err := <-done:
+			workertest.Must(t, err)
+			struck = false
+			k.check("no fault", job, late)
+			continue
+		}
+		got, err := k.work(job, &fault{at: -1})
+		_, step := f.seen()
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		artifacts := got.Result.Artifacts
+		k.check(step, job, got)
+		close(hold)
+		err = <-done
+		k.checkArtifacts(step+", afterwards", artifacts)
+		if err == nil {
+			if _, err := k.Store.Finish(t.Context(), finishOf(&farm.Job{ID: job.ID, Tenant: job.Tenant, Attempt: 1}, late)); err == nil {
+				t.Fatalf("%s: the late worker committed", step)
+			}
+		}
+	}
+}
+
+// A result of a job that printed little costs no request to the object store, and a long one stores its output once.
+func TestOutputIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"seq 1 1000"}}}, nil)
+	f := &fault{at: -1}
+	got, err := k.work(job, f)
+	workertest.Must(t, err)
+	_, err = k.Store.Finish(t.Context(), finishOf(k.Job(job), got))
+	workertest.Must(t, err)
+	for _, step := range f.steps {
+		if strings.Contains(step, "/farm/") {
+			t.Errorf("a short output costs %s", step)
+		}
+	}
+	f = &fault{at: -1}
+	got, err = k.work(k.accept(), f)
+	workertest.Must(t, err)
+	var parts, others []string
+	for _, step := range f.steps {
+		switch {
+		case strings.Contains(step, "partNumber="):
+			parts = append(parts, step)
+		case strings.HasPrefix(step, "GET /farm/artifacts/") && !strings.Contains(step, "uploadId="):
+			others = append(others, step)
+		}
+	}
+	if len(parts) != 2+2 || len(others) > 0 { // 8.9 MB and 6.2 MB
+		t.Errorf("parts %q, and reads of artifacts %q", parts, others)
+	}
+	if len(got.Result.Artifacts) != 3 {
+		t.Errorf("artifacts %+v", got.Result.Artifacts)
+	}
+	if diff := cmp.Diff([]string(nil), got.Result.Notes); diff != "" {
+		t.Error(diff)
+	}
+}
