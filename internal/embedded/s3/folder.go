@@ -123,7 +123,7 @@ func (f *folder) cleanUploads() error {
 // system has them.
 func chooseKeeper(root *os.Root) (keeper, error) {
 	if _, err := root.Stat(metaDir); err == nil {
-		return sidecar{root}, nil
+		return newSidecar(root), nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func chooseKeeper(root *os.Root) (keeper, error) {
 	if err == nil {
 		return attributes{}, nil
 	}
-	return sidecar{root}, root.Mkdir(metaDir, 0o700)
+	return newSidecar(root), root.Mkdir(metaDir, 0o700)
 }
 
 // draft is a file that is being written in aside/.
@@ -215,14 +215,23 @@ func (f *folder) syncDir(dir string) error {
 
 // put makes the draft the object of a key.
 func (f *folder) put(d *draft, bucket, key string, l labels) error {
-	if err := f.keeper.store(d.File, bucket, key, l); err != nil {
-		return err
-	}
-	return d.place(objectPath(bucket, key))
+	return f.keeper.put(d.File, bucket, key, l, func() error { return d.place(objectPath(bucket, key)) })
 }
 
+// openAttempts is how often an object is opened that is replaced before its labels are read.
+const openAttempts = 10
+
 // open opens an object; the caller closes the file.
-func (f *folder) open(bucket, key string) (*os.File, object, error) {
+func (f *folder) open(bucket, key string) (file *os.File, o object, err error) {
+	for range openAttempts {
+		if file, o, err = f.openOnce(bucket, key); !errors.Is(err, errReplaced) {
+			break
+		}
+	}
+	return file, o, err
+}
+
+func (f *folder) openOnce(bucket, key string) (*os.File, object, error) {
 	file, err := f.root.Open(objectPath(bucket, key))
 	if errors.Is(err, unix.ENOTDIR) {
 		return nil, object{}, errNoKey
@@ -257,11 +266,13 @@ func (f *folder) remove(bucket, key string) error {
 	case info.IsDir():
 		return nil
 	}
-	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	prune(f.root, path.Dir(name), path.Join(objectsDir, bucket))
-	return f.keeper.remove(bucket, key)
+	return f.keeper.remove(bucket, key, func() error {
+		if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		prune(f.root, path.Dir(name), path.Join(objectsDir, bucket))
+		return nil
+	})
 }
 
 func (f *folder) findBucket(bucket string) error {

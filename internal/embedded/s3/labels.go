@@ -1,11 +1,9 @@
 package s3
 
 import (
-	"errors"
 	"io/fs"
 	"net/http"
 	"os"
-	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,22 +56,23 @@ func labelsOf(h http.Header) (labels, error) {
 
 // keeper stores labels beside the content of an object.
 type keeper interface {
-	// store is called before the file is placed under its key.
-	store(f *os.File, bucket, key string, l labels) error
+	// put stores the labels of a file and calls place, which makes it the object. Whenever that fails, the object has its old labels.
+	put(f *os.File, bucket, key string, l labels, place func() error) error
 	load(f *os.File, bucket, key string) (labels, error)
-	remove(bucket, key string) error
+	// remove calls content, which removes the object, and removes its labels.
+	remove(bucket, key string, content func() error) error
 }
 
 // attributes keeps labels in the extended attributes of the file: both change in one step.
 type attributes struct{}
 
-func (attributes) store(f *os.File, _, _ string, l labels) error {
+func (attributes) put(f *os.File, _, _ string, l labels, place func() error) error {
 	for name, value := range l {
 		if err := unix.Fsetxattr(int(f.Fd()), attrPrefix+name, []byte(value), 0); err != nil {
 			return &fs.PathError{Op: "set attribute", Path: name, Err: err}
 		}
 	}
-	return nil
+	return place()
 }
 
 func (attributes) load(f *os.File, _, _ string) (labels, error) {
@@ -98,7 +97,7 @@ func (attributes) load(f *os.File, _, _ string) (labels, error) {
 	return l, nil
 }
 
-func (attributes) remove(string, string) error { return nil }
+func (attributes) remove(_, _ string, content func() error) error { return content() }
 
 // isLabel reports whether a name is one of a label: other things are stored in the same place.
 func isLabel(name string) bool {
@@ -111,56 +110,4 @@ func isLabel(name string) bool {
 		}
 	}
 	return false
-}
-
-// sidecar keeps labels in separate files.
-type sidecar struct{ root *os.Root }
-
-func (sidecar) dir(bucket, key string) string { return path.Join(metaDir, bucket, key, metaDir) }
-
-func (s sidecar) store(_ *os.File, bucket, key string, l labels) error {
-	dir := s.dir(bucket, key)
-	if err := s.root.RemoveAll(dir); err != nil {
-		return err
-	}
-	return inFolder(s.root, dir, func() error {
-		for name, value := range l {
-			if err := s.root.WriteFile(path.Join(dir, name), []byte(value), 0o600); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (s sidecar) load(_ *os.File, bucket, key string) (labels, error) {
-	l := labels{}
-	dir := s.dir(bucket, key)
-	files, err := readDir(s.root, dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range files {
-		if !isLabel(e.Name()) {
-			continue
-		}
-		value, err := s.root.ReadFile(path.Join(dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) { // it is being replaced
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		l[e.Name()] = string(value)
-	}
-	return l, nil
-}
-
-func (s sidecar) remove(bucket, key string) error {
-	dir := s.dir(bucket, key)
-	if err := s.root.RemoveAll(dir); err != nil {
-		return err
-	}
-	prune(s.root, path.Dir(dir), path.Join(metaDir, bucket))
-	return nil
 }

@@ -124,6 +124,9 @@ func (f *folder) stat(bucket, key string) (object, error) {
 // walk calls fn for each key of a bucket that begins with prefix and comes after another, in the order of keys, until it fails.
 func (f *folder) walk(bucket, prefix, after string, fn func(key string) error) error {
 	dir, _ := path.Split(prefix)
+	if dir != "" && checkKey(dir+"x") != nil { // no key begins with it, and ".." would lead out of the bucket
+		return nil
+	}
 	return f.walkDir(path.Join(objectsDir, bucket), strings.TrimSuffix(dir, "/"), prefix, after, fn)
 }
 

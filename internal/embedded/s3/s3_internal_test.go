@@ -5,6 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -92,6 +95,13 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 			t.Fatalf("put %q: %v", key, err)
 		}
 	}
+	other, err := f.draft()
+	if err != nil {
+		t.Fatalf("draft: %v", err)
+	}
+	if err := f.put(other, "other", "b/1", labels{}); err != nil {
+		t.Fatalf("put: %v", err)
+	}
 	for _, c := range []struct {
 		prefix string
 		want   []string
@@ -103,6 +113,13 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 		{"b/c/d", []string{"b/c/d/e"}},
 		{"b0/1", nil},
 		{"x/y", nil},
+		{"../", nil},
+		{"../bkt/", nil},
+		{"b/../", nil},
+		{"b/../../other/", nil},
+		{"./", nil},
+		{"b//", nil},
+		{"/", nil},
 	} {
 		for page := 1; page <= 3; page++ {
 			var got []string
@@ -124,6 +141,78 @@ func TestWalkIsInTheOrderOfKeys(t *testing.T) {
 				t.Errorf("%q in pages of %d (-want +got):\n%s", c.prefix, page, diff)
 			}
 		}
+	}
+}
+
+// A put that ends before the content is in place, by a failure or with the process, leaves the object with its old labels.
+func TestSidecarLabelsBelongToTheContent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, metaDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openFolder(dir)
+	if err != nil {
+		t.Fatalf("openFolder: %v", err)
+	}
+	t.Cleanup(func() { _ = f.root.Close() })
+	put := func(content string, l labels, place func(*draft) error) error {
+		t.Helper()
+		d, err := f.draft()
+		if err != nil {
+			t.Fatalf("draft: %v", err)
+		}
+		if err := d.fill(strings.NewReader(content)); err != nil {
+			t.Fatalf("fill: %v", err)
+		}
+		t.Cleanup(d.discard)
+		return f.keeper.put(d.File, "bkt", "k", l, func() error { return place(d) })
+	}
+	placed := func(d *draft) error { return d.place(objectPath("bkt", "k")) }
+	is := func(want labels) {
+		t.Helper()
+		file, o, err := f.open("bkt", "k")
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		_ = file.Close()
+		if diff := cmp.Diff(want, o.labels); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+	}
+	old, fresh := labels{etagLabel: "1", "content-type": "text/csv"}, labels{etagLabel: "2"}
+	if err := put("old", old, placed); err != nil {
+		t.Fatalf("put: %v", err)
+	}
+	is(old)
+	if err := put("lost", fresh, func(*draft) error { return errPart }); !errors.Is(err, errPart) {
+		t.Errorf("a put whose content fails = %v", err)
+	}
+	is(old)
+	if err := put("new", fresh, func(d *draft) error {
+		is(old) // as a reader, or after a crash
+		return placed(d)
+	}); err != nil {
+		t.Fatalf("put: %v", err)
+	}
+	is(fresh)
+	versions, err := readDir(f.root, sidecar{}.dir("bkt", "k"))
+	if err != nil || len(versions) != 1 {
+		t.Errorf("%d versions of labels are left, %v; want one", len(versions), err)
+	}
+	// As earlier versions stored them.
+	if err := f.root.RemoveAll(path.Join(sidecar{}.dir("bkt", "k"), versions[0].Name())); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.root.WriteFile(path.Join(sidecar{}.dir("bkt", "k"), etagLabel), []byte("3"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is(labels{etagLabel: "3"})
+	if err := f.remove("bkt", "k"); err != nil {
+		t.Fatalf("remove: %v", err)
+	}
+	if left, err := readDir(f.root, path.Join(metaDir, "bkt")); err != nil || len(left) != 0 {
+		t.Errorf("a removed object left %v, %v", left, err)
 	}
 }
 
