@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -26,20 +27,32 @@ func (c *Client) Files(sandboxID string) *Files { return &Files{c: c, id: sandbo
 // List lists a directory ("" is the workspace), or the whole tree below it, with as many requests as it takes. Entries are ordered
 // by name in each directory, a directory before its content.
 func (f *Files) List(ctx context.Context, path string, recursive bool) ([]wire.FileEntry, error) {
+	return f.First(ctx, path, recursive, math.MaxInt)
+}
+
+// maxListed is the largest page of a list of files that the farm allows.
+const maxListed = 50_000
+
+// First is List that ends after limit entries: a few of a tree of any size.
+func (f *Files) First(ctx context.Context, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
 	query := url.Values{"path": {path}, "recursive": {strconv.FormatBool(recursive)}}
 	var entries []wire.FileEntry
-	for {
+	for limit > 0 {
+		if left := limit - len(entries); left < maxListed {
+			query.Set("limit", strconv.Itoa(left))
+		}
 		var got wire.Files
 		if err := f.c.json(ctx, call{method: http.MethodGet, path: sandboxPath(f.id, "files"), query: query}, &got); err != nil {
 			return nil, err
 		}
 		entries = append(entries, got.Items...)
 		next := string(got.NextCursor)
-		if next == "" || next == query.Get("cursor") {
+		if next == "" || next == query.Get("cursor") || len(entries) >= limit {
 			return entries, nil
 		}
 		query.Set("cursor", next)
 	}
+	return nil, nil
 }
 
 // Info is the result of Stat.

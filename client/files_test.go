@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -55,6 +56,28 @@ func TestListReadsEveryPage(t *testing.T) {
 	entries, err := c.Files("sbx_1").List(t.Context(), "d", true)
 	if err != nil || len(entries) != 3 || entries[2].Path != "c" {
 		t.Errorf("entries %+v, %v", entries, err)
+	}
+}
+
+// First asks for no more entries than it returns.
+func TestFirstEndsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	c := setup(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		asked = append(asked, query.Get("limit"))
+		page := wire.Files{Items: []wire.FileEntry{{Path: "a"}, {Path: "b"}}, NextCursor: "Yg"}
+		if query.Get("cursor") != "" {
+			page = wire.Files{Items: []wire.FileEntry{{Path: "c"}}, NextCursor: "Yw"}
+		}
+		reply(t, w, http.StatusOK, page)
+	}))
+	for limit, want := range map[int]string{0: "[]", 2: "[2]", 3: "[3 1]"} {
+		asked = nil
+		entries, err := c.Files("sbx_1").First(t.Context(), "", false, limit)
+		if err != nil || len(entries) != limit || fmt.Sprint(asked) != want {
+			t.Errorf("%d entries, %v, limits %v; want %d, limits %s", len(entries), err, asked, limit, want)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ type fakeFarm struct {
 	JobFunc       func(ctx context.Context, id string, wait time.Duration) (wire.Job, error)
 	CancelFunc    func(ctx context.Context, id string) (wire.Job, error)
 	EventsFunc    func(ctx context.Context, id string) iter.Seq2[wire.Event, error]
-	FilesFunc     func(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error)
+	FilesFunc     func(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error)
 	WriteFunc     func(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error)
 	ReadFunc      func(ctx context.Context, id, path string, limit int64) (mcp.File, error)
 	LinkFunc      func(ctx context.Context, id, path string) (string, error)
@@ -113,11 +113,11 @@ func (f *fakeFarm) Events(ctx context.Context, id string) iter.Seq2[wire.Event, 
 	return f.EventsFunc(ctx, id)
 }
 
-func (f *fakeFarm) Files(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error) {
+func (f *fakeFarm) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
 	if f.FilesFunc == nil {
 		return nil, none("sandbox", id)
 	}
-	return f.FilesFunc(ctx, id, path, recursive)
+	return f.FilesFunc(ctx, id, path, recursive, limit)
 }
 
 func (f *fakeFarm) WriteFile(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error) {

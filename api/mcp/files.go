@@ -105,12 +105,12 @@ func listFiles() *tool {
 }
 
 func (c *call) listFiles() (*answer, error) {
-	entries, err := c.farm.Files(c.ctx, c.text("sandbox_id"), c.text("path"), c.flag("recursive"))
+	entries, err := c.farm.Files(c.ctx, c.text("sandbox_id"), c.text("path"), c.flag("recursive"), c.Limits.ListedFiles+1)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // an error of the farm
 	}
-	all := len(entries)
-	entries = entries[:min(all, c.Limits.ListedFiles)]
+	more := len(entries) > c.Limits.ListedFiles
+	entries = entries[:min(len(entries), c.Limits.ListedFiles)]
 	list := make([]map[string]any, len(entries))
 	var b strings.Builder
 	for i, e := range entries {
@@ -122,12 +122,12 @@ func (c *call) listFiles() (*answer, error) {
 		}
 	}
 	switch {
-	case all == 0:
+	case len(entries) == 0:
 		b.WriteString("There are no files.")
-	case all > len(entries):
-		fmt.Fprintf(&b, "and %d more: list a subdirectory with path.", all-len(entries))
+	case more:
+		fmt.Fprintf(&b, "These are the first %d. There are more: list a subdirectory with path.", len(entries))
 	}
-	return &answer{text: b.String(), structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "files": list, "truncated": all > len(entries)}}, nil
+	return &answer{text: b.String(), structured: map[string]any{"sandbox_id": c.text("sandbox_id"), "files": list, "truncated": more}}, nil
 }
 
 func (s *Server) downloadFile() *tool {

@@ -181,19 +181,22 @@ func TestPathsAreNamedByTheToolsOwnParameter(t *testing.T) {
 func TestListFiles(t *testing.T) {
 	t.Parallel()
 	for count, want := range map[int]int{0: 0, 2: 2, 3: 3, 4: 3} {
-		f := &fakeFarm{FilesFunc: func(_ context.Context, _, path string, recursive bool) ([]wire.FileEntry, error) {
+		f := &fakeFarm{FilesFunc: func(_ context.Context, _, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
 			list := []wire.FileEntry{}
 			for i := range count {
 				list = append(list, wire.FileEntry{Path: fmt.Sprintf("%s/%d", path, i), Size: 5, Mode: "0644", Type: []string{"file", "dir"}[i%2]})
 			}
-			if path != "in" || !recursive {
-				return nil, farm.Invalidf("path is %q, recursive %t", path, recursive)
+			if path != "in" || !recursive || limit != 4 { // one more than is shown
+				return nil, farm.Invalidf("path is %q, recursive %t, limit %d", path, recursive, limit)
 			}
 			return list, nil
 		}}
 		r := setup(t, f, func(o *mcp.Options) { o.Limits.ListedFiles = 3 }).call("list_files", map[string]any{"sandbox_id": "sbx_1", "path": "in", "recursive": true})
 		if r.IsError || len(field(t, r, "files").([]any)) != want || field(t, r, "truncated") != (count > want) {
 			t.Errorf("%d: %s", count, textOf(r))
+		}
+		if says := strings.HasSuffix(textOf(r), "These are the first 3. There are more: list a subdirectory with path."); says != (count > want) {
+			t.Errorf("%d: %q", count, textOf(r))
 		}
 		if count == 2 && textOf(r) != "in/0 (5 bytes)\nin/1/\n" {
 			t.Errorf("%q", textOf(r))

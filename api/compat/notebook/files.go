@@ -19,7 +19,7 @@ func (n *Service) Files(ctx context.Context, id string) ([]File, error) {
 	if err := n.open(ctx, id); err != nil {
 		return nil, err
 	}
-	found, err := n.farm.Files(ctx, id, "", true)
+	found, err := n.farm.Files(ctx, id, "", true, farm.MaxListedFiles)
 	if err != nil {
 		return nil, n.recheck(ctx, id, err)
 	}

@@ -140,9 +140,20 @@ func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, 
 	}
 }
 
-func (f caller) Files(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error) {
-	found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{})
-	return found.Items, err //nolint:wrapcheck // an error of the domain
+func (f caller) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
+	var all []wire.FileEntry
+	for after := ""; ; {
+		found, err := f.s.ListFiles(ctx, f.call(fileWait), id, path, recursive, service.FilePage{Limit: min(limit-len(all), farm.MaxListedFiles), After: after})
+		if err != nil {
+			return nil, err //nolint:wrapcheck // an error of the domain
+		}
+		if all = append(all, found.Items...); found.NextCursor == "" || len(all) >= limit {
+			return all, nil
+		}
+		if after, err = service.FileCursor(string(found.NextCursor)); err != nil {
+			return nil, err //nolint:wrapcheck // names what is wrong
+		}
+	}
 }
 
 func (f caller) WriteFile(ctx context.Context, id, path string, content io.Reader, size int64) (wire.FileEntry, error) {

@@ -206,7 +206,7 @@ func (f *Farm) Events(context.Context, string) iter.Seq2[wire.Event, error] {
 }
 
 // Files lists nothing.
-func (f *Farm) Files(_ context.Context, id, _ string, _ bool) ([]wire.FileEntry, error) {
+func (f *Farm) Files(_ context.Context, id, _ string, _ bool, _ int) ([]wire.FileEntry, error) {
 	return nil, f.known(id)
 }
 

@@ -108,8 +108,8 @@ func (r *remote) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event,
 	}
 }
 
-func (r *remote) Files(ctx context.Context, id, path string, recursive bool) ([]wire.FileEntry, error) {
-	found, err := r.c.Files(id).List(ctx, path, recursive)
+func (r *remote) Files(ctx context.Context, id, path string, recursive bool, limit int) ([]wire.FileEntry, error) {
+	found, err := r.c.Files(id).First(ctx, path, recursive, limit)
 	return found, r.explain(err)
 }
 
