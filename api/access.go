@@ -35,8 +35,9 @@ func records(keys []KeyConfig) []farm.Key {
 	return out
 }
 
-// admit authenticates the caller and checks the scope of its key. While the request lasts, its context ends when the key is revoked
-// or expires. The caller of admit calls release at the end of the request.
+// admit authenticates the caller, checks the scope of its key and counts the request against the quotas of its tenant. While the request
+// lasts, its context ends when the key is revoked or expires. The caller of admit calls release at the end of the request. What operators
+// need is not counted, so that a quota cannot lock them out.
 func (s *Server) admit(c *gin.Context, scope farm.Scope) (release func(), err error) {
 	if err := rest.Authenticate(c, s.keys); err != nil {
 		return func() {}, err //nolint:wrapcheck // a sentence for the caller
@@ -44,9 +45,15 @@ func (s *Server) admit(c *gin.Context, scope farm.Scope) (release func(), err er
 	if err := rest.Allow(c, scope); err != nil {
 		return func() {}, err //nolint:wrapcheck // a sentence for the caller
 	}
-	ctx, release := s.keys.Hold(c.Request.Context(), rest.Caller(c))
+	leave := func() {}
+	if scope != farm.ScopeAdmin && scope != farm.ScopeMetrics {
+		if leave, err = s.gate.Enter(c.Request.Context(), rest.Tenant(c), rest.RequestID(c), c.Writer.Header()); err != nil {
+			return func() {}, err //nolint:wrapcheck // a sentence for the caller
+		}
+	}
+	ctx, drop := s.keys.Hold(c.Request.Context(), rest.Caller(c))
 	c.Request = c.Request.WithContext(ctx)
-	return release, nil
+	return func() { drop(); leave() }, nil
 }
 
 // farmOf is the farm as the caller of a request sees it: a key without the scope run starts no work.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
@@ -25,6 +26,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	accepted *prometheus.CounterVec
 	pooled   *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	handler  http.Handler
 }
 
@@ -44,13 +46,21 @@ func newMetrics(registry *prometheus.Registry, queues service.Queues, fleet serv
 		pooled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_pool_claims_total", Help: "Creates that asked the warm pool for a sandbox, by outcome: hit or miss.",
 		}, []string{"outcome"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_quota_refusals_total", Help: "Requests that a quota of their tenant refused, by quota.",
+		}, []string{"quota"}),
 		handler: telemetry.Handler(registry),
+	}
+	for _, name := range farm.QuotaNames() {
+		if name != farm.QuotaRunning && name != farm.QuotaStoredMB { // these refuse no request
+			m.refused.WithLabelValues(string(name))
+		}
 	}
 	for _, outcome := range []string{poolHit, poolMiss} { // so that rate() sees the first increase
 		m.pooled.WithLabelValues(outcome)
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.duration, m.inFlight, m.accepted, m.pooled, newFarmCollector(queues, fleet),
+		m.requests, m.duration, m.inFlight, m.accepted, m.pooled, m.refused, newFarmCollector(queues, fleet),
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
@@ -64,6 +74,9 @@ const (
 	poolHit  = "hit"
 	poolMiss = "miss"
 )
+
+// countRefusal counts a request that a quota refused.
+func (m *metrics) countRefusal(quota farm.QuotaName) { m.refused.WithLabelValues(string(quota)).Inc() }
 
 // countClaim counts a create that asked the warm pool for a sandbox.
 func (m *metrics) countClaim(hit bool) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // headers are the components of the headers of answers.
@@ -15,6 +16,8 @@ func headers() object {
 		"Location":            "where to go on: the job, or the file behind a link",
 		"Preference-Applied":  "the wait of the Prefer header, as it was applied",
 		"Retry-After":         "seconds after which to try again; with 429 and 503",
+		"RateLimit-Policy":    "requests_per_minute of the caller's tenant, by draft-ietf-httpapi-ratelimit-headers; absent without this quota",
+		"RateLimit":           "how many requests are allowed at once now, and seconds until all are again; absent without this quota",
 		"WWW-Authenticate":    "how to authenticate; with 401",
 		"Content-Disposition": "name of the file",
 		"Content-Range":       "which bytes of how many these are",
@@ -41,6 +44,9 @@ func headersOf(r route, a answer) object {
 	names := []string{"X-Request-Id"}
 	if r.wait {
 		names = append(names, "Preference-Applied")
+	}
+	if !r.open && r.needs() != farm.ScopeAdmin && r.needs() != farm.ScopeMetrics {
+		names = append(names, "RateLimit", "RateLimit-Policy")
 	}
 	_, job := a.body.(wire.Job)
 	_, created := a.body.(wire.Created)

@@ -106,7 +106,7 @@ func (s *Server) routes() []route {
 	return slices.Concat(
 		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(),
 		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(),
-		s.farmRoutes(), s.operationRoutes(),
+		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
 	)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/api/admission"
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
@@ -55,6 +56,7 @@ type Server struct {
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
 	keys            *keyring.Ring
+	gate            *admission.Gate
 	metrics         *metrics
 	tracer          trace.TracerProvider
 	memory          *budget.Budget
@@ -90,10 +92,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
+	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
 		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
+		Refused:  s.metrics.countRefusal,
 		Pooled:   s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	if s.mcp, err = s.newMCP(); err != nil {
@@ -144,6 +148,7 @@ func (s *Server) Stop() {
 	s.service.Drain()
 	s.http.Stop()
 	s.keys.Close()
+	s.gate.Close()
 }
 
 // router makes the gin engine from the route table.

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/status"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -68,6 +71,10 @@ func ProblemOf(err error, requestID string) wire.Problem {
 		Code: string(code), RequestID: requestID,
 	}
 	if e, ok := errors.AsType[*farm.Error](err); ok {
+		if e.Quota != nil {
+			quota := service.QuotaOf(*e.Quota)
+			p.Quota = &quota
+		}
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, wire.FieldError(f))
 		}
@@ -79,6 +86,14 @@ func ProblemOf(err error, requestID string) wire.Problem {
 func ended(ctx context.Context) bool { return errors.Is(context.Cause(ctx), keyring.ErrEnded) }
 
 func errEnded() error { return &Refusal{status: http.StatusUnauthorized, err: keyring.ErrEnded} }
+
+// retryAfter is the Retry-After of a 429: when the quota has room again if that is known.
+func retryAfter(err error) string {
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil && e.Quota.RetryAfter > 0 {
+		return strconv.Itoa(int(math.Ceil(e.Quota.RetryAfter.Seconds())))
+	}
+	return retryExhausted
+}
 
 // Problem is ProblemOf for an answer to this request. Errors of the farm itself are logged with their cause, which is never sent.
 func Problem(c *gin.Context, log *slog.Logger, err error) wire.Problem {
@@ -120,7 +135,7 @@ func FailAs(c *gin.Context, log *slog.Logger, err error, write func(wire.Problem
 	}
 	switch p.Status {
 	case http.StatusTooManyRequests:
-		h.Set("Retry-After", retryExhausted)
+		h.Set("Retry-After", retryAfter(err))
 	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", RetryUnavailable)
 	case http.StatusUnauthorized:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -84,6 +85,9 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	accepted, err := s.Submitter.Submit(ctx, a)
 	s.settle(ctx, a, accepted, err)
 	if err != nil {
+		if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
+			s.Refused(e.Quota.Name)
+		}
 		return Outcome{}, err
 	}
 	job := accepted.Job

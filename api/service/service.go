@@ -78,6 +78,7 @@ type Store interface {
 	Fleet
 	Pool
 	Keys
+	Tenants
 }
 
 // Keys are the API keys that were made at run time.
@@ -113,12 +114,13 @@ type Deps struct {
 	Store     Store
 	Queues    Queues
 	Blobs     Blobs
-	Memory    *budget.Budget          // for answers that are read from the store; nil: without limit
-	Resolver  Resolver                // default net.DefaultResolver
-	Logger    *slog.Logger            // default: nothing is logged
-	Now       func() time.Time        // default time.Now
-	Accepted  func(kind farm.JobKind) // called for every accepted job; default: nothing
-	Pooled    func(hit bool)          // called for every create that asked the warm pool for a sandbox; default: nothing
+	Memory    *budget.Budget             // for answers that are read from the store; nil: without limit
+	Resolver  Resolver                   // default net.DefaultResolver
+	Logger    *slog.Logger               // default: nothing is logged
+	Now       func() time.Time           // default time.Now
+	Accepted  func(kind farm.JobKind)    // called for every accepted job; default: nothing
+	Refused   func(quota farm.QuotaName) // called for every job that a quota refused; default: nothing
+	Pooled    func(hit bool)             // called for every create that asked the warm pool for a sandbox; default: nothing
 }
 
 // Options are the service's settings.
@@ -157,6 +159,9 @@ func New(deps Deps, o Options) *Service {
 	}
 	if deps.Accepted == nil {
 		deps.Accepted = func(farm.JobKind) {}
+	}
+	if deps.Refused == nil {
+		deps.Refused = func(farm.QuotaName) {}
 	}
 	if deps.Pooled == nil {
 		deps.Pooled = func(bool) {}

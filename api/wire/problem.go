@@ -9,6 +9,7 @@ type Problem struct {
 	Code      string `json:"code" doc:"kind of the error" enum:"invalid,unauthorized,not_found,conflict,too_large,exhausted,unavailable,internal"`
 	RequestID string `json:"request_id" doc:"id of the request, found in the server's log"`
 
+	Quota  *Quota       `json:"quota,omitempty" doc:"the quota that is used up; absent where the problem is another one"`
 	Errors []FieldError `json:"errors,omitempty" doc:"the fields of the body that are wrong, at most 20; absent where the problem is not in the body"`
 }
 

@@ -58,6 +58,7 @@ type Limits struct {
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant that has no quota max_queued of its own."`
 	MaxKeys            int   `json:"-" toml:"max_keys" min:"1" doc:"API keys made at run time."`
 	MaxAudit           int   `json:"-" toml:"max_audit_entries" min:"1" doc:"Entries of the audit that are kept of each tenant."`
+	UsageDays          int   `json:"-" toml:"usage_days" min:"1" doc:"Days for which the usage of a tenant is kept."`
 
 	// Quotas are those of tenants without their own. They are a table of settings of their own, and shown by GET /v1/usage.
 	Quotas Quotas `json:"-" toml:"-" doc:"Quotas of tenants without their own."`
@@ -108,7 +109,7 @@ func DefaultLimits() Limits {
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
 		HiddenSeconds: 300, MaxQueued: defaultMaxQueued, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
 		MaxKeys: 10_000, MaxAudit: 5000,
-		Quotas: DefaultQuotas(),
+		UsageDays: 100, Quotas: DefaultQuotas(),
 	}
 }
 

@@ -19,7 +19,7 @@ var luaFiles embed.FS
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
 	eventAppend, manifestWrite, storedReserve, sandboxMove, sandboxUpdate, sandboxRestore, parked, trim                        *redis.Script
-	quotaUse, quotaRepair, tenantAdmit                                                                                         *redis.Script
+	quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                                  *redis.Script
 	nodeReserve, gpu, pool, key, lockTake, lockRelease                                                                         *redis.Script
 }
 
@@ -33,7 +33,7 @@ func loadScripts(limits farm.Limits) scripts {
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
 		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), nodeReserve: shared("node_reserve"), gpu: shared("gpu"),
 
-		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"),
+		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
 
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
 		jobRequeue: tenant("job_requeue"), jobTakeover: tenant("job_takeover"), jobUnassign: tenant("job_unassign"),
@@ -53,6 +53,7 @@ func namedArgs() map[string]any {
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{},
 		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{},
+		"usage_add": usageArgs{},
 	}
 }
 

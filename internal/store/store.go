@@ -66,6 +66,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	o.Limits.MaxFinished = cmp.Or(o.Limits.MaxFinished, farm.DefaultLimits().MaxFinished)
 	o.Limits.MaxKeys = cmp.Or(o.Limits.MaxKeys, farm.DefaultLimits().MaxKeys)
 	o.Limits.MaxAudit = cmp.Or(o.Limits.MaxAudit, farm.DefaultLimits().MaxAudit)
+	o.Limits.UsageDays = cmp.Or(o.Limits.UsageDays, farm.DefaultLimits().UsageDays)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

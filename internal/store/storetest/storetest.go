@@ -108,6 +108,8 @@ func Run(t *testing.T, factory Factory) {
 		"RequestRate":                   requestRate,
 		"RateAfterTheClockWentBack":     requestRateAfterTheClockWentBack,
 		"ConnectionsAreLeased":          connectionsAreLeased,
+		"UsageIsAddedOnce":              usageIsAddedOnce,
+		"StoredBytesAreUsage":           storedBytesAreUsage,
 		"TrimForgetsExpired":            trimForgetsExpired,
 		"TrimBoundsFinishedJobs":        trimBoundsFinishedJobs,
 		"LargeRecords":                  largeRecords,

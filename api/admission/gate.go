@@ -1,0 +1,197 @@
+// Package admission lets requests of a tenant in, as many as its quotas requests_per_minute and max_connections allow. The counts are in
+// Redis, one call for both, so all API servers share them; a tenant without these quotas costs no call. It owns what a server remembers of
+// the quotas: that is at most a second old when requests come steadily.
+package admission
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+const (
+	refreshAfter = time.Second     // how old the remembered quotas of a tenant may be before they are read again
+	callTimeout  = 3 * time.Second // of calls that no request waits for
+	maxTenants   = 10_000          // whose quotas are remembered
+)
+
+// Store keeps quotas and counts; *store.Store is one.
+type Store interface {
+	TenantQuotas(ctx context.Context, tenant string) (farm.Quotas, map[farm.QuotaName]float64, error)
+	Admit(ctx context.Context, tenant, id string, quotas farm.Quotas) (store.Admitted, error)
+	EndConnection(ctx context.Context, tenant, id string) error
+	RenewConnections(ctx context.Context, ids map[string][]string) error
+}
+
+// Gate admits requests. It is safe for concurrent use.
+type Gate struct {
+	store   Store
+	now     func() time.Time
+	log     *slog.Logger
+	refused func(farm.QuotaName)
+
+	calls sync.WaitGroup
+
+	mu      sync.Mutex
+	tenants map[string]*known
+	open    map[string]map[string]bool // connections that are counted, by tenant
+	stop    chan struct{}              // ends the renewal; nil: none runs
+}
+
+// known is what a server remembers of a tenant.
+type known struct {
+	quotas  farm.Quotas
+	read    time.Time
+	reading bool
+	blocked time.Time // until then every request is beyond the rate, so Redis is not asked
+}
+
+// Config are the parts of a Gate. All but Store have defaults.
+type Config struct {
+	Store   Store
+	Now     func() time.Time     // default time.Now
+	Logger  *slog.Logger         // default: nothing is logged
+	Refused func(farm.QuotaName) // called for every refused request; default: nothing
+}
+
+// New makes a Gate. It does no I/O.
+func New(c Config) *Gate {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Refused == nil {
+		c.Refused = func(farm.QuotaName) {}
+	}
+	return &Gate{store: c.Store, now: c.Now, log: c.Logger, refused: c.Refused, tenants: map[string]*known{}, open: map[string]map[string]bool{}}
+}
+
+// Enter admits a request, whose id nobody else has, and sets the RateLimit headers of its answer if its tenant has a rate. leave, which is
+// never nil, must be called at the end of the request. The error is CodeExhausted, with the quota. If Redis does not answer, every request is
+// admitted: those that need Redis fail on their own.
+func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header) (leave func(), err error) {
+	leave = func() {}
+	quotas, blocked, ok := g.quotas(ctx, tenant)
+	if !ok || quotas.RequestsPerMinute < 0 && quotas.MaxConnections < 0 {
+		return leave, nil
+	}
+	rate := float64(quotas.RequestsPerMinute)
+	if blocked > 0 {
+		use := farm.QuotaUse{Name: farm.QuotaRequests, Limit: rate, Used: rate, RetryAfter: blocked}
+		rateHeaders(header, quotas.RequestsPerMinute, 0, blocked)
+		g.refused(use.Name)
+		return leave, farm.QuotaError(use, 1)
+	}
+	got, err := g.store.Admit(ctx, tenant, id, quotas)
+	if e, ok := errors.AsType[*farm.Error](err); ok && e.Quota != nil {
+		if e.Quota.RetryAfter > 0 {
+			g.block(tenant, quotas, e.Quota.RetryAfter)
+			rateHeaders(header, quotas.RequestsPerMinute, 0, e.Quota.RetryAfter)
+		}
+		g.refused(e.Quota.Name)
+		return leave, err
+	}
+	if err != nil {
+		g.log.WarnContext(ctx, "a request is not counted against its tenant's quotas", "tenant", tenant, "error", err)
+		return leave, nil
+	}
+	if got.Limited {
+		rateHeaders(header, quotas.RequestsPerMinute, got.Left, got.Full)
+	}
+	if quotas.MaxConnections < 0 {
+		return leave, nil
+	}
+	g.opened(tenant, id)
+	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
+}
+
+// rateHeaders sets the headers of draft-ietf-httpapi-ratelimit-headers-10: the policy is the quota in 60 seconds, and left requests are
+// allowed now. until is when all of them are allowed again, or the next one if none is left.
+func rateHeaders(h http.Header, rate, left int, until time.Duration) {
+	seconds := strconv.Itoa(int(math.Ceil(until.Seconds())))
+	h.Set("RateLimit-Policy", `"requests";q=`+strconv.Itoa(rate)+`;w=60`)
+	h.Set("RateLimit", `"requests";r=`+strconv.Itoa(left)+`;t=`+seconds)
+}
+
+// quotas are those of a tenant, and for how long every request is beyond the rate. They are read from Redis for the first request of a tenant,
+// and later beside the requests. ok is false if they could not be read.
+func (g *Gate) quotas(ctx context.Context, tenant string) (q farm.Quotas, blocked time.Duration, ok bool) {
+	g.mu.Lock()
+	k := g.tenants[tenant]
+	if k == nil {
+		g.mu.Unlock()
+		return g.read(ctx, tenant)
+	}
+	defer g.mu.Unlock()
+	if now := g.now(); !k.reading && now.Sub(k.read) >= refreshAfter {
+		k.reading = true
+		g.calls.Go(func() {
+			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // for the next requests, not for this one
+			defer done()
+			g.read(ctx, tenant)
+		})
+	}
+	return k.quotas, k.blocked.Sub(g.now()), true
+}
+
+// read reads the quotas of a tenant and remembers them.
+func (g *Gate) read(ctx context.Context, tenant string) (farm.Quotas, time.Duration, bool) {
+	began := g.now()
+	quotas, _, err := g.store.TenantQuotas(ctx, tenant)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.tenants[tenant]
+	if err != nil {
+		if k != nil {
+			k.reading = false
+		}
+		return farm.Quotas{}, 0, false
+	}
+	if k == nil {
+		if len(g.tenants) >= maxTenants {
+			clear(g.tenants) // they are read again
+		}
+		k = &known{}
+		g.tenants[tenant] = k
+	}
+	if k.quotas.RequestsPerMinute != quotas.RequestsPerMinute {
+		k.blocked = time.Time{}
+	}
+	k.quotas, k.read, k.reading = quotas, began, false
+	return quotas, k.blocked.Sub(g.now()), true
+}
+
+// Forget reads a tenant's quotas again for its next request: they were changed by this server.
+func (g *Gate) Forget(tenant string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.tenants, tenant)
+}
+
+// block remembers that a tenant is beyond its rate.
+func (g *Gate) block(tenant string, quotas farm.Quotas, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.tenants[tenant]; k != nil && k.quotas.RequestsPerMinute == quotas.RequestsPerMinute {
+		k.blocked = g.now().Add(d)
+	}
+}
+
+// Close ends the renewal of connections and waits for calls in progress. Requests are over by then.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	clear(g.open)
+	g.stopRenewal()
+	g.mu.Unlock()
+	g.calls.Wait()
+}

@@ -1,0 +1,188 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// counts is a store that counts the calls that reach it.
+type counts struct {
+	mu                  sync.Mutex
+	quotas              farm.Quotas
+	answer              store.Admitted
+	err                 error
+	reads, admits, ends int
+	renewed             []map[string][]string
+}
+
+func (c *counts) TenantQuotas(context.Context, string) (farm.Quotas, map[farm.QuotaName]float64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reads++
+	return c.quotas, nil, nil
+}
+
+func (c *counts) Admit(context.Context, string, string, farm.Quotas) (store.Admitted, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.admits++
+	return c.answer, c.err
+}
+
+func (c *counts) EndConnection(context.Context, string, string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ends++
+	return nil
+}
+
+func (c *counts) RenewConnections(_ context.Context, ids map[string][]string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renewed = append(c.renewed, ids)
+	return nil
+}
+
+func (c *counts) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func quotas(perMinute, connections int) farm.Quotas {
+	q := farm.DefaultQuotas()
+	q.RequestsPerMinute, q.MaxConnections = perMinute, connections
+	return q
+}
+
+// A tenant without these quotas costs no call of Redis for a request: its quotas are read once, and later beside the requests, at most once in
+// a second. A quota that is set counts within a second.
+func TestNoQuotaCostsNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &counts{quotas: quotas(-1, -1)}
+		g := admission.New(admission.Config{Store: c})
+		defer g.Close()
+		enter := func() error {
+			leave, err := g.Enter(t.Context(), "acme", "req", http.Header{})
+			leave()
+			return err
+		}
+		for range 1000 {
+			if err := enter(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.reads != 1 || c.admits != 0 {
+			t.Errorf("1000 requests read the quotas %d times and were counted %d times", c.reads, c.admits)
+		}
+		c.set(func() { c.quotas = quotas(5, -1) })
+		time.Sleep(time.Second)
+		for range 3 { // the first one starts the reading
+			_ = enter()
+			synctest.Wait()
+		}
+		if c.reads != 2 || c.admits != 2 {
+			t.Errorf("after a change the quotas were read %d times, and %d requests counted; want 2 and 2", c.reads, c.admits)
+		}
+		c.set(func() { c.quotas = quotas(-1, -1) })
+		g.Forget("acme")
+		if _ = enter(); c.admits != 2 {
+			t.Error("after Forget the old quotas count")
+		}
+	})
+}
+
+// A tenant beyond its rate is refused without Redis until its next request is allowed, and told so.
+func TestBeyondTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := map[farm.QuotaName]int{}
+		c := &counts{quotas: quotas(20, -1), answer: store.Admitted{Limited: true, Left: 7, Full: 39 * time.Second}}
+		g := admission.New(admission.Config{Store: c, Refused: func(q farm.QuotaName) { refused[q]++ }})
+		defer g.Close()
+		h := http.Header{}
+		if _, err := g.Enter(t.Context(), "acme", "req", h); err != nil {
+			t.Fatal(err)
+		}
+		want := http.Header{"Ratelimit-Policy": {`"requests";q=20;w=60`}, "Ratelimit": {`"requests";r=7;t=39`}}
+		if diff := cmp.Diff(want, h); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+		c.set(func() {
+			c.err = farm.QuotaError(farm.QuotaUse{Name: farm.QuotaRequests, Limit: 20, Used: 20, RetryAfter: 2500 * time.Millisecond}, 1)
+		})
+		for i := range 50 {
+			h = http.Header{}
+			_, err := g.Enter(t.Context(), "acme", fmt.Sprint(i), h)
+			e, ok := errors.AsType[*farm.Error](err)
+			if !ok || e.Code != farm.CodeExhausted || e.Quota == nil || e.Quota.RetryAfter != 2500*time.Millisecond || h.Get("RateLimit") != `"requests";r=0;t=3` {
+				t.Fatalf("request %d: %v, headers %v", i, err, h)
+			}
+		}
+		if c.admits != 2 || refused[farm.QuotaRequests] != 50 {
+			t.Errorf("Redis was asked %d times and %v refusals were counted; want 2 and 50", c.admits, refused)
+		}
+		c.set(func() { c.err = nil })
+		time.Sleep(2500 * time.Millisecond)
+		if _, err := g.Enter(t.Context(), "acme", "later", h); err != nil {
+			t.Errorf("when the next request is allowed: %v", err)
+		}
+	})
+}
+
+// A Redis that does not answer stops nobody.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	c := &counts{quotas: quotas(20, 20), err: errors.New("connection refused")}
+	g := admission.New(admission.Config{Store: c})
+	defer g.Close()
+	if _, err := g.Enter(t.Context(), "acme", "req", http.Header{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Open connections are renewed while they are open, and given back once.
+func TestConnectionsAreRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &counts{quotas: quotas(-1, 20)}
+		g := admission.New(admission.Config{Store: c})
+		var leaves []func()
+		for _, id := range []string{"a", "b"} {
+			leave, err := g.Enter(t.Context(), "acme", id, http.Header{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaves = append(leaves, leave)
+		}
+		time.Sleep(store.RenewConnectionsEvery + time.Second)
+		if len(c.renewed) != 1 || len(c.renewed[0]["acme"]) != 2 {
+			t.Errorf("renewed: %v", c.renewed)
+		}
+		leaves[0]()
+		leaves[0]()
+		time.Sleep(store.RenewConnectionsEvery)
+		if diff := cmp.Diff(map[string][]string{"acme": {"b"}}, c.renewed[len(c.renewed)-1]); diff != "" {
+			t.Errorf("renewed (-want +got):\n%s", diff)
+		}
+		leaves[1]()
+		time.Sleep(time.Minute)
+		if len(c.renewed) != 2 || c.ends != 2 {
+			t.Errorf("after the end: renewed %d times, given back %d times; want 2 and 2", len(c.renewed), c.ends)
+		}
+		g.Close()
+	})
+}

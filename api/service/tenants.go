@@ -1,0 +1,137 @@
+package service
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// Tenants are the quotas and the usage of tenants.
+type Tenants interface {
+	Tenants(ctx context.Context) ([]string, error)
+	Tenant(ctx context.Context, name string) error
+	SetQuotas(ctx context.Context, tenant string, change map[farm.QuotaName]*float64) error
+	QuotaUse(ctx context.Context, tenant string) ([]farm.QuotaUse, map[farm.QuotaName]float64, error)
+	Usage(ctx context.Context, tenant string, days int) ([]store.Usage, error)
+	admission.Store
+}
+
+// UsageDaysDefault is for how many days usage is shown if the caller does not say.
+const UsageDaysDefault = 30
+
+// Usage reads what a tenant uses of its quotas, and what it has used in the last days.
+func (s *Service) Usage(ctx context.Context, tenant string, days int) (wire.Usage, error) {
+	use, _, err := s.Store.QuotaUse(ctx, tenant)
+	if err != nil {
+		return wire.Usage{}, err
+	}
+	found, err := s.Store.Usage(ctx, tenant, days)
+	if err != nil {
+		return wire.Usage{}, err
+	}
+	out := wire.Usage{Tenant: tenant, Quotas: quotasOf(use), Days: make([]wire.DayUsage, len(found))}
+	for i, d := range found {
+		out.Days[i] = wire.DayUsage(d)
+	}
+	return out, nil
+}
+
+// QuotaOf is a quota as callers see it.
+func QuotaOf(use farm.QuotaUse) wire.Quota {
+	q := wire.Quota{Name: string(use.Name), Used: use.Used}
+	if use.Limit != farm.NoQuota {
+		q.Limit = &use.Limit
+	}
+	return q
+}
+
+func quotasOf(use []farm.QuotaUse) []wire.Quota {
+	out := make([]wire.Quota, len(use))
+	for i, u := range use {
+		out[i] = QuotaOf(u)
+	}
+	return out
+}
+
+// Tenant reads a tenant; CodeNotFound if it has neither had a job nor quotas of its own.
+func (s *Service) Tenant(ctx context.Context, name string) (wire.Tenant, error) {
+	if err := s.Store.Tenant(ctx, name); err != nil {
+		return wire.Tenant{}, err
+	}
+	return s.tenant(ctx, name)
+}
+
+func (s *Service) tenant(ctx context.Context, name string) (wire.Tenant, error) {
+	use, own, err := s.Store.QuotaUse(ctx, name)
+	if err != nil {
+		return wire.Tenant{}, err
+	}
+	out := wire.Tenant{Name: name, Own: make(map[string]float64, len(own)), Quotas: quotasOf(use)}
+	for name, value := range own {
+		out.Own[string(name)] = value
+	}
+	return out, nil
+}
+
+// TenantPage lists tenants by name, after the one that the cursor names.
+func (s *Service) TenantPage(ctx context.Context, p store.Page) (wire.List[wire.Tenant], error) {
+	names, err := s.Store.Tenants(ctx)
+	if err != nil {
+		return wire.List[wire.Tenant]{}, err
+	}
+	slices.Sort(names)
+	from, found := slices.BinarySearch(names, p.Cursor)
+	if found {
+		from++
+	}
+	names = names[from:]
+	list := wire.List[wire.Tenant]{Items: []wire.Tenant{}}
+	for i, name := range names {
+		if i == p.Limit {
+			list.NextCursor = wire.Cursor(names[i-1])
+			break
+		}
+		tenant, err := s.tenant(ctx, name)
+		if err != nil {
+			return wire.List[wire.Tenant]{}, err
+		}
+		list.Items = append(list.Items, tenant)
+	}
+	return list, nil
+}
+
+// SetTenant sets all quotas of a tenant: those that the request leaves out get the farm's default. The tenant need not exist before.
+func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.TenantRequest) (wire.Tenant, error) {
+	p := c.problems()
+	change := map[farm.QuotaName]*float64{}
+	for quota, value := range map[farm.QuotaName]*int{
+		farm.QuotaSandboxes: r.MaxSandboxes, farm.QuotaMemoryMB: r.MaxMemoryMB, farm.QuotaGPUs: r.MaxGPUs, farm.QuotaRunning: r.MaxRunning,
+		farm.QuotaQueued: r.MaxQueued, farm.QuotaStoredMB: r.MaxStoredMB, farm.QuotaRequests: r.RequestsPerMinute, farm.QuotaConnections: r.MaxConnections,
+	} {
+		change[quota] = nil
+		if value != nil {
+			n := float64(*value)
+			change[quota] = &n
+		}
+	}
+	change[farm.QuotaCPUs] = r.MaxCPUs
+	for _, quota := range farm.QuotaNames() {
+		if value := change[quota]; value != nil {
+			if err := farm.CheckQuota(quota, *value); err != nil {
+				p.check("/"+string(quota), err)
+			}
+		}
+	}
+	if err := p.err(); err != nil {
+		return wire.Tenant{}, err
+	}
+	if err := s.Store.SetQuotas(ctx, name, change); err != nil {
+		return wire.Tenant{}, err
+	}
+	s.Logger.InfoContext(ctx, "quotas set", "tenant", name)
+	return s.tenant(ctx, name)
+}

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func (s *Server) tenantRoutes() []route {
+	const base = "/v1/tenants/{name}"
+	days := []parameter{query("days", "of how many days, today included", object{"type": "integer", "minimum": 1, "maximum": s.cfg.Limits.UsageDays, "default": service.UsageDaysDefault})}
+	usage := []answer{{http.StatusOK, "quotas and usage", wire.Usage{}, ""}}
+	one := []answer{{http.StatusOK, "the tenant", wire.Tenant{}, ""}}
+	return []route{
+		{method: "GET", path: "/v1/usage", tag: "Tenants", summary: "Show your quotas and usage", detail: "What is used of each quota now, and what was used on each of the last days.", query: days, answers: usage, handler: s.ownUsage},
+		{method: "GET", path: "/v1/tenants", tag: "Tenants", summary: "List the tenants", detail: "By name: those that have had a job or have quotas of their own.", scope: farm.ScopeAdmin, query: paging(), answers: []answer{{http.StatusOK, "a page of tenants", wire.List[wire.Tenant]{}, ""}}, handler: s.tenants},
+		{method: "GET", path: base, tag: "Tenants", summary: "Read a tenant's quotas", scope: farm.ScopeAdmin, answers: one, handler: s.tenant},
+		{method: "PUT", path: base, tag: "Tenants", summary: "Set a tenant's quotas", detail: "Quotas that the body leaves out get the farm's default. What is in use stays, also beyond a quota: then new work is refused, or waits. The tenant need not exist before.", scope: farm.ScopeAdmin, body: wire.TenantRequest{}, answers: one, handler: s.setTenant},
+		{method: "GET", path: base + "/usage", tag: "Tenants", summary: "Show a tenant's quotas and usage", scope: farm.ScopeAdmin, query: days, answers: usage, handler: s.tenantUsage},
+	}
+}
+
+func (s *Server) ownUsage(c *gin.Context) error { return s.usage(c, rest.Tenant(c)) }
+
+func (s *Server) tenantUsage(c *gin.Context) error {
+	name := c.Param("name")
+	if err := s.service.Store.Tenant(c.Request.Context(), name); err != nil {
+		return err
+	}
+	return s.usage(c, name)
+}
+
+func (s *Server) usage(c *gin.Context, tenant string) error {
+	days := service.UsageDaysDefault
+	if text, ok := c.GetQuery("days"); ok {
+		n, err := strconv.Atoi(text)
+		if most := s.cfg.Limits.UsageDays; err != nil || n < 1 || n > most {
+			return rest.BadRequestf("days must be a whole number from 1 to %d", most)
+		}
+		days = n
+	}
+	out, err := s.service.Usage(c.Request.Context(), tenant, min(days, s.cfg.Limits.UsageDays))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, out)
+}
+
+func (s *Server) tenants(c *gin.Context) error {
+	p, err := rest.Page(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.service.TenantPage(c.Request.Context(), p)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) tenant(c *gin.Context) error {
+	out, err := s.service.Tenant(c.Request.Context(), c.Param("name"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, out)
+}
+
+func (s *Server) setTenant(c *gin.Context) error {
+	var r wire.TenantRequest
+	body, err := s.bind(c, &r)
+	if err != nil {
+		return err
+	}
+	name := c.Param("name")
+	out, err := s.service.SetTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, name, r)
+	if err != nil {
+		return err
+	}
+	s.gate.Forget(name)
+	return rest.Reply(c, http.StatusOK, out)
+}

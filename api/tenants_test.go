@@ -1,0 +1,224 @@
+package api_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// withAdmin gives the server a tenant and an operator.
+func withAdmin(c *api.Config, _ *api.Deps) {
+	c.Keys = []api.KeyConfig{{Tenant: "acme", SHA256: hash(key)}, {Tenant: "ops", SHA256: hash(otherKey), Scopes: []string{string(farm.ScopeAdmin)}}}
+}
+
+func asAcme() []string { return []string{"Authorization", "Bearer " + key} }
+func asOps() []string  { return []string{"Authorization", "Bearer " + otherKey} }
+
+// quotaOf finds a quota in a list.
+func quotaOf(t *testing.T, list []wire.Quota, name string) wire.Quota {
+	t.Helper()
+	for _, q := range list {
+		if q.Name == name {
+			return q
+		}
+	}
+	t.Fatalf("there is no quota %s in %v", name, list)
+	return wire.Quota{}
+}
+
+func decode[T any](t *testing.T, text []byte) T {
+	t.Helper()
+	var out T
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return out
+}
+
+func limit(n float64) *float64 { return &n }
+
+// A quota that the operator sets is told to a caller beyond it: its name, its value and what is used.
+func TestQuotaRefusesWithItsNumbers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	set := get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_sandboxes": 1, "max_memory_mb": 512, "max_cpus": 0.5}`, asOps()...)
+	if diff := cmp.Diff(map[string]float64{"max_sandboxes": 1, "max_memory_mb": 512, "max_cpus": 0.5}, set.Own); diff != "" || set.Name != "acme" {
+		t.Errorf("tenant %s, own quotas (-want +got):\n%s", set.Name, diff)
+	}
+	answer, body := b.do("POST", "/v1/sandboxes", `{"resources": {"memory_mb": 600, "cpus": 0.1}}`, asAcme()...)
+	p := decode[wire.Problem](t, body)
+	if answer.StatusCode != http.StatusTooManyRequests || p.Code != "exhausted" || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("a sandbox beyond the quota: %d %+v, headers %v", answer.StatusCode, p, answer.Header)
+	}
+	if diff := cmp.Diff(&wire.Quota{Name: "max_memory_mb", Limit: limit(512), Used: 0}, p.Quota); diff != "" {
+		t.Errorf("quota of the problem (-want +got):\n%s", diff)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", `{"resources": {"memory_mb": 512, "cpus": 0.5}}`, asAcme()...)
+	for target, request := range map[string]string{"/v1/sandboxes": `{"resources": {"memory_mb": 64}}`, "/v1/run": `{"code": "1"}`} {
+		p := b.problem(farm.CodeExhausted, http.StatusTooManyRequests, "POST", target, request, asAcme()...)
+		if p.Quota == nil || p.Quota.Name != "max_sandboxes" {
+			t.Errorf("%s beyond the quota: %+v", target, p)
+		}
+	}
+	usage := get[wire.Usage](b, http.StatusOK, "GET", "/v1/usage", nil, asAcme()...)
+	for name, want := range map[string]wire.Quota{
+		"max_sandboxes": {Limit: limit(1), Used: 1}, "max_memory_mb": {Limit: limit(512), Used: 512},
+		"max_cpus": {Limit: limit(0.5), Used: 0.5}, "max_gpus": {}, "max_stored_mb": {},
+	} {
+		want.Name = name
+		if diff := cmp.Diff(want, quotaOf(t, usage.Quotas, name)); diff != "" || usage.Tenant != "acme" {
+			t.Errorf("usage of %s (-want +got):\n%s", usage.Tenant, diff)
+		}
+	}
+	set = get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_sandboxes": 2, "max_cpus": null}`, asOps()...)
+	if diff := cmp.Diff(map[string]float64{"max_sandboxes": 2}, set.Own); diff != "" {
+		t.Errorf("quotas that the body leaves out keep their values (-want +got):\n%s", diff)
+	}
+	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", `{"resources": {"memory_mb": 700}}`, asAcme()...)
+	_, text := b.do("GET", "/metrics", nil, asOps()...)
+	for _, line := range []string{`sandfarm_quota_refusals_total{quota="max_sandboxes"} 2`, `sandfarm_quota_refusals_total{quota="max_memory_mb"} 1`} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("the metrics do not say %s", line)
+		}
+	}
+}
+
+func TestTenantRoutesRefuseBadInput(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	_, body := b.do("PUT", "/v1/tenants/acme", `{"max_sandboxes": -2, "max_cpus": 1e12, "max_gpus": "many", "max_cats": 3, "max_running": 1.5}`, asOps()...)
+	p := decode[wire.Problem](t, body)
+	var pointers []string
+	for _, e := range p.Errors {
+		pointers = append(pointers, e.Pointer)
+	}
+	if diff := cmp.Diff([]string{"/max_gpus", "/max_cats", "/max_running", "/max_sandboxes", "/max_cpus"}, pointers); diff != "" || p.Status != http.StatusBadRequest {
+		t.Errorf("problem %d (-want +got):\n%s", p.Status, diff)
+	}
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+		as                   []string
+	}{
+		{"PUT", "/v1/tenants/a%20b", `{}`, http.StatusUnprocessableEntity, asOps()},
+		{"PUT", "/v1/tenants/%7Bacme%7D", `{}`, http.StatusUnprocessableEntity, asOps()},
+		{"PUT", "/v1/tenants/acme", `{"max_gpus": 1}`, http.StatusForbidden, asAcme()},
+		{"GET", "/v1/tenants", "", http.StatusForbidden, asAcme()},
+		{"GET", "/v1/tenants/ops/usage", "", http.StatusForbidden, asAcme()},
+		{"GET", "/v1/tenants/nobody", "", http.StatusNotFound, asOps()},
+		{"GET", "/v1/tenants/nobody/usage", "", http.StatusNotFound, asOps()},
+		{"GET", "/v1/usage?days=0", "", http.StatusBadRequest, asAcme()},
+		{"GET", "/v1/usage?days=101", "", http.StatusBadRequest, asAcme()},
+		{"GET", "/v1/usage?days=x", "", http.StatusBadRequest, asAcme()},
+		{"GET", "/v1/usage?days=100", "", http.StatusOK, asAcme()},
+	} {
+		var body any
+		if c.body != "" {
+			body = c.body
+		}
+		if answer, text := b.do(c.method, c.target, body, c.as...); answer.StatusCode != c.status {
+			t.Errorf("%s %s: %d, want %d: %s", c.method, c.target, answer.StatusCode, c.status, text)
+		}
+	}
+}
+
+func TestTenantsArePaged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	for _, name := range []string{"b", "c", "a"} {
+		get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/"+name, `{"max_gpus": 0}`, asOps()...)
+	}
+	var names []string
+	for cursor := ""; ; {
+		page := get[wire.List[wire.Tenant]](b, http.StatusOK, "GET", "/v1/tenants?limit=2&cursor="+cursor, nil, asOps()...)
+		for _, tenant := range page.Items {
+			names = append(names, tenant.Name)
+		}
+		if cursor = string(page.NextCursor); cursor == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, names); diff != "" {
+		t.Errorf("tenants (-want +got):\n%s", diff)
+	}
+}
+
+// Requests within requests_per_minute are told what is left; the first one beyond it is refused until the next is allowed. The operator's
+// own routes and metrics are not counted.
+func TestRequestRateOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"requests_per_minute": 3}`, asOps()...)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/ops", `{"requests_per_minute": 0}`, asOps()...)
+	for left := 2; left >= 0; left-- {
+		answer, _ := b.do("GET", "/v1/limits", nil, asAcme()...)
+		if got := answer.Header.Get("RateLimit"); answer.StatusCode != http.StatusOK || len(got) < 14 || got[:14] != `"requests";r=`+strconv.Itoa(left) {
+			t.Errorf("with %d left: %d, RateLimit %q", left, answer.StatusCode, got)
+		}
+		if got := answer.Header.Get("RateLimit-Policy"); got != `"requests";q=3;w=60` {
+			t.Errorf("RateLimit-Policy %q", got)
+		}
+	}
+	for range 2 {
+		answer, body := b.do("POST", "/v1/sandboxes", `{}`, asAcme()...)
+		p := decode[wire.Problem](t, body)
+		retry, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+		if answer.StatusCode != http.StatusTooManyRequests || p.Quota == nil || p.Quota.Name != "requests_per_minute" || err != nil || retry < 1 || retry > 20 {
+			t.Errorf("beyond the rate: %d %+v, Retry-After %q", answer.StatusCode, p, answer.Header.Get("Retry-After"))
+		}
+	}
+	if answer, _ := b.do("GET", "/v1/usage", nil, asOps()...); answer.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a tenant that may send no requests: %d", answer.StatusCode)
+	}
+	get[wire.List[wire.Tenant]](b, http.StatusOK, "GET", "/v1/tenants", nil, asOps()...)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{}`, asOps()...)
+	if answer, _ := b.do("GET", "/v1/limits", nil, asAcme()...); answer.StatusCode != http.StatusOK || answer.Header.Get("RateLimit") != "" {
+		t.Errorf("without a quota: %d, RateLimit %q", answer.StatusCode, answer.Header.Get("RateLimit"))
+	}
+}
+
+// An event stream counts against max_connections until it ends.
+func TestConnectionsOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	box := b.sandbox(asAcme()...)
+	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code": "block"}`, asAcme()...)
+	defer close(b.worker.gate)
+	get[wire.Tenant](b, http.StatusOK, "PUT", "/v1/tenants/acme", `{"max_connections": 1}`, asOps()...)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.web.URL+"/v1/jobs/"+job.ID+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	stream, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stream.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	answer, body := b.do("GET", "/v1/limits", nil, asAcme()...)
+	if p := decode[wire.Problem](t, body); answer.StatusCode != http.StatusTooManyRequests || p.Quota == nil || p.Quota.Name != "max_connections" || p.Quota.Used != 1 {
+		t.Errorf("a second connection: %d %+v", answer.StatusCode, p)
+	}
+	_ = stream.Body.Close()
+	for end := time.Now().Add(20 * time.Second); ; {
+		if answer, _ = b.do("GET", "/v1/limits", nil, asAcme()...); answer.StatusCode == http.StatusOK {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after the stream has ended: %d", answer.StatusCode)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,45 @@
+package wire
+
+// Quota is a quota of a tenant and how much of it is used.
+type Quota struct {
+	Name  string   `json:"name" doc:"name of the quota" enum:"max_sandboxes,max_memory_mb,max_cpus,max_gpus,max_running,max_queued,max_stored_mb,requests_per_minute,max_connections"`
+	Limit *float64 `json:"limit" doc:"its value; null: no bound"`
+	Used  float64  `json:"used" doc:"how much of it is used now"`
+}
+
+// Usage is what a tenant uses.
+type Usage struct {
+	Tenant string     `json:"tenant" doc:"name of the tenant"`
+	Quotas []Quota    `json:"quotas" doc:"its quotas, with what is used of them now"`
+	Days   []DayUsage `json:"days" doc:"what it has used, for each day in UTC with use, the oldest first"`
+}
+
+// DayUsage is what a tenant has used in one day.
+type DayUsage struct {
+	Day             string  `json:"day" doc:"the day, such as 2026-11-22"`
+	CPUSeconds      float64 `json:"cpu_seconds" doc:"CPU time of its sandboxes, by the engine's counters"`
+	MemoryGBSeconds float64 `json:"memory_gb_seconds" doc:"GiB of memory in use, times seconds"`
+	GPUSeconds      float64 `json:"gpu_seconds" doc:"time for which it had GPUs, for each device"`
+	SandboxSeconds  float64 `json:"sandbox_seconds" doc:"time that its sandboxes ran"`
+	StoredGBSeconds float64 `json:"stored_gb_seconds" doc:"GiB of artifacts, times seconds"`
+}
+
+// Tenant is a tenant with its quotas.
+type Tenant struct {
+	Name   string             `json:"name" doc:"its name"`
+	Own    map[string]float64 `json:"own_quotas" doc:"quotas that are not the farm's default, by name; -1: no bound"`
+	Quotas []Quota            `json:"quotas" doc:"all quotas, with what is used of them now"`
+}
+
+// TenantRequest sets the quotas of a tenant. A field that is missing or null gets the farm's default; -1 means no bound.
+type TenantRequest struct {
+	MaxSandboxes      *int     `json:"max_sandboxes" doc:"open sandboxes"`
+	MaxMemoryMB       *int     `json:"max_memory_mb" doc:"MiB of memory of open sandboxes, together"`
+	MaxCPUs           *float64 `json:"max_cpus" doc:"cores of open sandboxes, together"`
+	MaxGPUs           *int     `json:"max_gpus" doc:"GPUs of open sandboxes, together"`
+	MaxRunning        *int     `json:"max_running" doc:"jobs that run at once; more stay queued"`
+	MaxQueued         *int     `json:"max_queued" doc:"unfinished jobs"`
+	MaxStoredMB       *int     `json:"max_stored_mb" doc:"MiB of artifacts, together; files beyond it stay in the sandbox"`
+	RequestsPerMinute *int     `json:"requests_per_minute" doc:"API requests in a minute"`
+	MaxConnections    *int     `json:"max_connections" doc:"API requests that are answered at once"`
+}
