@@ -50,10 +50,18 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if s.UniqueUID {
+		return e.createUnique(ctx, s, cpus)
+	}
+	return e.createOnce(ctx, s, cpus)
+}
+
+// createOnce is Create with the spec's uid. cpus are the cores of the engine.
+func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, error) {
 	nvidia := e.hasNvidia()
 	name := e.Name(s.SandboxID)
 	var made container.CreateResponse
-	err = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
+	err := e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 		var err error
 		facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
 		if len(s.GPUs) > 0 {
@@ -84,6 +92,7 @@ func (e *Engine) containerConfig(s Spec, nvidia bool) *container.Config {
 	}
 	maps.Copy(labels, map[string]string{
 		LabelNamespace: e.namespace, LabelRole: RoleSandbox, LabelSandbox: s.SandboxID, LabelTenant: s.Tenant, LabelNode: s.Node,
+		LabelUID: strconv.Itoa(s.UID),
 	})
 	if !s.Deadline.IsZero() {
 		labels[LabelDeadline] = strconv.FormatInt(s.Deadline.Unix(), 10)

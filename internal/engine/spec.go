@@ -18,6 +18,7 @@ type Spec struct {
 	Command     []string          // what runs as PID 1; required
 	Env         map[string]string // environment of PID 1
 	UID         int               // user and group id of everything in it; 0 is refused
+	UniqueUID   bool              // if another container of the engine has UID, Create takes a free one of the farm's user ids
 	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
 	AgentMount  string            // its mount point, such as "/sandfarm"
 

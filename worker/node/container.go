@@ -4,19 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
-)
-
-// User ids of sandboxes. Each sandbox has its own, so that limits which the kernel counts by user are not shared.
-const (
-	firstUID = 20_000
-	uidRange = 40_000
 )
 
 // ErrGone says that a sandbox's container no longer runs.
@@ -50,8 +43,6 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 
 // ContainerSpec describes the container of a sandbox for the engine. It shares nothing with s.
 func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(s.ID))
 	command := []string{agent.BinaryPath, "init"}
 	if n.indexFor(s) != nil {
 		command = append(command, "--index")
@@ -62,7 +53,7 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	return engine.Spec{
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
 		AgentVolume: n.agentVolume, AgentMount: agent.MountDir, Command: command,
-		UID: firstUID + int(hash.Sum32()%uidRange), Env: maps.Clone(s.Spec.Env),
+		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: maps.Clone(s.Spec.Env),
 		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: n.Labels(s),
 	}
 }

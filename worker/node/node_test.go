@@ -152,8 +152,9 @@ func TestContainerSpec(t *testing.T) {
 	}
 	for range 1000 {
 		s.ID = farm.NewID(farm.SandboxPrefix)
-		if uid := n.ContainerSpec(s, farm.Image{}).UID; uid < firstUID || uid >= firstUID+uidRange || uid == agent.DialUID {
-			t.Fatalf("uid %d", uid)
+		got := n.ContainerSpec(s, farm.Image{})
+		if uid := got.UID; !got.UniqueUID || uid < engine.FirstUID || uid >= engine.FirstUID+engine.UIDs || uid == agent.DialUID {
+			t.Fatalf("uid %d, unique %v", uid, got.UniqueUID)
 		}
 	}
 }

@@ -1,0 +1,66 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+)
+
+// Sandboxes that choose the same uid get different ones, also when several workers create them at once, and a second create of one
+// returns the container of the first.
+func TestUserIDsAreUnique(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const at = 6
+	specs, ids, errs := make([]engine.Spec, at), make([]string, at), make([]error, at)
+	for i := range specs {
+		specs[i] = b.spec(t, "wait")
+		specs[i].UID, specs[i].UniqueUID = engine.FirstUID+engine.UIDs-1, true
+	}
+	var group sync.WaitGroup
+	for i := range specs {
+		group.Go(func() { ids[i], errs[i] = b.Create(t.Context(), specs[i]) })
+	}
+	group.Wait()
+	seen := map[string]int{}
+	for i, id := range ids {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		c, err := b.Inspect(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid := c.Labels[engine.LabelUID]
+		if other, ok := seen[uid]; ok {
+			t.Errorf("sandboxes %d and %d have the uid %s", other, i, uid)
+		}
+		seen[uid] = i
+		if n, err := strconv.Atoi(uid); err != nil || n < engine.FirstUID || n >= engine.FirstUID+engine.UIDs {
+			t.Errorf("uid %s", uid)
+		}
+		if again, err := b.Create(t.Context(), specs[i]); err != nil || again != id {
+			t.Errorf("the second create of sandbox %d: %s, %v; want %s", i, again, err, id)
+		}
+	}
+	if err := b.Start(t.Context(), ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Inspect(t.Context(), ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := c.Labels[engine.LabelUID]
+	f := b.facts(t, ids[0])
+	if want := fmt.Sprintf("%[1]s %[1]s %[1]s %[1]s", uid); f.Status["Uid"] != want || f.Init["Gid"] != want {
+		t.Errorf("it runs as %q and %q, want %s", f.Status["Uid"], f.Init["Gid"], want)
+	}
+	if f.Writable["/workspace"] != "" {
+		t.Errorf("its workspace: %s", f.Writable["/workspace"])
+	}
+}
