@@ -27,6 +27,8 @@ type Config struct {
 	MemoryOvercommit float64 `toml:"memory_overcommit" default:"16" min:"0.01" max:"1000" doc:"How much memory sandboxes can reserve for each MiB that the host has for them. An idle sandbox uses some 40 MiB of its limit. With 1, all reservations fit at once."`
 	CPUOvercommit    float64 `toml:"cpu_overcommit" default:"128" min:"0.01" max:"1000" doc:"How many cores sandboxes can reserve for each core of the host. Only running code uses cores, and most sandboxes are idle."`
 
+	SandboxCgroup string `toml:"sandbox_cgroup" default:"auto" doc:"auto: all sandboxes of a node lie under one cgroup, limited to the memory that the host has for sandboxes and to three quarters of its processes, so that the kernel never kills the engine, Redis or a worker for them. This needs a worker on the engine's host that may write cgroups; elsewhere, and with none, the engine's cgroup is used."`
+
 	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
@@ -57,6 +59,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.EnginePatience, time.Minute)
 	setDefault(&c.PoolAge, time.Hour)
 	setDefault(&c.PoolFill, 2)
+	setDefault(&c.SandboxCgroup, placement.CgroupAuto)
 	setDefault(&c.MemoryOvercommit, 16)
 	setDefault(&c.CPUOvercommit, 128)
 	c.AutoInstallAllow, c.AutoInstallDeny = normal(c.AutoInstallAllow), normal(c.AutoInstallDeny)
@@ -108,7 +111,7 @@ func (c Config) validate() error {
 // placement returns the settings of package placement.
 func (c Config) placement() placement.Config {
 	return placement.Config{
-		MemoryReserveMB: c.MemoryReserveMB, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
+		MemoryReserveMB: c.MemoryReserveMB, SandboxCgroup: c.SandboxCgroup, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
 		GPUs: c.GPUs, GPUTakesCPU: c.GPUTakesCPU,
 		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, SingleProcess: c.SingleProcess, Images: c.Images,
 		CreateTimeout: c.CreateTimeout, UploadRetry: c.UploadRetry, Limits: c.Limits, Version: c.Version,

@@ -33,6 +33,7 @@ func (e *Engine) RemoveAll(ctx context.Context, volumes bool) error {
 	errs := append(failed, e.removeVolumes(ctx, RoleAgent), e.removeVolumes(ctx, RoleNote))
 	if volumes {
 		errs = append(errs, e.removeVolumes(ctx, RoleNode))
+		e.removeParentCgroup(ctx)
 	}
 	return errors.Join(errs...)
 }

@@ -63,10 +63,7 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 	var made container.CreateResponse
 	err := e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 		var err error
-		facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
-		if len(s.GPUs) > 0 {
-			facts.seccomp = e.seccompGPU
-		}
+		facts := e.facts(s, cpus)
 		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
 		return err
 	})
@@ -81,6 +78,18 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 		return existing.ID, nil
 	}
 	return "", err
+}
+
+// facts returns what hostConfig needs to know for a sandbox. cores must have been called before.
+func (e *Engine) facts(s Spec, cpus int) hostFacts {
+	facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
+	if len(s.GPUs) > 0 {
+		facts.seccomp = e.seccompGPU
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	facts.tcpMemory, facts.parent = e.tcpMemory, e.parent
+	return facts
 }
 
 // containerConfig is the container's configuration without its host configuration. nvidia says that the engine has NVIDIA's runtime.

@@ -59,6 +59,9 @@ type Engine struct {
 	cpus  int   // cores of the engine, 0 while unknown
 
 	nvidia bool // it has NVIDIA's runtime; known once cpus is
+
+	tcpMemory bool   // cgroups can limit the memory of TCP (version 1); known once cpus is
+	parent    string // cgroup above all sandboxes, see LimitSandboxes; empty: the engine's default
 }
 
 // New creates an Engine. It does not connect: the first call, or Ping, finds out whether the engine answers.

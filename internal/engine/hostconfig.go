@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
@@ -14,7 +15,10 @@ const (
 	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker have priority when cores are short
 	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
 	openFiles   = 1024
-	coreBytes   = 1 // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
+	// socketMemoryMB limits what sockets of a sandbox keep on cgroup v1, beside its memory. Beyond it senders wait.
+	socketMemoryMB = 64
+	gVisor         = "runsc" // name of the runtime, or its beginning
+	coreBytes      = 1       // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
 )
 
 // hostFacts is what hostConfig needs to know about the engine.
@@ -22,6 +26,9 @@ type hostFacts struct {
 	seccomp string // profile as JSON
 	runtime string // default runtime, empty: the engine's
 	cpus    int    // cores, 0: unknown
+	parent  string // cgroup above all sandboxes, empty: the engine's default
+
+	tcpMemory bool // the memory of TCP and UDP has a limit of its own (cgroup v1)
 }
 
 // hostConfig is the hardened profile: a pure function of the spec and the facts. The package's tests check each field.
@@ -56,12 +63,19 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 			CPUShares:      cpuShares,
 			PidsLimit:      &pids, // not ulimit nproc: that counts a uid over all containers
 			OomKillDisable: &never,
+			CgroupParent:   facts.parent,
 			DeviceRequests: s.deviceRequests(),
 			Ulimits: []*container.Ulimit{
 				{Name: "core", Soft: coreBytes, Hard: coreBytes},
 				{Name: "nofile", Soft: openFiles, Hard: openFiles},
 			},
 		},
+	}
+	if facts.tcpMemory {
+		hc.KernelMemoryTCP = socketMemoryMB << 20 // version 2 charges it to Memory
+	}
+	if !strings.HasPrefix(hc.Runtime, gVisor) { // which has a network stack of its own, in the sandbox's memory
+		hc.Sysctls = sysctls()
 	}
 	if s.AgentVolume != "" {
 		hc.Mounts = []mount.Mount{{
@@ -70,6 +84,16 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		}}
 	}
 	return hc
+}
+
+// sysctls are settings of the sandbox's network namespace. They bound what connections that no one has accepted keep: until then the
+// kernel charges their data to nobody. Data of accepted connections is charged, so their buffers may grow as usual.
+func sysctls() map[string]string {
+	return map[string]string{
+		"net.core.somaxconn":          "128",                // not accepted, for each listener: the default of Linux before 5.4
+		"net.ipv4.tcp_rmem":           "4096 16384 6291456", // bytes of one: 16 KiB instead of 128 KiB
+		"net.ipv4.tcp_max_tw_buckets": "4096",               // closed connections that wait, some 250 bytes each
+	}
 }
 
 // tmpfs returns the writable directories. Each has a limit on bytes and on inodes.

@@ -46,18 +46,34 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 		RestartPolicy: container.RestartPolicy{Name: "no"},
 		Init:          &no,
 		OomScoreAdj:   500,
-		Runtime:       "runsc",
+		Runtime:       "hardened",
+		Sysctls: map[string]string{
+			"net.core.somaxconn": "128", "net.ipv4.tcp_rmem": "4096 16384 6291456", "net.ipv4.tcp_max_tw_buckets": "4096",
+		},
 		Mounts: []mount.Mount{{
 			Type: "volume", Source: "agent-volume", Target: "/sandfarm", ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 		}},
 		Resources: container.Resources{
+			KernelMemoryTCP: 64 << 20, CgroupParent: "/sandboxes-farm",
 			Memory: 512 << 20, MemorySwap: 512 << 20, NanoCPUs: 1_500_000_000, CPUShares: 128, PidsLimit: &pids, OomKillDisable: &no,
 			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
-	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "runsc", cpus: 2})
+	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, parent: "/sandboxes-farm"})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("host config (-want +got):\n%s", diff)
+	}
+}
+
+// gVisor has a network stack of its own, which knows none of the host's settings.
+func TestHostConfigOfGVisorSetsNoSysctls(t *testing.T) {
+	t.Parallel()
+	for _, runtime := range []string{"runsc", "runsc-kvm"} {
+		s := spec()
+		s.Runtime = runtime
+		if hc := hostConfig(s, hostFacts{seccomp: "{}"}); hc.Sysctls != nil {
+			t.Errorf("%s: sysctls %v", runtime, hc.Sysctls)
+		}
 	}
 }
 
@@ -71,8 +87,13 @@ func TestHostConfigNeverSharesWithTheHost(t *testing.T) {
 		if hc.Privileged || len(hc.CapAdd) > 0 || hc.PublishAllPorts || len(hc.PortBindings) > 0 {
 			t.Errorf("%q: privileged %v, caps %v, ports %v", network, hc.Privileged, hc.CapAdd, hc.PortBindings)
 		}
-		if len(hc.Binds)+len(hc.Devices)+len(hc.DeviceRequests)+len(hc.VolumesFrom)+len(hc.Links)+len(hc.ExtraHosts)+len(hc.GroupAdd)+len(hc.Sysctls) > 0 {
+		if len(hc.Binds)+len(hc.Devices)+len(hc.DeviceRequests)+len(hc.VolumesFrom)+len(hc.Links)+len(hc.ExtraHosts)+len(hc.GroupAdd) > 0 {
 			t.Errorf("%q: a host resource is shared: %+v", network, hc)
+		}
+		for name := range hc.Sysctls {
+			if !strings.HasPrefix(name, "net.") { // of its own network namespace; others are the host's, or widen what a sandbox may do
+				t.Errorf("%q: sysctl %s", network, name)
+			}
 		}
 		if hc.PidMode != "" || hc.UTSMode != "" || hc.UsernsMode != "" || hc.IpcMode.IsHost() || hc.NetworkMode.IsHost() || hc.CgroupnsMode.IsHost() {
 			t.Errorf("%q: a namespace of the host is shared: %+v", network, hc)

@@ -143,6 +143,7 @@ func (p *Placer) Measure(ctx context.Context) error {
 		return fmt.Errorf("measure the node: %w", err)
 	}
 	physical := max(host.MemoryMB-p.cfg.MemoryReserveMB, 0)
+	p.limitSandboxes(ctx, physical)
 	targets, err := p.cfg.poolTargets(host.MemoryMB)
 	if err != nil {
 		return err
@@ -155,6 +156,22 @@ func (p *Placer) Measure(ctx context.Context) error {
 	p.gate.capacity = farm.Capacity{MemoryMB: int(float64(physical) * p.cfg.MemoryOvercommit), CPUs: host.CPUs * p.cfg.CPUOvercommit}
 	p.gate.mu.Unlock()
 	return p.RefreshCapacity(ctx)
+}
+
+// limitSandboxes bounds what all sandboxes of the node use together, where the worker may do that. What keeps it from it is logged once.
+func (p *Placer) limitSandboxes(ctx context.Context, memoryMB int) {
+	if p.cfg.SandboxCgroup != CgroupAuto || memoryMB == 0 {
+		return
+	}
+	err := p.engine.LimitSandboxes(ctx, int64(memoryMB)<<20)
+	if err == nil {
+		p.cgroupProblem.Store(nil)
+		return
+	}
+	problem := err.Error()
+	if before := p.cgroupProblem.Swap(&problem); before == nil || *before != problem {
+		p.log.WarnContext(ctx, "sandboxes have no common memory limit: if they use more than the host has, the kernel may end other programs of the host (see sandfarm doctor)", "error", err)
+	}
 }
 
 // RefreshCapacity reads the reservations of all nodes, and reports that this node has a worker.

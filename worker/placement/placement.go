@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,11 +18,18 @@ import (
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
+// Values of Config.SandboxCgroup.
+const (
+	CgroupAuto = "auto"
+	CgroupNone = "none"
+)
+
 // Config holds the settings of placement: those of the worker of the same names.
 type Config struct {
 	MemoryReserveMB  int
 	MemoryOvercommit float64
 	CPUOvercommit    float64
+	SandboxCgroup    string // CgroupAuto or CgroupNone; empty: none
 
 	GPUs        []string
 	GPUTakesCPU bool
@@ -43,6 +51,9 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.MemoryReserveMB < 0 {
 		errs = append(errs, fmt.Errorf("worker.memory_reserve_mb is %d; it cannot be negative", c.MemoryReserveMB))
+	}
+	if c.SandboxCgroup != "" && c.SandboxCgroup != CgroupAuto && c.SandboxCgroup != CgroupNone {
+		errs = append(errs, fmt.Errorf("worker.sandbox_cgroup is %q; auto and none are allowed", c.SandboxCgroup))
 	}
 	if c.PoolFill < 1 || c.PoolFill > 64 {
 		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
@@ -92,8 +103,10 @@ type Placer struct {
 	metrics *metrics
 
 	gate gate
-	gpus *gpus
-	pool pool
+	// cgroupProblem is why sandboxes have no common cgroup, as it was logged last; nil: nothing was logged.
+	cgroupProblem atomic.Pointer[string]
+	gpus          *gpus
+	pool          pool
 
 	background sync.WaitGroup // fills of the pool
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/placement"
 )
 
 // Finding is the result of one check.
@@ -71,15 +72,30 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 	}
 	cgroup := Finding{What: "cgroups", Status: statusOK, Found: "version " + info.CgroupVersion}
 	if info.CgroupVersion == "1" {
-		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but does not account the memory of TCP and UDP buffers: one sandbox can use a quarter of the memory of the host over loopback. Use version 2 if tenants are not trusted."
+		cgroup.Status, cgroup.Advice = statusNote, "Version 1 works, but charges the memory of TCP and UDP buffers to no sandbox; each has a limit of its own for it, 64 MiB. Version 2 charges it to memory_mb."
 	}
 	quota := Finding{What: "storage quota", Status: statusOK, Found: info.StorageDriver + " can limit the size of containers"}
 	if !info.StorageQuota {
 		quota.Status, quota.Found = statusNote, info.StorageDriver+" cannot limit the size of containers"
 		quota.Advice = "Nothing to do: workspaces are memory file systems with their own size, which counts as memory_mb."
 	}
-	out = append(out, cgroup, quota, doctorRuntime(s, info), doctorImages(ctx, e))
+	out = append(out, cgroup, doctorSandboxCgroup(ctx, s, e), quota, doctorRuntime(s, info), doctorImages(ctx, e))
 	return out
+}
+
+// doctorSandboxCgroup checks whether a worker here can bound the memory of all sandboxes together.
+func doctorSandboxCgroup(ctx context.Context, s *Settings, e *engine.Engine) Finding {
+	f := Finding{What: "sandboxes' cgroup", Status: statusOK, Found: "workers on this host limit the memory of all sandboxes together"}
+	if s.Worker.SandboxCgroup == placement.CgroupNone {
+		f.Status, f.Found = statusNote, "worker.sandbox_cgroup is none"
+		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Remove the setting, or set worker.memory_overcommit = 1."
+		return f
+	}
+	if err := e.CheckLimitSandboxes(ctx); err != nil {
+		f.Status, f.Found = statusNote, "the memory of all sandboxes together is not limited: "+err.Error()
+		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Run the worker as root on the engine's host, or set worker.memory_overcommit = 1."
+	}
+	return f
 }
 
 func doctorRuntime(s *Settings, info engine.Info) Finding {

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	// initialCgroupNamespace is the kernel's fixed name for the namespace of the host. In another one, paths mean something else to the engine.
+	initialCgroupNamespace = "cgroup:[4026531835]"
+)
+
+// parentCgroup is the cgroup above all sandboxes of this farm on the engine's host.
+type parentCgroup struct {
+	name   string // as the engine calls it
+	root   string // where cgroups are mounted
+	v2     bool
+	driver string // of the engine: cgroupfs or systemd
+}
+
+// LimitSandboxes puts sandboxes that are created from now on under one cgroup that may use this many bytes of memory and three quarters of
+// the host's processes. When all sandboxes together need more, the kernel ends processes of sandboxes, never the engine, Redis or a
+// worker. An error says why it is not possible; then sandboxes lie where the engine puts them, each under its own limits.
+func (e *Engine) LimitSandboxes(ctx context.Context, memory int64) error {
+	p, err := e.parentCgroup(ctx)
+	if err == nil {
+		err = p.apply(ctx, memory)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.parent = ""; err == nil {
+		e.parent = p.name
+	}
+	return err
+}
+
+// CheckLimitSandboxes reports why LimitSandboxes would fail. It changes nothing.
+func (e *Engine) CheckLimitSandboxes(ctx context.Context) error {
+	p, err := e.parentCgroup(ctx)
+	if err != nil {
+		return err
+	}
+	if err := unix.Access(p.dir("memory"), unix.W_OK); err == nil {
+		return nil
+	}
+	if err := unix.Access(filepath.Dir(p.dir("memory")), unix.W_OK); err != nil {
+		return farm.Wrap(err, farm.CodeConflict, "this user cannot make a cgroup in %s", filepath.Dir(p.dir("memory")))
+	}
+	return nil
+}
+
+// parentCgroup describes the cgroup; an error says why there can be none.
+func (e *Engine) parentCgroup(ctx context.Context) (parentCgroup, error) {
+	if host := e.cli.DaemonHost(); !strings.HasPrefix(host, "unix://") {
+		return parentCgroup{}, farm.Conflictf("the engine is not on this host")
+	}
+	info, err := e.systemInfo(ctx)
+	if err != nil {
+		return parentCgroup{}, err
+	}
+	if slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name=rootless") }) {
+		return parentCgroup{}, farm.Conflictf("the engine runs rootless")
+	}
+	if ns, err := os.Readlink("/proc/self/ns/cgroup"); err != nil || ns != initialCgroupNamespace {
+		return parentCgroup{}, farm.Conflictf("this process runs in a container or another cgroup namespace")
+	}
+	return newParentCgroup(e.namespace, cgroupRoot, info.CgroupVersion, info.CgroupDriver)
+}
+
+func newParentCgroup(namespace, root, version, driver string) (parentCgroup, error) {
+	p := parentCgroup{name: "/sandboxes-" + namespace, root: root, v2: version == "2", driver: driver}
+	switch driver {
+	case "cgroupfs":
+	case "systemd": // a dash in the name of a slice means a level
+		p.name = "sandboxes_" + strings.ReplaceAll(namespace, "-", "_") + ".slice"
+	default:
+		return p, farm.Conflictf("the engine's cgroup driver is %q; cgroupfs and systemd are supported", driver)
+	}
+	return p, nil
+}
+
+// dir is the directory of a controller.
+func (p parentCgroup) dir(controller string) string {
+	if p.v2 {
+		return filepath.Join(p.root, p.name)
+	}
+	return filepath.Join(p.root, controller, p.name)
+}
+
+// apply makes the cgroup, sets its limits and checks that the kernel has them.
+func (p parentCgroup) apply(ctx context.Context, memory int64) error {
+	file, processes := "memory.limit_in_bytes", hostProcesses()*3/4
+	if p.v2 {
+		file = "memory.max"
+	}
+	if p.driver == "systemd" {
+		if err := p.applySlice(ctx, memory, processes); err != nil {
+			return err
+		}
+	} else if err := p.makeDirs(); err != nil {
+		return err
+	}
+	if err := setLimit(filepath.Join(p.dir("memory"), file), memory); err != nil {
+		return err
+	}
+	return setLimit(filepath.Join(p.dir("pids"), "pids.max"), processes)
+}
+
+// makeDirs makes the directories of the driver cgroupfs.
+func (p parentCgroup) makeDirs() error {
+	if p.v2 { // the root may have both processes and controllers for its children
+		if err := os.WriteFile(filepath.Join(p.root, "cgroup.subtree_control"), []byte("+memory +pids"), 0o600); err != nil {
+			return fmt.Errorf("enable controllers: %w", err)
+		}
+	}
+	for _, controller := range []string{"memory", "pids"} {
+		if err := os.Mkdir(p.dir(controller), 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // as the engine makes them
+			return fmt.Errorf("make the sandboxes' cgroup: %w", err)
+		}
+	}
+	if p.v2 {
+		return nil
+	}
+	// Kernels before 5.11 charge the memory of children only when asked.
+	hierarchy := filepath.Join(p.dir("memory"), "memory.use_hierarchy")
+	if data, err := os.ReadFile(hierarchy); err == nil && string(bytes.TrimSpace(data)) == "0" {
+		if err := os.WriteFile(hierarchy, []byte("1"), 0o600); err != nil {
+			return fmt.Errorf("charge the memory of sandboxes to their cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// applySlice has systemd make the slice, which would overwrite limits that it does not know.
+func (p parentCgroup) applySlice(ctx context.Context, memory, processes int64) error {
+	property := "MemoryMax"
+	if !p.v2 {
+		property = "MemoryLimit"
+	}
+	for _, args := range [][]string{
+		{"set-property", "--runtime", p.name, fmt.Sprintf("%s=%d", property, memory), fmt.Sprintf("TasksMax=%d", processes)},
+		{"start", p.name},
+	} {
+		if out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput(); err != nil { //nolint:gosec // the name is made of the namespace
+			return fmt.Errorf("systemctl %s: %w: %s", args[0], err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
+}
+
+// setLimit writes a limit unless it is set, and checks that it is. The kernel rounds it to pages.
+func setLimit(file string, limit int64) error {
+	isSet := func() bool {
+		data, err := os.ReadFile(file)
+		got, perr := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+		return err == nil && perr == nil && got <= limit && got > limit-int64(os.Getpagesize())
+	}
+	if isSet() {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.FormatInt(limit, 10)), 0o600); err != nil {
+		return fmt.Errorf("limit the sandboxes' cgroup: %w", err)
+	}
+	if !isSet() {
+		return fmt.Errorf("limit the sandboxes' cgroup: the kernel did not take %d for %s", limit, file)
+	}
+	return nil
+}
+
+// hostProcesses is how many processes and threads the host can have.
+func hostProcesses() int64 {
+	most := int64(1) << 15 // pid_max of small machines
+	for i, name := range []string{"pid_max", "threads-max"} {
+		data, err := os.ReadFile("/proc/sys/kernel/" + name)
+		if n, perr := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64); err == nil && perr == nil && (i == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
+}
+
+// removeParentCgroup removes the cgroup if it exists and no sandbox is left in it.
+func (e *Engine) removeParentCgroup(ctx context.Context) {
+	p, err := e.parentCgroup(ctx)
+	if err != nil {
+		return
+	}
+	if p.driver == "systemd" {
+		_ = exec.CommandContext(ctx, "systemctl", "stop", p.name).Run() //nolint:gosec // the name is made of the namespace
+		return
+	}
+	dirs := []string{p.dir("")}
+	if !p.v2 { // the engine makes it for every controller
+		dirs, _ = filepath.Glob(filepath.Join(p.root, "*", p.name))
+	}
+	for _, dir := range dirs {
+		_ = os.Remove(dir) // only an empty cgroup is removed
+	}
+}

@@ -1,0 +1,60 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// cgroupsOf returns the directories of a container's cgroup below that of all sandboxes.
+func cgroupsOf(t *testing.T, id string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/sandboxes*/*" + id + "*", "/sys/fs/cgroup/memory/sandboxes*/*" + id + "*"} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// When the sandboxes together reach their limit, the kernel ends one of them, although each is below its own.
+func TestSandboxesAreLimitedTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.CheckLimitSandboxes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.LimitSandboxes(t.Context(), 128<<20); err != nil {
+		t.Fatal(err)
+	}
+	idle := b.start(t, b.spec(t, "wait"))
+	dirs := cgroupsOf(t, idle)
+	if len(dirs) != 1 {
+		t.Fatalf("the container's cgroups below that of all sandboxes: %q", dirs)
+	}
+	hungry := b.spec(t, "eat")
+	hungry.Resources.MemoryMB = 512
+	id := b.start(t, hungry)
+	await(t, "the sandbox that takes more than all may have is ended", func() bool {
+		c, err := b.Inspect(t.Context(), id)
+		return err == nil && !c.Running && c.ExitCode == 137
+	})
+	if c, err := b.Inspect(t.Context(), idle); err != nil || !c.Running {
+		t.Errorf("the idle sandbox: running %v, %v", c.Running, err)
+	}
+	if err := b.LimitSandboxes(t.Context(), 1<<30); err != nil { // a node whose settings changed
+		t.Error(err)
+	}
+	parent := filepath.Dir(dirs[0])
+	if err := b.RemoveAll(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(parent); !os.IsNotExist(err) {
+		t.Errorf("the cgroup of all sandboxes is left: %v", err)
+	}
+}
