@@ -125,6 +125,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 // Handler is the server's handler, for other HTTP servers and for tests.
 func (s *Server) Handler() http.Handler { return s.engine }
 
+// Operator is the server's handler for whoever has been found to be the operator already: it asks for no key. It must not be served
+// on a network.
+func (s *Server) Operator() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.engine.ServeHTTP(w, r.WithContext(keyring.WithCaller(r.Context(), keyring.Operator())))
+	})
+}
+
 // OpenAPI is the document that GET /openapi.json answers with.
 func (s *Server) OpenAPI() []byte { return s.spec }
 

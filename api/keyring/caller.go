@@ -30,6 +30,13 @@ func anyone() Caller {
 	return Caller{Tenant: DefaultTenant, Scopes: []farm.Scope{farm.ScopeRun, farm.ScopeAdmin}, Fleet: true}
 }
 
+// Operator is a caller who needs no key, because the operating system has let him at the farm's records.
+func Operator() Caller {
+	c := anyone()
+	c.KeyID, c.settings = "local", true
+	return c
+}
+
 // callerOf is who sends a key that was made at run time.
 func callerOf(key farm.Key, sum store.KeySum) Caller {
 	return Caller{Tenant: key.Tenant, KeyID: key.ID, Scopes: key.Scopes, Fleet: farm.Allows(key.Scopes, farm.ScopeAdmin), sum: sum}

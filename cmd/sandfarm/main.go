@@ -45,6 +45,7 @@ and every file that a run creates gets a download link.
 "sandfarm up" starts a farm. Most other commands are clients of its REST API.`,
 		Version: versionText(),
 	}
+	streams.Local = localFarm()
 	connect := verbs.Add(root, streams)
 	tools := bridge.Command(streams, connect, versionText())
 	tools.GroupID = verbs.GroupRun

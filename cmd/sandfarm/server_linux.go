@@ -12,3 +12,6 @@ import (
 func addServerVerbs(root *cobra.Command, streams verbs.Streams) {
 	server.Add(root, streams, versionText())
 }
+
+// localFarm opens the farm of this machine for the verbs of operators.
+func localFarm() verbs.OpenLocal { return server.Local(versionText()) }

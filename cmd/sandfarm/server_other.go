@@ -10,3 +10,6 @@ import (
 
 // addServerVerbs adds verbs that say that a farm needs Linux.
 func addServerVerbs(root *cobra.Command, _ verbs.Streams) { addLinuxOnlyVerbs(root) }
+
+// localFarm is nil: no farm can run here.
+func localFarm() verbs.OpenLocal { return nil }

@@ -35,6 +35,18 @@ func lockDir(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
+// RedisSocket returns the path of the socket of a server that StartRedis started in a folder.
+func RedisSocket(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find Redis folder: %w", err)
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved // as StartRedis does
+	}
+	return socketPath(dir)
+}
+
 // socketPath returns the socket's path in dir, or a short one in the temporary directory if that is too long.
 func socketPath(dir string) (string, error) {
 	if path := filepath.Join(dir, socketFile); len(path) <= maxSocketPath {

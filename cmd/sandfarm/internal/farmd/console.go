@@ -126,6 +126,7 @@ func (c *console) welcome(program, addr string, keys bool) {
   health      %[1]s/readyz
   metrics     %[1]s/metrics
   MCP         %[1]s/mcp
+  API keys    %[4]s key create --local --tenant NAME
 
 Try it in another terminal%[5]s:
 

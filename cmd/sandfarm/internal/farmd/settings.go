@@ -101,7 +101,7 @@ func Load(file string) (*Settings, error) {
 // WarnOfUnread logs the SANDFARM_* variables of an environment (nil: that of the process) that neither a setting nor a client
 // reads. Most are typing mistakes.
 func WarnOfUnread(log *slog.Logger, environ []string) {
-	for _, name := range config.UnknownEnv(defaultSettings(), config.Options{Environ: environ}, "SANDFARM_CONFIG", "SANDFARM_URL", "SANDFARM_API_KEY") {
+	for _, name := range config.UnknownEnv(defaultSettings(), config.Options{Environ: environ}, "SANDFARM_CONFIG", "SANDFARM_URL", "SANDFARM_API_KEY", "SANDFARM_API_KEY_FILE") {
 		if !strings.HasPrefix(name, "SANDFARM_TEST_") {
 			log.Warn("ignored a variable that is not a setting (\"sandfarm config example\" lists all settings)", "variable", name)
 		}

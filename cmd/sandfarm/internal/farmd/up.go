@@ -87,7 +87,11 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return err
 	}
 	running = append(running, metrics)
-	say.welcome(os.Args[0], server.Addr(), len(s.API.Keys) > 0)
+	made, err := p.Store.KeySet(ctx)
+	if err != nil {
+		return fmt.Errorf("read the API keys: %w", err)
+	}
+	say.welcome(os.Args[0], server.Addr(), len(s.API.Keys)+made.Len() > 0 || s.API.RequireKeys)
 	<-ctx.Done()
 	return nil
 }

@@ -1,18 +1,15 @@
 package server
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/verbs"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
-
-// keyBytes is the length of a new key before it is written in hex.
-const keyBytes = 24
 
 // keyCommand makes API keys. A farm knows only their hashes, so no farm is needed.
 func keyCommand(streams verbs.Streams) *cobra.Command {
@@ -28,9 +25,10 @@ for the farm. Several entries of SANDFARM_API_KEYS are separated by commas. The 
 			if len(args) == 1 {
 				tenant = args[0]
 			}
-			var secret [keyBytes]byte
-			_, _ = rand.Read(secret[:]) // never fails
-			key := "sf_" + hex.EncodeToString(secret[:])
+			if !farm.ValidTenant(tenant) {
+				return fmt.Errorf("the tenant %q must be 1 to %d letters, digits, dots, dashes and underscores", tenant, farm.MaxTenantBytes)
+			}
+			key := service.NewSecret()
 			_, err := fmt.Fprintf(streams.Out, "SANDFARM_API_KEY=%s\nSANDFARM_API_KEYS=%s:%x\n", key, tenant, sha256.Sum256([]byte(key)))
 			return err
 		},

@@ -13,26 +13,31 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// Streams are the input, the outputs and the environment of the commands. Every field but IsTTY must be set.
+// Streams are the input, the outputs and the environment of the commands. Every field but IsTTY and Local must be set.
 type Streams struct {
 	In     io.Reader
 	Out    io.Writer // results only, so that it can be piped on
 	Err    io.Writer // everything else
 	IsTTY  bool      // In is a terminal
 	Getenv func(string) string
+	Local  OpenLocal // nil where no farm can run
 }
 
 // app holds what the verbs share: streams and global flags.
 type app struct {
 	Streams
-	url, key string
-	json     bool
+	url, key, keyFile string
+	json              bool
+
+	local  bool // --local was given
+	config string
 }
 
 // Names of the command groups in the help.
 const (
-	GroupRun  = "run"
-	groupLook = "look"
+	GroupRun     = "run"
+	groupLook    = "look"
+	groupOperate = "operate"
 )
 
 // Add adds the verbs and their global flags to the root command. The function that it returns makes the client that flags and
@@ -47,8 +52,9 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the farm ($SANDFARM_URL; default "+client.DefaultURL+")")
 	flags.StringVar(&a.key, "key", "", "API key (better in $SANDFARM_API_KEY: other users of this machine can see arguments)")
+	flags.StringVar(&a.keyFile, "key-file", "", "`FILE` with the API key, which nobody else may be able to read ($SANDFARM_API_KEY_FILE)")
 	flags.BoolVar(&a.json, "json", false, "print JSON instead of text")
-	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"})
+	root.AddGroup(&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: groupLook, Title: "Look at a farm:"}, &cobra.Group{ID: groupOperate, Title: "Operate a farm:"})
 	asGroup(root)
 	for _, c := range []*cobra.Command{a.run(), a.sandbox(), a.files(), a.packages()} {
 		c.GroupID = GroupRun
@@ -58,13 +64,20 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}
+	for _, c := range []*cobra.Command{a.keys()} {
+		c.GroupID = groupOperate
+		root.AddCommand(c)
+	}
 	return a.client
 }
 
 // client makes the client that flags and environment name.
 func (a *app) client() (*client.Client, error) {
 	at := cmp.Or(a.url, a.Getenv("SANDFARM_URL"), client.DefaultURL)
-	key := cmp.Or(a.key, a.Getenv("SANDFARM_API_KEY"))
+	key, err := a.apiKey()
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.New(at, client.WithKey(key), client.WithUserAgent("sandfarm-cli"))
 	if err != nil {
 		return nil, &hint{err: err, text: err.Error() + ". Set --url or SANDFARM_URL."}
@@ -84,10 +97,11 @@ func (a *app) verb(c *cobra.Command, args cobra.PositionalArgs, do action) *cobr
 		return nil
 	}
 	c.RunE = func(cmd *cobra.Command, got []string) error {
-		farm, err := a.client()
+		farm, done, err := a.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
+		defer func() { _ = done() }()
 		err = do(cmd.Context(), farm, got)
 		if e, ok := errors.AsType[*UsageError](err); ok && e.Command == "" {
 			e.Command = cmd.CommandPath()

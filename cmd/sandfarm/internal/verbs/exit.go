@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"syscall"
@@ -126,6 +127,9 @@ func sentence(err error) string {
 	text := strings.TrimSuffix(cmp.Or(e.Detail, e.Title), ".")
 	switch e.Code {
 	case "unauthorized":
+		if e.Status == http.StatusForbidden { // the sentence says what is missing
+			return text + "."
+		}
 		return text + ". Give a key of this farm with --key or SANDFARM_API_KEY."
 	case "exhausted", "unavailable":
 		if e.RetryAfter > 0 {

@@ -1,0 +1,164 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) keys() *cobra.Command {
+	return a.admin(asGroup(&cobra.Command{
+		Use: "key", Aliases: []string{"keys"},
+		Short: "Make, list and revoke API keys",
+		Long: `A key gives its tenant what the scopes say: run (everything with the tenant's own sandboxes, jobs and files), read (see them,
+start no work), metrics (/metrics alone), admin (keys, tenants, audit, and the whole fleet). A new or revoked key counts
+within a second in every process of the farm. A farm without keys asks for one from the first key on.`,
+		Example: `  sandfarm key create --tenant team-blue --name "build bot" --expires 30d
+  sandfarm key ls
+  sandfarm key revoke key_…`,
+	}, a.keyCreate(), a.keyLs(), a.keyRevoke()))
+}
+
+func (a *app) keyCreate() *cobra.Command {
+	var r wire.KeyRequest
+	var expires, file string
+	c := a.verb(&cobra.Command{
+		Use: "create --tenant NAME", Short: "Make an API key and print it; it is shown only once",
+		Long: `Makes an API key and prints it on standard output, and what it may do on standard error. The farm keeps only a hash of it.`,
+		Example: `  sandfarm key create --tenant team-blue
+  sandfarm key create --tenant ops --scope admin --save ops.key --local
+  sandfarm key create --tenant monitoring --scope metrics --expires 365d`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		if r.Tenant == "" {
+			return usagef("--tenant is missing")
+		}
+		life, err := seconds("expires", expires)
+		if err != nil {
+			return err
+		}
+		if life != nil {
+			r.ExpiresSeconds = *life
+		}
+		var save *os.File
+		if file != "" { // before the key is made, so that it is not lost
+			if save, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+				return fmt.Errorf("save the key: %w", err)
+			}
+		}
+		made, err := c.CreateKey(ctx, r)
+		if save != nil {
+			err = saveKey(save, made.Secret, err)
+		}
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.print(made)
+		}
+		fmt.Fprintf(a.Err, "%s: tenant %s, scopes %s, expires %s. The key is shown only now.\n",
+			made.Key.ID, made.Key.Tenant, strings.Join(made.Key.Scopes, ", "), expiry(made.Key, time.Now()))
+		if save != nil {
+			return nil
+		}
+		_, err = fmt.Fprintln(a.Out, made.Secret)
+		return err
+	})
+	c.Flags().StringVar(&r.Tenant, "tenant", "", "`NAME` of the tenant that owns what is created with the key")
+	c.Flags().StringVar(&r.Name, "name", "", "free `TEXT`, such as who has the key")
+	c.Flags().StringSliceVar(&r.Scopes, "scope", nil, "what the key may do: run, read, metrics or admin (may be repeated; default run)")
+	c.Flags().StringVar(&expires, "expires", "", "how long the key is valid, such as 12h or 30d (default: for ever)")
+	c.Flags().StringVar(&file, "save", "", "write the key to a new `FILE` that only you can read, instead of printing it")
+	a.complete(c, "scope", func(context.Context, *client.Client) []cobra.Completion {
+		return []cobra.Completion{"run", "read", "metrics", "admin"}
+	})
+	return c
+}
+
+// saveKey writes a key that was made to its file; if none was made, it removes the file.
+func saveKey(f *os.File, secret string, err error) error {
+	if err == nil {
+		_, err = f.WriteString(secret + "\n")
+	}
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+func expiry(k wire.Key, now time.Time) string {
+	if k.ExpiresAt == nil {
+		return "never"
+	}
+	return until(*k.ExpiresAt, now)
+}
+
+func (a *app) keyLs() *cobra.Command {
+	var tenant string
+	var most int
+	c := a.verb(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the API keys, newest first",
+		Long:              "Lists the API keys: also those that have expired, for a week, and those of the farm's settings. The keys themselves are not shown.",
+		Example:           "  sandfarm key ls\n  sandfarm key ls --tenant team-blue --json",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := collect(atMost(c.Keys(ctx, tenant), most))
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(found))
+		for i, k := range found {
+			scopes, used := strings.Join(k.Scopes, ", "), "never"
+			if k.LastUsedAt != nil {
+				used = since(*k.LastUsedAt, now)
+			}
+			if k.Origin == "settings" {
+				used = ""
+			}
+			if scopes == "" {
+				scopes = "run, metrics, the whole fleet"
+			}
+			rows[i] = []string{k.ID, k.Tenant, k.Name, scopes, expiry(k, now), used, k.Origin}
+		}
+		return table(a.Out, []string{"ID", "TENANT", "NAME", "SCOPES", "EXPIRES", "LAST USE", "MADE BY"}, rows)
+	})
+	c.Flags().StringVar(&tenant, "tenant", "", "only keys of this tenant")
+	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	return c
+}
+
+func (a *app) keyRevoke() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Revoke API keys",
+		Long:              "Revokes API keys. Requests in progress with them end within five seconds; jobs that they started go on.",
+		Example:           "  sandfarm key revoke key_…",
+		ValidArgsFunction: a.every(a.keyIDs),
+	}, argCount(1, -1, "the key's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		var errs []error
+		for _, id := range args {
+			errs = append(errs, about("revoke key "+id, c.RevokeKey(ctx, id)))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func (a *app) keyIDs(ctx context.Context, c *client.Client) []cobra.Completion {
+	var found []cobra.Completion
+	for k, err := range atMost(c.Keys(ctx, ""), completions) {
+		if err != nil {
+			break
+		}
+		found = append(found, cobra.CompletionWithDesc(k.ID, cell(k.Tenant)+" "+cell(k.Name)))
+	}
+	return found
+}
