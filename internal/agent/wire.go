@@ -27,7 +27,11 @@ func AppendFrameHeader(b []byte, f Frame) []byte {
 
 // ReadFrame reads one frame. A payload over MaxFrameBytes or an unknown type is an error before anything is allocated; the end of
 // the stream between two frames is io.EOF, and within a frame io.ErrUnexpectedEOF.
-func ReadFrame(r io.Reader) (Frame, error) {
+func ReadFrame(r io.Reader) (Frame, error) { return ReadAdmittedFrame(r, nil) }
+
+// ReadAdmittedFrame is ReadFrame that calls admit, if it is not nil, with the size of the payload before it allocates it. An error of
+// admit is returned as it is; the stream cannot be read on.
+func ReadAdmittedFrame(r io.Reader, admit func(bytes int) error) (Frame, error) {
 	var head [FrameHeaderBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return Frame{}, err
@@ -39,6 +43,11 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	}
 	if f.Type < FrameStdout || f.Type > FrameDropped {
 		return Frame{}, fmt.Errorf("read frame %d: unknown type %d", f.Seq, f.Type)
+	}
+	if admit != nil {
+		if err := admit(int(size)); err != nil {
+			return Frame{}, err
+		}
 	}
 	f.Payload = make([]byte, size)
 	if _, err := io.ReadFull(r, f.Payload); err != nil {

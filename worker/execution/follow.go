@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -140,7 +138,7 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 	if err != nil {
 		return fmt.Errorf("read execution: %w", err)
 	}
-	in := newFrameReader(ctx, frames)
+	in := newFrameReader(ctx, frames, x.memory, e.job.Tenant)
 	defer in.stop()
 	return x.pump(ctx, e, c, in)
 }
@@ -169,11 +167,11 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			if !ok {
 				return fmt.Errorf("read execution: %w", io.ErrUnexpectedEOF)
 			}
-			in.taken(item)
 			if item.err != nil {
 				return fmt.Errorf("read execution: %w", item.err)
 			}
 			done, err := x.take(ctx, e, c, item.frame)
+			in.handled(item)
 			if err != nil || done {
 				return err
 			}
@@ -268,67 +266,4 @@ func (x *Runner) spec(e *execution) agent.Spec {
 		s.StopAtMaxOutput = r.StopAtOutputLimit
 	}
 	return s
-}
-
-// readAhead is how many bytes of frames may wait in memory. A larger frame waits alone.
-const readAhead = 8 << 20
-
-// frameReader reads frames ahead while earlier ones are handled.
-type frameReader struct {
-	frames chan frameItem
-	cancel context.CancelFunc
-	source frameSource
-	done   chan struct{}
-	room   *semaphore.Weighted // of readAhead
-}
-
-// frameSource gives the frames of an execution.
-type frameSource interface {
-	Next() (agent.Frame, error)
-	Close() error
-}
-
-type frameItem struct {
-	frame agent.Frame
-	err   error
-}
-
-func newFrameReader(ctx context.Context, source frameSource) *frameReader {
-	ctx, cancel := context.WithCancel(ctx)
-	r := &frameReader{
-		frames: make(chan frameItem, 32), cancel: cancel, source: source, done: make(chan struct{}),
-		room: semaphore.NewWeighted(readAhead),
-	}
-	go r.run(ctx)
-	return r
-}
-
-func (r *frameReader) run(ctx context.Context) {
-	defer close(r.done)
-	defer close(r.frames)
-	for {
-		f, err := r.source.Next()
-		if r.room.Acquire(ctx, weight(f)) != nil {
-			return
-		}
-		select {
-		case r.frames <- frameItem{frame: f, err: err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil || f.Type == agent.FrameFinal {
-			return
-		}
-	}
-}
-
-// taken releases the memory of a frame that is being handled.
-func (r *frameReader) taken(item frameItem) { r.room.Release(weight(item.frame)) }
-
-func weight(f agent.Frame) int64 { return min(int64(len(f.Payload)), readAhead) }
-
-func (r *frameReader) stop() {
-	r.cancel()
-	_ = r.source.Close()
-	<-r.done
 }

@@ -39,11 +39,24 @@ func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, e
 }
 
 // Next returns the next frame, and io.EOF after the final one. A stream that breaks before that is unavailable.
-func (f *Frames) Next() (agent.Frame, error) {
+func (f *Frames) Next() (agent.Frame, error) { return f.NextAdmitted(nil) }
+
+// NextAdmitted is Next that calls admit, if it is not nil, with the size of the frame's payload before it allocates it. An error of admit
+// ends the stream and is returned as it is.
+func (f *Frames) NextAdmitted(admit func(bytes int) error) (agent.Frame, error) {
 	if f.done {
 		return agent.Frame{}, io.EOF
 	}
-	frame, err := agent.ReadFrame(f.r)
+	var refused error
+	frame, err := agent.ReadAdmittedFrame(f.r, func(bytes int) error {
+		if admit != nil {
+			refused = admit(bytes)
+		}
+		return refused
+	})
+	if refused != nil {
+		return agent.Frame{}, refused
+	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
