@@ -30,6 +30,10 @@ const (
 	maxHeader     = 32 << 10
 )
 
+// memoryPatience is how long a request waits for memory. Others give theirs back once this process has handled their bytes, or when
+// their connections stall, so a longer wait means that the process is overloaded.
+const memoryPatience = 30 * time.Second
+
 // Deps are the parts that the server works with.
 type Deps struct {
 	Submitter service.Submitter
@@ -205,7 +209,7 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 			}
 		}
 		defer release()
-		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c))
+		ctx, memory := s.memory.With(c.Request.Context(), rest.Tenant(c), memoryPatience)
 		defer memory.Release()
 		c.Request = c.Request.WithContext(ctx)
 		if err := r.handler(c); err != nil {

@@ -88,6 +88,8 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	if j.Sandbox == nil {
 		return execution.Outcome{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
 	}
+	ctx, memory := w.deps.Memory.With(ctx, j.Job.Tenant, 0)
+	defer memory.Release()
 	if err := w.retry(ctx, func(ctx context.Context) error { return w.store.LoadRequest(ctx, j.Claim) }); err != nil {
 		return execution.Outcome{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,6 +140,27 @@ func TestSecondLargeRequestOfAHoldDoesNotWait(t *testing.T) {
 	}
 }
 
+// A request of the API does not wait for ever.
+func TestPatienceOfARequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.New(size)
+		hold, _ := b.TryAcquire("a", share)
+		ctx, mine := b.With(t.Context(), "a", 30*time.Second)
+		began := time.Now()
+		if err := budget.Charge(ctx, mib); farm.CodeOf(err) != farm.CodeExhausted {
+			t.Errorf("Charge = %v", err)
+		}
+		if waited := time.Since(began); waited != 30*time.Second { // by the clock of the bubble
+			t.Errorf("it waited for %s", waited)
+		}
+		if got := b.Stats(); got.Waiting != 0 || mine.Bytes() != 0 {
+			t.Errorf("afterwards %+v, %d bytes held", got, mine.Bytes())
+		}
+		hold.Release()
+	})
+}
+
 // One tenant's requests do not delay another's: tenants take turns.
 func TestTenantsTakeTurns(t *testing.T) {
 	t.Parallel()
@@ -214,7 +236,7 @@ func TestCancelledRequestLetsTheNextOnePass(t *testing.T) {
 func TestHoldOfARequest(t *testing.T) {
 	t.Parallel()
 	b := budget.New(size)
-	ctx, hold := b.With(t.Context(), "a")
+	ctx, hold := b.With(t.Context(), "a", 0)
 	for _, n := range []int64{10, 2 * mib, 30} {
 		if err := budget.Charge(ctx, n); err != nil {
 			t.Fatal(err)

@@ -8,16 +8,13 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// patience is how long a request waits for memory. Holds end with the work of this process on their bytes, or when a caller's connection
-// stalls, so a longer wait means that the process is overloaded.
-const patience = 30 * time.Second
-
 type holdKey struct{}
 
 // With gives a request a Hold of its own, for a tenant, which Charge and Keep find in the context. The caller releases it when the
-// request is over.
-func (b *Budget) With(ctx context.Context, tenant string) (context.Context, *Hold) {
+// request is over. patience is how long Charge waits; 0: as long as its context lasts.
+func (b *Budget) With(ctx context.Context, tenant string, patience time.Duration) (context.Context, *Hold) {
 	h := b.hold(tenant)
+	h.patience = patience
 	return context.WithValue(ctx, holdKey{}, h), h
 }
 
@@ -28,7 +25,7 @@ func Renew(ctx context.Context) (context.Context, *Hold) {
 	if h == nil {
 		return ctx, nil
 	}
-	return h.budget.With(ctx, h.tenant)
+	return h.budget.With(ctx, h.tenant, h.patience)
 }
 
 func of(ctx context.Context) *Hold {
@@ -36,16 +33,19 @@ func of(ctx context.Context) *Hold {
 	return h
 }
 
-// Charge adds n bytes to the Hold of the request, as Hold.Add does, and waits for at most half a minute: then the error is
+// Charge adds n bytes to the Hold of the request, as Hold.Add does. If the patience of With ends while it waits, the error is
 // CodeExhausted. Without a Hold it does nothing.
 func Charge(ctx context.Context, n int64) error {
 	h := of(ctx)
 	if h == nil {
 		return nil
 	}
-	limited, done := context.WithTimeoutCause(ctx, patience, errNoMemory)
-	defer done()
-	err := h.Add(limited, n)
+	if h.patience > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeoutCause(ctx, h.patience, errNoMemory)
+		defer done()
+	}
+	err := h.Add(ctx, n)
 	if errors.Is(err, errNoMemory) {
 		return farm.Errorf(farm.CodeExhausted, "%s", noMemory)
 	}

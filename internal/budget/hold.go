@@ -3,14 +3,16 @@ package budget
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Hold is a number of bytes that a tenant holds. It is safe for concurrent use. A nil Hold holds nothing.
 type Hold struct {
-	budget *Budget
-	tenant string
+	budget   *Budget
+	tenant   string
+	patience time.Duration // of Charge; 0: without limit
 
 	mu           sync.Mutex
 	small, large int64 // bytes of each pool

@@ -54,3 +54,21 @@ func TestResolveWithoutTheDocument(t *testing.T) {
 		t.Errorf("resolve without an object store = %v", err)
 	}
 }
+
+func TestRequestOfAClaimCanBeForgotten(t *testing.T) {
+	t.Parallel()
+	s := &Store{documents: fakeDocuments{"k": []byte(`{"context":"c"}`)}}
+	c := &Claim{Job: &farm.Job{ID: "job_1"}, request: reference + "k"}
+	for range 2 {
+		if err := s.LoadRequest(t.Context(), c); err != nil || c.Request == nil || c.Request.Context != "c" {
+			t.Fatalf("LoadRequest = %v, %+v", err, c.Request)
+		}
+		if !c.ForgetRequest() || c.Request != nil {
+			t.Errorf("ForgetRequest left %+v", c.Request)
+		}
+	}
+	inline := &Claim{Job: c.Job, Request: &farm.Request{}}
+	if inline.ForgetRequest() || inline.Request == nil {
+		t.Error("ForgetRequest dropped a request that is no document")
+	}
+}

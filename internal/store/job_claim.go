@@ -65,6 +65,15 @@ func (s *Store) LoadRequest(ctx context.Context, c *Claim) error {
 	return err
 }
 
+// ForgetRequest drops a request that is a document, so that its memory becomes free, and reports whether it did. LoadRequest reads it again.
+func (c *Claim) ForgetRequest() bool {
+	if c.request == "" {
+		return false
+	}
+	c.Request = nil
+	return true
+}
+
 func (s *Store) decodeClaim(ctx context.Context, r reply) (*Claim, error) {
 	fields := r.fields(1)
 	job, err := decodeJob(fields)

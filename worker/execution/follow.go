@@ -32,6 +32,8 @@ const (
 type execution struct {
 	job     *farm.Job
 	request *farm.Request
+	claim   *store.Claim // of the job; nil: the request is kept until the end
+	outline bool         // request is without what is large
 	sandbox *farm.Sandbox
 	collect *collector
 	staged  *staging
@@ -124,8 +126,8 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Start(ctx, e.job.ID, x.spec(e)); err != nil {
-		return fmt.Errorf("start execution: %w", err)
+	if err := x.start(ctx, e, c); err != nil {
+		return err
 	}
 	if e.started != nil {
 		e.started(ctx)

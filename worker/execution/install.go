@@ -22,6 +22,8 @@ const (
 	progressEvery = 250 * time.Millisecond
 	// createArtifactsEvent numbers the events of a create's artifacts: far above progress, so that a takeover sends none twice.
 	createArtifactsEvent = 1 << 20
+	// maxInstallFrame is the largest frame of an install: output is sent in smaller ones, and the outcome names 100 packages at most.
+	maxInstallFrame = 4 << 20
 )
 
 // Suffixes of executions that install packages before the job's own work. Their ids are the job's and one of these.
@@ -120,6 +122,7 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
+	f.spec.Install = nil // with the code, which need not be kept
 	return f.installed(ctx, reportImports(f.e.collect.outcome))
 }
 
@@ -210,6 +213,14 @@ func (f *installer) follow(ctx context.Context) error {
 	return err
 }
 
+// installFrame refuses frames that no install has: they would have to be charged, and installs show no values.
+func installFrame(bytes int) error {
+	if bytes > maxInstallFrame {
+		return fmt.Errorf("%w: an install with a frame of %d bytes", ErrProtocol, bytes)
+	}
+	return nil
+}
+
 // attach reads frames until the final one, or until the connection breaks.
 func (f *installer) attach(ctx context.Context) error {
 	c, err := f.x.node.Connect(ctx, f.sandbox)
@@ -229,7 +240,7 @@ func (f *installer) attach(ctx context.Context) error {
 	defer func() { _ = frames.Close() }()
 	defer f.task.OnCancel(ctx, func() { _ = c.Stop(ctx, f.id, agent.StopCancel) })()
 	for {
-		frame, err := frames.Next()
+		frame, err := frames.NextAdmitted(installFrame)
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("%w: an install without an end", ErrProtocol)
 		}

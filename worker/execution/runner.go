@@ -18,7 +18,7 @@ import (
 // Run executes code or commands in a sandbox that is ready, and collects what they leave. requested is what InstallRequested gave;
 // nil: nothing.
 func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, requested *Installed) (Outcome, error) {
-	e := &execution{job: t.Job, request: t.Request, sandbox: sandbox, cancel: t.Cancel}
+	e := &execution{job: t.Job, request: t.Request, claim: t.Claim, sandbox: sandbox, cancel: t.Cancel}
 	if background(t.Request) {
 		e.started = func(ctx context.Context) { x.leave(ctx, t) }
 	}
@@ -61,6 +61,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
 	}
 	v.Upload = time.Since(began)
+	if e.request.Command != nil { // its result repeats the commands
+		if err := x.recall(ctx, e); err != nil {
+			return Outcome{}, err
+		}
+	}
 	v.Result = e.collect.result()
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)

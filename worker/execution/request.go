@@ -1,0 +1,61 @@
+package execution
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// start starts the execution in the agent, which has the request then: a large one is dropped here, since many jobs may run for long.
+func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) error {
+	if err := x.recall(ctx, e); err != nil {
+		return err
+	}
+	if err := c.Start(ctx, e.job.ID, x.spec(e)); err != nil {
+		return fmt.Errorf("start execution: %w", err)
+	}
+	if e.claim != nil && e.claim.ForgetRequest() {
+		e.use(outline(e.request))
+		e.outline = true
+		budget.Keep(ctx, 0)
+	}
+	return nil
+}
+
+// recall reads the request again if it was dropped.
+func (x *Runner) recall(ctx context.Context, e *execution) error {
+	if !e.outline {
+		return nil
+	}
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.LoadRequest(ctx, e.claim) }); err != nil {
+		return fmt.Errorf("read the request again: %w", err)
+	}
+	e.use(e.claim.Request)
+	e.outline = false
+	return nil
+}
+
+func (e *execution) use(request *farm.Request) {
+	e.request = request
+	if e.collect != nil {
+		e.collect.request = request
+	}
+}
+
+// outline is a request without code, commands and files; their number stays.
+func outline(r *farm.Request) *farm.Request {
+	short := *r
+	short.Files = nil
+	if r.Execute != nil {
+		execute := *r.Execute
+		execute.Code, short.Execute = "", &execute
+	}
+	if r.Command != nil {
+		command := *r.Command
+		command.Commands, short.Command = make([]string, len(r.Command.Commands)), &command
+	}
+	return &short
+}
