@@ -2,10 +2,10 @@ package engine
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -118,10 +118,8 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
-	archive, err := agentTar(files)
-	if err != nil {
-		return err
-	}
+	archive := agentTar(files)
+	defer func() { _ = archive.Close() }()
 	err = e.call(ctx, copyTimeout, "copy agent", func(ctx context.Context) error {
 		return e.cli.CopyToContainer(ctx, id, fillMount, archive, container.CopyToContainerOptions{})
 	})
@@ -150,21 +148,26 @@ func (e *Engine) helper(ctx context.Context, name string, config *container.Conf
 	return made.ID, err
 }
 
-// agentTar packs programs into an uncompressed tar.
-func agentTar(files []Program) (*bytes.Buffer, error) {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+// agentTar packs programs into an uncompressed tar while it is read, since they are large. The caller closes it.
+func agentTar(files []Program) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(packPrograms(files, w)) }()
+	return r
+}
+
+func packPrograms(files []Program, to io.Writer) error {
+	w := tar.NewWriter(to)
 	for _, f := range files {
 		header := &tar.Header{Name: f.Name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(f.Data))}
 		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", f.Name, err)
+			return fmt.Errorf("pack %s: %w", f.Name, err)
 		}
 		if _, err := w.Write(f.Data); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", f.Name, err)
+			return fmt.Errorf("pack %s: %w", f.Name, err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("pack agent: %w", err)
+		return fmt.Errorf("pack agent: %w", err)
 	}
-	return &archive, nil
+	return nil
 }

@@ -91,10 +91,8 @@ func TestFollowerBoundsLines(t *testing.T) {
 
 func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	t.Parallel()
-	archive, err := agentTar([]Program{{Name: "agent", Data: []byte("binary")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := agentTar([]Program{{Name: "agent", Data: []byte("binary")}})
+	defer func() { _ = archive.Close() }()
 	r := tar.NewReader(archive)
 	h, err := r.Next()
 	if err != nil || h.Name != "agent" || h.Mode != 0o755 || h.Typeflag != tar.TypeReg {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -83,12 +84,15 @@ func unpack(data []byte) ([]byte, error) {
 			return nil, fmt.Errorf("open uv in its wheel: %w", err)
 		}
 		defer func() { _ = r.Close() }()
-		program, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
-		if err != nil {
+		if f.UncompressedSize64 > maxProgram {
+			return nil, fmt.Errorf("unpack uv: it has more than %d bytes", maxProgram)
+		}
+		program := make([]byte, f.UncompressedSize64) // a buffer that grows would take several times that
+		if _, err := io.ReadFull(r, program); err != nil {
 			return nil, fmt.Errorf("unpack uv: %w", err)
 		}
-		if len(program) > maxProgram {
-			return nil, fmt.Errorf("unpack uv: it has more than %d bytes", maxProgram)
+		if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // checks the sum of the content
+			return nil, fmt.Errorf("unpack uv: %w", errors.Join(errors.New("its content is not as announced"), err))
 		}
 		return program, nil
 	}
