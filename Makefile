@@ -38,7 +38,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-gpu test-recipes
+	compose compose-init compose-down compose-stage test-compose test-faults test-abuse test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,12 @@ test-faults: setup-test build ## kill each component of a farm in turn (kill -9,
 	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
+test-abuse: setup-test build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
+	bin/sandfarm image build python
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
+	go test -json -count=1 -timeout 5m -tags abuse -run '$(RUN)' $(FLAGS) ./internal/abusetest | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
 test-recipes: setup-run build ## test the recipes of docs/recipes, with the real packages and a scripted model
 	@deploy/setup.sh recipes
 	bin/sandfarm image build python
@@ -136,7 +142,7 @@ test-race: ## run the tests that need no server under the race detector (needs a
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), and ruff and mypy for the Python SDK
-	go vet -tags integration,compose,faults,recipes ./...
+	go vet -tags integration,compose,faults,abuse,recipes ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

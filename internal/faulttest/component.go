@@ -20,6 +20,9 @@ type component struct {
 
 // add adds a component without starting it.
 func (f *Farm) add(name string, argv ...string) {
+	if f.cfg.Command != nil {
+		argv = f.cfg.Command(name, argv)
+	}
 	f.components[name] = &component{argv: argv, out: &testlog.Log{}}
 }
 
@@ -57,6 +60,9 @@ func (f *Farm) Alive(name string) bool {
 		return true
 	}
 }
+
+// PID is the process id of a component that was started.
+func (f *Farm) PID(name string) int { return f.components[name].cmd.Process.Pid }
 
 // Kill ends components with kill -9, all at once.
 func (f *Farm) Kill(names ...string) { f.end(syscall.SIGKILL, 10*time.Second, names) }

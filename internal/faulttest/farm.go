@@ -36,6 +36,10 @@ type Config struct {
 	Env        []string // settings in addition to those of the harness
 	Engine     string   // socket of the Docker engine; default that of the machine
 	Second     string   // socket of another engine, of the last worker; none by default
+	Key        string   // API key of the harness, for a farm with keys
+
+	// Command changes the command line of a component before the farm starts; nil: no change.
+	Command func(name string, argv []string) []string
 }
 
 // Farm is a farm of separate processes on free ports, with a namespace of its own in the engine.
@@ -86,7 +90,7 @@ func New(t testing.TB, cfg Config) *Farm {
 		f.add(fmt.Sprintf("worker-%d", n+1), argv...)
 	}
 	var err error
-	if f.Client, err = client.New(f.url); err != nil {
+	if f.Client, err = client.New(f.url, client.WithKey(cfg.Key)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.remove)
@@ -113,6 +117,15 @@ func (f *Farm) Workers() []string { return f.names("worker-") }
 
 // Schedulers are the names of all schedulers, running or not.
 func (f *Farm) Schedulers() []string { return f.names("scheduler-") }
+
+// URL is the address of the API.
+func (f *Farm) URL() string { return f.url }
+
+// Redis is a client of the farm's Redis.
+func (f *Farm) Redis() *redis.Client { return f.redis }
+
+// Stored is the directory in which the object store keeps its objects.
+func (f *Farm) Stored() string { return filepath.Join(f.dir, "s3") }
 
 // Namespace is the farm's namespace in the engine.
 func (f *Farm) Namespace() string { return f.namespace }

@@ -1,0 +1,353 @@
+//go:build abuse
+
+package abusetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/abusetest"
+)
+
+const (
+	mib = 1 << 20
+	// outputLimit is limits.max_output_mb of the farm.
+	outputLimit = 100
+	// jobRecord is what Redis may keep of one job, whatever its code does: events up to limits.max_stream_event_bytes, with what Redis
+	// adds, and the result.
+	jobRecord = 12 * mib
+	// redisNoise is what the rest of the farm may add meanwhile: the neighbour's jobs, queues, buffers.
+	redisNoise = 8 * mib
+	// rowTime bounds the jobs of one abuse.
+	rowTime = 90 * time.Second
+	// storedFactor is how often output is stored at most while the job ends.
+	storedFactor = 2
+)
+
+// farm is a farm of the program that `make build` made, with the test that uses it.
+type farm struct {
+	*abusetest.Farm
+	t *testing.T
+}
+
+func (f farm) on(t *testing.T) farm { return farm{f.Farm, t} }
+
+func newFarm(t *testing.T) farm {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/sandfarm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	minio := os.Getenv("SANDFARM_TEST_MINIO")
+	if minio == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		minio = filepath.Join(cache, "sandfarm", "bin", "minio")
+	}
+	return farm{abusetest.New(t, program, minio,
+		fmt.Sprintf("SANDFARM_LIMITS_MAX_OUTPUT_MB=%d", outputLimit),
+		"SANDFARM_LIMITS_MEMORY_MB_MAX=100000000", // so that the host is the limit
+		"SANDFARM_WORKER_POOL=none",
+	), t}
+}
+
+// TestAbuse runs one kind of abuse after the other.
+func TestAbuse(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	type row struct {
+		name string
+		do   func(farm)
+	}
+	rows := []row{
+		{"EndlessOutput", endlessOutput},
+		{"StoppedOutput", stoppedOutput},
+		{"SlowEventReaders", slowEventReaders},
+		{"QueuedCode", queuedCode},
+		{"LargerThanTheHost", largerThanTheHost},
+		{"ManyJobs", manyJobs},
+	}
+	if os.Getenv("SANDFARM_TEST_ABUSE") == "all" { // these end a worker of 256 MiB still
+		rows = append(rows, row{"LongCommands", longCommands}, row{"LargeDisplays", largeDisplays})
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			f.Revive()
+			row.do(f.on(t))
+		})
+	}
+}
+
+// boxes creates sandboxes of the abuser and returns a function that closes them.
+func (f farm) boxes(count int) (ids []string, closeAll func()) {
+	f.t.Helper()
+	for range count {
+		made, err := f.CreateSandbox(f.t.Context(), wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: new(1024)}}, client.WithWait(60*time.Second))
+		if err != nil || made.Job.State != "completed" {
+			f.t.Fatalf("create: %v %+v", err, made.Job)
+		}
+		ids = append(ids, made.Sandbox.ID)
+	}
+	return ids, func() {
+		for _, id := range ids {
+			if _, err := f.Close(f.t.Context(), id); err != nil {
+				f.t.Error(err)
+			}
+		}
+	}
+}
+
+// each calls do for each sandbox at once.
+func (f farm) each(boxes []string, do func(ctx context.Context, box string) error) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), rowTime)
+	defer cancel()
+	ctx, release := f.WhileAlive(ctx)
+	defer release()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, box := range boxes {
+		g.Go(func() error { return do(ctx, box) })
+	}
+	if err := g.Wait(); err != nil {
+		f.t.Errorf("%v (%v)", err, context.Cause(ctx))
+	}
+}
+
+// ended waits for a job, which must end in a state and at its first attempt.
+func (f farm) ended(ctx context.Context, accepted wire.Job, err error, state string) (wire.Job, error) {
+	if err != nil {
+		return wire.Job{}, err
+	}
+	job, err := f.Wait(ctx, accepted.ID)
+	if err == nil && (job.State != state || job.Attempt != 1 || job.Result == nil) {
+		err = fmt.Errorf("job %s is %s at attempt %d, want %s at 1: %+v", job.ID, job.State, job.Attempt, state, job.Error)
+	}
+	return job, err
+}
+
+// within checks what an abuse of some jobs cost.
+func (f farm) within(l abusetest.Line, jobs int, stored int64) {
+	f.t.Helper()
+	if most := int64(jobs*jobRecord + redisNoise); l.RedisAfter > most {
+		f.t.Errorf("Redis keeps %d bytes of %d jobs; at most %d are allowed", l.RedisAfter, jobs, most)
+	}
+	if l.Stored > stored {
+		f.t.Errorf("the object store grew by %d MiB; at most %d are allowed", l.Stored/mib, stored/mib)
+	}
+}
+
+const printsForEver = "import sys\nline = 'x' * 99 + '\\n'\nwhile True:\n    sys.stdout.write(line)\n"
+
+// The accident that models make most: a loop that prints. The code runs to its timeout, and what is kept is limited.
+func endlessOutput(f farm) {
+	const jobs = 2
+	boxes, closeAll := f.boxes(jobs)
+	defer closeAll()
+	l := f.Measure(f.t, fmt.Sprintf("%d loops that print for 10 s", jobs), func() {
+		f.each(boxes, func(ctx context.Context, box string) error {
+			made, err := f.Execute(ctx, box, wire.ExecuteRequest{Code: printsForEver, TimeoutSeconds: new(10)})
+			job, err := f.ended(ctx, made, err, "timed_out")
+			if err != nil {
+				return err
+			}
+			r := job.Result.Execute
+			if len(r.Artifacts) != 1 || r.Artifacts[0].Size > outputLimit*mib || r.Artifacts[0].Size < outputLimit*mib-mib || r.DroppedBytes.Stdout == 0 || !r.Truncated.Stdout {
+				return fmt.Errorf("artifacts %+v, dropped %+v", r.Artifacts, r.DroppedBytes)
+			}
+			return nil
+		})
+	})
+	f.within(l, jobs, jobs*outputLimit*mib*storedFactor)
+}
+
+// With on_output_limit "stop" the code ends at the limit.
+func stoppedOutput(f farm) {
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	l := f.Measure(f.t, "a loop that is stopped at the output limit", func() {
+		f.each(boxes, func(ctx context.Context, box string) error {
+			made, err := f.Execute(ctx, box, wire.ExecuteRequest{Code: printsForEver, OnOutputLimit: new("stop")})
+			job, err := f.ended(ctx, made, err, "completed")
+			if err != nil {
+				return err
+			}
+			if r := job.Result.Execute; r.Error == nil || r.Error.Name != "OutputLimitExceeded" || r.ExitCode != 137 {
+				return fmt.Errorf("exit code %d, error %+v", r.ExitCode, r.Error)
+			}
+			return nil
+		})
+	})
+	f.within(l, 1, outputLimit*mib*storedFactor)
+}
+
+// Results of commands are in Redis: ten commands of 9 MB each, four times.
+func longCommands(f farm) {
+	const jobs = 4
+	boxes, closeAll := f.boxes(jobs)
+	defer closeAll()
+	commands := make([]string, 10)
+	for i := range commands {
+		commands[i] = "yes | head -c 9000000"
+	}
+	l := f.Measure(f.t, fmt.Sprintf("%d jobs of ten commands that print 9 MB each", jobs), func() {
+		f.each(boxes, func(ctx context.Context, box string) error {
+			made, err := f.Command(ctx, box, wire.CommandRequest{Commands: commands})
+			job, err := f.ended(ctx, made, err, "completed")
+			if err != nil {
+				return err
+			}
+			if r := job.Result.Command; len(r.Results) != 10 || len(r.Artifacts) != 10 || r.Artifacts[9].Size != 9_000_000 {
+				return fmt.Errorf("%d results, artifacts %+v", len(r.Results), r.Artifacts)
+			}
+			return nil
+		})
+	})
+	f.within(l, jobs, jobs*outputLimit*mib*storedFactor)
+}
+
+// Ten displayed values of 47 MB each, in two sandboxes at once.
+func largeDisplays(f farm) {
+	const jobs, size = 10, 47_000_000
+	boxes, closeAll := f.boxes(2)
+	defer closeAll()
+	code := fmt.Sprintf("from IPython.display import display\ndisplay({'text/html': 'x' * %d}, raw=True)", size)
+	l := f.Measure(f.t, fmt.Sprintf("%d displays of 47 MB", jobs), func() {
+		f.each(boxes, func(ctx context.Context, box string) error {
+			for range jobs / len(boxes) {
+				made, err := f.Execute(ctx, box, wire.ExecuteRequest{Code: code})
+				job, err := f.ended(ctx, made, err, "completed")
+				if err != nil {
+					return err
+				}
+				if r := job.Result.Execute; len(r.Artifacts) != 1 || r.Artifacts[0].Size != size {
+					return fmt.Errorf("artifacts %+v, notes %q", r.Artifacts, r.Notes)
+				}
+			}
+			return nil
+		})
+	})
+	f.within(l, jobs, jobs*size+32*mib)
+}
+
+// Readers of an event stream that do not read what they asked for.
+func slowEventReaders(f farm) {
+	const readers = 20
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	made, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "for n in range(70_000): print('x' * 99)"})
+	if _, err := f.ended(f.t.Context(), made, err, "completed"); err != nil {
+		f.t.Fatal(err)
+	}
+	l := f.Measure(f.t, fmt.Sprintf("%d readers of 7 MB of events that do not read", readers), func() {
+		f.each(make([]string, readers), func(ctx context.Context, _ string) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			defer cancel()
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL()+made.Links.Events, nil)
+			if err != nil {
+				return err
+			}
+			request.Header.Set("Authorization", "Bearer "+abusetest.AbuserKey)
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = answer.Body.Close() }()
+			if answer.StatusCode != http.StatusOK {
+				return fmt.Errorf("events: %s", answer.Status)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(4 * time.Second): // the API fills what it can meanwhile
+				return nil
+			}
+		})
+	})
+	f.within(l, 1, 8*mib)
+	bytes := 0
+	for event, err := range f.Events(f.t.Context(), made.ID, "") {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if event.Name == "stdout" {
+			var data wire.TextData
+			if err := json.Unmarshal(event.Data, &data); err != nil {
+				f.t.Fatal(err)
+			}
+			bytes += len(data.Text)
+		}
+	}
+	if bytes != 70_000*100 {
+		f.t.Errorf("a reader gets %d bytes of output", bytes)
+	}
+}
+
+// 72 jobs of 10 MB of code wait behind one that sleeps.
+func queuedCode(f farm) {
+	const jobs = 72
+	boxes, closeAll := f.boxes(1)
+	code := "#" + strings.Repeat("x", 10_000_000)
+	l := f.Measure(f.t, fmt.Sprintf("%d queued jobs of 10 MB of code", jobs), func() {
+		if _, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "import time; time.sleep(300)"}); err != nil {
+			f.t.Fatal(err)
+		}
+		var g errgroup.Group
+		g.SetLimit(8)
+		for range jobs {
+			g.Go(func() error {
+				_, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: code})
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.within(l, jobs, jobs*10_000_000*storedFactor+32*mib)
+	closeAll()
+}
+
+// A sandbox of more memory than any host has is refused, and starts nothing.
+func largerThanTheHost(f farm) {
+	l := f.Measure(f.t, "100 creates of 64 TiB", func() {
+		for range 100 {
+			_, err := f.CreateSandbox(f.t.Context(), wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: new(64 << 20)}})
+			if refused, ok := errors.AsType[*client.Error](err); !ok || refused.Status != http.StatusUnprocessableEntity {
+				f.t.Fatalf("answer %v", err)
+			}
+		}
+	})
+	if f.within(l, 0, mib); len(f.Containers()) > 3 {
+		f.t.Errorf("containers %v", f.Containers())
+	}
+}
+
+// Small jobs, one after the other: what Redis keeps of each.
+func manyJobs(f farm) {
+	const jobs = 200
+	boxes, closeAll := f.boxes(1)
+	defer closeAll()
+	l := f.Measure(f.t, fmt.Sprintf("%d jobs of print(1)", jobs), func() {
+		for range jobs {
+			job, err := f.Execute(f.t.Context(), boxes[0], wire.ExecuteRequest{Code: "print(1)"}, client.WithWait(60*time.Second))
+			if err != nil || job.State != "completed" {
+				f.t.Fatalf("%v %+v", err, job)
+			}
+		}
+	})
+	f.within(l, jobs, 8*mib)
+}

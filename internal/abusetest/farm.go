@@ -1,0 +1,241 @@
+package abusetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+)
+
+// Keys of the two tenants.
+const (
+	AbuserKey    = "sk-abuser-0123456789abcdef0123456789abcdef"
+	neighbourKey = "sk-neighbour-0123456789abcdef0123456789ab"
+	worker       = "worker-1"
+)
+
+// Farm is a farm whose API and worker have ProcessMemory each. Its client is the abuser's.
+type Farm struct {
+	*faulttest.Farm
+	Neighbour *Neighbour
+
+	t     testing.TB
+	quiet time.Duration
+	pids  map[string]int
+}
+
+// New starts a farm with two tenants. env are settings in addition.
+func New(t testing.TB, program, minio string, env ...string) *Farm {
+	t.Helper()
+	memory := newLimits(t)
+	sum := func(tenant, key string) string {
+		hash := sha256.Sum256([]byte(key))
+		return tenant + ":" + hex.EncodeToString(hash[:])
+	}
+	f := &Farm{t: t, Farm: faulttest.New(t, faulttest.Config{
+		Program: program, MinIO: minio, Workers: 1, Schedulers: 1, Key: AbuserKey,
+		Env: append([]string{
+			"SANDFARM_API_KEYS=" + sum("abuser", AbuserKey) + "," + sum("neighbour", neighbourKey),
+			"SANDFARM_METRICS_LISTEN=",
+		}, env...),
+		Command: func(name string, argv []string) []string {
+			if name == faulttest.API || name == worker {
+				return memory.command(t, name, argv)
+			}
+			return argv
+		},
+	})}
+	f.pids = map[string]int{faulttest.API: f.PID(faulttest.API), worker: f.PID(worker)}
+	other, err := client.New(f.URL(), client.WithKey(neighbourKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := other.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
+	if err != nil || made.Job.State != "completed" {
+		t.Fatalf("create the neighbour's sandbox: %v %+v", err, made.Job)
+	}
+	f.Neighbour = &Neighbour{Client: other, Box: made.Sandbox.ID}
+	if f.quiet, err = f.Neighbour.Quiet(t.Context(), 60); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Revive starts what an earlier abuse has ended, so that the next one is measured all the same.
+func (f *Farm) Revive() {
+	f.t.Helper()
+	for component := range f.pids {
+		if !f.Alive(component) {
+			f.Start(component)
+			f.pids[component] = f.PID(component)
+		}
+	}
+	f.AwaitReady()
+}
+
+// Line is what one kind of abuse cost.
+type Line struct {
+	Name          string
+	Redis, Stored int64 // growth at most, in bytes
+	RedisAfter    int64 // growth that stayed
+	API, Worker   Resident
+	Quiet, Beside time.Duration // 95th percentile of the neighbour
+}
+
+func (l Line) String() string {
+	return fmt.Sprintf("%-46s redis +%.1f MiB (+%.1f stay); stored +%.0f MiB; rss before/most/after: api %s, worker %s; neighbour p95 %.1f ms, quiet %.1f ms",
+		l.Name, mib(l.Redis), mib(l.RedisAfter), mib(l.Stored), l.API, l.Worker, ms(l.Beside), ms(l.Quiet))
+}
+
+func mib(n int64) float64        { return float64(n) / (1 << 20) }
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Measure does abuse beside the neighbour, prints what it cost, and checks that API and worker still run and stayed within their memory.
+func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
+	t.Helper()
+	l := Line{Name: name, Quiet: f.quiet}
+	redisBefore, storedBefore := f.redisBytes(), f.storedBytes()
+	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
+		now, _, err := resident(f.pids[component])
+		if err = errors.Join(err, resetPeak(f.pids[component])); err != nil {
+			t.Fatalf("%s: %v", component, err)
+		}
+		r.Before = now
+	}
+	stopWatching := f.watch(func() {
+		l.Redis, l.Stored = max(l.Redis, f.redisBytes()-redisBefore), max(l.Stored, f.storedBytes()-storedBefore)
+	})
+	living, done := f.WhileAlive(t.Context())
+	defer done()
+	stop := f.Neighbour.Start(living)
+	abuse()
+	beside, err := stop()
+	stopWatching()
+	if err != nil {
+		t.Error(err)
+	}
+	l.Beside, l.RedisAfter = beside, f.redisBytes()-redisBefore
+	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
+		if !f.Alive(component) {
+			t.Fatalf("%s has ended: was it killed at its memory limit?", component)
+		}
+		var err error
+		if r.After, r.Most, err = resident(f.pids[component]); err != nil {
+			t.Fatalf("%s: %v", component, err)
+		}
+		if r.Most > ProcessMemory {
+			t.Errorf("%s had %d MiB of resident memory; it may have %d", component, r.Most>>20, ProcessMemory>>20)
+		}
+	}
+	f.print(l)
+	return l
+}
+
+// WhileAlive returns a context that ends when the API or the worker has ended, with the reason as its cause.
+func (f *Farm) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := f.watch(func() {
+		for component := range f.pids {
+			if !f.Alive(component) {
+				cancel(fmt.Errorf("%s has ended", component))
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(context.Canceled)
+		stop()
+	}
+}
+
+// watch calls look every 100 ms until the returned function is called.
+func (f *Farm) watch(look func()) (stop func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				look()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		look()
+	}
+}
+
+// redisBytes is the memory that Redis uses for data.
+func (f *Farm) redisBytes() int64 {
+	text, err := f.Redis().Info(context.WithoutCancel(f.t.Context()), "memory").Result()
+	if err != nil {
+		f.t.Errorf("read the memory of redis: %v", err)
+		return 0
+	}
+	_, rest, _ := strings.Cut(text, "used_memory:")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	n, _ := strconv.ParseInt(value, 10, 64)
+	return n
+}
+
+// storedBytes is what the object store has on disk, with uploads that are not complete.
+func (f *Farm) storedBytes() int64 {
+	var total int64
+	err := filepath.WalkDir(f.Stored(), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return ignoreGone(err)
+		}
+		info, err := d.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return ignoreGone(err)
+	})
+	if err != nil {
+		f.t.Errorf("measure the object store: %v", err)
+	}
+	return total
+}
+
+// ignoreGone ignores that a file was removed while the tree is walked.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// print logs a line, and appends it to the file that SANDFARM_TEST_REPORT names.
+func (f *Farm) print(l Line) {
+	f.t.Log(l)
+	name := os.Getenv("SANDFARM_TEST_REPORT")
+	if name == "" {
+		return
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the caller's own file
+	if err == nil {
+		_, err = fmt.Fprintln(file, l)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		f.t.Errorf("write the report: %v", err)
+	}
+}
