@@ -31,19 +31,35 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 	if err := e.collect.unstored; err != nil {
 		return nil, err
 	}
+	changed := e.collect.outcome.Files
+	changed = changed[:min(len(changed), x.cfg.Limits.MaxArtifacts)]
+	fits, err := x.reserveFiles(ctx, e, changed)
+	if err != nil {
+		return nil, err
+	}
 	var (
 		mu    sync.Mutex
-		files = make([]*farm.Artifact, len(e.collect.outcome.Files))
+		files = make([]*farm.Artifact, len(changed))
 		other []farm.Artifact
 	)
+	skip := func(path string) {
+		mu.Lock()
+		defer mu.Unlock()
+		e.collect.skipped = append(e.collect.skipped, path)
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(x.cfg.UploadParallel)
-	for i, changed := range e.collect.outcome.Files {
-		if i >= x.cfg.Limits.MaxArtifacts {
-			break
+	for i, changed := range changed {
+		if !fits[i] {
+			skip(changed.Path)
+			continue
 		}
 		g.Go(func() error {
 			a, err := x.uploadFile(gctx, e, changed)
+			if errors.Is(err, errStorageFull) {
+				skip(changed.Path)
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -64,6 +80,8 @@ func (x *Runner) upload(ctx context.Context, e *execution) ([]farm.Artifact, err
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("upload artifacts: %w", err)
 	}
+	slices.Sort(e.collect.skipped)
+	e.collect.noteSkipped()
 	for _, out := range e.collect.outputs {
 		for _, s := range out.both() {
 			if s.artifact != nil {
@@ -134,7 +152,7 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 			}
 			return err
 		}
-		a, err = x.copyFile(ctx, c, e, p)
+		a, err = x.copyFile(ctx, c, e, p, max(changed.Size, 0))
 		return err
 	})
 	if errors.Is(err, node.ErrGone) {
@@ -151,7 +169,8 @@ func (x *Runner) uploadFile(ctx context.Context, e *execution, changed agent.Cha
 	return a, err
 }
 
-func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string) (*farm.Artifact, error) {
+// copyFile uploads a file, for which as many bytes are reserved as it had when it was found.
+func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p string, reserved int64) (*farm.Artifact, error) {
 	r, entry, err := c.Open(ctx, p, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %q: %w", p, err)
@@ -162,6 +181,11 @@ func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p
 	}
 	if entry.Size > x.cfg.Limits.MaxArtifactBytes {
 		return nil, farm.Errorf(farm.CodeTooLarge, "the file has %d bytes", entry.Size)
+	}
+	if grown := entry.Size - reserved; grown > 0 {
+		if _, err := x.reserve(ctx, e, grown); err != nil {
+			return nil, err
+		}
 	}
 	source := &exactReader{r: io.LimitReader(r, entry.Size), left: entry.Size}
 	first := make([]byte, min(entry.Size, smallFile))

@@ -136,7 +136,7 @@ func TestFileOfNegativeSizeBreaksTheProtocol(t *testing.T) {
 	}))
 	workertest.Must(t, n.UseConnection(t.Context(), box.ID, func() *client.Client { return c }))
 	e := &execution{job: &farm.Job{ID: "job_x", Tenant: workertest.Tenant}, sandbox: b.Sandbox(box)}
-	if _, err := x.copyFile(t.Context(), c, e, "a"); !errors.Is(err, ErrProtocol) {
+	if _, err := x.copyFile(t.Context(), c, e, "a", 0); !errors.Is(err, ErrProtocol) {
 		t.Fatalf("copying gave %v", err)
 	}
 }

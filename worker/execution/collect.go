@@ -50,6 +50,8 @@ type collector struct {
 	notes    []string
 	unstored error // why an artifact is missing; the job fails with it
 
+	skipped  []string       // files that the storage of the tenant had no room for
+	freed    int64          // bytes of large values that the last frame replaced
 	displays []largeDisplay // of the last frame, to be stored
 	replaced []string       // keys of large values that the last frame replaced
 	events   []farm.Event   // to be sent

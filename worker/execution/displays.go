@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,6 +61,7 @@ func (c *collector) removeRich(display int) int {
 	for end < len(c.rich) && ofValue(c.rich[end]) {
 		if a := c.rich[end].Artifact; a != nil {
 			c.stored -= a.Size
+			c.freed += a.Size
 			c.replaced = append(c.replaced, a.Key)
 		} else {
 			c.inline -= inlineSize(c.rich[end])
@@ -179,7 +181,8 @@ func textual(mime string) bool {
 func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 	c := e.collect
 	displays, replaced := c.displays, c.replaced
-	c.displays, c.replaced = nil, nil
+	e.storage.release(c.freed)
+	c.displays, c.replaced, c.freed = nil, nil, 0
 	if len(replaced) > 0 {
 		err := x.retry(ctx, func(ctx context.Context) error { return x.blobs.Delete(ctx, replaced...) })
 		if err != nil {
@@ -187,7 +190,16 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 		}
 	}
 	for i, d := range displays {
-		err := x.retry(ctx, func(ctx context.Context) error {
+		_, err := x.reserve(ctx, e, int64(len(d.data)))
+		if errors.Is(err, errStorageFull) {
+			c.leaveOut(d)
+			continue
+		}
+		if err != nil {
+			c.forget(displays[i:])
+			return err
+		}
+		err = x.retry(ctx, func(ctx context.Context) error {
 			return x.put(ctx, d.artifact, bytes.NewReader(d.data), int64(len(d.data)))
 		})
 		if err != nil {
@@ -196,6 +208,13 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 		}
 	}
 	return nil
+}
+
+// leaveOut removes a value that the storage of the tenant has no room for.
+func (c *collector) leaveOut(d largeDisplay) {
+	c.stored -= d.artifact.Size
+	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool { return r.Artifact == d.artifact })
+	c.note("The storage of your tenant is full (quota max_stored_mb), so a displayed value of %d bytes was left out. Delete artifacts to make room.", len(d.data))
 }
 
 // forget removes the artifacts of values that could not be stored.

@@ -22,6 +22,7 @@
 //     and moves those over limits.MaxInlineRich to artifacts;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
+//   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
 //     stageBytes until a part is staged).
 //

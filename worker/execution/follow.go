@@ -37,6 +37,7 @@ type execution struct {
 	sandbox *farm.Sandbox
 	collect *collector
 	staged  *staging
+	storage storage
 	cancel  <-chan struct{} // closed when the job is to be cancelled
 	started func(context.Context)
 

@@ -171,7 +171,7 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 			continue
 		}
 		err := f.x.storeOutput(ctx, f.e, s)
-		if err == nil { // at once, so that the artifact is recorded even if the job fails later
+		if err == nil && !s.lost { // at once, so that the artifact is recorded even if the job fails later
 			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*s.artifact}) })
 		}
 		switch {
@@ -180,10 +180,14 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 		case err != nil: // the packages are installed: the job does not fail for their output
 			f.x.log.ErrorContext(ctx, "output of an install was not stored", "job_id", f.task.Job.ID, "error", err)
 			i.stored = false
+		case s.lost: // a note says so
+			i.stored = false
 		default:
 			i.artifacts = append(i.artifacts, *s.artifact)
 		}
 	}
+	f.e.collect.noteLost()
+	i.notes = append(i.notes, f.e.collect.notes...)
 	return i, nil
 }
 

@@ -2,9 +2,11 @@ package execution
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 
@@ -45,10 +47,14 @@ type sink struct {
 	sum      hash.Hash      // SHA-256 of what is in parts; nil before the first
 	unsent   []byte         // after the parts
 	artifact *farm.Artifact // of the stream that has ended
+	lost     bool           // the storage of the tenant had no room for it
 }
 
 // text returns the stream for the record.
 func (s *sink) text() string {
+	if s.lost {
+		return s.stream.text("the storage of your tenant has no room for the whole output")
+	}
 	if s.dropped > 0 {
 		return s.stream.text("what was kept of the output is the artifact " + s.path)
 	}
@@ -61,6 +67,9 @@ func (s *sink) truncated() bool { return s.stream.truncated() || s.dropped > 0 }
 // write adds bytes. Those of a stream that the record takes whole are kept once only.
 func (s *sink) write(p []byte) {
 	before, outgrew := s.stream.write(p)
+	if s.lost {
+		return
+	}
 	if outgrew {
 		s.unsent = before
 	}
@@ -108,9 +117,17 @@ func (c *collector) current() []*sink {
 	return c.outputs[len(c.outputs)-1].both()
 }
 
-// sendParts sends the full parts of a stream.
+// sendParts sends the full parts of a stream, while the storage of the tenant has room.
 func (x *Runner) sendParts(ctx context.Context, e *execution, s *sink) error {
 	for s.partFull() {
+		_, err := x.reserve(ctx, e, blob.PartBytes)
+		if errors.Is(err, errStorageFull) {
+			x.giveUp(ctx, e, s)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 		if err := x.sendPart(ctx, e, s, s.unsent[:blob.PartBytes]); err != nil {
 			return err
 		}
@@ -142,13 +159,18 @@ func (x *Runner) sendPart(ctx context.Context, e *execution, s *sink, data []byt
 	})
 }
 
-// storeOutput makes the artifact of a stream that has ended and that the record cuts. It does nothing if that is done.
+// storeOutput makes the artifact of a stream that has ended and that the record cuts, if the storage of the tenant has room. It does nothing
+// if that is done.
 func (x *Runner) storeOutput(ctx context.Context, e *execution, s *sink) error {
-	if !s.truncated() || s.artifact != nil {
+	if !s.truncated() || s.artifact != nil || s.lost {
 		return nil
 	}
 	a := x.artifact(e, s.path, outputType)
 	err := x.sendTail(ctx, e, s, a)
+	if errors.Is(err, errStorageFull) {
+		x.giveUp(ctx, e, s)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
@@ -158,13 +180,17 @@ func (x *Runner) storeOutput(ctx context.Context, e *execution, s *sink) error {
 
 // sendTail sends what a stream has after its parts.
 func (x *Runner) sendTail(ctx context.Context, e *execution, s *sink, a *farm.Artifact) error {
+	if err := x.sendParts(ctx, e, s); err != nil || s.lost {
+		return cmp.Or(err, errStorageFull)
+	}
+	rest := int64(len(s.remaining()))
+	if _, err := x.reserve(ctx, e, rest); err != nil {
+		return err
+	}
 	if s.upload == "" {
 		return x.retry(ctx, func(ctx context.Context) error {
 			return x.put(ctx, a, bytes.NewReader(s.remaining()), s.total)
 		})
-	}
-	if err := x.sendParts(ctx, e, s); err != nil {
-		return err
 	}
 	if len(s.unsent) > 0 {
 		if err := x.sendPart(ctx, e, s, s.unsent); err != nil {

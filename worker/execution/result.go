@@ -11,7 +11,7 @@ import (
 func (c *collector) result() *farm.Result {
 	r := &farm.Result{}
 	if c.outcome != nil {
-		r.ArtifactsSkipped = max(c.outcome.Skipped, 0)
+		r.ArtifactsSkipped = max(c.outcome.Skipped, 0) + len(c.skipped)
 	}
 	switch {
 	case c.request.Command != nil:
@@ -22,6 +22,7 @@ func (c *collector) result() *farm.Result {
 		r.Execute = c.executeResult()
 	}
 	c.noteDropped()
+	c.noteLost()
 	r.Notes = c.notes // last: the results may have added some
 	return r
 }

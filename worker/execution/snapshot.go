@@ -47,6 +47,7 @@ type sinkState struct {
 	Sum      []byte         `json:"sum,omitempty"`
 	Rest     int            `json:"rest,omitempty"`
 	Artifact *farm.Artifact `json:"artifact,omitempty"`
+	Lost     bool           `json:"lost,omitempty"`
 }
 
 // snapshot encodes the collector's state. Queued events and displays must have been taken before.
@@ -90,7 +91,7 @@ func (c *collector) snapshot() ([]byte, error) {
 func (s *sink) state() (sinkState, error) {
 	state := sinkState{
 		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
-		Sent: s.sent, Stopped: s.stopped, Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: len(s.unsent), Artifact: s.artifact,
+		Sent: s.sent, Stopped: s.stopped, Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: len(s.unsent), Artifact: s.artifact, Lost: s.lost,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
 		var err error
@@ -164,7 +165,7 @@ func (s *sink) restore(state sinkState, data []byte) ([]byte, error) {
 		return nil, errSnapshot
 	}
 	s.sent, s.stopped, s.dropped = state.Sent, state.Stopped, state.Dropped
-	s.upload, s.parts, s.artifact = state.Upload, state.Parts, state.Artifact
+	s.upload, s.parts, s.artifact, s.lost = state.Upload, state.Parts, state.Artifact, state.Lost
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()
 		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil { //nolint:forcetypeassert // its documentation says so

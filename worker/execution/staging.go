@@ -80,6 +80,7 @@ func (x *Runner) resume(ctx context.Context, e *execution, suffix string, instal
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	s.acked = e.collect.seq
+	e.storage.reserved = e.collect.kept()
 	return nil
 }
 

@@ -221,6 +221,9 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 	workertest.Must(k.T, err)
 	got.Cleanup(k.T.Context())
 	k.nothingStaged(job)
+	if stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant); err != nil || stored.Reserved != 0 {
+		k.T.Errorf("%s: after the end of the job %+v is stored, %v", when, stored, err)
+	}
 }
 
 func (k *takeovers) checkArtifacts(when string, artifacts []farm.Artifact) {

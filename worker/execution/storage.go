@@ -1,0 +1,130 @@
+package execution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/blob"
+)
+
+// errStorageFull says that the tenant has used up its quota max_stored_mb.
+var errStorageFull = errors.New("the storage of the tenant is full")
+
+// storage is what an execution has reserved of its tenant's storage. Bytes are reserved before they are uploaded; the record of artifacts
+// counts them, and the end of the job frees the rest.
+type storage struct {
+	mu       sync.Mutex
+	reserved int64
+}
+
+// release takes back bytes that are not stored after all. The next reservation says so.
+func (s *storage) release(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved -= bytes
+}
+
+// reserve reserves more bytes for artifacts of a job. If that is more than is left it returns errStorageFull, and how much is left.
+func (x *Runner) reserve(ctx context.Context, e *execution, bytes int64) (free int64, err error) {
+	s := &e.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := s.reserved + bytes
+	var ok bool
+	err = x.retry(ctx, func(ctx context.Context) (err error) {
+		ok, free, err = x.store.ReserveStored(ctx, e.job.Ref(), e.job.Attempt, want)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("reserve storage: %w", err)
+	}
+	if !ok {
+		return max(free-s.reserved, 0), errStorageFull
+	}
+	s.reserved = want
+	return 0, nil
+}
+
+// reserveFiles reserves the bytes of changed files: of all of them or, if that is too much, of those that fit, in their order. It reports
+// which of them fit.
+func (x *Runner) reserveFiles(ctx context.Context, e *execution, files []agent.ChangedFile) ([]bool, error) {
+	fits := make([]bool, len(files))
+	free := int64(1<<63 - 1)
+	for {
+		total := int64(0)
+		for i, f := range files {
+			if fits[i] = max(f.Size, 0) <= free-total; fits[i] {
+				total += max(f.Size, 0)
+			}
+		}
+		if total == 0 { // empty files always fit
+			return fits, nil
+		}
+		left, err := x.reserve(ctx, e, total)
+		if !errors.Is(err, errStorageFull) {
+			return fits, err
+		}
+		free = min(left, total-1) // less each time: another job may have taken some
+	}
+}
+
+// kept is how many bytes of a collector are in the object store already.
+func (c *collector) kept() int64 {
+	kept := c.stored
+	for _, o := range c.outputs {
+		for _, s := range o.both() {
+			if s.artifact != nil {
+				kept += s.artifact.Size
+			} else {
+				kept += int64(s.parts) * blob.PartBytes
+			}
+		}
+	}
+	return kept
+}
+
+// maxSkippedNames is how many skipped files a note names.
+const maxSkippedNames = 10
+
+// noteSkipped tells the caller which files are not artifacts since the storage is full.
+func (c *collector) noteSkipped() {
+	if len(c.skipped) == 0 {
+		return
+	}
+	names := make([]string, 0, maxSkippedNames)
+	for _, p := range c.skipped[:min(len(c.skipped), maxSkippedNames)] {
+		names = append(names, clip(p, 100))
+	}
+	more := ""
+	if n := len(c.skipped) - len(names); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	c.note("The storage of your tenant is full (quota max_stored_mb), so these files stayed in the workspace: %s%s. Delete artifacts to make room.",
+		strings.Join(names, ", "), more)
+}
+
+// giveUp ends the upload of a stream that does not fit into the storage. The record has its head and tail.
+func (x *Runner) giveUp(ctx context.Context, e *execution, s *sink) {
+	e.storage.release(int64(s.parts) * blob.PartBytes)
+	if s.upload != "" {
+		if _, err := x.blobs.AbortUploadsOf(ctx, x.artifact(e, s.path, outputType).Key); err != nil {
+			x.log.WarnContext(ctx, "upload of an output was not aborted", "job_id", e.job.ID, "error", err)
+		}
+	}
+	s.lost, s.upload, s.parts, s.sum, s.unsent = true, "", 0, nil, nil
+}
+
+// noteLost tells the caller which streams were given up.
+func (c *collector) noteLost() {
+	for _, o := range c.outputs {
+		for _, s := range o.both() {
+			if s.lost {
+				c.note("The storage of your tenant is full (quota max_stored_mb), so %s is not an artifact: the result has head and tail. Delete artifacts to make room.", s.path)
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package execution
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// quota sets the tenant's quota max_stored_mb.
+func (k *takeovers) quota(mb float64) {
+	k.T.Helper()
+	workertest.Must(k.T, k.Store.SetQuotas(k.T.Context(), workertest.Tenant, map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}))
+}
+
+// run runs commands to their end, and checks what the tenant stores afterwards.
+func (k *takeovers) run(want store.Stored, commands ...string) *farm.Result {
+	k.T.Helper()
+	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: commands, ContinueOnError: true}}, nil)
+	got, err := k.work(job, &fault{at: -1})
+	workertest.Must(k.T, err)
+	_, err = k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
+	workertest.Must(k.T, err)
+	got.Cleanup(k.T.Context())
+	k.nothingStaged(job)
+	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
+	if diff := cmp.Diff(want, stored); err != nil || diff != "" {
+		k.T.Errorf("Stored of %q: %v (-want +got):\n%s", commands, err, diff)
+	}
+	if got.State != farm.JobCompleted {
+		k.T.Fatalf("%q ended as %s: %+v", commands, got.State, got.Err)
+	}
+	return got.Result
+}
+
+func paths(artifacts []farm.Artifact) []string {
+	var out []string
+	for _, a := range artifacts {
+		out = append(out, a.Path)
+	}
+	return out
+}
+
+func notes(r *farm.Result, part string) int {
+	return len(slices.DeleteFunc(slices.Clone(r.Notes), func(n string) bool { return !strings.Contains(n, part) }))
+}
+
+// Files fill a tenant's storage to the last byte; what does not fit stays in the workspace, and the caller reads why.
+func TestFilesBeyondTheStorageStayInTheWorkspace(t *testing.T) {
+	t.Parallel()
+	const mb = 1 << 20
+	k := setupTakeovers(t, 2, 2)
+	k.quota(1)
+	file := func(name string, size int) string { return fmt.Sprintf("head -c %d /dev/zero >%s", size, name) }
+	r := k.run(store.Stored{}, file("over", mb+1))
+	if len(r.Artifacts) != 0 || r.ArtifactsSkipped != 1 || notes(r, "max_stored_mb), so these files stayed in the workspace: over.") != 1 {
+		t.Errorf("one byte too many: artifacts %v, %d skipped, notes %q", paths(r.Artifacts), r.ArtifactsSkipped, r.Notes)
+	}
+	r = k.run(store.Stored{Bytes: mb, Artifacts: 3}, file("a", mb/2), file("b", mb/2+1), file("c", mb/2), "touch d")
+	if diff := cmp.Diff([]string{"a", "c", "d"}, paths(r.Artifacts)); diff != "" || r.ArtifactsSkipped != 1 || notes(r, "workspace: b.") != 1 {
+		t.Errorf("artifacts (-want +got):\n%s\n%d skipped, notes %q", diff, r.ArtifactsSkipped, r.Notes)
+	}
+	many := k.run(store.Stored{Bytes: mb, Artifacts: 3}, "for i in $(seq 100 125); do echo x >$i; done")
+	if len(many.Artifacts) != 0 || many.ArtifactsSkipped != 26 || notes(many, "100, 101, 102, 103, 104, 105, 106, 107, 108, 109 and 16 more.") != 1 {
+		t.Errorf("in full storage: artifacts %v, %d skipped, notes %q", paths(many.Artifacts), many.ArtifactsSkipped, many.Notes)
+	}
+	if n, err := k.Store.DeleteArtifacts(t.Context(), r.Artifacts[:1]); err != nil || n != 1 {
+		t.Fatalf("DeleteArtifacts = %d, %v", n, err)
+	}
+	if r = k.run(store.Stored{Bytes: mb, Artifacts: 3}, file("e", mb/2)); len(r.Artifacts) != 1 || len(r.Notes) != 0 {
+		t.Errorf("after a delete: artifacts %v, notes %q", paths(r.Artifacts), r.Notes)
+	}
+}
+
+// Long output that does not fit ends its upload, in the middle or before it begins; the result has head and tail, and the code runs on.
+func TestOutputBeyondTheStorageIsNotKept(t *testing.T) {
+	t.Parallel()
+	for quota, want := range map[float64]store.Stored{0: {}, 1: {Bytes: 168_894, Artifacts: 1}, 7: {Bytes: 168_894, Artifacts: 1}, 13: {Bytes: 168_894 + 9_288_896, Artifacts: 2}} {
+		k := setupTakeovers(t, 2, 2)
+		k.quota(quota)
+		r := k.run(want, "seq 1 1300000", "seq 1 30000 >&2", "echo last")
+		lost := notes(r, "max_stored_mb), so .output/")
+		if lost != 2-int(want.Artifacts) || len(r.Artifacts) != int(want.Artifacts) {
+			t.Errorf("quota of %g MiB: artifacts %v, notes %q", quota, paths(r.Artifacts), r.Notes)
+		}
+		first := r.Command.Commands[0]
+		if says := strings.Contains(first.Stdout, "no room for the whole output"); says != (want.Artifacts < 2) || !first.Truncated.Stdout {
+			t.Errorf("quota of %g MiB: the result says of its output %q", quota, first.Stdout[60<<10/2:][:200])
+		}
+		if !strings.HasSuffix(first.Stdout, "1300000\n") || r.Command.Commands[2].Stdout != "last\n" {
+			t.Errorf("quota of %g MiB: the code did not run to its end", quota)
+		}
+	}
+}
