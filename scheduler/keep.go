@@ -16,7 +16,7 @@ const (
 	manifestsPrefix = "manifests/" // what a job's artifacts are, if it has many
 	stagingPrefix   = "staging/"
 	requestsPrefix  = "requests/" // long requests, which their jobs show in part
-	recordsPrefix   = "records/"  // documents and events that are too large for Redis
+	recordsPrefix   = "records/"  // documents, events and snapshots of running jobs, which are too large for Redis
 	indexPrefix     = "index/"    // cached package files
 )
 
@@ -39,7 +39,7 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	}
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
-		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
 		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: manifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
 		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
@@ -61,6 +61,12 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	return nil
 }
 
+// outputAge is the age at which an unfinished upload of an artifact is aborted. The output of a job is uploaded while the job runs, which may be
+// as long as a sandbox lives.
+func (s *Scheduler) outputAge() time.Duration {
+	return max(uploadAge, time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second+day)
+}
+
 // days rounds up to whole days, the unit of the rules.
 func days(d time.Duration) int { return int((d + day - 1) / day) }
 
@@ -68,7 +74,11 @@ func days(d time.Duration) int { return int((d + day - 1) / day) }
 func (s *Scheduler) abort(ctx context.Context) error {
 	var errs []error
 	for _, prefix := range []string{artifactsPrefix, requestsPrefix, recordsPrefix, stagingPrefix, indexPrefix} {
-		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-uploadAge))
+		age := uploadAge
+		if prefix == artifactsPrefix {
+			age = s.outputAge()
+		}
+		n, err := s.deps.Blobs.AbortUploads(ctx, prefix, time.Now().Add(-age))
 		s.seen.aborted.Add(float64(n))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("abort old uploads: %w", err))

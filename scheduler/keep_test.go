@@ -108,7 +108,7 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 				defer s.Stop()
 				time.Sleep(time.Second) // at the start, not only after the interval
 				want := []blob.LifecycleRule{
-					{ID: "sandfarm-artifacts", Prefix: "artifacts/", Days: c.days, AbortDays: 3},
+					{ID: "sandfarm-artifacts", Prefix: "artifacts/", Days: c.days, AbortDays: 8}, // a job prints for a week at most,
 					{ID: "sandfarm-manifests", Prefix: "manifests/", Days: c.days, AbortDays: 3},
 					{ID: "sandfarm-requests", Prefix: "requests/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3}, // a sandbox lives a week at most
 					{ID: "sandfarm-records", Prefix: "records/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3},
@@ -179,10 +179,10 @@ func TestUnfinishedUploadsAreAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		f := &fake{kept: keptFake{uploads: map[string]time.Time{
-			"artifacts/a": now.Add(-72 * time.Hour), "staging/a": now.Add(-73 * time.Hour), "index/a": now.Add(-80 * time.Hour),
-			"artifacts/young": now.Add(-70 * time.Hour), "theirs/a": now.Add(-1000 * time.Hour),
+			"artifacts/a": now.Add(-8 * 24 * time.Hour), "staging/a": now.Add(-73 * time.Hour), "index/a": now.Add(-80 * time.Hour),
+			"artifacts/young": now.Add(-7 * 24 * time.Hour), "theirs/a": now.Add(-1000 * time.Hour),
 		}}}
-		s, registry := begin(t, f, scheduler.Config{}, nil)
+		s, registry := begin(t, f, scheduler.Config{Limits: farm.DefaultLimits()}, nil)
 		defer s.Stop()
 		time.Sleep(time.Hour + time.Second)
 		f.mu.Lock()

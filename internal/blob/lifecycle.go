@@ -66,7 +66,7 @@ func (s *Store) EnsureLifecycle(ctx context.Context, rules ...LifecycleRule) (ch
 }
 
 // into adds the rule to a configuration, and reports whether that changed it. Parts that a service dropped, such as the abort of
-// uploads, are not added again: it would drop them again.
+// uploads, are not added again: it would drop them again. An age of uploads that is too low is raised.
 func (r LifecycleRule) into(config *lifecycle.Configuration) bool {
 	at := slices.IndexFunc(config.Rules, func(there lifecycle.Rule) bool { return there.ID == r.ID })
 	if at < 0 {
@@ -79,7 +79,8 @@ func (r LifecycleRule) into(config *lifecycle.Configuration) bool {
 	if prefix == "" {
 		prefix = there.Prefix
 	}
-	if there.Status == "Enabled" && prefix == r.Prefix && int(there.Expiration.Days) == days {
+	abort := int(there.AbortIncompleteMultipartUpload.DaysAfterInitiation)
+	if (abort == 0 || abort >= r.AbortDays) && there.Status == "Enabled" && prefix == r.Prefix && int(there.Expiration.Days) == days {
 		return false
 	}
 	*there = lifecycle.Rule{

@@ -50,8 +50,7 @@ func finishOf(job *farm.Job, o Outcome) store.Finish {
 // nothingStaged checks that neither snapshots of a job are left nor uploads of its outputs.
 func (b *bundle) nothingStaged(job farm.Ref) {
 	b.T.Helper()
-	prefix := snapshotPrefix + job.Tenant + "/" + job.ID
-	workertest.Must(b.T, b.Blobs.List(b.T.Context(), prefix, func(o blob.Info) error {
+	workertest.Must(b.T, b.Blobs.List(b.T.Context(), snapshotPrefix(job), func(o blob.Info) error {
 		b.T.Errorf("%s is left", o.Key)
 		return nil
 	}))

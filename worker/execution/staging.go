@@ -84,11 +84,11 @@ func (x *Runner) resume(ctx context.Context, e *execution, suffix string, instal
 	return nil
 }
 
-// snapshotPrefix begins the keys of all snapshots.
-const snapshotPrefix = "snapshots/"
+// prefix begins the keys of a job's snapshots. The scheduler removes what is left of them.
+func (s *staging) prefix() string { return snapshotPrefix(s.job.Ref()) }
 
-func (s *staging) prefix() string {
-	return fmt.Sprintf("%s%s/%s/", snapshotPrefix, s.job.Tenant, s.job.ID)
+func snapshotPrefix(job farm.Ref) string {
+	return fmt.Sprintf("records/%s/%s/snapshot-", job.Tenant, job.ID)
 }
 
 // count counts a frame that was taken, and reports whether the log so far is to be acknowledged.

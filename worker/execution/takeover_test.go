@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
@@ -158,7 +159,10 @@ func setupTakeovers(t *testing.T, stdout, stderr int) *takeovers {
 	b := setup(t)
 	b.cfg.Limits.MaxStreamEvents, b.cfg.Limits.MaxStreamInline = 64<<10, 64<<10
 	box := b.Ready()
-	return &takeovers{bundle: b, request: printing(stdout, stderr), box: box, a: b.Agent(box), want: map[string]string{
+	b.Fake.Put(box.ID, true)
+	// A log that a takeover cannot fill any more unless it acknowledges what the snapshot has.
+	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 6 << 20 })
+	return &takeovers{bundle: b, request: printing(stdout, stderr), box: box, a: a, want: map[string]string{
 		".output/1-stdout.txt": numbers(stdout), ".output/1-stderr.txt": numbers(stderr), ".output/2-stderr.txt": numbers(30000),
 	}}
 }
@@ -272,7 +276,7 @@ func TestWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 // So does a row of workers that die.
 func TestWorkersKilledOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	k := setupTakeovers(t, 1_600_000, 90_000) // 11.7 MB: two parts and a rest
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 12))
 		job, when := k.accept(), fmt.Sprintf("seed %d", seed)
@@ -295,7 +299,7 @@ func TestWorkersKilledOneAfterTheOther(t *testing.T) {
 // A worker that was held up while another one took its job over and ended it changes nothing when it goes on.
 func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 	t.Parallel()
-	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	k := setupTakeovers(t, 1_600_000, 90_000) // 11.7 MB: two parts and a rest
 	for at, struck := 0, true; struck; at += 3 {
 		job := k.accept()
 		reached, hold, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -335,7 +339,7 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 // A result of a job that printed little costs no request to the object store, and a long one stores its output once.
 func TestOutputIsStoredOnce(t *testing.T) {
 	t.Parallel()
-	k := setupTakeovers(t, 1_300_000, 900_000) // 9.3 MB and 6.2 MB
+	k := setupTakeovers(t, 1_600_000, 90_000) // 11.7 MB: two parts and a rest
 	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"seq 1 1000"}}}, nil)
 	f := &fault{at: -1}
 	got, err := k.work(job, f)
@@ -359,7 +363,7 @@ func TestOutputIsStoredOnce(t *testing.T) {
 			others = append(others, step)
 		}
 	}
-	if len(parts) != 2+2 || len(others) > 0 { // 8.9 MB and 6.2 MB
+	if len(parts) != 3 || len(others) > 0 {
 		t.Errorf("parts %q, and reads of artifacts %q", parts, others)
 	}
 	if len(got.Result.Artifacts) != 3 {

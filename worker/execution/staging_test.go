@@ -1,0 +1,290 @@
+package execution
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// randomFrames are frames of an execute, or of commands, that touch every part of the collector's state.
+func randomFrames(rng *rand.Rand, commands int) []agent.Frame {
+	var frames []agent.Frame
+	add := func(f agent.Frame) {
+		f.Seq = uint64(len(frames) + 1)
+		frames = append(frames, f)
+	}
+	some := func() {
+		switch text := strings.Repeat(fmt.Sprintf("<%d é>", len(frames)), 1+rng.IntN(20)); rng.IntN(6) {
+		case 0:
+			add(agent.Frame{Type: agent.FrameStderr, Payload: []byte(text)[:len(text)-1-rng.IntN(3)]})
+		case 1:
+			add(frame(0, agent.FrameDisplay, agent.Display{Number: 1 + rng.IntN(min(5, len(frames)+1)), Data: map[string]string{"text/plain": text, "text/html": text}}))
+		case 2:
+			add(dropped(0, int64(rng.IntN(3)), int64(rng.IntN(3))))
+		default:
+			add(out(0, text))
+		}
+	}
+	for i := range max(commands, 1) {
+		if commands > 0 {
+			add(start(0, i))
+		}
+		for range rng.IntN(12) {
+			some()
+		}
+		if commands > 0 {
+			add(end(0, i, i))
+		}
+	}
+	add(frame(0, agent.FrameFinal, agent.Outcome{ExitCode: 4}))
+	return frames
+}
+
+// What follows from frames is in a snapshot, wherever it is taken: the collector that it restores goes on as the first one does.
+func TestSnapshotHasTheWholeState(t *testing.T) {
+	t.Parallel()
+	same := cmp.Options{
+		cmp.Exporter(func(reflect.Type) bool { return true }), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(collector{}, "artifact"),
+	}
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		limits := farm.DefaultLimits()
+		limits.MaxStreamInline, limits.MaxInlineRich, limits.MaxStreamEvents = 100, 60, 200
+		request, commands := code(), rng.IntN(4)
+		if commands > 0 {
+			request = &farm.Request{Command: &farm.CommandRequest{Commands: make([]string, commands)}}
+		}
+		frames := randomFrames(rng, commands)
+		cut := rng.IntN(len(frames))
+		first, second := limited(request, limits, 0), limited(request, limits, 0)
+		second.job = first.job
+		for i, f := range frames {
+			if i == cut {
+				first.take()
+				first.displays, first.replaced = nil, nil
+				data, err := first.snapshot()
+				workertest.Must(t, err)
+				workertest.Must(t, second.restore(data))
+			}
+			workertest.Must(t, first.add(first.cut(f)))
+			if i >= cut {
+				workertest.Must(t, second.add(second.cut(f)))
+			}
+		}
+		if diff := cmp.Diff(first, second, same); diff != "" {
+			t.Fatalf("seed %d, snapshot before frame %d (-first +second):\n%s", seed, cut+1, diff)
+		}
+		if diff := cmp.Diff(first.result(), second.result(), same); diff != "" {
+			t.Fatalf("seed %d: results (-first +second):\n%s", seed, diff)
+		}
+	}
+}
+
+func TestDamagedSnapshotIsAnError(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	workertest.Must(t, c.add(out(1, "hello")))
+	data, err := c.snapshot()
+	workertest.Must(t, err)
+	workertest.Must(t, collectorOf(code(), 0).restore(data))
+	for n := range data {
+		if collectorOf(code(), 0).restore(data[:n]) == nil {
+			t.Errorf("the first %d bytes of %d are a snapshot", n, len(data))
+		}
+	}
+	if collectorOf(code(), 0).restore(append(data, 'x')) == nil {
+		t.Error("a snapshot with one more byte is one")
+	}
+}
+
+// The record of a job of many commands stays small: once limits.MaxResultInline is used up, each stream has little of it.
+func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	limits.MaxStreamInline, limits.MaxResultInline = 100<<10, 200<<10
+	for used, want := range map[int]int{
+		0: 100 << 10, 1: 100<<10 - 1, 100 << 10: 50 << 10,
+		136<<10 - 2: 32<<10 + 1, 136 << 10: 32 << 10, 136<<10 + 2: 32 << 10, 200 << 10: 32 << 10,
+	} {
+		c := limited(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b"}}}, limits, 0)
+		workertest.Must(t, c.add(start(1, 0)))
+		half := min(used, limits.MaxStreamInline)
+		workertest.Must(t, c.add(out(2, strings.Repeat("x", half))))
+		workertest.Must(t, c.add(agent.Frame{Seq: 3, Type: agent.FrameStderr, Payload: make([]byte, used-half)}))
+		workertest.Must(t, c.add(end(4, 0, 0)))
+		workertest.Must(t, c.add(start(5, 1)))
+		if got := c.outputs[1].stdout.limit; got != want || c.outputs[1].stderr.limit != want {
+			t.Errorf("after %d bytes a stream has %d, want %d", used, got, want)
+		}
+	}
+	const commands = 256
+	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: make([]string, commands)}}, 0)
+	seq := uint64(0)
+	next := func(f agent.Frame) {
+		seq++
+		f.Seq = seq
+		workertest.Must(t, c.add(f))
+		for _, s := range c.current() {
+			s.unsent = nil // as if it were stored
+		}
+	}
+	for i := range commands {
+		next(start(0, i))
+		next(agent.Frame{Type: agent.FrameStdout, Payload: make([]byte, 1<<20)})
+		next(agent.Frame{Type: agent.FrameStderr, Payload: make([]byte, 1<<20)})
+		next(end(0, i, 0))
+	}
+	total := 0
+	for _, o := range c.result().Command.Commands {
+		total += len(o.Stdout) + len(o.Stderr)
+	}
+	if most := c.limits.MaxResultInline + commands*2*(minStreamInline+256); total > most {
+		t.Errorf("the result has %d bytes of output, want at most %d", total, most)
+	}
+}
+
+// A log of short frames is acknowledged, although it has few bytes: the agent holds the code back at 65,536 frames.
+func TestManyShortFramesAreAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		size, frames int
+		due          bool
+	}{{1, ackFrames - 1, false}, {1, ackFrames, true}, {ackBytes - 1, 1, false}, {ackBytes, 1, true}} {
+		var s staging
+		due := false
+		for range c.frames {
+			due = s.count(agent.Frame{Payload: make([]byte, c.size)})
+		}
+		if due != c.due {
+			t.Errorf("%d frames of %d bytes are due: %v, want %v", c.frames, c.size, due, c.due)
+		}
+	}
+}
+
+// following makes an execution whose frames the test gives.
+func (b *bundle) following(x *Runner, request *farm.Request) *execution {
+	b.T.Helper()
+	job := b.Accept(farm.KindExecute, b.Ready().ID, request, nil)
+	claim, err := b.Store.Claim(b.T.Context(), job, farm.NewID("wrk_"))
+	workertest.Must(b.T, err)
+	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox}
+	x.collect(e, x.cfg.Limits, 0)
+	workertest.Must(b.T, x.resume(b.T.Context(), e, "", false))
+	return e
+}
+
+// A large value does not wait in memory, and one that was replaced does not stay in the object store.
+func TestLargeDisplaysAreStoredWhenTheyArrive(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	e := b.following(x, code())
+	show := func(number int, size int) *farm.Artifact {
+		t.Helper()
+		f := frame(e.collect.seq+1, agent.FrameDisplay, agent.Display{Number: number, Data: map[string]string{"text/html": strings.Repeat("x", size)}})
+		_, err := x.absorb(t.Context(), e, f)
+		workertest.Must(t, err)
+		if len(e.collect.displays)+len(e.collect.replaced) > 0 {
+			t.Fatal("values wait in memory")
+		}
+		return e.collect.rich[number-1].Artifact
+	}
+	limit := x.cfg.Limits.MaxInlineRich
+	if a := show(1, limit); a != nil {
+		t.Errorf("a value of %d bytes is the artifact %+v", limit, a)
+	}
+	first := show(2, limit+1)
+	if got := b.content(first.Key); len(got) != limit+1 || first.Size != int64(limit+1) || first.SHA256 == "" {
+		t.Errorf("the object has %d bytes, its record is %+v", len(got), first)
+	}
+	second := show(2, 3*limit)
+	if got := b.content(second.Key); len(got) != 3*limit {
+		t.Errorf("the update has %d bytes", len(got))
+	}
+	if _, err := b.Blobs.Stat(t.Context(), first.Key); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("the replaced value is still there: %v", err)
+	}
+	_, err := x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
+	workertest.Must(t, err)
+	artifacts, err := x.upload(t.Context(), e)
+	workertest.Must(t, err)
+	if len(artifacts) != 1 || artifacts[0].Key != second.Key {
+		t.Errorf("artifacts %+v", artifacts)
+	}
+}
+
+// While the object store is down, code that shows a large value goes on. Its job fails in the end and keeps its output.
+func TestDisplayThatCannotBeStoredFailsTheJobInTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.cfg.UploadRetry = 1 // one try
+	x, _ := b.runner()
+	e := b.following(x, code())
+	x.blobs = b.BrokenBlobs()
+	for _, f := range []agent.Frame{
+		out(1, "before "), display(2, map[string]string{"text/html": strings.Repeat("x", x.cfg.Limits.MaxInlineRich+1)}),
+		out(3, "after"), frame(4, agent.FrameFinal, agent.Outcome{}),
+	} {
+		_, err := x.absorb(t.Context(), e, f)
+		workertest.Must(t, err)
+	}
+	if _, err := x.keep(t.Context(), e); farm.CodeOf(err) != farm.CodeUnavailable {
+		t.Errorf("keep = %v, want code %s", err, farm.CodeUnavailable)
+	}
+	r := e.collect.result().Execute
+	if r.Stdout != "before after" || len(r.Rich) != 1 || r.Rich[0].Artifact != nil {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// A stream of which the agent dropped a part is an artifact also where the result has all of the rest.
+func TestShortStreamWithDroppedBytesIsStored(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	e := b.following(x, code())
+	for _, f := range []agent.Frame{out(1, "head "), dropped(2, 7, 0), out(3, "tail"), frame(4, agent.FrameFinal, agent.Outcome{})} {
+		_, err := x.absorb(t.Context(), e, f)
+		workertest.Must(t, err)
+	}
+	artifacts, err := x.upload(t.Context(), e)
+	workertest.Must(t, err)
+	if len(artifacts) != 1 || string(b.content(artifacts[0].Key)) != "head tail" {
+		t.Errorf("artifacts %+v", artifacts)
+	}
+}
+
+// An upload that the object store aborted, with the parts that the agent has forgotten, fails the job instead of leaving a hole.
+func TestAbortedUploadFailsTheJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	e := b.following(x, code())
+	s := e.collect.outputs[0].stdout
+	part := make([]byte, 1<<20)
+	for seq := uint64(1); !s.partFull(); seq++ {
+		_, err := x.absorb(t.Context(), e, agent.Frame{Seq: seq, Type: agent.FrameStdout, Payload: part})
+		workertest.Must(t, err)
+	}
+	workertest.Must(t, x.sendParts(t.Context(), e, s))
+	n, err := b.Blobs.AbortUploadsOf(t.Context(), x.artifact(e, s.path, outputType).Key)
+	if n != 1 || err != nil || s.parts != 5<<20/blob.PartBytes {
+		t.Fatalf("%d uploads were aborted after %d parts: %v", n, s.parts, err)
+	}
+	_, err = x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
+	workertest.Must(t, err)
+	if _, err := x.upload(context.WithoutCancel(t.Context()), e); err == nil {
+		t.Error("the output of a lost upload was stored")
+	}
+}
