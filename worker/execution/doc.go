@@ -4,11 +4,13 @@
 // # From frames to the result
 //
 // The agent logs an execution as numbered frames and keeps them until they are acknowledged. follow.go reads them and dials again
-// when the stream breaks; collect.go turns them into events and the result; stagelog.go moves a long log to the object store and
-// only then acknowledges it; artifacts.go uploads changed files, large displays and whole outputs.
+// when the stream breaks; collect.go turns them into events and the result; outputs.go uploads a long stream in parts of its artifact
+// while it goes on, and displays.go large values when they arrive; staging.go acknowledges a long log when a snapshot of the collector is in
+// the object store; artifacts.go uploads changed files.
 //
-// A worker that takes over replays the staged part, reads the rest from the agent, and gets the same result. Events carry the
-// numbers of their frames, and artifact ids follow from the job and the path, so nothing is added twice. If the worker died
+// A worker that takes over begins with the snapshot, reads the rest from the agent, and gets the same result. Events carry the
+// numbers of their frames, parts of an artifact are always the same bytes, and artifact ids follow from the job and the path, so
+// nothing is added twice: a worker may die or be held up at any step (takeover_test.go). If the worker died
 // between upload and commit, the next one uploads the same objects again under the same ids and commits; the agent forgets the
 // execution only after the commit (Outcome.Cleanup).
 //
@@ -17,14 +19,14 @@
 //   - the agent sends at most limits.MaxOutputMB of each stream of a job and drops the middle of what is longer; dropped.go counts that,
 //     and cuts what an agent sends beyond it;
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
-//     names the artifact with the whole, which artifacts.go uploads;
+//     names the artifact with the whole. The streams of all commands have limits.MaxResultInline together (outputs.go);
 //   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
 //     and moves those over limits.MaxInlineRich to artifacts;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
 //   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
-//     stageBytes until a part is staged).
+//     ackBytes until a snapshot is stored).
 //
 // Everything that an agent sends is untrusted: it is bounded, checked, and frames that no agent sends end the job with ErrProtocol.
 package execution
