@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 )
 
@@ -55,6 +56,10 @@ func runInit(ctx context.Context, o initOptions) error {
 	cfg := server.Config{
 		Version: version, Workspace: o.workspace, RunDir: o.run, HomeDir: o.home, TmpDir: o.tmp, ReapAll: true,
 		EndsIn: o.endsIn, End: func() { os.Exit(0) }, // when PID 1 exits, the kernel kills everything in the sandbox
+	}
+	if os.Getpid() == 1 { // kill would end all programs of the machine elsewhere
+		cfg.Sockets = process.NewSocketLimit(func() { _ = unix.Kill(-1, unix.SIGKILL) }, "/proc/net/sockstat", "/proc/net/sockstat6")
+		go cfg.Sockets.Run(ctx)
 	}
 	if o.index {
 		cfg.Index = agent.IndexAddr

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/process"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -23,6 +24,8 @@ type Config struct {
 	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: no access
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
+
+	Sockets *process.SocketLimit // ends the sandbox's programs when they have too many sockets; nil: they may have any number
 
 	EndsIn time.Duration // time until the sandbox's deadline, until a worker changes it; 0: no deadline
 	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended

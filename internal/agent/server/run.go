@@ -34,6 +34,7 @@ func (s *Server) run(e *execution.Execution) {
 // because its memory was used up.
 func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
 	_, limit, kills := process.Memory()
+	sockets := s.cfg.Sockets.Kills()
 	before := s.files.Snapshot()
 	began := time.Now()
 	out := body(e)
@@ -43,8 +44,15 @@ func (s *Server) measured(e *execution.Execution, body func(*execution.Execution
 	if _, _, now := process.Memory(); now > kills && died && !e.IsStopped() {
 		out.OutOfMemory = true
 		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: memorySentence(limit), Traceback: []string{}}
+	} else if s.cfg.Sockets.Kills() > sockets && died {
+		out.OutOfMemory = true
+		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: socketSentence(), Traceback: []string{}}
 	}
 	return out
+}
+
+func socketSentence() string {
+	return fmt.Sprintf("The code was ended because the sandbox had more than %d TCP sockets, with connections that it had not accepted. Accept or close connections.", process.MaxSockets)
 }
 
 func memorySentence(limit int64) string {
