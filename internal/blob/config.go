@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Config says which S3 service to use and how.
@@ -23,6 +25,9 @@ type Config struct {
 	// StallTimeout ends a connection with a pending request on which no byte moves in either direction for this long.
 	// 0 means a minute, which gives a server time to assemble a large upload.
 	StallTimeout time.Duration
+	// Uploads is the budget for the buffers of Put, fair between the tenants in the keys (kind/tenant/…). It must be used for nothing
+	// else: who calls Put may hold other memory while it waits for this. nil: without limit.
+	Uploads *budget.Budget
 }
 
 func (c Config) withDefaults() Config {

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"strings"
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -19,7 +21,7 @@ const (
 	// smallObject is the size up to which an object of unknown size is sent in one request; one of known size up to partSize.
 	// Such a request is sent from memory, so it can be retried.
 	smallObject = 1 << 20
-	// partSize and partsAtOnce bound the memory of an upload: 24 MiB.
+	// partSize and partsAtOnce bound the memory of an upload: 24 MiB, or one part where memory is short.
 	partSize    = 8 << 20
 	partsAtOnce = 3
 )
@@ -43,6 +45,11 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, op
 	if size < -1 {
 		return Info{}, farm.Invalidf("An object's size must be 0 or more, or -1 if it is unknown.")
 	}
+	hold, err := s.buffers(ctx, key, size)
+	if err != nil {
+		return Info{}, err
+	}
+	defer hold.Release()
 	src := &source{r: r, left: size, sum: sha256.New()}
 	head := make([]byte, headSize(size))
 	n, err := io.ReadFull(src, head)
@@ -54,13 +61,34 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64, op
 	if src.ended() {
 		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, bytes.NewReader(head[:n]), int64(n), put)
 	} else {
-		put.PartSize, put.ConcurrentStreamParts, put.NumThreads = partSize, true, partsAtOnce
+		put.PartSize, put.NumThreads = partSize, 1
+		if hold.Grow((partsAtOnce - 1) * partSize) {
+			put.ConcurrentStreamParts, put.NumThreads = true, partsAtOnce
+		}
 		up, err = s.client.PutObject(ctx, s.cfg.Bucket, key, io.MultiReader(bytes.NewReader(head[:n]), src), -1, put)
 	}
 	if err != nil {
 		return Info{}, src.failed(ctx, err)
 	}
 	return Info{Key: key, Size: src.read, SHA256: hex.EncodeToString(src.sum.Sum(nil)), ETag: up.ETag}, nil
+}
+
+// buffers waits for the memory of an upload: all of a small object, or one part of a larger one. Tiny ones are not charged.
+func (s *Store) buffers(ctx context.Context, key string, size int64) (*budget.Hold, error) {
+	need := size
+	if size < 0 || size > partSize {
+		need = partSize
+	}
+	if need <= budget.SmallBytes {
+		need = 0
+	}
+	_, rest, _ := strings.Cut(key, "/")
+	tenant, _, _ := strings.Cut(rest, "/")
+	hold, err := s.cfg.Uploads.Acquire(ctx, tenant, need)
+	if err != nil {
+		return nil, fmt.Errorf("put object: %w", err)
+	}
+	return hold, nil
 }
 
 func (s *Store) putOptions(key string, opts PutOptions) minio.PutObjectOptions {

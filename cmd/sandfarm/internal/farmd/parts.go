@@ -36,8 +36,9 @@ type Parts struct {
 	Dispatch *dispatch.Dispatcher
 	Blobs    *blob.Store
 	// Memory is the budget for what this process holds for its callers.
-	Memory *budget.Budget
-	limits budget.Limits // on the memory of this process and of its machine
+	Memory  *budget.Budget
+	uploads *budget.Budget // for the buffers of uploads to S3
+	limits  budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
 
@@ -79,7 +80,10 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	return p, nil
 }
 
-// openMemory makes the budget of this process.
+// uploadPart is the part of the process's budget that the buffers of uploads have for themselves: a quarter.
+const uploadPart = 4
+
+// openMemory makes the budgets of this process.
 func (p *Parts) openMemory() error {
 	var err error
 	if p.limits, err = budget.ReadLimits(); err != nil {
@@ -89,7 +93,8 @@ func (p *Parts) openMemory() error {
 	if mb := p.Settings.MemoryBudget; mb > 0 {
 		size = int64(mb) << 20
 	}
-	p.Memory = budget.New(size)
+	p.uploads = budget.New(size / uploadPart)
+	p.Memory = budget.New(size - size/uploadPart)
 	return telemetry.Register(p.metrics.registry, p.Memory.Collectors()...)
 }
 
@@ -161,6 +166,7 @@ func (p *Parts) openBlobs(ctx context.Context, builtin bool) error {
 	}
 	blobs, err := blob.New(blob.Config{
 		Endpoint: s.Endpoint, PublicURL: s.PublicURL, AccessKey: s.AccessKey, SecretKey: s.SecretKey, Bucket: s.Bucket, Region: s.Region,
+		Uploads: p.uploads,
 	})
 	if err != nil {
 		return fmt.Errorf("connect to S3: %w", err)

@@ -1,0 +1,86 @@
+package blob_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// gated is a source that counts that it was begun, and gives its bytes when the gate opens.
+type gated struct {
+	begun chan<- string
+	name  string
+	gate  <-chan struct{}
+	once  sync.Once
+	r     io.Reader
+}
+
+func (g *gated) Read(p []byte) (int, error) {
+	g.once.Do(func() {
+		g.begun <- g.name
+		<-g.gate
+	})
+	return g.r.Read(p)
+}
+
+// Uploads at once are bounded by memory, for each tenant by its share; the others wait, and all of them succeed.
+func TestBuffersOfUploadsAreBounded(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, endpoint)
+	cfg.Uploads = budget.New(16 << 20) // each tenant's share is less than two parts
+	s := newStore(t, cfg)
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const each, size = 6, 9 << 20
+	content := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	begun, gate := make(chan string, 100), make(chan struct{})
+	var group sync.WaitGroup
+	for i := range 2 * each {
+		tenant := fmt.Sprint("tenant", i%2)
+		known := int64(size)
+		if i/2%2 == 0 {
+			known = -1
+		}
+		group.Go(func() {
+			key := fmt.Sprintf("artifacts/%s/%d", tenant, i)
+			info, err := s.Put(t.Context(), key, &gated{begun: begun, name: tenant, gate: gate, r: bytes.NewReader(content)}, known, blob.PutOptions{})
+			if err != nil || info.Size != size {
+				t.Errorf("Put = %+v, %v", info, err)
+			}
+		})
+	}
+	first := map[string]int{<-begun: 1}
+	first[<-begun]++
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		stats := cfg.Uploads.Stats()
+		if stats.Waited == 2*each-2 { // all others have asked
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after 30 s: %+v", stats)
+		}
+	}
+	if len(begun) != 0 || first["tenant0"] != 1 || first["tenant1"] != 1 {
+		t.Errorf("begun are %v and %d more; want one of each tenant", first, len(begun))
+	}
+	close(gate)
+	group.Wait()
+	if stats := cfg.Uploads.Stats(); stats.Used != 0 || stats.Waiting != 0 {
+		t.Errorf("at the end %+v", stats)
+	}
+	r, _, err := s.Get(t.Context(), "artifacts/tenant1/11", 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("read %d bytes, %v; want %d", len(got), err, size)
+	}
+}
