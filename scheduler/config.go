@@ -14,7 +14,7 @@ type Config struct {
 	ExpireEvery time.Duration `toml:"expire_every" default:"1s" min:"10ms" doc:"How often the scheduler closes sandboxes whose deadline has passed."`
 	SweepEvery  time.Duration `toml:"sweep_every" default:"2s" min:"10ms" doc:"How often the scheduler enqueues jobs that are in no queue, and hands jobs of dead workers to others."`
 	RetainEvery time.Duration `toml:"retain_every" default:"1m" min:"10ms" doc:"How often expired artifacts are removed from the object store."`
-	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: see limits.max_finished and limits.retention_seconds."`
+	TrimEvery   time.Duration `toml:"trim_every" default:"1m" min:"10ms" doc:"How often records beyond their bounds are removed: see limits.max_finished and limits.retention_seconds. As often the counts behind quotas are compared with the records."`
 	PoolEvery   time.Duration `toml:"pool_every" default:"5s" min:"10ms" doc:"How often the warm pool is compared with its targets, and members of nodes without a worker are removed."`
 	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
 	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"Random part of its interval by which a loop may run earlier, so that schedulers started together do not stay in step."`

@@ -24,10 +24,11 @@ const (
 	loopTrim    = "trim"
 	loopRules   = "rules"
 	loopPool    = "pool"
+	loopQuotas  = "quotas"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas}
 }
 
 // loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
@@ -50,6 +51,9 @@ func (s *Scheduler) loops() []loop {
 	}
 	if s.deps.Pool != nil {
 		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.checkPool})
+	}
+	if s.deps.Quotas != nil {
+		loops = append(loops, loop{name: loopQuotas, every: s.cfg.TrimEvery, step: s.checkQuotas})
 	}
 	return loops
 }

@@ -19,6 +19,7 @@ type metrics struct {
 	aborted      prometheus.Counter
 	trimmed      *prometheus.CounterVec
 	stranded     prometheus.Counter
+	drift        *prometheus.CounterVec
 }
 
 func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
@@ -42,6 +43,9 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sandfarm_scheduler_loop_last_success_timestamp_seconds", Help: "When a run of each loop last succeeded in this process; 0: never.",
 		}, label),
+		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandfarm_quota_drift_total", Help: "How often a count behind the quotas of a tenant differed from the records and was repaired, by count. It should stay 0.",
+		}, []string{"count"}),
 		expired:  counter("sandfarm_scheduler_sandboxes_expired_total", "Sandboxes that were closed because their time was up."),
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
@@ -59,6 +63,9 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
 	}
+	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running"} {
+		m.drift.WithLabelValues(count)
+	}
 	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sandfarm_scheduler_leads", Help: "1 while this scheduler is the leader, else 0. One of all schedulers leads.",
 	}, func() float64 {
@@ -67,7 +74,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		}
 		return 0
 	})
-	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, leads,
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, m.drift, leads,
 		newPoolCollector(p, leading))
 }
 

@@ -48,6 +48,12 @@ type Pool interface {
 	DropMember(ctx context.Context, id string, states ...store.MemberState) error
 }
 
+// Quotas are the counts behind the quotas of tenants.
+type Quotas interface {
+	RepairUse(ctx context.Context, tenant string) (store.Drift, error)
+	AddStored(ctx context.Context, tenant string) error
+}
+
 // Tasks removes archived tasks and unused queues.
 type Tasks interface {
 	Trim(ctx context.Context, before time.Time, unused func(queue string) bool) (queue.Trimmed, error)
@@ -73,7 +79,8 @@ type Deps struct {
 	Ledger  Ledger
 	Jobs    Jobs
 	Tasks   Tasks
-	Pool    Pool // nil: no warm pool
+	Quotas  Quotas // nil: they are not compared with the records
+	Pool    Pool   // nil: no warm pool
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: no metrics
