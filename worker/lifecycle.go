@@ -16,6 +16,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
+	"github.com/sandfarm/sandfarm/worker/usage"
 )
 
 // closeGrace is how long the cancelled jobs of a sandbox that is closed may take to end, so that their output is kept.
@@ -23,6 +24,7 @@ const closeGrace = 4 * time.Second
 
 // lifecycle ends sandboxes: it closes them, or marks them as lost. Packages execution and reconcile use it, too.
 type lifecycle struct {
+	usage     *usage.Sampler
 	store     *store.Store
 	dispatch  *dispatch.Dispatcher
 	engine    *engine.Engine
@@ -68,6 +70,7 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 	}
 	l.awaitEnd(ctx, open)
 	l.node.Disconnect(s.ID)
+	l.usage.Sample(ctx, s) // the last one: its counters end with the container
 	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/reconcile"
 	"github.com/sandfarm/sandfarm/worker/retry"
+	"github.com/sandfarm/sandfarm/worker/usage"
 )
 
 // Server takes tasks from queues and calls a handler for each.
@@ -76,6 +77,7 @@ type Worker struct {
 
 	node       *node.Node
 	placement  *placement.Placer
+	usage      *usage.Sampler
 	lifecycle  *lifecycle
 	executions *execution.Runner
 	reconciler *reconcile.Reconciler
@@ -133,14 +135,17 @@ func (w *Worker) assemble() (err error) {
 	}); err != nil {
 		return err
 	}
-	w.lifecycle = &lifecycle{store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
+	if w.usage, err = usage.New(usage.Deps{Engine: w.engine, Records: w.store, Container: w.node.Container, Log: w.log, Metrics: w.deps.Metrics}); err != nil {
+		return err
+	}
+	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
 	if w.executions, err = execution.New(w.cfg.execution(), execution.Deps{
 		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Memory: w.deps.Memory, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 	}); err != nil {
 		return err
 	}
 	w.reconciler, err = reconcile.New(reconcile.Deps{
-		Store: w.store, Engine: w.engine, Node: w.node, Placement: w.placement, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Store: w.store, Engine: w.engine, Node: w.node, Placement: w.placement, Sandboxes: w.lifecycle, Usage: w.usage, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 	})
 	return err
 }

@@ -30,6 +30,11 @@ type Sandboxes interface {
 	OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error)
 }
 
+// Usage counts what sandboxes use.
+type Usage interface {
+	SampleAll(ctx context.Context, boxes []*farm.Sandbox)
+}
+
 // Deps are the dependencies of a Reconciler. All fields except Metrics are required.
 type Deps struct {
 	Store     *store.Store
@@ -37,6 +42,7 @@ type Deps struct {
 	Node      *node.Node
 	Placement *placement.Placer
 	Sandboxes Sandboxes
+	Usage     Usage
 	Log       *slog.Logger
 	Now       func() time.Time
 	Metrics   prometheus.Registerer

@@ -53,7 +53,19 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.contained.Set(float64(len(contained) - pool.idle))
 	open, err := r.reconcileRecords(ctx, running)
 	r.node.SyncDeadlines(open, containers)
+	r.sampleUsage(ctx, open, running)
 	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
+}
+
+// sampleUsage counts what the running sandboxes of this node use.
+func (r *Reconciler) sampleUsage(ctx context.Context, open []*farm.Sandbox, running map[string]bool) {
+	var mine []*farm.Sandbox
+	for _, s := range open {
+		if s.Node == r.node.ID() && running[s.ID] {
+			mine = append(mine, s)
+		}
+	}
+	r.deps.Usage.SampleAll(ctx, mine)
 }
 
 // keeps reports whether a container stays.

@@ -1,0 +1,121 @@
+// Package usage counts what sandboxes use, for the bills of their tenants: CPU time, memory and GPUs, by the engine's counters. A sample is
+// taken on a timer and before a container is removed. Counters only grow and a record remembers its last sample, so several workers of a node
+// and takeovers add nothing twice. What a container used after its last sample is lost if it dies without a worker.
+package usage
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
+)
+
+const (
+	sampleTimeout = 3 * time.Second // the end of a sandbox must not wait for long
+	parallel      = 4
+	maxTenants    = 1000 // as labels of metrics; the others share one
+)
+
+// Engine has the counters.
+type Engine interface {
+	Usage(ctx context.Context, container string) (engine.Usage, bool, error)
+}
+
+// Records keep the usage.
+type Records interface {
+	AddUsage(ctx context.Context, s store.Sample) (store.Usage, error)
+}
+
+// Deps are the dependencies of a Sampler. All fields except Metrics are required.
+type Deps struct {
+	Engine    Engine
+	Records   Records
+	Container func(*farm.Sandbox) string // id or name of its container
+	Log       *slog.Logger
+	Metrics   prometheus.Registerer
+}
+
+// Sampler takes samples. It is safe for concurrent use.
+type Sampler struct {
+	deps             Deps
+	cpu, memory, gpu *prometheus.CounterVec
+
+	mu      sync.Mutex
+	tenants map[string]bool
+}
+
+// New makes a Sampler.
+func New(deps Deps) (*Sampler, error) {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"tenant"})
+	}
+	s := &Sampler{
+		deps:    deps,
+		cpu:     counter("sandfarm_usage_cpu_seconds_total", "CPU seconds of sandboxes that this worker counted, by tenant."),
+		memory:  counter("sandfarm_usage_memory_gb_seconds_total", "GiB of memory times seconds that this worker counted, by tenant."),
+		gpu:     counter("sandfarm_usage_gpu_seconds_total", "Seconds of leased GPUs that this worker counted, by tenant."),
+		tenants: map[string]bool{},
+	}
+	if deps.Metrics == nil {
+		return s, nil
+	}
+	return s, telemetry.Register(deps.Metrics, s.cpu, s.memory, s.gpu)
+}
+
+// Sample adds what a sandbox has used since its last sample. It fails silently: the next sample adds what this one missed.
+func (s *Sampler) Sample(ctx context.Context, box *farm.Sandbox) {
+	ctx, done := context.WithTimeout(ctx, sampleTimeout)
+	defer done()
+	u, running, err := s.deps.Engine.Usage(ctx, s.deps.Container(box))
+	if err == nil && !running {
+		return
+	}
+	gpus := 0
+	if box.Spec.GPU != nil {
+		gpus = box.Spec.GPU.Count
+	}
+	var added store.Usage
+	if err == nil {
+		added, err = s.deps.Records.AddUsage(ctx, store.Sample{Sandbox: box.Ref(), Container: u.Container, CPU: u.CPU, MemoryKB: u.Memory >> 10, GPUs: gpus})
+	}
+	if err != nil {
+		s.deps.Log.DebugContext(ctx, "usage of a sandbox was not counted", "sandbox_id", box.ID, "error", err)
+		return
+	}
+	label := s.label(box.Tenant)
+	s.cpu.WithLabelValues(label).Add(added.CPUSeconds)
+	s.memory.WithLabelValues(label).Add(added.MemoryGBSeconds)
+	s.gpu.WithLabelValues(label).Add(added.GPUSeconds)
+}
+
+// SampleAll is Sample for several sandboxes, a few at a time.
+func (s *Sampler) SampleAll(ctx context.Context, boxes []*farm.Sandbox) {
+	var group sync.WaitGroup
+	turns := make(chan struct{}, parallel)
+	for _, box := range boxes {
+		turns <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turns }()
+			s.Sample(ctx, box)
+		})
+	}
+	group.Wait()
+}
+
+// label is the label of a tenant in metrics.
+func (s *Sampler) label(tenant string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.tenants[tenant] && len(s.tenants) >= maxTenants {
+		return "(others)" // no tenant can be named so
+	}
+	s.tenants[tenant] = true
+	return tenant
+}

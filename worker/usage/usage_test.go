@@ -1,0 +1,105 @@
+package usage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/usage"
+)
+
+// counters answers for containers by name; the others do not run.
+type counters map[string]engine.Usage
+
+func (c counters) Usage(_ context.Context, id string) (engine.Usage, bool, error) {
+	if id == "silent" {
+		return engine.Usage{}, false, errors.New("the engine does not answer")
+	}
+	u, ok := c[id]
+	return u, ok, nil
+}
+
+type ledger struct {
+	mu      sync.Mutex
+	samples []store.Sample
+}
+
+func (l *ledger) AddUsage(_ context.Context, s store.Sample) (store.Usage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.samples = append(l.samples, s)
+	return store.Usage{CPUSeconds: 2, MemoryGBSeconds: 3, GPUSeconds: 4}, nil
+}
+
+func sampler(t *testing.T, c counters, l *ledger) (*usage.Sampler, *prometheus.Registry) {
+	t.Helper()
+	metrics := prometheus.NewRegistry()
+	s, err := usage.New(usage.Deps{
+		Engine: c, Records: l, Container: func(b *farm.Sandbox) string { return b.Container }, Log: slog.New(slog.DiscardHandler), Metrics: metrics,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, metrics
+}
+
+// A sample has what the engine counted; sandboxes whose containers do not run or answer are left out.
+func TestSamplesHaveTheEnginesCounters(t *testing.T) {
+	t.Parallel()
+	l := &ledger{}
+	s, metrics := sampler(t, counters{"c1": {Container: "c1", CPU: 7 * time.Second, Memory: 5 << 20}}, l)
+	var boxes []*farm.Sandbox
+	for _, container := range []string{"c1", "gone", "silent"} {
+		boxes = append(boxes, &farm.Sandbox{ID: "sbx_" + container, Tenant: "acme", Container: container, Spec: farm.SandboxSpec{GPU: &farm.GPU{Count: 2}}})
+	}
+	s.SampleAll(t.Context(), boxes)
+	want := []store.Sample{{Sandbox: farm.Ref{Tenant: "acme", ID: "sbx_c1"}, Container: "c1", CPU: 7 * time.Second, MemoryKB: 5 << 10, GPUs: 2}}
+	if diff := cmp.Diff(want, l.samples); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+	for name, want := range map[string]float64{"sandfarm_usage_cpu_seconds_total": 2, "sandfarm_usage_memory_gb_seconds_total": 3, "sandfarm_usage_gpu_seconds_total": 4} {
+		if n, sum := series(t, metrics, name); n != 1 || sum != want {
+			t.Errorf("%s has %d series with %v together", name, n, sum)
+		}
+	}
+}
+
+// However many tenants there are, the metrics have a bounded number of series.
+func TestTenantsAreBoundedInMetrics(t *testing.T) {
+	t.Parallel()
+	s, metrics := sampler(t, counters{"c1": {Container: "c1", CPU: time.Second}}, &ledger{})
+	for i := range 1500 {
+		s.Sample(t.Context(), &farm.Sandbox{ID: "sbx_1", Tenant: fmt.Sprint("tenant", i), Container: "c1"})
+	}
+	if n, sum := series(t, metrics, "sandfarm_usage_cpu_seconds_total"); n != 1001 || sum != 3000 {
+		t.Errorf("there are %d series with %v together; want 1001 with 3000", n, sum)
+	}
+}
+
+// series counts the series of a counter and adds them up.
+func series(t *testing.T, metrics *prometheus.Registry, name string) (n int, sum float64) {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			n, sum = n+1, sum+m.GetCounter().GetValue()
+		}
+	}
+	return n, sum
+}
