@@ -23,6 +23,7 @@ type Error struct {
 	RequestID  string        // to find the request in the log of the farm
 	RetryAfter time.Duration // pause before a retry; 0 if the farm did not say
 
+	Quota  *wire.Quota       // the quota that is used up; nil where the error is another one
 	Fields []wire.FieldError // the fields of the request's body that are wrong; nil where the error is not about the body
 }
 
@@ -60,10 +61,12 @@ func errorOf(r *http.Response) *Error {
 		Code      string `json:"code"`
 		RequestID string `json:"request_id"`
 
+		Quota  *wire.Quota       `json:"quota"`
 		Errors []wire.FieldError `json:"errors"`
 	}
 	if json.Unmarshal(body, &problem) == nil {
 		e.Title, e.Detail, e.Code, e.Fields = problem.Title, problem.Detail, problem.Code, problem.Errors
+		e.Quota = problem.Quota
 		e.RequestID = cmp.Or(problem.RequestID, e.RequestID)
 	}
 	e.Title = cmp.Or(e.Title, http.StatusText(r.StatusCode))

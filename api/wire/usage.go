@@ -33,13 +33,13 @@ type Tenant struct {
 
 // TenantRequest sets the quotas of a tenant. A field that is missing or null gets the farm's default; -1 means no bound.
 type TenantRequest struct {
-	MaxSandboxes      *int     `json:"max_sandboxes" doc:"open sandboxes"`
-	MaxMemoryMB       *int     `json:"max_memory_mb" doc:"MiB of memory of open sandboxes, together"`
-	MaxCPUs           *float64 `json:"max_cpus" doc:"cores of open sandboxes, together"`
-	MaxGPUs           *int     `json:"max_gpus" doc:"GPUs of open sandboxes, together"`
-	MaxRunning        *int     `json:"max_running" doc:"jobs that run at once; more stay queued"`
-	MaxQueued         *int     `json:"max_queued" doc:"unfinished jobs"`
-	MaxStoredMB       *int     `json:"max_stored_mb" doc:"MiB of artifacts, together; files beyond it stay in the sandbox"`
-	RequestsPerMinute *int     `json:"requests_per_minute" doc:"API requests in a minute"`
-	MaxConnections    *int     `json:"max_connections" doc:"API requests that are answered at once"`
+	MaxSandboxes      *int     `json:"max_sandboxes,omitempty" doc:"open sandboxes"`
+	MaxMemoryMB       *int     `json:"max_memory_mb,omitempty" doc:"MiB of memory of open sandboxes, together"`
+	MaxCPUs           *float64 `json:"max_cpus,omitempty" doc:"cores of open sandboxes, together"`
+	MaxGPUs           *int     `json:"max_gpus,omitempty" doc:"GPUs of open sandboxes, together"`
+	MaxRunning        *int     `json:"max_running,omitempty" doc:"jobs that run at once; more stay queued"`
+	MaxQueued         *int     `json:"max_queued,omitempty" doc:"unfinished jobs"`
+	MaxStoredMB       *int     `json:"max_stored_mb,omitempty" doc:"MiB of artifacts, together; files beyond it stay in the sandbox"`
+	RequestsPerMinute *int     `json:"requests_per_minute,omitempty" doc:"API requests in a minute"`
+	MaxConnections    *int     `json:"max_connections,omitempty" doc:"API requests that are answered at once"`
 }

@@ -260,6 +260,11 @@ class AsyncFarm:
         """See `Client.limits`."""
         return await self._http.json(Call("GET", ("v1", "limits")))
 
+    async def usage(self, days: int | None = None) -> dict[str, Any]:
+        """See `Client.usage`."""
+        query = [("days", str(days))] if days is not None else []
+        return await self._http.json(Call("GET", ("v1", "usage"), query=query))
+
     async def health(self) -> dict[str, Any]:
         """See `Client.health`."""
         return await self._http.json(Call("GET", ("healthz",)))

@@ -138,6 +138,12 @@ class ExhaustedError(SandfarmError):
 
     code = "exhausted"
 
+    @property
+    def quota(self) -> Mapping[str, Any] | None:
+        """The quota of your tenant that is used up, as `{"name", "limit", "used"}`; None if it is another limit."""
+        found = self.details.get("quota")
+        return found if isinstance(found, dict) else None
+
 
 class UnavailableError(SandfarmError):
     """The farm, or a component of it, cannot be reached, after all retries."""

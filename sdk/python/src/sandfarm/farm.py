@@ -299,6 +299,14 @@ class Farm:
         """The limits of the farm, with the names of `GET /v1/limits`."""
         return finish(self._async.limits())
 
+    def usage(self, days: int | None = None) -> dict[str, Any]:
+        """Your quotas, what is used of them, and what was used on each day, with the names of `GET /v1/usage`.
+
+        Args:
+            days: of how many days, today included (default 30).
+        """
+        return finish(self._async.usage(days))
+
     def health(self) -> dict[str, Any]:
         """`{"status": "ok", "version"}` if the API is alive.
 

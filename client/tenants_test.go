@@ -1,0 +1,61 @@
+package client_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// The methods on tenants call their routes, and a refusal by a quota keeps its numbers.
+func TestTenants(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		seen = append(seen, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+		switch r.URL.Path {
+		case "/v1/tenants":
+			_ = json.NewEncoder(w).Encode(wire.List[wire.Tenant]{Items: []wire.Tenant{{Name: "acme"}}})
+		case "/v1/limits":
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = w.Write([]byte(`{"code":"exhausted","quota":{"name":"max_running","limit":2,"used":3}}`))
+		default:
+			_, _ = w.Write([]byte(`{}`))
+		}
+	}))
+	t.Cleanup(web.Close)
+	c, err := client.New(web.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, gpus := t.Context(), 0
+	for _, do := range []func() error{
+		func() error { _, err := c.Usage(ctx, 0); return err },
+		func() error { _, err := c.TenantUsage(ctx, "acme", 7); return err },
+		func() error { _, err := c.Tenant(ctx, "acme"); return err },
+		func() error { _, err := c.SetTenant(ctx, "acme", wire.TenantRequest{MaxGPUs: &gpus}); return err },
+	} {
+		if err := do(); err != nil {
+			t.Error(err)
+		}
+	}
+	for tenant, err := range c.Tenants(ctx) {
+		if err != nil || tenant.Name != "acme" {
+			t.Errorf("Tenants gives %q, %v", tenant.Name, err)
+		}
+	}
+	want := []string{
+		"GET /v1/usage ", "GET /v1/tenants/acme/usage?days=7 ", "GET /v1/tenants/acme ",
+		`PUT /v1/tenants/acme {"max_gpus":0}`, "GET /v1/tenants?limit=200 ",
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}

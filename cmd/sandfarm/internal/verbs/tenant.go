@@ -1,0 +1,232 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+func (a *app) tenant() *cobra.Command {
+	return asGroup(&cobra.Command{
+		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas of tenants (operators only)",
+		Long: `A quota bounds what a tenant may have at once. New work beyond it is refused, or waits (max-running); what is in use is never
+ended. The defaults are the settings quotas.*. The key needs the scope admin.`,
+		Example: `  sandfarm tenant set acme --max-sandboxes 20 --max-memory-mb 65536
+  sandfarm tenant show acme
+  sandfarm tenant ls`,
+	}, a.tenantSet(), a.tenantShow(), a.tenantLs())
+}
+
+// quotaFlag is a flag that sets a quota: a number, or "default". Nil after it was set means the default.
+type quotaFlag[N int | float64] struct {
+	to    **N
+	parse func(string) (N, error)
+}
+
+// String implements pflag.Value.
+func (f *quotaFlag[N]) String() string {
+	if f.to == nil || *f.to == nil {
+		return ""
+	}
+	return fmt.Sprint(**f.to)
+}
+
+// Type implements pflag.Value.
+func (f *quotaFlag[N]) Type() string { return "number|default" }
+
+// Set implements pflag.Value.
+func (f *quotaFlag[N]) Set(text string) error {
+	if text == "default" {
+		*f.to = nil
+		return nil
+	}
+	n, err := f.parse(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither a number nor default", text)
+	}
+	*f.to = &n
+	return nil
+}
+
+// quotaFlags adds a flag for each quota, and returns how to copy those that were given onto the quotas that a tenant has.
+func quotaFlags(flags *pflag.FlagSet) (apply func(own map[string]float64) wire.TenantRequest, given func() bool) {
+	var r wire.TenantRequest
+	keep := map[string]func(float64){}
+	names := []string{}
+	quotaOf := func(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+	whole := func(name, help string, to **int) {
+		flags.Var(&quotaFlag[int]{to: to, parse: strconv.Atoi}, name, help)
+		keep[quotaOf(name)] = func(n float64) { i := int(n); *to = &i }
+		names = append(names, name)
+	}
+	whole("max-sandboxes", "open sandboxes; -1: no bound", &r.MaxSandboxes)
+	whole("max-memory-mb", "MiB of memory of open sandboxes", &r.MaxMemoryMB)
+	flags.Var(&quotaFlag[float64]{to: &r.MaxCPUs, parse: func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }}, "max-cpus", "cores of open sandboxes")
+	keep["max_cpus"] = func(n float64) { r.MaxCPUs = &n }
+	names = append(names, "max-cpus")
+	whole("max-gpus", "GPUs of open sandboxes", &r.MaxGPUs)
+	whole("max-running", "jobs that run at once; more stay queued", &r.MaxRunning)
+	whole("max-queued", "unfinished jobs", &r.MaxQueued)
+	whole("max-stored-mb", "MiB of artifacts; files beyond it stay in the sandbox", &r.MaxStoredMB)
+	whole("requests-per-minute", "API requests in a minute", &r.RequestsPerMinute)
+	whole("max-connections", "API requests that are answered at once", &r.MaxConnections)
+	given = func() bool { return slices.ContainsFunc(names, flags.Changed) }
+	apply = func(own map[string]float64) wire.TenantRequest {
+		for _, name := range names {
+			if n, ok := own[quotaOf(name)]; ok && !flags.Changed(name) {
+				keep[quotaOf(name)](n)
+			}
+		}
+		return r
+	}
+	return apply, given
+}
+
+func (a *app) tenantSet() *cobra.Command {
+	var apply func(map[string]float64) wire.TenantRequest
+	var given func() bool
+	c := a.verb(&cobra.Command{
+		Use: "set NAME", Short: "Set quotas of a tenant",
+		Long: `Set quotas of a tenant, which need not exist before. Quotas without a flag stay as they are. -1 means no bound, 0 none at all,
+default the farm's default. A quota may be below what is used: nothing is ended, but new work is refused or waits.`,
+		Example: `  sandfarm tenant set acme --max-sandboxes 20 --requests-per-minute 600
+  sandfarm tenant set acme --max-gpus 0 --max-cpus default`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
+		if !given() {
+			return usagef("no quota is given; see --help for the flags")
+		}
+		now, err := c.Tenant(ctx, args[0])
+		if err != nil && client.CodeOf(err) != "not_found" {
+			return err
+		}
+		set, err := c.SetTenant(ctx, args[0], apply(now.Own))
+		if err != nil {
+			return err
+		}
+		return a.showTenant(set)
+	})
+	apply, given = quotaFlags(c.Flags())
+	return c
+}
+
+func (a *app) tenantShow() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "show NAME", Short: "Show the quotas of a tenant and what is used of them", Example: "  sandfarm tenant show acme",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
+		found, err := c.Tenant(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.showTenant(found)
+	})
+}
+
+func (a *app) showTenant(t wire.Tenant) error {
+	if a.json {
+		return a.print(t)
+	}
+	rows := quotaRows(t.Quotas)
+	for i, q := range t.Quotas {
+		origin := "default"
+		if _, own := t.Own[q.Name]; own {
+			origin = "own"
+		}
+		rows[i] = append(rows[i], origin)
+	}
+	return table(a.Out, []string{"QUOTA", "USED", "LIMIT", "SET"}, rows)
+}
+
+func quotaRows(quotas []wire.Quota) [][]string {
+	rows := make([][]string, len(quotas))
+	for i, q := range quotas {
+		limit := "-"
+		if q.Limit != nil {
+			limit = amount(*q.Limit)
+		}
+		rows[i] = []string{q.Name, amount(q.Used), limit}
+	}
+	return rows
+}
+
+// amount writes a number with at most two digits after the point.
+func amount(n float64) string {
+	return strconv.FormatFloat(float64(int64(n*100+0.5))/100, 'f', -1, 64)
+}
+
+func (a *app) tenantLs() *cobra.Command {
+	var most int
+	c := a.verb(&cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the tenants", Example: "  sandfarm tenant ls",
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		found, err := collect(atMost(c.Tenants(ctx), most))
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		rows := make([][]string, len(found))
+		for i, t := range found {
+			rows[i] = []string{t.Name}
+			for _, name := range []string{"max_sandboxes", "max_memory_mb", "max_running", "max_queued", "max_stored_mb"} {
+				at := slices.IndexFunc(t.Quotas, func(q wire.Quota) bool { return q.Name == name })
+				if at < 0 {
+					rows[i] = append(rows[i], "-")
+					continue
+				}
+				row := quotaRows(t.Quotas[at : at+1])[0]
+				rows[i] = append(rows[i], row[1]+"/"+row[2])
+			}
+		}
+		return table(a.Out, []string{"TENANT", "SANDBOXES", "MEMORY MB", "RUNNING", "UNFINISHED", "STORED MB"}, rows)
+	})
+	c.Flags().IntVar(&most, "limit", 50, "at most this many; 0 for all")
+	return c
+}
+
+func (a *app) usage() *cobra.Command {
+	var tenant string
+	var days int
+	c := a.verb(&cobra.Command{
+		Use: "usage", Short: "Show your quotas and what you have used",
+		Long: `Show what is used of each quota now, and what was used on each of the last days (UTC): CPU time by the engine's counters, GiB of
+memory times seconds, GPU time for each device, and GiB of artifacts times seconds.`,
+		Example: `  sandfarm usage
+  sandfarm usage --tenant acme --days 100 --json`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		var found wire.Usage
+		var err error
+		if tenant == "" {
+			found, err = c.Usage(ctx, days)
+		} else {
+			found, err = c.TenantUsage(ctx, tenant, days)
+		}
+		switch {
+		case err != nil:
+			return err
+		case a.json:
+			return a.print(found)
+		}
+		if err := table(a.Out, []string{"QUOTA", "USED", "LIMIT"}, quotaRows(found.Quotas)); err != nil {
+			return err
+		}
+		rows := make([][]string, len(found.Days))
+		for i, d := range found.Days {
+			rows[i] = []string{d.Day, amount(d.CPUSeconds), amount(d.MemoryGBSeconds), amount(d.GPUSeconds), amount(d.SandboxSeconds), amount(d.StoredGBSeconds)}
+		}
+		fmt.Fprintln(a.Out)
+		return table(a.Out, []string{"DAY", "CPU S", "MEMORY GB·S", "GPU S", "SANDBOX S", "STORED GB·S"}, rows)
+	})
+	c.Flags().StringVar(&tenant, "tenant", "", "of this tenant; the key needs the scope admin")
+	c.Flags().IntVar(&days, "days", 30, "of this many days, today included")
+	return c
+}

@@ -1,0 +1,64 @@
+package verbs_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+func TestTenantVerbs(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	var sent string
+	limit := 20.0
+	tenant := wire.Tenant{
+		Name: "acme", Own: map[string]float64{"max_sandboxes": 20, "max_cpus": 1.5, "max_gpus": 0},
+		Quotas: []wire.Quota{{Name: "max_sandboxes", Limit: &limit, Used: 3}, {Name: "max_stored_mb", Used: 0.125}},
+	}
+	f.Routes["GET /v1/tenants/acme"] = f.gives(200, tenant)
+	f.Routes["GET /v1/tenants"] = f.gives(200, wire.List[wire.Tenant]{Items: []wire.Tenant{tenant}})
+	f.Routes["PUT /v1/tenants/acme"] = func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent = string(body)
+		f.gives(200, tenant)(w, r)
+	}
+	usage := wire.Usage{Tenant: "acme", Quotas: tenant.Quotas, Days: []wire.DayUsage{{Day: "2026-11-22", CPUSeconds: 12.345, GPUSeconds: 7}}}
+	f.Routes["GET /v1/usage"] = f.gives(200, usage)
+	f.Routes["GET /v1/tenants/acme/usage"] = f.gives(200, usage)
+	for name, test := range map[string]struct {
+		args []string
+		want []string // lines of words
+	}{
+		"Show":  {[]string{"tenant", "show", "acme"}, []string{"QUOTA USED LIMIT SET", "max_sandboxes 3 20 own", "max_stored_mb 0.13 - default"}},
+		"Ls":    {[]string{"tenant", "ls"}, []string{"TENANT SANDBOXES MEMORY MB RUNNING UNFINISHED STORED MB", "acme 3/20 - - - 0.13/-"}},
+		"Usage": {[]string{"usage"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GB·S GPU S SANDBOX S STORED GB·S", "2026-11-22 12.35 0 7 0 0"}},
+		"Other": {[]string{"usage", "--tenant", "acme", "--days", "7"}, []string{"QUOTA USED LIMIT", "max_sandboxes 3 20", "max_stored_mb 0.13 -", "", "DAY CPU S MEMORY GB·S GPU S SANDBOX S STORED GB·S", "2026-11-22 12.35 0 7 0 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := f.sandfarm(t.Context(), "", test.args...)
+			var lines []string
+			for line := range strings.Lines(got.out) {
+				lines = append(lines, strings.Join(strings.Fields(line), " "))
+			}
+			if diff := cmp.Diff(test.want, lines); diff != "" || got.code != 0 {
+				t.Errorf("%+v (-want +got):\n%s", got, diff)
+			}
+		})
+	}
+	// What is not named stays, default removes, and 0 and -1 are values.
+	got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-cpus", "default", "--max-running", "-1", "--max-memory-mb", "4096")
+	want := `{"max_sandboxes":20,"max_memory_mb":4096,"max_gpus":0,"max_running":-1}`
+	if got.code != 0 || strings.TrimSpace(sent) != want {
+		t.Errorf("%+v, sent %s", got, sent)
+	}
+	for _, args := range [][]string{{"tenant", "set", "acme"}, {"tenant", "set", "acme", "--max-gpus", "many"}, {"tenant", "set"}} {
+		if got := f.sandfarm(t.Context(), "", args...); got.code != 2 {
+			t.Errorf("%v: %+v, want a usage error", args, got)
+		}
+	}
+}
