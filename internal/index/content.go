@@ -38,6 +38,7 @@ func (x *Index) open(ctx context.Context, want wanted) (*content, error) {
 	c := &content{x: x, ctx: ctx, want: want}
 	if size, ok := x.known.get(want.key); ok && want.key != "" && x.cache.use() {
 		x.count.hits.Add(1)
+		x.used(ctx, want.key)
 		c.size = size
 		return c, nil
 	}

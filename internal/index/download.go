@@ -31,7 +31,10 @@ var (
 
 // download fetches a file into its spool file or window and verifies it. Readers follow while it grows.
 func (x *Index) download(ctx context.Context, f *flight) error {
-	if err := x.fileSlots.Acquire(ctx, 1); err != nil {
+	x.slotless.Add(1)
+	err := x.fileSlots.Acquire(ctx, 1)
+	x.slotless.Add(-1)
+	if err != nil {
 		return fmt.Errorf("wait for other downloads: %w", err)
 	}
 	defer x.fileSlots.Release(1)

@@ -117,6 +117,7 @@ func (x *Index) run(ctx context.Context, f *flight, id string, anew bool) {
 		if size := x.cache.size(ctx, f.want.key); size > 0 && (f.want.size == 0 || f.want.size == size) {
 			f.size, f.cached = size, true
 			x.known.put(f.want.key, f.size, 1)
+			x.used(ctx, f.want.key)
 			x.remove(f, id)
 			close(f.ready)
 			return

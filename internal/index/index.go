@@ -44,6 +44,7 @@ type Index struct {
 	absent     *lru[time.Time] // until when a project is not asked for again
 	staleUntil *lru[time.Time] // until when an old page is served without asking again
 	known      *lru[int64]     // sizes of files in the cache
+	marked     *lru[time.Time] // when the use of a file in the cache was recorded
 	refused    *lru[refusal]
 	lookups    singleflight.Group // pages in the cache
 	refreshes  singleflight.Group // pages upstream
@@ -51,6 +52,7 @@ type Index struct {
 	readSlots  *semaphore.Weighted // pages from the cache: a slow upstream does not hold these up
 	bigSlots   *semaphore.Weighted // pages over pageLarge, wherever from
 	fileSlots  *semaphore.Weighted
+	slotless   atomic.Int64        // downloads that wait for one of fileSlots
 	partSlots  *semaphore.Weighted // ranges of files that are being downloaded
 	served     *semaphore.Weighted // bytes of large pages that are being sent
 	trimming   sync.Mutex
@@ -81,7 +83,7 @@ func New(cfg Config) (*Index, error) {
 	x := &Index{
 		cfg: cfg, log: cfg.Logger,
 		pages: newLRU[*page](pagesMemory), absent: newLRU[time.Time](absentKept), staleUntil: newLRU[time.Time](absentKept),
-		known: newLRU[int64](knownKept), refused: newLRU[refusal](absentKept),
+		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
 		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(servedMax), sharing: map[*page]int{},

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -16,17 +17,17 @@ const deleteAtOnce = 500
 
 // kept is a value in the cache.
 type kept struct {
-	key      string
-	size     int64
-	modified time.Time
+	key  string
+	size int64
+	used time.Time // when it was last used
 }
 
-// oldest is a heap of values with the newest on top.
+// oldest is a heap of values with the one on top that was used last.
 type oldest []kept
 
 func (o oldest) Len() int { return len(o) }
 func (o oldest) Less(i, j int) bool {
-	return cmp.Or(o[i].modified.Compare(o[j].modified), cmp.Compare(o[i].key, o[j].key)) > 0
+	return cmp.Or(o[i].used.Compare(o[j].used), cmp.Compare(o[i].key, o[j].key)) > 0
 }
 func (o oldest) Swap(i, j int) { o[i], o[j] = o[j], o[i] }
 
@@ -40,8 +41,8 @@ func (o *oldest) Pop() any {
 	return last
 }
 
-// Trim reduces the cache to CacheMB and removes the oldest values first. The index calls it as the cache grows. It needs
-// memory for the removed values only.
+// Trim reduces the cache to CacheMB and removes first what was not used for longest. The index calls it as the cache grows. It needs
+// memory for the removed values, and some bytes for each file that was used since it was stored.
 func (x *Index) Trim(ctx context.Context) error {
 	if x.cfg.Cache == nil {
 		return nil
@@ -51,8 +52,11 @@ func (x *Index) Trim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trimTimeout)
 	defer cancel()
 	excess := -int64(x.cfg.CacheMB) << 20
-	err := x.cfg.Cache.List(ctx, "index/", func(_ string, size int64, _ time.Time) error {
-		excess += size
+	marks := uses{}
+	err := x.cfg.Cache.List(ctx, keyPrefix, func(key string, size int64, modified time.Time) error {
+		if !marks.add(key, modified) {
+			excess += size
+		}
 		return nil
 	})
 	if err != nil {
@@ -63,8 +67,11 @@ func (x *Index) Trim(ctx context.Context) error {
 	}
 	var going oldest
 	var bytes int64
-	err = x.cfg.Cache.List(ctx, "index/", func(key string, size int64, modified time.Time) error {
-		heap.Push(&going, kept{key, size, modified})
+	err = x.cfg.Cache.List(ctx, keyPrefix, func(key string, size int64, modified time.Time) error {
+		if strings.HasPrefix(key, usedPrefix) {
+			return nil
+		}
+		heap.Push(&going, kept{key, size, marks.last(key, modified)})
 		for bytes += size; bytes-going[0].size >= excess; {
 			bytes -= heap.Pop(&going).(kept).size
 		}
@@ -73,18 +80,30 @@ func (x *Index) Trim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list cache of packages: %w", err)
 	}
-	keys := make([]string, len(going))
-	for i, k := range going {
-		keys[i] = k.key
+	keys := make([]string, 0, 2*len(going))
+	for _, k := range going {
+		keys = append(keys, k.key, markOf(k.key))
 		x.known.remove(k.key)
+		x.marked.remove(k.key)
+	}
+	if len(marks) > 0 { // their values were removed by other means
+		err = x.cfg.Cache.List(ctx, usedPrefix, func(key string, _ int64, _ time.Time) error {
+			if marks.orphan(key) {
+				keys = append(keys, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list cache of packages: %w", err)
+		}
 	}
 	for at := 0; at < len(keys); at += deleteAtOnce {
 		if err := x.cfg.Cache.Delete(ctx, keys[at:min(at+deleteAtOnce, len(keys))]...); err != nil {
 			return fmt.Errorf("trim cache of packages: %w", err)
 		}
 	}
-	x.count.trimmed.Add(int64(len(keys)))
-	x.log.InfoContext(ctx, "trimmed the cache of packages", "values", len(keys), "bytes", bytes)
+	x.count.trimmed.Add(int64(len(going)))
+	x.log.InfoContext(ctx, "trimmed the cache of packages", "values", len(going), "bytes", bytes)
 	return nil
 }
 

@@ -18,7 +18,11 @@ const (
 	stallPatience = 10 * time.Second
 	// slowPatience is how long it waits in total for one of several readers.
 	slowPatience = 5 * time.Second
+	// lonePatience is how long it waits for an only reader while other downloads wait for it.
+	lonePatience = 2 * time.Minute
 	paceTick     = 100 * time.Millisecond
+	// cacheTimeouts is how many times the timeout of reads the cache may take nothing: it uploads a part before it reads the next.
+	cacheTimeouts = 4
 )
 
 // errPassed means that an offset is no longer in the window or the spool file.
@@ -27,16 +31,22 @@ var errPassed = errors.New("the window has passed")
 // errNotStored is the read error of the cache if a download fails.
 var errNotStored = errors.New("the file did not arrive whole")
 
+// errCacheStalled is the error of a cache that takes no byte for too long.
+var errCacheStalled = errors.New("the cache took nothing for too long")
+
 // window is the part of a large file that is in memory while the file is streamed into the cache. The download is never further ahead
 // of its slowest reader, unless that reader delays the others. Guarded by its flight's mutex.
 type window struct {
-	ring    []byte
-	readers map[*content]*follower
-	begun   time.Time
-	moved   chan struct{} // receives when a reader progressed or left
-	put     *io.PipeWriter
-	stored  chan bool // whether the cache stored the file
-	kept    []byte    // the last byte, until the hash is verified
+	ring     []byte
+	readers  map[*content]*follower
+	begun    time.Time
+	moved    chan struct{} // receives when a reader progressed or left
+	put      *io.PipeWriter
+	stored   chan bool     // whether the cache stored the file
+	storing  bool          // the cache takes the file, as far as is known
+	giveUp   func()        // ends the call of the cache
+	patience time.Duration // how long the cache may take nothing
+	kept     []byte        // the last byte, until the hash is verified
 }
 
 // follower is a reader that follows the window from the start of the file.
@@ -44,6 +54,7 @@ type follower struct {
 	off    int64
 	moved  time.Time
 	waited time.Duration // how long the download waited for it
+	held   time.Duration // how long it did so while other downloads waited for a slot
 }
 
 func newWindow() *window {
@@ -99,7 +110,7 @@ func (x *Index) pace(ctx context.Context, f *flight, n int, size int64) error {
 	tick := time.NewTicker(paceTick)
 	defer tick.Stop()
 	last := time.Now()
-	for f.full(n, time.Since(last)) {
+	for f.full(n, time.Since(last), x.slotless.Load() > 0) {
 		last = time.Now()
 		select {
 		case <-f.window.moved:
@@ -114,8 +125,9 @@ func (x *Index) pace(ctx context.Context, f *flight, n int, size int64) error {
 	return nil
 }
 
-// full reports whether n more bytes would overtake a reader, and gives up on readers that take too long.
-func (f *flight) full(n int, waited time.Duration) bool {
+// full reports whether n more bytes would overtake a reader, and gives up on readers that take too long. waited is the time since the
+// last call; others says that other downloads wait for this one to end.
+func (f *flight) full(n int, waited time.Duration, others bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next := f.written + int64(n) - windowSize
@@ -130,7 +142,12 @@ func (f *flight) full(n int, waited time.Duration) bool {
 		if r.off >= next {
 			continue
 		}
-		if r.waited += waited; !alone && r.waited > slowPatience || time.Since(r.moved) > stallPatience {
+		if r.waited += waited; others {
+			r.held += waited
+		}
+		// A reader that is given up continues in the cache. If the file is not stored, it could not continue at all.
+		slow := !alone && r.waited > slowPatience || f.window.storing && r.held > lonePatience
+		if slow || time.Since(r.moved) > stallPatience {
 			delete(f.window.readers, c)
 			continue
 		}
@@ -143,20 +160,36 @@ func (f *flight) full(n int, waited time.Duration) bool {
 func (x *Index) stream(ctx context.Context, f *flight) {
 	r, w := io.Pipe()
 	f.window = newWindow()
-	f.window.put = w
+	f.window.put, f.window.patience = w, cacheTimeouts*x.cfg.Timeout
+	f.window.storing = f.want.key != "" && x.cache.use()
+	putCtx, giveUp := context.WithCancelCause(ctx)
+	f.window.giveUp = func() {
+		giveUp(errCacheStalled)
+		_ = w.CloseWithError(errors.Join(errNotStored, errCacheStalled)) // never fails
+	}
+	storing := f.window.storing
 	go func() {
-		ok := f.want.key != "" && x.cache.use() && x.cache.putStream(ctx, f.want.key, r, f.size)
+		defer giveUp(nil)
+		ok := storing && x.cache.putStream(putCtx, f.want.key, r, f.size)
+		if errors.Is(context.Cause(putCtx), errCacheStalled) {
+			x.cache.failed(ctx, "put", errCacheStalled)
+		}
+		if !ok {
+			f.change(func() { f.window.storing = false })
+		}
 		_ = r.CloseWithError(errors.New("the cache does not take the file")) // never fails
 		f.window.stored <- ok
 	}()
 }
 
 // feed passes bytes to the cache, except for the last one: with it the cache would have a file whose hash is not verified. Errors
-// of the cache do not end the download.
+// of the cache do not end the download, and one that takes nothing for too long is given up.
 func (w *window) feed(p []byte) {
 	if len(p) == 0 {
 		return
 	}
+	stalled := time.AfterFunc(w.patience, w.giveUp)
+	defer stalled.Stop()
 	_, _ = w.put.Write(w.kept)
 	_, _ = w.put.Write(p[:len(p)-1])
 	w.kept = append(w.kept[:0], p[len(p)-1])

@@ -1,0 +1,134 @@
+package index_test
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/index"
+)
+
+// have lists the keys of a cache that begin with a prefix.
+func (m *memory) have(prefix string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys := []string{}
+	for key := range m.values {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// age makes a value older.
+func (m *memory) age(key string, by time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.values[key]
+	v.modified = v.modified.Add(-by)
+	m.values[key] = v
+}
+
+// A file that was stored first but is used stays; one that nobody has used since goes.
+func TestTrimKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	u, cache := newUpstream(t), newMemory()
+	cfg := u.config()
+	cfg.Cache, cfg.CacheMB = cache, 1
+	old, newer := random(t, 600_000), random(t, 400_000)
+	u.wheel("old", "old-1.0.whl", old)
+	u.wheel("newer", "newer-1.0.whl", newer)
+	_, first := serve(t, cfg)
+	get(t, first+"/pypi/files/old/old-1.0.whl")
+	get(t, first+"/pypi/files/newer/newer-1.0.whl")
+	eventually(t, "two files in the cache", func() bool { return len(cache.files()) == 2 })
+	oldKey, newerKey := "index/file/sha256/"+sha(old), "index/file/sha256/"+sha(newer)
+	cache.age(oldKey, 48*time.Hour)
+	cache.age(newerKey, 24*time.Hour)
+	if got := cache.have("index/used/"); len(got) > 0 {
+		t.Errorf("marks of files that were just stored: %q", got)
+	}
+
+	x, second := serve(t, cfg) // another worker, or the same one later
+	for range 5 {
+		get(t, second+"/pypi/files/old/old-1.0.whl")
+	}
+	mark := "index/used/file/sha256/" + sha(old)
+	eventually(t, "a mark", func() bool { return slices.Equal(cache.have("index/used/"), []string{mark}) })
+	if cache.puts[mark] != 1 {
+		t.Errorf("the use was recorded %d times", cache.puts[mark])
+	}
+	if err := cache.Put(t.Context(), "index/file/sha256/more", strings.NewReader(strings.Repeat("x", 100_000)), 100_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{oldKey, "index/file/sha256/more"}, cache.have("index/file/")); diff != "" { // a hash sorts before "more"
+		t.Error(diff)
+	}
+}
+
+// Marks go with their values, and those whose value is gone go too.
+func TestTrimRemovesMarks(t *testing.T) {
+	t.Parallel()
+	cache := newMemory()
+	put := func(key string, size int) {
+		if err := cache.Put(t.Context(), key, strings.NewReader(strings.Repeat("x", size)), int64(size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("index/file/a", 1<<20)
+	put("index/used/file/a", 1)
+	cache.age("index/file/a", time.Hour)
+	cache.age("index/used/file/a", time.Minute)
+	put("index/file/b", 1<<20)
+	put("index/used/file/gone", 1)
+	x, err := index.New(index.Config{Cache: cache, CacheMB: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"index/file/b"}, cache.have("")); diff != "" {
+		t.Error(diff)
+	}
+	if n := x.Stats().Trimmed; n != 1 {
+		t.Errorf("%d values count as trimmed", n)
+	}
+}
+
+// stuck is a cache that takes no byte of large values.
+type stuck struct{ *memory }
+
+func (s stuck) Put(ctx context.Context, key string, r io.Reader, size int64) error {
+	if size < 1<<20 {
+		return s.memory.Put(ctx, key, r, size)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// An object store that hangs does not hold up the download of a large file.
+func TestLargeFileWhileTheCacheHangs(t *testing.T) {
+	t.Parallel()
+	u, content := newUpstream(t), random(t, 40*mib)
+	u.wheel("torch", "torch-1.0.whl", content)
+	cfg := u.config()
+	cfg.Cache, cfg.Timeout = stuck{newMemory()}, 500*time.Millisecond
+	x, root := serve(t, cfg)
+	if got := get(t, root+"/pypi/files/torch/torch-1.0.whl"); got != string(content) {
+		t.Errorf("%d bytes", len(got))
+	}
+	if n := x.Stats().CacheErrors; n != 1 {
+		t.Errorf("%d errors of the cache", n)
+	}
+}
