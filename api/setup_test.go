@@ -282,7 +282,7 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 	switch verb {
 	case "print":
 		out.Stdout = rest + "\n"
-		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: out.Stdout}})
+		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: out.Stdout}})
 		end.LastEvent = 3
 	case "make":
 		now := time.Now()
@@ -291,10 +291,10 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 			Size: 1, ContentType: "text/plain", Key: "artifacts/" + rest, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}
 		_ = w.AddArtifacts(ctx, []farm.Artifact{a})
-		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventArtifact, Artifact: &a}})
+		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventArtifact, Artifact: &a}})
 		end.Result.Artifacts, end.LastEvent = []farm.Artifact{a}, 3
 	case "block":
-		_ = w.AppendEvents(ctx, ref, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: "begun\n"}})
+		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: "begun\n"}})
 		select {
 		case <-w.gate:
 		case <-ctx.Done():

@@ -13,9 +13,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// eventBatch is how many events are read at once.
-const eventBatch = 256
-
 // Events is one reader of a job's events: past events first, then live ones, until the final state.
 type Events struct {
 	s       *Service
@@ -23,6 +20,7 @@ type Events struct {
 	after   string
 	watch   *store.Watch
 	pending []farm.Event
+	more    bool // events that can be read without waiting
 	over    bool
 }
 
@@ -33,15 +31,16 @@ func (s *Service) Events(ctx context.Context, tenant, jobID, after string) (*Eve
 		return nil, noJob(jobID)
 	}
 	e := &Events{s: s, ref: farm.Ref{Tenant: tenant, ID: jobID}, after: after}
-	if _, err := s.Store.Job(ctx, e.ref); err != nil {
-		return nil, err
-	}
 	watch, err := s.Store.Watch(ctx, jobID)
 	if err != nil {
 		return nil, err
 	}
 	e.watch = watch
-	if err := e.read(ctx); err != nil {
+	known, err := e.read(ctx)
+	if err == nil && !known {
+		err = noJob(jobID)
+	}
+	if err != nil {
 		watch.Close()
 		return nil, err
 	}
@@ -63,22 +62,24 @@ func (e *Events) Next(ctx context.Context, timeout time.Duration) ([]wire.Event,
 		if e.over {
 			return nil, io.EOF
 		}
-		select {
-		case <-e.watch.C():
-		case <-timer.C:
-			return nil, nil
-		case <-e.s.draining:
-			return nil, io.EOF
-		case <-ctx.Done():
-			return nil, io.EOF
+		if !e.more {
+			select {
+			case <-e.watch.C():
+			case <-timer.C:
+				return nil, nil
+			case <-e.s.draining:
+				return nil, io.EOF
+			case <-ctx.Done():
+				return nil, io.EOF
+			}
 		}
-		if err := e.read(ctx); err != nil {
+		if _, err := e.read(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// take returns the pending events and reads more if there may be more.
+// take returns the pending events. The next ones are read when they are asked for, so that a reader holds one batch.
 func (e *Events) take(ctx context.Context) ([]wire.Event, error) {
 	out := make([]wire.Event, 0, len(e.pending))
 	for i := range e.pending {
@@ -88,42 +89,35 @@ func (e *Events) take(ctx context.Context) ([]wire.Event, error) {
 		}
 		out = append(out, event)
 	}
-	full := len(e.pending) == eventBatch
 	e.pending = nil
-	if full && !e.over {
-		return out, e.read(ctx)
-	}
 	return out, nil
 }
 
-// read reads the events after the last one. If a final job has no new events, this is the end. The event of the final state
-// is written in the same step as the state, so the events are read once more after the state.
-func (e *Events) read(ctx context.Context) error {
+// read reads the events after the last one, and reports whether there is such a job. If a final job has no new events, this is the end. The
+// event of the final state is written in the same step as the state, and the state is read after the events, so they are read once more.
+func (e *Events) read(ctx context.Context) (known bool, err error) {
 	for _, again := range []bool{true, false} {
-		events, err := e.s.Store.Events(ctx, e.ref, e.after, eventBatch)
+		batch, err := e.s.Store.Events(ctx, e.ref, e.after)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if len(events) > 0 {
-			last := events[len(events)-1]
-			e.pending, e.after = events, last.ID
-			e.over = last.Name == farm.EventState && last.State.Final()
-			return nil
-		}
-		job, err := e.s.Store.Job(ctx, e.ref)
+		e.more = batch.More
 		switch {
-		case farm.CodeOf(err) == farm.CodeNotFound:
+		case batch.State == "":
 			e.over = true
-			return nil
-		case err != nil:
-			return err
-		case !job.State.Final():
-			return nil
+			return false, nil
+		case len(batch.Events) > 0:
+			last := batch.Events[len(batch.Events)-1]
+			e.pending, e.after = batch.Events, last.ID
+			e.over = last.Name == farm.EventState && last.State.Final()
+			return true, nil
+		case !batch.State.Final():
+			return true, nil
 		case !again:
 			e.over = true
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // event converts an event and makes its links.

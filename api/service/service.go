@@ -33,7 +33,7 @@ type Jobs interface {
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)
-	Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error)
+	Events(ctx context.Context, ref farm.Ref, after string) (store.EventBatch, error)
 	Watch(ctx context.Context, jobID string) (*store.Watch, error)
 }
 

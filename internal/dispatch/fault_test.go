@@ -105,9 +105,9 @@ func TestCutsUnderLoad(t *testing.T) {
 		if err != nil || job.State != farm.JobCompleted {
 			t.Fatalf("job = %+v, %v", job, err)
 		}
-		events, err := records.Events(t.Context(), ref, "", 0)
-		if err != nil || len(events) != 3 {
-			t.Fatalf("job %s has events %+v, %v; want queued, running, completed", ref.ID, events, err)
+		batch, err := records.Events(t.Context(), ref, "")
+		if err != nil || len(batch.Events) != 3 {
+			t.Fatalf("job %s has events %+v, %v; want queued, running, completed", ref.ID, batch.Events, err)
 		}
 	}
 }

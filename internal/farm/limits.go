@@ -43,7 +43,7 @@ type Limits struct {
 	MaxOutputMB        int   `json:"max_output_mb" toml:"max_output_mb" min:"1" doc:"MiB of each of stdout and stderr of a job that leave the sandbox. What is beyond is dropped from the middle, or the code is stopped (on_output_limit)."`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
 	MaxResultInline    int   `json:"max_result_inline_bytes" toml:"max_result_inline_bytes" min:"1" doc:"Bytes of the output streams of all commands of a job in its result. Beyond it, each stream has head and tail of 16 KiB."`
-	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of an output stream sent as events."`
+	MaxStreamEvents    int   `json:"max_stream_event_bytes" toml:"max_stream_event_bytes" min:"1" doc:"Bytes of the stdout of a job, and of its stderr, sent as events; of all its commands together."`
 	MaxInlineRich      int   `json:"max_inline_rich_bytes" toml:"max_inline_rich_bytes" min:"1" doc:"Bytes of a displayed value in the result. A larger one is an artifact."`
 	MaxArtifacts       int   `json:"max_artifacts" toml:"max_artifacts" min:"1" doc:"Artifacts of one job."`
 	MaxArtifactBytes   int64 `json:"max_artifact_bytes" toml:"max_artifact_bytes" min:"1" doc:"Bytes of one artifact."`

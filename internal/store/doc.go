@@ -7,6 +7,9 @@
 // keys of a tenant carry the hash tag {tenant}, so a script touches one slot. Times are microseconds since 1970 in fields of hashes; what
 // never changes is one JSON field.
 //
+// Values that are too large for Redis are documents in the object store (Options.Documents): requests, results, and all but the newest events of
+// a job. The records refer to them, and readers do not notice. The index "docs" of a tenant says when those of a record are removed.
+//
 // Scripts with many arguments read them by name: the fields of a struct with lua tags (args.go). Names of keys and fields in Redis are stored data
 // and never change, so some of them are older than the words of the code: the FIFO is "line", a parked job "held", a queue slot "out".
 //

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,63 +15,114 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// eventStretch bounds one script call.
-const eventStretch = 1000
+// windowBytes is how much of a job's events Redis keeps, EVENT_EXTRA for each included. Older events are segments in the object store.
+const windowBytes = 32 << 10
+
+// Bounds of one call.
+const (
+	appendStretch = 1000 // events that one script appends
+	eventStretch  = 128  // events that one read takes from the window
+)
+
+// encodedEvent is an event as Redis keeps it.
+type encodedEvent struct {
+	id   string // empty: the one after the last
+	data string // JSON without the id
+}
 
 // AppendEvents appends to a job's events and wakes its watchers. An event whose id "<seq>-<n>" is not newer than the last one is skipped, so a
-// takeover may replay; an empty id means the one after the last. A final job gets no more events: its state is the last one.
-func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, events []farm.Event) error {
-	for len(events) > 0 {
-		part := events[:min(eventStretch, len(events))]
-		events = events[len(part):]
-		args := make([]any, 0, 1+2*len(part))
-		args = append(args, ref.ID)
+// takeover may replay; an empty id means the one after the last. A final job gets no more events: its state is the last one. The job must
+// run under this attempt, otherwise ErrFenced; 0 means any.
+//
+// Redis keeps a window of the newest events. Events that do not fit into it, and those that are in it, are written to the object store first.
+func (s *Store) AppendEvents(ctx context.Context, ref farm.Ref, attempt int, events []farm.Event) error {
+	encoded := make([]encodedEvent, len(events))
+	size := 0
+	for i, event := range events {
+		if event.ID != "" && !eventID(event.ID, true) {
+			return fmt.Errorf("append event: id %q is not <seq>-<n>", event.ID)
+		}
+		data, err := encode("event", event)
+		if err != nil {
+			return err
+		}
+		encoded[i] = encodedEvent{event.ID, string(data)}
+		size += len(data)
+	}
+	window := windowBytes
+	if s.documents == nil {
+		window = math.MaxInt32 // there is no other place
+	}
+	if size > window {
+		return s.archiveEvents(ctx, ref, attempt, encoded)
+	}
+	for part := range slices.Chunk(encoded, appendStretch) {
+		args := make([]any, 0, 3+2*len(part))
+		args = append(args, ref.ID, attempt, window)
 		for _, event := range part {
-			if event.ID != "" && !eventID(event.ID, true) {
-				return fmt.Errorf("append event: id %q is not <seq>-<n>", event.ID)
-			}
-			data, err := encode("event", event)
-			if err != nil {
-				return err
-			}
-			args = append(args, event.ID, data)
+			args = append(args, event.id, event.data)
 		}
 		r, err := s.run(ctx, "append events", s.scripts.eventAppend, ref.Tenant, args...)
 		if err != nil {
 			return err
 		}
-		if r.text(0) == "notfound" {
-			return noJob(ref.ID)
+		if r.text(0) == "full" {
+			err = s.archiveEvents(ctx, ref, attempt, part)
+		} else {
+			err = fenced("append events", ref, r)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Events reads up to limit (0: 1000) of a job's events, those after an id; "" means from the start.
-func (s *Store) Events(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.Event, error) {
+// EventBatch is a part of a job's events.
+type EventBatch struct {
+	Events []farm.Event
+	More   bool          // the next call finds more events without waiting
+	State  farm.JobState // of the job, read after the events; "": there is no such job
+}
+
+// Events reads a job's events after an id; "" means from the start. A batch has at most some hundred KiB. An id that is not one is
+// CodeInvalid.
+func (s *Store) Events(ctx context.Context, ref farm.Ref, after string) (EventBatch, error) {
 	start := "-"
 	if after != "" {
 		if !eventID(after, false) {
-			return nil, farm.Invalidf("%q is not the id of an event. Use the id of an event of this job, or none to start from the first.", clip(after))
+			return EventBatch{}, farm.Invalidf("%q is not the id of an event. Use the id of an event of this job, or none to start from the first.", clip(after))
 		}
 		start = "(" + after
 	}
-	if limit <= 0 {
-		limit = eventStretch
+	pipe := s.rdb.Pipeline()
+	window := pipe.XRangeN(ctx, s.key(ref.Tenant, "ev", ref.ID), start, "+", eventStretch)
+	job := pipe.HMGet(ctx, s.key(ref.Tenant, "job", ref.ID), "state", "arc") // after the window: what leaves it in between is seen here
+	if _, err := pipe.Exec(ctx); err != nil {
+		return EventBatch{}, wrap("read events", err)
 	}
-	entries, err := s.rdb.XRangeN(ctx, s.key(ref.Tenant, "ev", ref.ID), start, "+", int64(limit)).Result()
-	if err != nil {
-		return nil, wrap("read events", err)
+	record := reply(job.Val())
+	batch := EventBatch{State: farm.JobState(record.text(0))}
+	if archived := record.text(1); newerEvent(archived, after) {
+		events, err := s.archivedEvents(ctx, ref, after)
+		if err != nil {
+			return EventBatch{}, err
+		}
+		if batch.Events, batch.More = events, true; len(events) > 0 {
+			return batch, nil
+		}
+		return s.Events(ctx, ref, archived) // the segments are lost: go on behind them
 	}
-	events := make([]farm.Event, len(entries))
+	entries := window.Val()
+	batch.Events, batch.More = make([]farm.Event, len(entries)), len(entries) == eventStretch
 	for i, entry := range entries {
 		text, _ := entry.Values["e"].(string)
-		if err := json.Unmarshal([]byte(text), &events[i]); err != nil {
-			return nil, fmt.Errorf("decode event %s of job %s: %w", entry.ID, ref.ID, err)
+		if err := json.Unmarshal([]byte(text), &batch.Events[i]); err != nil {
+			return EventBatch{}, fmt.Errorf("decode event %s of job %s: %w", entry.ID, ref.ID, err)
 		}
-		events[i].ID = entry.ID
+		batch.Events[i].ID = entry.ID
 	}
-	return events, nil
+	return batch, nil
 }
 
 // LastEvent reads the id of a job's last event; "" if there is no such job.
@@ -93,6 +146,24 @@ func eventID(s string, whole bool) bool {
 func counter(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 64)
 	return err == nil && n < 1<<53 && s[0] != '+'
+}
+
+// splitEvent reads the numbers of an id; the second one may be missing, and counts as 0.
+func splitEvent(id string) (seq, n uint64) {
+	first, second, _ := strings.Cut(id, "-")
+	seq, _ = strconv.ParseUint(first, 10, 64)
+	n, _ = strconv.ParseUint(second, 10, 64)
+	return seq, n
+}
+
+// newerEvent reports whether id a is behind id b. The empty id is before all others.
+func newerEvent(a, b string) bool {
+	if a == "" || b == "" {
+		return a != ""
+	}
+	seqA, nA := splitEvent(a)
+	seqB, nB := splitEvent(b)
+	return seqA > seqB || seqA == seqB && nA > nB
 }
 
 // clip shortens what a caller sent, for an error sentence.

@@ -68,7 +68,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the worker does not receive a cancel after a cut")
 	}
-	if err := near.AppendEvents(ctx, a.Job.Ref(), []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
+	if err := near.AppendEvents(ctx, a.Job.Ref(), 0, []farm.Event{{Name: farm.EventStdout, Text: "x"}}); err != nil {
 		t.Fatal(err)
 	}
 	awake(t, w)

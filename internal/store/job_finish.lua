@@ -2,7 +2,7 @@
 -- Replies {'ok', what follows as names and values, job (cancel only)}, {'fenced'}, {'state', state}, {'notfound'}.
 local id, mode, to = arg.id, arg.mode, arg.state
 local k = key('job', id)
-local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved')
+local j = call('HMGET', k, 'state', 'attempt', 'kind', 'sandbox', 'inline', 'hidden', 'cb', 'left', 'token', 'docs', 'reserved', 'win')
 local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[7], j[11]
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
@@ -54,7 +54,11 @@ call('DEL', key('cp', id), key('req', id))
 local ttl = hidden and arg.hidden_ttl or arg.retention
 call('EXPIRE', k, ttl)
 call('EXPIRE', key('ev', id), ttl)
-if j[10] or arg.spilled == '1' then expireDocuments(id, ttl) end
+if j[12] then call('HDEL', k, 'win') end
+if j[10] or arg.spilled == '1' then
+  call('EXPIRE', key('seg', id), ttl)
+  expireDocuments(id, ttl)
+end
 if callback == '1' then call('ZADD', P .. 'callbacks', NOW, id) end
 
 local head = ''

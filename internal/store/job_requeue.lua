@@ -12,6 +12,7 @@ call('HSET', k, 'state', 'queued')
 call('HDEL', k, 'worker', 'started', 'qms')
 call('HINCRBY', k, 'spared', 1)
 appendStateEvent(id, '', 'queued')
+call('XTRIM', key('ev', id), 'MAXLEN', 500) -- a job may be requeued for days
 if not inline and not outsideFIFO then freeSandbox(box, false) end
 if not urgent(kind) then -- it keeps a slot even if that is one too many: it has waited for one before
   local q = queueOf(j[8], inline, box)

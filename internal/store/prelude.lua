@@ -30,30 +30,32 @@ local function splitEventID(id)
   return tonumber(seq), tonumber(n)
 end
 
--- Appends an event and reports whether it did: an id that is not newer than the last one is skipped. The id '' means the one after the
--- last. '<seq>+' means <seq>-0, or the next free <seq> if that is not newer.
-local function appendEvent(job, id, data)
-  local last = call('HGET', key('job', job), 'ev') or '0-0'
+-- What an event of the window counts beside its JSON.
+local EVENT_EXTRA = 32
+
+-- The id of an event behind the last one; nil if it is not newer. The id '' means the one after the last. '<seq>+' means <seq>-0, or the
+-- next free <seq> if that is not newer.
+local function nextEventID(last, id)
   local seq, n = splitEventID(last)
-  if id == '' then
-    id = int(seq) .. '-' .. int(n + 1)
-  elseif string.sub(id, -1) == '+' then
+  if id == '' then return int(seq) .. '-' .. int(n + 1) end
+  if string.sub(id, -1) == '+' then
     local want = tonumber(string.sub(id, 1, -2))
     if want <= seq then want = seq + 1 end
-    id = int(want) .. '-0'
-  else
-    local s, m = splitEventID(id)
-    if s < seq or (s == seq and m <= n) then return false end
+    return int(want) .. '-0'
   end
-  call('XADD', key('ev', job), id, 'e', data)
-  call('HSET', key('job', job), 'ev', id)
-  return true
+  local s, m = splitEventID(id)
+  if s < seq or (s == seq and m <= n) then return nil end
+  return id
 end
 
 local function notifyWatchers(job) call('PUBLISH', G .. 'w:' .. job, '1') end
 
 local function appendStateEvent(job, id, state)
-  appendEvent(job, id, '{"name":"state","state":"' .. state .. '"}')
+  id = nextEventID(call('HGET', key('job', job), 'ev') or '0-0', id)
+  if id then
+    call('XADD', key('ev', job), id, 'e', '{"name":"state","state":"' .. state .. '"}')
+    call('HSET', key('job', job), 'ev', id)
+  end
   notifyWatchers(job)
 end
 

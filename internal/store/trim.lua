@@ -14,7 +14,7 @@ for i = 1, #found, 2 do
   elseif excess > 0 then
     local j = call('HMGET', k, 'state', 'finished', 'sandbox')
     if final(JOBS, j[1]) and (tonumber(j[2]) or 0) <= before and not call('ZSCORE', P .. 'callbacks', id) then
-      call('DEL', k, key('ev', id), key('req', id))
+      call('DEL', k, key('ev', id), key('req', id), key('seg', id))
       call('ZADD', P .. 'docs', 'XX', NOW, id)
       call('ZREM', index, id)
       call('ZREM', key('sj', j[3]), id)

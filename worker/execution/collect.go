@@ -22,7 +22,8 @@ const (
 	maxRichEvents   = 16 << 20
 	richEventExtra  = 256 // bytes that an event takes beside its data
 	maxTraceText    = 256 << 10
-	eventChunkBytes = 64 << 10
+	eventChunkBytes = 64 << 10  // of one event of a stream
+	publishBytes    = 256 << 10 // of events that are sent at once, without waiting for more
 )
 
 // collector turns the frames of one execution into its result and its events. It gets every frame in order: from the first, or in a
@@ -50,6 +51,7 @@ type collector struct {
 	notes    []string
 	unstored error // why an artifact is missing; the job fails with it
 
+	sent     [2]int         // bytes of stdout and stderr that were queued as events; beyond the limit no more is
 	skipped  []string       // files that the storage of the tenant had no room for
 	freed    int64          // bytes of large values that the last frame replaced
 	displays []largeDisplay // of the last frame, to be stored
@@ -127,19 +129,22 @@ func (c *collector) flushCarry() {
 	c.emitText(last.stderr, last.stderr.rest())
 }
 
-// emitText queues text as an event, up to limits.MaxStreamEvents; then one progress event names the artifact with the whole.
+// emitText queues text as an event, up to limits.MaxStreamEvents for the stream of all commands together; then one progress event names the
+// artifact with the whole.
 func (c *collector) emitText(s *sink, text string) {
-	if text == "" || s.stopped {
+	sent := &c.sent[0]
+	if s.name == farm.EventStderr {
+		sent = &c.sent[1]
+	}
+	if text == "" || *sent > c.limits.MaxStreamEvents {
 		return
 	}
-	if s.sent+len(text) > c.limits.MaxStreamEvents {
-		s.stopped = true
+	if *sent += len(text); *sent > c.limits.MaxStreamEvents {
 		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
 			Message: fmt.Sprintf("%s is longer than %d bytes: no more of it is sent as events; the whole will be the artifact %s", s.name, c.limits.MaxStreamEvents, s.path),
 		}})
 		return
 	}
-	s.sent += len(text)
 	if n := len(c.events); n > 0 && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
 		if c.seq > c.published {
 			c.events[n-1].Text += text

@@ -224,6 +224,37 @@ func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 	}
 }
 
+// The limit of a stream's events is that of all commands together.
+func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
+	t.Parallel()
+	limits := farm.DefaultLimits()
+	limits.MaxStreamEvents = 100
+	request := &farm.Request{Command: &farm.CommandRequest{Commands: make([]string, 5)}}
+	for _, c := range []struct{ each, sent, notes int }{{19, 95, 0}, {20, 100, 0}, {21, 84, 1}} {
+		collect := newCollector(&farm.Job{}, request, limits, 0)
+		seq := uint64(0)
+		for i := range request.Command.Commands {
+			for _, f := range []agent.Frame{start(0, i), out(0, strings.Repeat("x", c.each)), frame(0, agent.FrameStderr, nil), frame(0, agent.FrameCommandEnd, agent.CommandMark{Index: i})} {
+				if seq++; f.Type == agent.FrameStderr {
+					f.Payload = []byte("e")
+				}
+				f.Seq = seq
+				workertest.Must(t, collect.add(f))
+			}
+		}
+		stdout, stderr, _ := texts(collect.events)
+		notes := 0
+		for _, e := range collect.events {
+			if e.Name == farm.EventProgress {
+				notes++
+			}
+		}
+		if len(stdout) != c.sent || len(stderr) != 5 || notes != c.notes {
+			t.Errorf("%d bytes of each command: sent are %d of stdout and %d of stderr, with %d notes; want %d, 5 and %d", c.each, len(stdout), len(stderr), notes, c.sent, c.notes)
+		}
+	}
+}
+
 func TestResultHoldsNotesAndClipsErrors(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)

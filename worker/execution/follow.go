@@ -199,7 +199,7 @@ func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f age
 		return true, x.publish(ctx, e)
 	case due:
 		return false, x.acknowledge(ctx, e, c, e.job.ID)
-	case e.collect.bytes >= eventChunkBytes:
+	case e.collect.bytes >= publishBytes:
 		return false, x.publish(ctx, e)
 	default:
 		return false, nil
@@ -237,7 +237,7 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 	if len(events) == 0 {
 		return nil
 	}
-	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), events) })
+	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), e.job.Attempt, events) })
 	if err != nil {
 		e.collect.unsend(events)
 		return fmt.Errorf("send events: %w", err)

@@ -132,7 +132,7 @@ func mayBePython(command string) bool { return strings.Contains(command, "py") }
 // Progress sends a progress event to those who follow a job. A failure is logged and does not stop the job.
 func (x *Runner) Progress(ctx context.Context, job farm.Ref, message string) {
 	event := farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: message}}
-	if err := x.store.AppendEvents(ctx, job, []farm.Event{event}); err != nil {
+	if err := x.store.AppendEvents(ctx, job, 0, []farm.Event{event}); err != nil {
 		x.log.DebugContext(ctx, "progress event was not sent", "job_id", job.ID, "error", err)
 	}
 }

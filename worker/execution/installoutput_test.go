@@ -116,10 +116,8 @@ func TestWholeOutputOfPackagesOfACreateIsAnArtifact(t *testing.T) {
 
 func (b *bundle) artifactEvents(job farm.Ref) []string {
 	b.T.Helper()
-	events, err := b.Store.Events(b.T.Context(), job, "", 0)
-	workertest.Must(b.T, err)
 	var ids []string
-	for _, e := range events {
+	for _, e := range b.Events(job) {
 		if e.Name == farm.EventArtifact {
 			ids = append(ids, e.Artifact.ID)
 		}

@@ -38,9 +38,7 @@ type sink struct {
 	*stream
 	name    farm.EventName
 	path    string // of the artifact
-	sent    int    // bytes sent as events
-	stopped bool
-	dropped int64 // bytes that exceeded limits.MaxOutputMB and are kept nowhere
+	dropped int64  // bytes that exceeded limits.MaxOutputMB and are kept nowhere
 
 	upload   string         // id; "" before the first part
 	parts    int            // that were sent

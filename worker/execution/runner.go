@@ -147,7 +147,7 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 			ID: fmt.Sprintf("%d-%d", number, i+1), Name: farm.EventArtifact, Artifact: &artifacts[i],
 		})
 	}
-	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), events) }); err != nil {
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), job.Attempt, events) }); err != nil {
 		return fmt.Errorf("send artifact events: %w", err)
 	}
 	return nil

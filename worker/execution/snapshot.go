@@ -24,6 +24,7 @@ type snapshot struct {
 	Stored   int64               `json:"stored,omitempty"`
 	Inline   int                 `json:"inline,omitempty"`
 	RichSent int                 `json:"rich_sent,omitempty"`
+	Sent     [2]int              `json:"sent"`
 	RichFull bool                `json:"rich_full,omitempty"`
 	Marks    []agent.CommandMark `json:"marks,omitempty"`
 	Notes    []string            `json:"notes,omitempty"`
@@ -39,8 +40,6 @@ type sinkState struct {
 	At       int            `json:"at"`
 	Full     bool           `json:"full"`
 	Carry    []byte         `json:"carry,omitempty"`
-	Sent     int            `json:"sent"`
-	Stopped  bool           `json:"stopped"`
 	Dropped  int64          `json:"dropped,omitempty"`
 	Upload   string         `json:"upload,omitempty"`
 	Parts    int            `json:"parts,omitempty"`
@@ -53,7 +52,7 @@ type sinkState struct {
 // snapshot encodes the collector's state. Queued events and displays must have been taken before.
 func (c *collector) snapshot() ([]byte, error) {
 	state := snapshot{
-		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent,
+		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
 		RichFull: c.richFull, Marks: c.marks, Notes: c.notes,
 	}
 	if c.unstored != nil {
@@ -91,7 +90,7 @@ func (c *collector) snapshot() ([]byte, error) {
 func (s *sink) state() (sinkState, error) {
 	state := sinkState{
 		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
-		Sent: s.sent, Stopped: s.stopped, Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: len(s.unsent), Artifact: s.artifact, Lost: s.lost,
+		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: len(s.unsent), Artifact: s.artifact, Lost: s.lost,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
 		var err error
@@ -119,6 +118,7 @@ func (c *collector) restore(data []byte) error {
 	}
 	data = data[n:]
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Shown, state.Large, state.Stored
+	c.sent = state.Sent
 	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
 	if e := state.Unstored; e != nil {
 		c.unstored = farm.Errorf(e.Code, "%s", e.Message)
@@ -164,7 +164,7 @@ func (s *sink) restore(state sinkState, data []byte) ([]byte, error) {
 	if s.head.Len() != state.Head || len(s.tail) != state.Tail || len(s.unsent) != state.Rest {
 		return nil, errSnapshot
 	}
-	s.sent, s.stopped, s.dropped = state.Sent, state.Stopped, state.Dropped
+	s.dropped = state.Dropped
 	s.upload, s.parts, s.artifact, s.lost = state.Upload, state.Parts, state.Artifact, state.Lost
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()

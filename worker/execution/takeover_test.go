@@ -216,10 +216,9 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 			k.T.Errorf("%s: the result has another text of %s", when, path)
 		}
 	}
-	events := k.Stdout(job)
-	first := strings.TrimSuffix(events, "second\n")
-	if !strings.HasPrefix(k.want[".output/1-stdout.txt"], first) || first == "" || first == events {
-		k.T.Errorf("%s: %d bytes of events are not the beginning of the output and the whole of the second", when, len(events))
+	// The first command uses up what all commands together may send.
+	if events := k.Stdout(job); !strings.HasPrefix(k.want[".output/1-stdout.txt"], events) || events == "" {
+		k.T.Errorf("%s: %d bytes of events are not the beginning of the output", when, len(events))
 	}
 	_, err := k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
 	workertest.Must(k.T, err)

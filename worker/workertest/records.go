@@ -90,17 +90,23 @@ func (b *Farm) Sandbox(ref farm.Ref) *farm.Sandbox {
 func (b *Farm) Stdout(job farm.Ref) string {
 	b.T.Helper()
 	var text strings.Builder
-	for after := ""; ; {
-		events, err := b.Store.Events(b.T.Context(), job, after, 0)
-		Must(b.T, err)
-		if len(events) == 0 {
-			return text.String()
+	for _, e := range b.Events(job) {
+		if e.Name == farm.EventStdout {
+			text.WriteString(e.Text)
 		}
-		for _, e := range events {
-			after = e.ID
-			if e.Name == farm.EventStdout {
-				text.WriteString(e.Text)
-			}
+	}
+	return text.String()
+}
+
+// Events reads all events of a job.
+func (b *Farm) Events(job farm.Ref) []farm.Event {
+	b.T.Helper()
+	var events []farm.Event
+	for after := ""; ; after = events[len(events)-1].ID {
+		batch, err := b.Store.Events(b.T.Context(), job, after)
+		Must(b.T, err)
+		if events = append(events, batch.Events...); !batch.More {
+			return events
 		}
 	}
 }
@@ -108,10 +114,8 @@ func (b *Farm) Stdout(job farm.Ref) string {
 // Progress joins the messages of a job's progress events.
 func (b *Farm) Progress(job farm.Ref) string {
 	b.T.Helper()
-	events, err := b.Store.Events(b.T.Context(), job, "", 0)
-	Must(b.T, err)
 	var messages strings.Builder
-	for _, e := range events {
+	for _, e := range b.Events(job) {
 		if e.Progress != nil {
 			messages.WriteString(e.Progress.Message)
 		}

@@ -34,11 +34,7 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	if box.State != farm.SandboxQueued || !box.ExpiresAt.Equal(b.clock.Now().Add(3600e9)) || !box.LastUsedAt.Equal(b.clock.Now()) {
 		t.Errorf("sandbox = %+v", box)
 	}
-	events, err := b.Events(t.Context(), a.Job.Ref(), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]farm.Event{{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}}, events); diff != "" {
+	if diff := cmp.Diff([]farm.Event{{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}}, b.events(t, a.Job.Ref(), "")); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	second := b.accept(t, Execute(a.Sandbox.ID))
@@ -224,7 +220,7 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 		"Cancel":        func() error { _, _, err := b.Cancel(ctx, jobRef); return err },
 		"LeaveFIFO":     func() error { _, err := b.LeaveFIFO(ctx, jobRef, 1); return err },
 		"Checkpoint":    func() error { return b.Checkpoint(ctx, jobRef, 1, nil) },
-		"AppendEvents":  func() error { return b.AppendEvents(ctx, jobRef, []farm.Event{{Name: farm.EventStdout}}) },
+		"AppendEvents":  func() error { return b.AppendEvents(ctx, jobRef, 0, []farm.Event{{Name: farm.EventStdout}}) },
 		"Route":         func() error { _, err := b.Route(ctx, jobRef); return err },
 		"Sandbox":       func() error { _, err := b.Sandbox(ctx, boxRef); return err },
 		"UpdateSandbox": func() error { _, err := b.UpdateSandbox(ctx, boxRef, store.SandboxPatch{}); return err },

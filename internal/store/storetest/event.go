@@ -13,6 +13,22 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
+// events reads all events of a job after an id.
+func (b *bundle) events(t *testing.T, ref farm.Ref, after string) []farm.Event {
+	t.Helper()
+	var events []farm.Event
+	for {
+		batch, err := b.Events(t.Context(), ref, after)
+		if err != nil {
+			t.Fatalf("Events after %q = %v", after, err)
+		}
+		if events = append(events, batch.Events...); !batch.More {
+			return events
+		}
+		after = events[len(events)-1].ID
+	}
+}
+
 func stdout(id, text string) farm.Event {
 	return farm.Event{ID: id, Name: farm.EventStdout, Text: text}
 }
@@ -29,14 +45,14 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 		{stdout("", "d"), stdout("", "e")},
 		{stdout("10-0", "f"), stdout("9-0", "too old")},
 	} {
-		if err := b.AppendEvents(ctx, ref, part); err != nil {
+		if err := b.AppendEvents(ctx, ref, 1, part); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: job.Attempt, State: farm.JobCompleted, LastEvent: 4}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.AppendEvents(ctx, ref, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
+	if err := b.AppendEvents(ctx, ref, 1, []farm.Event{stdout("99-0", "late"), stdout("", "late")}); err != nil {
 		t.Errorf("late events = %v, want them skipped", err)
 	}
 	want := []farm.Event{
@@ -45,21 +61,17 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 		stdout("3-0", "a"), stdout("5-0", "b"), stdout("5-1", "c"), stdout("5-2", "d"), stdout("5-3", "e"), stdout("10-0", "f"),
 		{ID: "11-0", Name: farm.EventState, State: farm.JobCompleted},
 	}
-	got, err := b.Events(ctx, ref, "", 0)
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("events (-want +got), %v:\n%s", err, diff)
+	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	for after, from := range map[string]int{"0-2": 2, "5-1": 5, "5": 4, "7-9": 7, "11-0": 9} {
-		got, err := b.Events(ctx, ref, after, 2)
-		if err != nil {
-			t.Errorf("Events after %s = %v", after, err)
-		}
-		if diff := cmp.Diff(want[from:min(from+2, len(want))], got); diff != "" && len(got)+len(want[from:]) > 0 {
+		got := b.events(t, ref, after)
+		if diff := cmp.Diff(want[from:], got); diff != "" && len(got)+len(want[from:]) > 0 {
 			t.Errorf("events after %s (-want +got):\n%s", after, diff)
 		}
 	}
 	for _, bad := range []string{"x", "-", "1-", "-1", "1-2-3", "+1", "99999999999999999999", strings.Repeat("9", 300)} {
-		_, err := b.Events(ctx, ref, bad, 0)
+		_, err := b.Events(ctx, ref, bad)
 		wantCode(t, "after "+bad, err, farm.CodeInvalid)
 	}
 }
@@ -80,12 +92,12 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 		defer w.Close()
 		after, seen := "", 0
 		for {
-			got, err := b.Events(t.Context(), ref, after, 0)
+			got, err := b.Events(t.Context(), ref, after)
 			if err != nil {
 				t.Errorf("Events = %v", err)
 				return
 			}
-			for _, e := range got {
+			for _, e := range got.Events {
 				after = e.ID
 				seen++
 				if e.State.Final() {
@@ -113,7 +125,7 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 			return
 		}
 		for i := range events {
-			if err := b.AppendEvents(t.Context(), ref, []farm.Event{stdout(fmt.Sprintf("%d-0", i+1), "x")}); err != nil {
+			if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout(fmt.Sprintf("%d-0", i+1), "x")}); err != nil {
 				t.Errorf("AppendEvents = %v", err)
 			}
 		}

@@ -43,12 +43,8 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late Requeue = %v, want ErrFenced", err)
 	}
-	events, err := b.Events(t.Context(), job.Ref(), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var states []farm.JobState
-	for _, e := range events {
+	for _, e := range b.events(t, job.Ref(), "") {
 		states = append(states, e.State)
 	}
 	want := []farm.JobState{farm.JobQueued, farm.JobRunning, farm.JobQueued, farm.JobRunning}
