@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // events streams the events of a job until its final state. A header or query names the last event that the caller has.
@@ -39,5 +40,6 @@ func (s *Server) events(c *gin.Context) error {
 		if err := stream.Send(events); err != nil {
 			return nil //nolint:nilerr // the caller has left
 		}
+		budget.Keep(ctx, 0) // what is sent is not held
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // gated is a source that counts that it was begun, and gives its bytes when the gate opens.
@@ -82,5 +83,38 @@ func TestBuffersOfUploadsAreBounded(t *testing.T) {
 	defer func() { _ = r.Close() }()
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read %d bytes, %v; want %d", len(got), err, size)
+	}
+}
+
+// A document that is read for a request is charged to it, before it is in memory.
+func TestDocumentIsChargedToItsRequest(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newConfig(t, endpoint))
+	if err := s.EnsureBucket(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	document := bytes.Repeat([]byte("x"), 1<<20)
+	if err := s.PutDocument(t.Context(), "records/acme/job_1/result", document); err != nil {
+		t.Fatal(err)
+	}
+	memory := budget.New(16 << 20)
+	ctx, hold := memory.With(t.Context(), "acme", time.Millisecond)
+	if got, err := s.GetDocument(ctx, "records/acme/job_1/result"); err != nil || !bytes.Equal(got, document) {
+		t.Fatalf("GetDocument = %d bytes, %v", len(got), err)
+	}
+	if hold.Bytes() != 4<<20 {
+		t.Errorf("%d bytes are charged, want 4 MiB", hold.Bytes())
+	}
+	second, other := memory.With(t.Context(), "acme", time.Millisecond)
+	if _, err := s.GetDocument(second, "records/acme/job_1/result"); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("GetDocument without memory = %v", err)
+	}
+	hold.Release()
+	if _, err := s.GetDocument(second, "records/acme/job_1/result"); err != nil {
+		t.Errorf("GetDocument after a release = %v", err)
+	}
+	other.Release()
+	if got := memory.Stats(); got.Used != 0 || got.Waiting != 0 {
+		t.Errorf("at the end %+v", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/mcp"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
@@ -116,6 +117,8 @@ func job(out service.Outcome, err error) (wire.Job, error) { return out.Job, err
 // Events yields a job's events from the first one until its end, or until ctx ends.
 func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
+		ctx, memory := budget.Renew(ctx) // the call holds its own, and reads its result meanwhile
+		defer memory.Release()
 		reader, err := f.s.Events(ctx, f.tenant, jobID, "")
 		if err != nil {
 			yield(wire.Event{}, err)
@@ -136,6 +139,7 @@ func (f caller) Events(ctx context.Context, jobID string) iter.Seq2[wire.Event, 
 					return
 				}
 			}
+			memory.Release()
 		}
 	}
 }
