@@ -76,6 +76,9 @@ func (e *Engine) BreakRemovals(broken bool) {
 	e.broken = broken
 }
 
+// CPUSeconds is what every container has used.
+const CPUSeconds = int64(7)
+
 // ServeHTTP answers as Docker does.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
@@ -84,6 +87,7 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	name := strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(path, "containers/"), "/json"), "/update")
+	name = strings.TrimSuffix(name, "/stats")
 	if e.drops[path] > 0 {
 		e.drops[path]--
 		panic(http.ErrAbortHandler)
@@ -123,6 +127,11 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"Id": name, "Created": time.Now().Format(time.RFC3339Nano), "State": map[string]any{"Running": running, "ExitCode": 137, "OOMKilled": !running},
 			"HostConfig": map[string]any{}, "Config": map[string]any{"Labels": labels(name)},
+		})
+	case strings.HasSuffix(path, "/stats"):
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"id": name, "cpu_stats": map[string]any{"cpu_usage": map[string]any{"total_usage": CPUSeconds * int64(time.Second)}},
+			"memory_stats": map[string]any{"usage": 3 << 20, "stats": map[string]any{"inactive_file": 1 << 20}},
 		})
 	case strings.HasSuffix(r.URL.Path, "/update"):
 		body, _ := io.ReadAll(r.Body)
