@@ -72,7 +72,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		},
 	}
 	if facts.tcpMemory {
-		hc.KernelMemoryTCP = socketMemoryMB << 20 // version 2 charges it to Memory
+		hc.KernelMemoryTCP = socketMemoryMB << 20 //nolint:staticcheck // deprecated, but version 1 has no other limit; version 2 charges it to Memory
 	}
 	if !strings.HasPrefix(hc.Runtime, gVisor) { // which has a network stack of its own, in the sandbox's memory
 		hc.Sysctls = sysctls()

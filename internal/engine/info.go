@@ -109,7 +109,7 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, e.nvidia = got.Runtimes[DriverNvidia]
-	e.tcpMemory = got.KernelMemoryTCP
+	e.tcpMemory = got.KernelMemoryTCP //nolint:staticcheck // deprecated, but version 1 has no other limit
 	e.cpus = got.NCPU
 	return e.cpus, nil
 }
