@@ -29,6 +29,10 @@ type keptFake struct {
 	workers  []farm.Worker
 	queues   []string
 	before   time.Time // the latest time up to which tasks were trimmed
+
+	objects   []blob.Info // of artifacts, in the order of keys
+	artifacts map[farm.Ref][]farm.Artifact
+	drift     map[string]store.Stored
 }
 
 func (f *fake) EnsureLifecycle(_ context.Context, rules ...blob.LifecycleRule) (bool, error) {

@@ -12,6 +12,10 @@ const (
 	unstageEvery = time.Hour
 	// rulesEvery is how often the bucket's rules are checked, since an operator may change them.
 	rulesEvery = 5 * time.Minute
+	// storedEvery is how often what tenants store is compared with the truth, and storedFor how long one comparison of the bucket takes at most;
+	// the next one goes on from there.
+	storedEvery = time.Hour
+	storedFor   = stepTimeout / 2
 )
 
 // Names of the loops in logs and metrics.
@@ -25,10 +29,11 @@ const (
 	loopRules   = "rules"
 	loopPool    = "pool"
 	loopQuotas  = "quotas"
+	loopStored  = "stored"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored}
 }
 
 // loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
@@ -48,6 +53,7 @@ func (s *Scheduler) loops() []loop {
 		{name: loopUnstage, every: unstageEvery, step: s.unstage},
 		{name: loopTrim, every: s.cfg.TrimEvery, step: s.trim},
 		{name: loopRules, every: rulesEvery, step: s.rules},
+		{name: loopStored, every: storedEvery, step: s.compareStored},
 	}
 	if s.deps.Pool != nil {
 		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.checkPool})

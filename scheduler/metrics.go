@@ -20,6 +20,8 @@ type metrics struct {
 	trimmed      *prometheus.CounterVec
 	stranded     prometheus.Counter
 	drift        *prometheus.CounterVec
+
+	orphaned, missing prometheus.Gauge
 }
 
 func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
@@ -29,6 +31,9 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 	label := []string{"loop"}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -51,6 +56,8 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
 		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
 		stranded: counter("sandfarm_scheduler_pool_stranded_total", "Sandboxes that left the warm pool because their node had no worker."),
+		orphaned: gauge("sandfarm_scheduler_artifacts_orphaned_bytes", "Bytes of objects of artifacts that no record names, when the bucket was last compared. They are removed after the retention."),
+		missing:  gauge("sandfarm_scheduler_artifacts_missing", "Artifacts whose objects were missing when the bucket was last compared."),
 		trimmed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandfarm_scheduler_records_trimmed_total", Help: "Records removed because they were beyond their bounds, by kind.",
 		}, []string{"kind"}),
@@ -63,7 +70,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
 	}
-	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running"} {
+	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running", driftStored} {
 		m.drift.WithLabelValues(count)
 	}
 	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -74,7 +81,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		}
 		return 0
 	})
-	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, m.drift, leads,
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, m.drift, m.orphaned, m.missing, leads,
 		newPoolCollector(p, leading))
 }
 

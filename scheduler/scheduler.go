@@ -34,6 +34,8 @@ type Records interface {
 	Due(ctx context.Context, tenant string, limit int) ([]farm.Ref, error)
 	ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error)
 	DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) (int, error)
+	ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error)
+	RepairStored(ctx context.Context, tenant string) (drift store.Stored, checked bool, err error)
 }
 
 // Ledger removes records that are beyond their bounds.
@@ -68,6 +70,7 @@ type Jobs interface {
 // Blobs lists and removes objects.
 type Blobs interface {
 	List(ctx context.Context, prefix string, fn func(blob.Info) error) error
+	ListAfter(ctx context.Context, prefix, after string, fn func(blob.Info) error) error
 	Delete(ctx context.Context, keys ...string) error
 	AbortUploads(ctx context.Context, prefix string, before time.Time) (int, error)
 	EnsureLifecycle(ctx context.Context, rules ...blob.LifecycleRule) (changed bool, err error)
@@ -104,6 +107,7 @@ type Scheduler struct {
 	gain  chan struct{} // closed, and replaced, when this scheduler becomes the leader
 
 	noRules bool // of the loop rules: the log says that the object store has none
+	bucket  walk // of the loop stored
 }
 
 // New makes a scheduler. Start starts it.

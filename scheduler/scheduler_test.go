@@ -102,6 +102,38 @@ func (f *fake) DeleteArtifacts(_ context.Context, artifacts []farm.Artifact) (in
 	return len(artifacts), nil
 }
 
+func (f *fake) ArtifactsOfJob(_ context.Context, job farm.Ref) ([]farm.Artifact, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept.artifacts[job], nil
+}
+
+func (f *fake) RepairStored(_ context.Context, tenant string) (store.Stored, bool, error) {
+	if tenant == "bad" {
+		return store.Stored{}, false, errTest
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	drift := f.kept.drift[tenant]
+	delete(f.kept.drift, tenant)
+	return drift, true, nil
+}
+
+func (f *fake) ListAfter(_ context.Context, prefix, after string, each func(blob.Info) error) error {
+	f.mu.Lock()
+	objects := slices.Clone(f.kept.objects)
+	f.mu.Unlock()
+	for _, o := range objects {
+		if !strings.HasPrefix(o.Key, prefix) || o.Key <= after {
+			continue
+		}
+		if err := each(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *fake) List(_ context.Context, prefix string, each func(blob.Info) error) error {
 	f.mu.Lock()
 	staged := maps.Clone(f.staged)
@@ -123,6 +155,7 @@ func (f *fake) Delete(_ context.Context, keys ...string) error {
 	f.steps = append(f.steps, fmt.Sprintf("remove %d", len(keys)))
 	for _, key := range keys {
 		delete(f.staged, key)
+		f.kept.objects = slices.DeleteFunc(f.kept.objects, func(o blob.Info) bool { return o.Key == key })
 	}
 	return f.deleteErr
 }

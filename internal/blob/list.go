@@ -14,9 +14,14 @@ const deleteBatch = 1000
 // List calls fn for each object whose key begins with prefix, in the order of keys, until fn fails. It is paged: memory
 // stays flat. SHA256 and ContentType are empty.
 func (s *Store) List(ctx context.Context, prefix string, fn func(Info) error) error {
+	return s.ListAfter(ctx, prefix, "", fn)
+}
+
+// ListAfter is List of the keys behind one; "" lists all.
+func (s *Store) ListAfter(ctx context.Context, prefix, after string, fn func(Info) error) error {
 	listCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for obj := range s.client.ListObjectsIter(listCtx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+	for obj := range s.client.ListObjectsIter(listCtx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: prefix, StartAfter: after, Recursive: true}) {
 		if obj.Err != nil {
 			return toFarm(ctx, obj.Err, "list objects")
 		}

@@ -66,6 +66,19 @@ func (s *Store) Artifact(ctx context.Context, ref farm.Ref) (*farm.Artifact, err
 	return nil, farm.NotFoundf("There is no artifact %s.", ref.ID)
 }
 
+// ArtifactsOfJob lists all artifacts of a job, also expired ones.
+func (s *Store) ArtifactsOfJob(ctx context.Context, job farm.Ref) ([]farm.Artifact, error) {
+	m, err := s.readManifest(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]farm.Artifact, len(m.Entries))
+	for i := range m.Entries {
+		out[i] = *m.artifact(&m.Entries[i])
+	}
+	return out, nil
+}
+
 // ExpiredArtifacts lists the artifacts of jobs all of whose artifacts have expired, those that expired first, until there are limit or more.
 func (s *Store) ExpiredArtifacts(ctx context.Context, tenant string, limit int) ([]farm.Artifact, error) {
 	limit = max(limit, 1)

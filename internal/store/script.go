@@ -18,8 +18,8 @@ var luaFiles embed.FS
 // scripts are the Lua scripts, by the names of their files.
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
-	eventAppend, eventArchive, manifestWrite, storedReserve, sandboxMove, sandboxUpdate, sandboxRestore, parked, trim          *redis.Script
-	quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                                  *redis.Script
+	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked  *redis.Script
+	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                            *redis.Script
 	nodeReserve, gpu, pool, key, lockTake, lockRelease                                                                         *redis.Script
 }
 
@@ -38,7 +38,7 @@ func loadScripts(limits farm.Limits) scripts {
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
 		jobRequeue: tenant("job_requeue"), jobTakeover: tenant("job_takeover"), jobUnassign: tenant("job_unassign"),
 		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
-		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), parked: tenant("parked"),
+		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
 		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
 	}
@@ -52,7 +52,7 @@ func namedArgs() map[string]any {
 	return map[string]any{
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
-		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{},
+		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_repair": storedRepairArgs{},
 		"usage_add": usageArgs{},
 	}
 }

@@ -59,3 +59,25 @@ func (s *Store) ReserveStored(ctx context.Context, job farm.Ref, attempt int, by
 	err = fenced("reserve storage", job, r)
 	return err == nil, 0, err
 }
+
+// repairMost is how many manifests and unfinished jobs of a tenant one script looks at: less than a tenth of a second of Redis.
+const repairMost = 50_000
+
+// storedRepairArgs are the arguments of stored_repair.lua.
+type storedRepairArgs struct {
+	Most int `lua:"most"`
+}
+
+// RepairStored compares what is counted as stored with a tenant's manifests and running jobs, and corrects it. drift is by how much the counts
+// were too high (negative: too low). A tenant with very many manifests is left as it is: checked is false then.
+func (s *Store) RepairStored(ctx context.Context, tenant string) (drift Stored, checked bool, err error) {
+	r, err := s.run(ctx, "repair what is stored", s.scripts.storedRepair, tenant, values(storedRepairArgs{Most: repairMost})...)
+	if err != nil || r.text(0) != "ok" {
+		return Stored{}, false, err
+	}
+	var n [3]int64
+	for i := range n {
+		n[i], _ = strconv.ParseInt(r.text(i+1), 10, 64)
+	}
+	return Stored{Bytes: n[0], Artifacts: n[1], Reserved: n[2]}, true, nil
+}

@@ -181,3 +181,33 @@ func storageRace(t *testing.T, factory Factory) {
 	}
 	b.stored(t, store.Stored{Bytes: 10 * share, Artifacts: 10})
 }
+
+// storedIsRepaired: counts that are wrong are corrected, and the correction says by how much.
+func storedIsRepaired(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	job := b.running(t)
+	b.add(t, b.file(job, "a", 7), b.file(job, "b", 8))
+	if ok, _, err := b.ReserveStored(t.Context(), job, 1, 100); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	right := store.Stored{Bytes: 15, Artifacts: 2, Reserved: 100}
+	repair := func(want store.Stored) {
+		t.Helper()
+		if drift, checked, err := b.RepairStored(t.Context(), Tenant); err != nil || !checked || drift != want {
+			t.Errorf("RepairStored = %+v, %v, %v; want %+v", drift, checked, err, want)
+		}
+		b.stored(t, right)
+	}
+	repair(store.Stored{})
+	if err := b.rdb.HSet(t.Context(), b.prefix+"{acme}:stored", "bytes", 20, "artifacts", 1, "reserved", -3).Err(); err != nil {
+		t.Fatal(err)
+	}
+	repair(store.Stored{Bytes: 5, Artifacts: -1, Reserved: -103})
+	if err := b.rdb.Del(t.Context(), b.prefix+"{acme}:stored").Err(); err != nil {
+		t.Fatal(err)
+	}
+	repair(store.Stored{Bytes: -15, Artifacts: -2, Reserved: -100})
+	if drift, checked, err := b.RepairStored(t.Context(), "nobody"); err != nil || !checked || drift != (store.Stored{}) {
+		t.Errorf("RepairStored of an unknown tenant = %+v, %v, %v", drift, checked, err)
+	}
+}

@@ -72,6 +72,7 @@ func Run(t *testing.T, factory Factory) {
 		"StoredIsExact":                 storedIsExact,
 		"StorageIsReserved":             storageIsReserved,
 		"StorageRace":                   storageRace,
+		"StoredIsRepaired":              storedIsRepaired,
 		"ManifestsLost":                 manifestsLost,
 		"Callbacks":                     callbacks,
 		"Workers":                       workers,
