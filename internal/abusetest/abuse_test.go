@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ const (
 	jobRecord = 12 * mib
 	// redisNoise is what the rest of the farm may add meanwhile: the neighbour's jobs, queues, buffers.
 	redisNoise = 8 * mib
+	// sandboxes is quotas.max_sandboxes of each tenant.
+	sandboxes = 8
 	// rowTime bounds the jobs of one abuse.
 	rowTime = 90 * time.Second
 	// storedFactor is how often output is stored at most while the job ends.
@@ -61,6 +64,7 @@ func newFarm(t *testing.T) farm {
 	return farm{abusetest.New(t, program, minio,
 		fmt.Sprintf("SANDFARM_LIMITS_MAX_OUTPUT_MB=%d", outputLimit),
 		"SANDFARM_LIMITS_MEMORY_MB_MAX=100000000", // so that the host is the limit
+		fmt.Sprintf("SANDFARM_QUOTAS_MAX_SANDBOXES=%d", sandboxes),
 		"SANDFARM_WORKER_POOL=none",
 	), t}
 }
@@ -79,6 +83,7 @@ func TestAbuse(t *testing.T) {
 		{"SlowEventReaders", slowEventReaders},
 		{"QueuedCode", queuedCode},
 		{"LargerThanTheHost", largerThanTheHost},
+		{"TooManySandboxes", tooManySandboxes},
 		{"ManyJobs", manyJobs},
 	}
 	if os.Getenv("SANDFARM_TEST_ABUSE") == "all" { // these end a worker of 256 MiB still
@@ -254,7 +259,7 @@ func slowEventReaders(f farm) {
 	}
 	l := f.Measure(f.t, fmt.Sprintf("%d readers of 7 MB of events that do not read", readers), func() {
 		f.each(make([]string, readers), func(ctx context.Context, _ string) error {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL()+made.Links.Events, nil)
 			if err != nil {
@@ -262,6 +267,9 @@ func slowEventReaders(f farm) {
 			}
 			request.Header.Set("Authorization", "Bearer "+abusetest.AbuserKey)
 			answer, err := http.DefaultClient.Do(request)
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil // it waits for the abuser's other readers
+			}
 			if err != nil {
 				return err
 			}
@@ -269,12 +277,8 @@ func slowEventReaders(f farm) {
 			if answer.StatusCode != http.StatusOK {
 				return fmt.Errorf("events: %s", answer.Status)
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(4 * time.Second): // the API fills what it can meanwhile
-				return nil
-			}
+			<-ctx.Done() // the API fills what it can meanwhile
+			return nil
 		})
 	})
 	f.within(l, 1, 8*mib)
@@ -334,6 +338,65 @@ func largerThanTheHost(f farm) {
 	if f.within(l, 0, mib); len(f.Containers()) > 3 {
 		f.t.Errorf("containers %v", f.Containers())
 	}
+}
+
+// One tenant creates sandboxes until it is refused: at its quota, while the neighbour's calls are answered.
+func tooManySandboxes(f farm) {
+	var made []wire.Created
+	var refused []wire.Problem
+	l := f.Measure(f.t, fmt.Sprintf("%d creates at a quota of %d sandboxes", 3*sandboxes, sandboxes), func() {
+		for range 3 * sandboxes {
+			text, status := f.post("/v1/sandboxes", `{"resources":{"memory_mb":128}}`)
+			var problem wire.Problem
+			var created wire.Created
+			switch {
+			case status == http.StatusAccepted && json.Unmarshal(text, &created) == nil:
+				made = append(made, created)
+			case status == http.StatusTooManyRequests && json.Unmarshal(text, &problem) == nil:
+				refused = append(refused, problem)
+			default:
+				f.t.Fatalf("status %d: %s", status, text)
+			}
+		}
+		for _, created := range made {
+			if job, err := f.Wait(f.t.Context(), created.Job.ID); err != nil || job.State != "completed" {
+				f.t.Errorf("create: %v %+v", err, job)
+			}
+		}
+	})
+	for _, created := range made {
+		if _, err := f.Close(f.t.Context(), created.Sandbox.ID); err != nil {
+			f.t.Error(err)
+		}
+	}
+	for _, problem := range refused {
+		if problem.Code != "exhausted" || problem.Quota == nil || problem.Quota.Limit == nil || *problem.Quota.Limit != sandboxes {
+			f.t.Errorf("refused with %+v", problem)
+		}
+	}
+	if f.within(l, sandboxes, mib); len(made) > sandboxes || len(made) == 0 { // the harness has one, and those of the last row may still close
+		f.t.Errorf("%d sandboxes were made; the quota is %d", len(made), sandboxes)
+	}
+}
+
+// post sends a request without the client, which would repeat one that is refused.
+func (f farm) post(path, body string) (text []byte, status int) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.URL()+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+abusetest.AbuserKey)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if text, err = io.ReadAll(answer.Body); err != nil {
+		f.t.Fatal(err)
+	}
+	return text, answer.StatusCode
 }
 
 // Small jobs, one after the other: what Redis keeps of each.
