@@ -189,10 +189,18 @@ func TestArchivedCallbackIsNotSweptAgain(t *testing.T) {
 	}
 	id := "callback-" + a.Job.ID
 	// As asynq does after the last try.
-	if err := b.rdb.HSet(t.Context(), "asynq:{"+queue.QueueCallbacks+"}:t:"+id, "state", "archived").Err(); err != nil {
+	keys := "asynq:{" + queue.QueueCallbacks + "}:"
+	pipe := b.rdb.Pipeline()
+	pipe.HSet(t.Context(), keys+"t:"+id, "state", "archived")
+	pipe.LRem(t.Context(), keys+"pending", 0, id)
+	pipe.ZAdd(t.Context(), keys+"archived", redis.Z{Score: 1, Member: id})
+	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.sweep(t, 0)
+	if n := b.rdb.Exists(t.Context(), keys+"t:"+id, keys+"archived").Val(); n != 0 {
+		t.Errorf("the archived task has left %d keys", n)
+	}
 	b.enqueued(t, queue.QueueCallbacks, id, false)
 	if left, err := b.store.Callbacks(t.Context(), a.Job.Tenant, 10); err != nil || len(left) != 0 {
 		t.Fatalf("callbacks %v, error %v", left, err)

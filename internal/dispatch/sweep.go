@@ -142,7 +142,9 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 		case err != nil:
 		case state == "archived": // all its retries have failed: another round would never end
 			d.log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant)
-			err = d.store.CallbackDone(ctx, ref)
+			if err = d.store.CallbackDone(ctx, ref); err == nil {
+				_, err = d.queue.DeleteArchived(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
+			}
 		case state == "" || state == "completed":
 			if err = d.callback(ctx, ref); err == nil {
 				n++

@@ -68,7 +68,7 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	}
 	_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
-		if deleted, err := c.deleteArchived(ctx, queue, o.ID); err != nil || !deleted {
+		if deleted, err := c.DeleteArchived(ctx, queue, o.ID); err != nil || !deleted {
 			return err
 		}
 		_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
@@ -85,8 +85,8 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	return nil
 }
 
-// deleteArchived removes an archived task, which would keep its id taken for months. It reports whether it did.
-func (c *Client) deleteArchived(ctx context.Context, queue, id string) (bool, error) {
+// DeleteArchived removes a task that will not run again: asynq would keep it, and its id, for months. It reports whether there was one.
+func (c *Client) DeleteArchived(ctx context.Context, queue, id string) (bool, error) {
 	state, err := c.State(ctx, queue, id)
 	if err != nil || (state != "archived" && state != "completed") {
 		return false, err

@@ -18,12 +18,12 @@ type Trimmed struct {
 }
 
 // Trim bounds what is kept of a tenant. Records expire on their own, and each new record removes the expired ones before it from the
-// indexes; Trim does the rest, for tenants that add nothing, and removes documents of records that are gone. It keeps the youngest Limits.MaxFinished finished jobs, and those that
-// finished within Limits.HiddenSeconds, since a caller may wait for them.
+// indexes; Trim does the rest, for tenants that add nothing, and removes documents of records that are gone. It keeps the youngest
+// Limits.MaxFinished finished jobs, and those that finished within Limits.HiddenSeconds, since a caller may wait for them.
 func (s *Store) Trim(ctx context.Context, tenant string) (Trimmed, error) {
 	var all Trimmed
 	for _, index := range []struct{ name, kind, keep string }{
-		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""},
+		{"jobs", "job", strconv.Itoa(s.limits.MaxFinished)}, {"boxes", "sbx", ""}, {"openboxes", "sbx", ""},
 	} {
 		n, err := s.trimIndex(ctx, tenant, index.name, index.kind, index.keep)
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs
@@ -46,7 +46,8 @@ type trimArgs struct {
 	FinishedBefore string `lua:"finished_before"` // microseconds: jobs that finished later stay
 }
 
-// trimIndex removes entries until a script call finds nothing to remove: records expire in about the order in which they were made.
+// trimIndex removes entries of jobs until a script call finds nothing to remove: they expire in about the order in which they were made.
+// Sandboxes do not, since one may live for a minute and another for days, so all of their entries are looked at.
 func (s *Store) trimIndex(ctx context.Context, tenant, index, kind, keep string) (Trimmed, error) {
 	var all Trimmed
 	before := micros(s.now().Add(-time.Duration(s.limits.HiddenSeconds) * time.Second))
@@ -59,7 +60,7 @@ func (s *Store) trimIndex(ctx context.Context, tenant, index, kind, keep string)
 		}
 		n := Trimmed{Entries: r.number(2), Jobs: r.number(3)}
 		all.Entries, all.Jobs = all.Entries+n.Entries, all.Jobs+n.Jobs
-		if after = r.text(1); after == "" || n.Entries == 0 && r.number(4) == 0 {
+		if after = r.text(1); after == "" || kind == "job" && n.Entries == 0 && r.number(4) == 0 {
 			return all, nil
 		}
 	}

@@ -117,6 +117,8 @@ func Run(t *testing.T, factory Factory) {
 		"StoredBytesAreUsage":           storedBytesAreUsage,
 		"TrimForgetsExpired":            trimForgetsExpired,
 		"TrimBoundsFinishedJobs":        trimBoundsFinishedJobs,
+		"TrimLooksBehindOldSandboxes":   trimLooksBehindOldSandboxes,
+		"EndedWorkLeavesNoKeys":         endedWorkLeavesNoKeys,
 		"LargeRecords":                  largeRecords,
 		"LargeSandboxes":                largeSandboxes,
 		"RefusedJobsLeaveNoDocuments":   refusedJobsLeaveNoDocuments,

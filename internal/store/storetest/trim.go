@@ -2,8 +2,12 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -41,6 +45,98 @@ func trimForgetsExpired(t *testing.T, factory Factory) {
 		}
 	}
 	b.job(t, waits.Ref())
+}
+
+// trimLooksBehindOldSandboxes: entries of sandboxes that are gone are removed, also those behind many that live for long.
+func trimLooksBehindOldSandboxes(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.box(t, farm.SandboxReady)
+	const live, gone = 700, 1000 // more than a stretch of each
+	pipe := b.rdb.Pipeline()
+	for i := range live + gone {
+		id := fmt.Sprint("sbx_", i)
+		if i < live {
+			pipe.HSet(t.Context(), b.prefix+"{acme}:sbx:"+id, "state", "ready", "doc", "{}")
+		}
+		for _, index := range []string{"boxes", "openboxes"} {
+			pipe.Do(t.Context(), "ZADD", b.prefix+"{acme}:"+index, 1000+i, id)
+		}
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.trim(t, store.Trimmed{Entries: 2 * gone})
+	b.trim(t, store.Trimmed{})
+	for _, index := range []string{"boxes", "openboxes"} {
+		if n := b.rdb.ZCard(t.Context(), b.prefix+"{acme}:"+index).Val(); n != live+1 {
+			t.Errorf("%s has %d entries, want %d", index, n, live+1)
+		}
+	}
+}
+
+// endedWorkLeavesNoKeys: a thousand jobs, each in a sandbox of its own, leave no more keys than none once they have ended and expired.
+func endedWorkLeavesNoKeys(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	work := func(n int) {
+		t.Helper()
+		for range n {
+			box := b.box(t, farm.SandboxReady)
+			job := b.accept(t, executeLarge(box.ID)).Job
+			b.finish(t, b.claim(t, job.Ref(), "w").Job, farm.JobCompleted)
+			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosing}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keys, err := b.rdb.Keys(t.Context(), b.prefix+"{acme}:*_*").Result() // of records: those that expire are gone some days later
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe := b.rdb.Pipeline()
+		for _, key := range keys {
+			if b.rdb.TTL(t.Context(), key).Val() < 0 {
+				t.Errorf("%s never expires", key)
+			}
+			pipe.Del(t.Context(), key)
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.clock.forward(365 * 24 * time.Hour)
+		if _, err := b.Trim(t.Context(), Tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() []string {
+		t.Helper()
+		keys, err := b.rdb.Keys(t.Context(), b.prefix+"{acme}:*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sizes []string
+		for _, key := range keys {
+			size := int64(0)
+			switch b.rdb.Type(t.Context(), key).Val() {
+			case "zset":
+				size = b.rdb.ZCard(t.Context(), key).Val()
+			case "set":
+				size = b.rdb.SCard(t.Context(), key).Val()
+			default:
+			}
+			sizes = append(sizes, fmt.Sprint(strings.TrimPrefix(key, b.prefix), " ", size))
+		}
+		slices.Sort(sizes)
+		return sizes
+	}
+	work(10)
+	few := left()
+	work(1000)
+	if diff := cmp.Diff(few, left()); diff != "" {
+		t.Errorf("keys and entries that are left (-of 10 jobs +of 1000 more):\n%s", diff)
+	}
+	b.wantDocuments(t, "after all jobs", 0)
 }
 
 // trimBoundsFinishedJobs: the newest finished jobs stay, up to the bound, and all keys of the others are removed.
