@@ -25,6 +25,8 @@ type Config struct {
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
 	// TrustedOrigins are the origins, in addition to loopback, whose pages may call MCP and the older systems' routes.
 	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, in addition to loopback, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com."`
+	// AuditReads adds reads to the audit.
+	AuditReads bool `toml:"audit_reads" default:"false" doc:"Also write reads to the audit (sandfarm audit), and not only changes, jobs and refusals."`
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.
 	AllowPrivateCallbacks bool `toml:"allow_private_callbacks" default:"false" doc:"Allow callback_url to point to private addresses."`
 	// Heartbeat is the interval of keep-alive comments in a quiet event stream.

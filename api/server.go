@@ -60,6 +60,7 @@ type Server struct {
 	browserCallable map[string]bool // paths of the router that pages of trusted origins may call
 	closing         chan struct{}   // closed when the server stops
 	keys            *keyring.Ring
+	audit           *auditor
 	gate            *admission.Gate
 	metrics         *metrics
 	tracer          trace.TracerProvider
@@ -93,6 +94,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: deps.Logger, version: deps.Version, tracer: deps.Tracer, memory: deps.Memory, keys: keyring.New(deps.Store, keyring.Config{Settings: settingsKeys(cfg.Keys), Required: cfg.RequireKeys, Now: deps.Now, Logger: deps.Logger}), origins: http.NewCrossOriginProtection(), closing: make(chan struct{}), browserCallable: map[string]bool{},
 	}
+	s.audit = &auditor{store: deps.Store, log: s.log, now: deps.Now}
+	if deps.Now == nil {
+		s.audit.now = time.Now
+	}
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
@@ -100,7 +105,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
-		Accepted: func(kind farm.JobKind) { s.metrics.accepted.WithLabelValues(string(kind)).Inc() },
+		Accepted: s.accepted,
 		Refused:  s.metrics.countRefusal,
 		Pooled:   s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
@@ -160,6 +165,7 @@ func (s *Server) Stop() {
 	s.service.Drain()
 	s.http.Stop()
 	s.keys.Close()
+	s.audit.close()
 	s.gate.Close()
 }
 
@@ -203,7 +209,10 @@ func (s *Server) handle(r route) gin.HandlerFunc {
 		release := func() {}
 		if !r.open {
 			var err error
-			if release, err = s.admit(c, r.needs()); err != nil {
+			release, err = s.admit(c, r.needs())
+			t := follow(c)
+			defer func() { s.ended(c, r, t) }()
+			if err != nil {
 				fail(c, err)
 				return
 			}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
 )
@@ -29,4 +30,22 @@ func (c *Client) Keys(ctx context.Context, tenant string) iter.Seq2[wire.Key, er
 // RevokeKey revokes an API key. No process of the farm takes it after a second.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.json(ctx, call{method: http.MethodDelete, path: []string{"v1", "keys", id}}, nil)
+}
+
+// AuditFilter narrows the audit. Zero fields do not.
+type AuditFilter struct {
+	Tenant string
+	After  time.Time // only entries after this time
+}
+
+// Audit lists the audit of the farm, newest first, and fetches pages as needed.
+func (c *Client) Audit(ctx context.Context, filter AuditFilter) iter.Seq2[wire.AuditEntry, error] {
+	query := url.Values{}
+	if filter.Tenant != "" {
+		query.Set("tenant", filter.Tenant)
+	}
+	if !filter.After.IsZero() {
+		query.Set("created_after", filter.After.UTC().Format(time.RFC3339Nano))
+	}
+	return pages[wire.AuditEntry](ctx, c, []string{"v1", "audit"}, query)
 }

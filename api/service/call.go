@@ -96,7 +96,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			s.keepRequest(ctx, job, whole)
 		}
 		budget.Keep(ctx, 0) // the request's body is not needed while the job is waited for
-		s.Accepted(job.Kind)
+		s.Accepted(ctx, job)
 		level := slog.LevelInfo
 		if job.Hidden { // a read, of which there are many
 			level = slog.LevelDebug

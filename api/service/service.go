@@ -78,6 +78,7 @@ type Store interface {
 	Fleet
 	Pool
 	Keys
+	Audit
 	Tenants
 }
 
@@ -87,6 +88,12 @@ type Keys interface {
 	CreateKey(ctx context.Context, sum store.KeySum, key farm.Key) error
 	DeleteKey(ctx context.Context, id string) (farm.Key, error)
 	Keys(ctx context.Context) ([]farm.Key, error)
+}
+
+// Audit is who asked for what.
+type Audit interface {
+	AppendAudit(ctx context.Context, entries []farm.AuditEntry) error
+	Audit(ctx context.Context, tenant string, created store.TimeRange, p store.Page) ([]farm.AuditEntry, string, error)
 }
 
 // Queues reports the backlog of queues.
@@ -114,13 +121,13 @@ type Deps struct {
 	Store     Store
 	Queues    Queues
 	Blobs     Blobs
-	Memory    *budget.Budget             // for answers that are read from the store; nil: without limit
-	Resolver  Resolver                   // default net.DefaultResolver
-	Logger    *slog.Logger               // default: nothing is logged
-	Now       func() time.Time           // default time.Now
-	Accepted  func(kind farm.JobKind)    // called for every accepted job; default: nothing
-	Refused   func(quota farm.QuotaName) // called for every job that a quota refused; default: nothing
-	Pooled    func(hit bool)             // called for every create that asked the warm pool for a sandbox; default: nothing
+	Memory    *budget.Budget                   // for answers that are read from the store; nil: without limit
+	Resolver  Resolver                         // default net.DefaultResolver
+	Logger    *slog.Logger                     // default: nothing is logged
+	Now       func() time.Time                 // default time.Now
+	Accepted  func(context.Context, *farm.Job) // called for every accepted job; default: nothing
+	Refused   func(quota farm.QuotaName)       // called for every job that a quota refused; default: nothing
+	Pooled    func(hit bool)                   // called for every create that asked the warm pool for a sandbox; default: nothing
 }
 
 // Options are the service's settings.
@@ -158,7 +165,7 @@ func New(deps Deps, o Options) *Service {
 		deps.Now = time.Now
 	}
 	if deps.Accepted == nil {
-		deps.Accepted = func(farm.JobKind) {}
+		deps.Accepted = func(context.Context, *farm.Job) {}
 	}
 	if deps.Refused == nil {
 		deps.Refused = func(farm.QuotaName) {}

@@ -79,6 +79,8 @@ func Run(t *testing.T, factory Factory) {
 		"Locks":                         locks,
 		"KeysAreCreatedAndDeleted":      keysAreCreatedAndDeleted,
 		"KeysAreBounded":                keysAreBounded,
+		"AuditIsListed":                 auditIsListed,
+		"AuditIsBounded":                auditIsBounded,
 		"ExpiredKeysAreTrimmed":         expiredKeysAreTrimmed,
 		"OpenRoutes":                    openRoutes,
 		"DepthLimit":                    depthLimit,

@@ -64,7 +64,7 @@ func Add(root *cobra.Command, streams Streams) func() (*client.Client, error) {
 		c.GroupID = groupLook
 		root.AddCommand(c)
 	}
-	for _, c := range []*cobra.Command{a.keys()} {
+	for _, c := range []*cobra.Command{a.keys(), a.audit()} {
 		c.GroupID = groupOperate
 		root.AddCommand(c)
 	}

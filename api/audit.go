@@ -1,0 +1,171 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Bounds of the audit in memory.
+const (
+	auditWaiting = 4096            // entries that wait for Redis; more are dropped and counted
+	auditBatch   = 256             // entries of one write
+	auditTimeout = 5 * time.Second // of one write
+	strangers    = time.Second     // between two entries of requests without a valid key, which anybody can send
+)
+
+// auditor writes the audit: a line of the log for each entry at once, and the entry to the store in the background.
+type auditor struct {
+	store interface {
+		AppendAudit(ctx context.Context, entries []farm.AuditEntry) error
+	}
+	log *slog.Logger
+	now func() time.Time
+
+	mu       sync.Mutex
+	waiting  []farm.AuditEntry
+	missed   int // entries that were dropped since the last one that was kept
+	writing  bool
+	stranger time.Time // of the last entry without a tenant
+	writes   sync.WaitGroup
+}
+
+// add adds an entry.
+func (a *auditor) add(ctx context.Context, e farm.AuditEntry) {
+	e.ID, e.At = farm.NewID(farm.AuditPrefix), a.now().UTC()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e.Tenant == "" {
+		if e.At.Sub(a.stranger) < strangers {
+			a.missed++
+			return
+		}
+		a.stranger = e.At
+	}
+	a.log.LogAttrs(ctx, slog.LevelInfo, "audit", slog.String("audit_id", e.ID), slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID),
+		slog.String("route", e.Route), slog.String("subject", e.Subject), slog.String("job_id", e.JobID), slog.String("sandbox_id", e.SandboxID),
+		slog.String("from", e.From), slog.Int("status", e.Status), slog.String("request_id", e.RequestID))
+	if len(a.waiting) >= auditWaiting {
+		a.missed++
+		return
+	}
+	e.Missed, a.missed = a.missed, 0
+	a.waiting = append(a.waiting, e)
+	if !a.writing {
+		a.writing = true
+		ctx := context.WithoutCancel(ctx)
+		a.writes.Go(func() { a.write(ctx) })
+	}
+}
+
+// write writes what waits, until nothing does. What Redis does not take is lost to the store and stays in the log.
+func (a *auditor) write(ctx context.Context) {
+	for {
+		a.mu.Lock()
+		batch := a.waiting[:min(len(a.waiting), auditBatch)]
+		a.waiting = a.waiting[len(batch):]
+		if a.writing = len(batch) > 0; !a.writing {
+			a.waiting = nil
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		bounded, done := context.WithTimeout(ctx, auditTimeout)
+		err := a.store.AppendAudit(bounded, batch)
+		done()
+		if err != nil {
+			a.log.WarnContext(ctx, "cannot write the audit", slog.Int("entries", len(batch)), slog.Any("error", err))
+			a.mu.Lock()
+			a.missed += len(batch)
+			a.mu.Unlock()
+		}
+	}
+}
+
+// close waits until everything is written.
+func (a *auditor) close() { a.writes.Wait() }
+
+// trail is what the audit says of every job that a request starts. It is in the context of the request.
+type trail struct {
+	entry farm.AuditEntry
+	mu    sync.Mutex
+	jobs  int
+}
+
+type trailContext struct{}
+
+// follow makes the trail of a request.
+func follow(c *gin.Context) *trail {
+	caller := rest.Caller(c)
+	t := &trail{entry: farm.AuditEntry{
+		Tenant: caller.Tenant, KeyID: caller.KeyID, Route: rest.Method(c) + " " + rest.Route(c), Subject: farm.Shorten(c.Param("id")),
+		From: cmp.Or(c.RemoteIP(), "local"), RequestID: rest.RequestID(c),
+	}}
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), trailContext{}, t))
+	return t
+}
+
+// accepted counts an accepted job, and adds it to the audit of its request.
+func (s *Server) accepted(ctx context.Context, job *farm.Job) {
+	s.metrics.accepted.WithLabelValues(string(job.Kind)).Inc()
+	t, ok := ctx.Value(trailContext{}).(*trail)
+	if !ok || job.Hidden && !s.cfg.AuditReads {
+		return
+	}
+	t.mu.Lock()
+	t.jobs++
+	t.mu.Unlock()
+	e := t.entry
+	e.JobID, e.SandboxID, e.Status = job.ID, job.SandboxID, http.StatusAccepted
+	s.audit.add(ctx, e)
+}
+
+// ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
+func (s *Server) ended(c *gin.Context, r route, t *trail) {
+	status := c.Writer.Status()
+	reads := r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
+	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
+	t.mu.Lock()
+	jobs := t.jobs
+	t.mu.Unlock()
+	if !refused && (jobs > 0 || reads && !s.cfg.AuditReads) {
+		return
+	}
+	e := t.entry
+	e.Status = status
+	s.audit.add(c.Request.Context(), e)
+}
+
+func (s *Server) auditRoutes() []route {
+	return []route{{
+		method: "GET", path: "/v1/audit", tag: "Keys", summary: "Read the audit", scope: farm.ScopeAdmin,
+		detail:  "Who asked for what, from where, and what came of it: changes, jobs and refusals, and reads where api.audit_reads is set. Code, environment and links are not part of it.",
+		query:   append(append(paging(), created()...), query("tenant", "only of this tenant", object{"type": "string"})),
+		answers: []answer{{http.StatusOK, "a page of entries, newest first", wire.List[wire.AuditEntry]{}, ""}}, handler: s.readAudit,
+	}}
+}
+
+func (s *Server) readAudit(c *gin.Context) error {
+	p, err := rest.Page(c)
+	if err != nil {
+		return err
+	}
+	when, err := rest.Created(c)
+	if err != nil {
+		return err
+	}
+	list, err := s.service.Audit(c.Request.Context(), c.Query("tenant"), when, p)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}

@@ -1,0 +1,132 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// audited waits until the audit of a tenant has so many entries, and gives them, newest first.
+func (b *bundle) audited(query string, n int) []wire.AuditEntry {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		page := get[wire.List[wire.AuditEntry]](b, http.StatusOK, "GET", "/v1/audit?limit=200&"+query, nil, bearer("admin")...)
+		if len(page.Items) >= n {
+			return page.Items
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("%d entries instead of %d: %+v", len(page.Items), n, page.Items)
+		}
+	}
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	made := b.newKey(wire.KeyRequest{Tenant: "blue"}, "admin")
+	mine := bearer(made.Secret)
+	box := b.sandbox(mine...)
+	job := get[wire.Job](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"print topsecret","env":{"A":"hidden"}}`, mine...)
+	b.do("PATCH", "/v1/sandboxes/"+box, `{"name":"renamed"}`, mine...)
+	b.do("POST", "/v1/sandboxes/"+box+"/execute", `{"code":1}`, mine...) // refused
+	b.do("GET", "/v1/sandboxes/"+box, nil, mine...)                      // a read
+	b.do("GET", "/v1/keys", nil, mine...)                                // without the scope
+	b.do("GET", "/v1/jobs", nil, bearer("nonsense")...)                  // without a key
+
+	got := b.audited("tenant=blue", 5)
+	if len(got) != 5 {
+		t.Fatalf("%d entries: %+v", len(got), got)
+	}
+	for i, want := range []wire.AuditEntry{
+		{Route: "GET /v1/keys", Status: http.StatusForbidden},
+		{Route: "POST /v1/sandboxes/:id/execute", Status: http.StatusBadRequest, Subject: box},
+		{Route: "PATCH /v1/sandboxes/:id", Status: http.StatusOK, Subject: box},
+		{Route: "POST /v1/sandboxes/:id/execute", Status: http.StatusAccepted, Subject: box, JobID: job.ID, SandboxID: box},
+		{Route: "POST /v1/sandboxes", Status: http.StatusAccepted, SandboxID: box},
+	} {
+		e := got[i]
+		if e.Route != want.Route || e.Status != want.Status || e.Subject != want.Subject || want.JobID != "" && e.JobID != want.JobID || e.SandboxID != want.SandboxID ||
+			e.Tenant != "blue" || e.KeyID != made.Key.ID || e.From != "127.0.0.1" || !strings.HasPrefix(e.RequestID, "req_") || e.At.IsZero() {
+			t.Errorf("entry %d: %+v, want %+v", i, e, want)
+		}
+	}
+	admin := b.audited("tenant=acme", 1)
+	if admin[len(admin)-1].Route != "POST /v1/keys" {
+		t.Errorf("the make of a key: %+v", admin)
+	}
+	strangers := 0
+	for _, e := range b.audited("", 7) {
+		if e.Tenant == "" && e.Status == http.StatusUnauthorized && e.Route == "GET /v1/jobs" {
+			strangers++
+		}
+	}
+	if strangers != 1 {
+		t.Errorf("%d entries of a request without a valid key", strangers)
+	}
+	for _, secret := range []string{"topsecret", "hidden", made.Secret, "nonsense"} {
+		for _, key := range b.redis.Keys() {
+			if strings.HasSuffix(key, ":audit") && strings.Contains(b.stream(key), secret) {
+				t.Errorf("the audit holds %q", secret)
+			}
+		}
+		if strings.Contains(b.log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+	if !strings.Contains(b.log.String(), `"msg":"audit"`) {
+		t.Error("the log lacks the audit")
+	}
+}
+
+// stream is the text of a Redis stream.
+func (b *bundle) stream(key string) string {
+	b.t.Helper()
+	entries, err := b.redis.Stream(key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, e := range entries {
+		text.WriteString(strings.Join(e.Values, " "))
+	}
+	return text.String()
+}
+
+func TestAuditOfToolsAndReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes, func(c *api.Config, _ *api.Deps) { c.AuditReads = true })
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"create_sandbox","arguments":{}}}`
+	b.do("POST", "/mcp", call, append(bearer("run"), "Accept", "application/json, text/event-stream", "Content-Type", "application/json")...)
+	b.do("GET", "/v1/jobs", nil, bearer("read")...)
+	routes := ""
+	for _, e := range b.audited("tenant=acme", 2) {
+		routes += e.Route + " " + e.JobID + "\n"
+	}
+	if !strings.Contains(routes, "POST /mcp job_") || !strings.Contains(routes, "GET /v1/jobs") {
+		t.Errorf("routes %s", routes)
+	}
+}
+
+// A flood of requests without a key does not fill the audit.
+func TestAuditOfStrangersIsBounded(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	b := setup(t, withScopes, func(_ *api.Config, d *api.Deps) { d.Now = func() time.Time { return at } })
+	for range 50 {
+		b.do("GET", "/v1/jobs", nil, bearer("nonsense")...)
+	}
+	b.newKey(wire.KeyRequest{Tenant: "blue"}, "admin")
+	n, missed := 0, 0
+	for _, e := range b.audited("", 2) {
+		if missed += e.Missed; e.Tenant == "" {
+			n++
+		}
+	}
+	if n != 1 || missed != 49 {
+		t.Errorf("%d entries, %d missed", n, missed)
+	}
+}
