@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -12,8 +13,8 @@ import (
 func (s *Server) farmRoutes() []route {
 	return []route{
 		{method: "GET", path: "/v1/images", tag: "Farm", summary: "List the images on offer", answers: []answer{{http.StatusOK, "the images", wire.Items[wire.Image]{}, ""}}, handler: s.images},
-		{method: "GET", path: "/v1/workers", tag: "Farm", summary: "List the live workers", answers: []answer{{http.StatusOK, "the workers", wire.Items[wire.Worker]{}, ""}}, handler: s.workers},
-		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
+		{method: "GET", path: "/v1/workers", tag: "Farm", summary: "List the live workers", detail: "Keys without the scope admin see the workers of the nodes that have their sandboxes.", answers: []answer{{http.StatusOK, "the workers", wire.Items[wire.Worker]{}, ""}}, handler: s.workers},
+		{method: "GET", path: "/v1/queues", tag: "Farm", summary: "List the queues", detail: "Keys without the scope admin see what they have in them.", answers: []answer{{http.StatusOK, "the queues", wire.Items[wire.Queue]{}, ""}}, handler: s.queues},
 		{method: "GET", path: "/v1/limits", tag: "Farm", summary: "Show the farm's limits", answers: []answer{{http.StatusOK, "the limits", wire.Limits{}, ""}}, handler: s.limits},
 	}
 }
@@ -26,8 +27,16 @@ func (s *Server) images(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, list)
 }
 
+// fleet reads a list of the fleet as the caller may see it: all of it, or what concerns its tenant.
+func fleet[T any](c *gin.Context, all func(context.Context) (T, error), own func(context.Context, string) (T, error)) (T, error) {
+	if caller := rest.Caller(c); !caller.Fleet {
+		return own(c.Request.Context(), caller.Tenant)
+	}
+	return all(c.Request.Context())
+}
+
 func (s *Server) workers(c *gin.Context) error {
-	list, err := s.service.Workers(c.Request.Context())
+	list, err := fleet(c, s.service.Workers, s.service.OwnWorkers)
 	if err != nil {
 		return err
 	}
@@ -35,7 +44,7 @@ func (s *Server) workers(c *gin.Context) error {
 }
 
 func (s *Server) queues(c *gin.Context) error {
-	list, err := s.service.Queues(c.Request.Context())
+	list, err := fleet(c, s.service.Queues, s.service.OwnQueues)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -110,4 +111,36 @@ func TestKeysOfTheSettingsWithoutScopesKeepTheirRights(t *testing.T) {
 		}
 	}
 	b.sandbox(mine...)
+}
+
+// A key sees of the fleet what concerns its tenant; admins and keys of the settings without scopes see all of it.
+func TestKeysSeeTheirOwnFleet(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes, func(c *api.Config, _ *api.Deps) {
+		c.Keys = append(c.Keys, api.KeyConfig{Tenant: "rival", SHA256: hash("rival"), Scopes: []string{"run"}})
+	})
+	for _, node := range []string{"n1", "n2"} { // the fake worker starts sandboxes on n1
+		w := farm.Worker{ID: "wrk_" + node, Node: node, Host: "host-" + node, Slots: 4, Running: 3, Sandboxes: 9, Queues: []string{"cpu"}}
+		if err := b.store.Heartbeat(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.sandbox("X-API-Key", "run")
+	for secret, want := range map[string][]string{"run": {"wrk_n1"}, "read": {"wrk_n1"}, "rival": nil, "admin": {"wrk_1", "wrk_n1", "wrk_n2"}} {
+		var ids []string
+		for _, w := range get[wire.Items[wire.Worker]](b, http.StatusOK, "GET", "/v1/workers", nil, "X-API-Key", secret).Items {
+			ids = append(ids, w.ID)
+			if secret != "admin" && (w.Host != "" || w.Slots != 0 || w.Running != 0 || w.Sandboxes != 1) {
+				t.Errorf("%s sees %+v", secret, w)
+			}
+		}
+		slices.Sort(ids)
+		if !slices.Equal(ids, want) {
+			t.Errorf("%s sees the workers %v, want %v", secret, ids, want)
+		}
+		queues := get[wire.Items[wire.Queue]](b, http.StatusOK, "GET", "/v1/queues", nil, "X-API-Key", secret).Items
+		if !slices.ContainsFunc(queues, func(q wire.Queue) bool { return q.Name == "cpu" && (secret == "admin" || q.Depth+q.Running == 0) }) {
+			t.Errorf("%s sees the queues %+v", secret, queues)
+		}
+	}
 }

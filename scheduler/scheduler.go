@@ -41,6 +41,7 @@ type Records interface {
 // Ledger removes records that are beyond their bounds.
 type Ledger interface {
 	Trim(ctx context.Context, tenant string) (store.Trimmed, error)
+	TrimKeys(ctx context.Context, before time.Time) (int, error)
 	Workers(ctx context.Context) ([]farm.Worker, error)
 }
 

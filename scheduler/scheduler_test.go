@@ -428,3 +428,5 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+func (f *fake) TrimKeys(context.Context, time.Time) (int, error) { return 0, nil }

@@ -33,8 +33,12 @@ func (s *Scheduler) trim(ctx context.Context) error {
 		}
 		return nil
 	})
-	return errors.Join(err, s.trimQueues(ctx))
+	_, expired := s.deps.Ledger.TrimKeys(ctx, time.Now().Add(-keepExpiredKeys))
+	return errors.Join(err, expired, s.trimQueues(ctx))
 }
+
+// keepExpiredKeys is how long API keys stay in the list after they have expired, so that their owners see why they no longer work.
+const keepExpiredKeys = 7 * 24 * time.Hour
 
 func (s *Scheduler) trimQueues(ctx context.Context) error {
 	workers, err := s.deps.Ledger.Workers(ctx)
