@@ -72,7 +72,7 @@ func TestSnapshotHasTheWholeState(t *testing.T) {
 		for i, f := range frames {
 			if i == cut {
 				first.take()
-				first.displays, first.replaced = nil, nil
+				first.displays, first.replaced, first.freed = nil, nil, 0
 				data, err := first.snapshot()
 				workertest.Must(t, err)
 				workertest.Must(t, second.restore(data))
