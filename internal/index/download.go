@@ -51,11 +51,11 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 	if err != nil {
 		return err
 	}
+	f.size = max(size, 0)
 	if err := x.prepare(ctx, f, size); err != nil {
 		return err
 	}
 	if size > 0 {
-		f.size = size
 		close(f.ready)
 	}
 	sum := newHash(f.want.algorithm)
@@ -86,7 +86,6 @@ func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) 
 		if err := x.reserve(ctx, f, windowSize); err != nil {
 			return err
 		}
-		f.size = size
 		x.stream(ctx, f)
 		return nil
 	}
