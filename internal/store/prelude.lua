@@ -21,7 +21,7 @@ local USE = P .. 'use' -- what open sandboxes have together: mem (MiB), mcpu (th
 local function quota(name) return tonumber(call('HGET', P .. 'quota', name) or QUOTAS[name]) end
 
 -- Lua's own format loses digits of numbers over 1e14.
-local function int(n) return string.format('%.0f', n) end
+local function int(n) return string.format('%.0f', n + 0) end -- without the sign of -0, which Redis refuses
 
 local function final(transitions, state) return next(transitions[state]) == nil end
 

@@ -130,6 +130,18 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	if ok, _, err := b.ReserveStored(t.Context(), b.running(t), 1, limit+1); err != nil || ok {
 		t.Errorf("more than the limit is reserved: %v, %v", ok, err)
 	}
+	// A job whose reservation is used up, or was given back, ends like any other.
+	used, unused := b.running(t), b.running(t)
+	reserve(used, 5, true, 0)
+	b.add(t, b.file(used, "b", 5))
+	reserve(unused, 5, true, 0)
+	reserve(unused, 0, true, 0)
+	for _, job := range []farm.Ref{used, unused} {
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
+			t.Errorf("finish a job that has nothing reserved: %v", err)
+		}
+	}
+	b.stored(t, store.Stored{Bytes: 5, Artifacts: 1})
 	b.storageQuota(t, 0)
 	reserve(b.running(t), 1, false, 0)
 	b.storageQuota(t, -1)
