@@ -233,7 +233,8 @@ def test_paths_outside_the_workspace(path: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "Makefile Make\ufb01le confte\u017ft.py GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md conftest.py sitecustomize.py "
+    "Makefile Make\ufb01le confte\u017ft.py GNUmakefile docker-compose.yml Compose.override.yaml CLAUDE.md agents.md "
+    "conftest.py sitecustomize.py "
     "usercustomize.cpython-313.so .bashrc \u200b.env ..x python3 ls".split(" "),
 )
 def test_names_that_other_programs_load(name: str) -> None:
