@@ -111,7 +111,7 @@ func (g *Gate) Enter(ctx context.Context, tenant, id string, header http.Header)
 	if quotas.MaxConnections < 0 {
 		return leave, nil
 	}
-	g.opened(tenant, id)
+	g.opened(tenant, id) //nolint:contextcheck // leases of all requests are renewed together
 	return sync.OnceFunc(func() { g.closed(ctx, tenant, id) }), nil
 }
 

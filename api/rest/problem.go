@@ -11,7 +11,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sandfarm/sandfarm/api/keyring"
-	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/status"
 	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -72,8 +71,7 @@ func ProblemOf(err error, requestID string) wire.Problem {
 	}
 	if e, ok := errors.AsType[*farm.Error](err); ok {
 		if e.Quota != nil {
-			quota := service.QuotaOf(*e.Quota)
-			p.Quota = &quota
+			p.Quota = &wire.Quota{Name: string(e.Quota.Name), Limit: &e.Quota.Limit, Used: e.Quota.Used}
 		}
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, wire.FieldError(f))

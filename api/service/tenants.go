@@ -40,8 +40,8 @@ func (s *Service) Usage(ctx context.Context, tenant string, days int) (wire.Usag
 	return out, nil
 }
 
-// QuotaOf is a quota as callers see it.
-func QuotaOf(use farm.QuotaUse) wire.Quota {
+// quotaOf is a quota as callers see it.
+func quotaOf(use farm.QuotaUse) wire.Quota {
 	q := wire.Quota{Name: string(use.Name), Used: use.Used}
 	if use.Limit != farm.NoQuota {
 		q.Limit = &use.Limit
@@ -52,7 +52,7 @@ func QuotaOf(use farm.QuotaUse) wire.Quota {
 func quotasOf(use []farm.QuotaUse) []wire.Quota {
 	out := make([]wire.Quota, len(use))
 	for i, u := range use {
-		out[i] = QuotaOf(u)
+		out[i] = quotaOf(u)
 	}
 	return out
 }

@@ -28,11 +28,11 @@ type Limits struct {
 func ReadLimits() (Limits, error) {
 	var l Limits
 	if total, err := memlimit.FromSystem(); err == nil && total < math.MaxInt64 {
-		l.Machine = int64(total)
+		l.Machine = int64(total) //nolint:gosec // below MaxInt64
 	}
 	group, err := memlimit.FromCgroup()
-	if err == nil && group < math.MaxInt64 && (l.Machine == 0 || int64(group) < l.Machine) {
-		l.Process, l.Group = int64(group), int64(group)
+	if err == nil && group < math.MaxInt64 && (l.Machine == 0 || int64(group) < l.Machine) { //nolint:gosec // below MaxInt64
+		l.Process, l.Group = int64(group), int64(group) //nolint:gosec // below MaxInt64
 		if _, err := memlimit.Set(memlimit.WithRatio(goShare), memlimit.WithProvider(memlimit.Limit(group))); err != nil {
 			return l, fmt.Errorf("set the memory limit of the Go runtime: %w", err)
 		}

@@ -32,7 +32,7 @@ func (e *Engine) Usage(ctx context.Context, id string) (u Usage, ok bool, err er
 		if total, v1 := s.MemoryStats.Stats["total_inactive_file"]; v1 {
 			idle = total
 		}
-		u = Usage{Container: s.ID, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: int64(s.MemoryStats.Usage - min(idle, s.MemoryStats.Usage))}
+		u = Usage{Container: s.ID, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: int64(s.MemoryStats.Usage - min(idle, s.MemoryStats.Usage))} //nolint:gosec // bytes of memory
 		ok = s.ID != "" && u.CPU > 0
 		return nil
 	})

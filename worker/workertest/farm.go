@@ -3,8 +3,6 @@
 package workertest
 
 import (
-	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -80,7 +78,7 @@ func (b *Farm) BlobsBehind(wrap func(s3 http.Handler) http.Handler) *blob.Store 
 	Must(b.T, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	server := httptest.NewServer(wrap(proxy))
 	server.Config.ErrorLog = proxy.ErrorLog

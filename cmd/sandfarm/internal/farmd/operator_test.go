@@ -1,6 +1,7 @@
 package farmd_test
 
 import (
+	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -32,7 +33,7 @@ func TestOperatorNeedsNoKey(t *testing.T) {
 		if err != nil || made.Secret == "" {
 			t.Errorf("%+v, %v", made, err)
 		}
-		if err := done(); err != nil && err != http.ErrServerClosed {
+		if err := done(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	}
