@@ -28,7 +28,9 @@ const (
 	outputLimit = 100
 	// jobRecord is what Redis may keep of one job, whatever its code does.
 	jobRecord = 128 << 10
-	// redisNoise is what the rest of the farm may add meanwhile: the neighbour's jobs, queues, buffers.
+	// callRecord is what Redis may keep of each call of the neighbour, a print(1).
+	callRecord = 16 << 10
+	// redisNoise is what the rest of the farm may add meanwhile: queues, buffers.
 	redisNoise = 8 * mib
 	// sandboxes is quotas.max_sandboxes of each tenant.
 	sandboxes = 8
@@ -147,7 +149,7 @@ func (f farm) ended(ctx context.Context, accepted wire.Job, err error, state str
 // within checks what an abuse of some jobs cost.
 func (f farm) within(l abusetest.Line, jobs int, stored int64) {
 	f.t.Helper()
-	if most := int64(jobs*jobRecord + redisNoise); l.RedisAfter > most {
+	if most := int64(jobs*jobRecord + l.Calls*callRecord + redisNoise); l.RedisAfter > most {
 		f.t.Errorf("Redis keeps %d bytes of %d jobs; at most %d are allowed", l.RedisAfter, jobs, most)
 	}
 	if l.Stored > stored {

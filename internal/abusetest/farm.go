@@ -93,6 +93,7 @@ type Line struct {
 	RedisAfter    int64 // growth that stayed
 	API, Worker   Resident
 	Quiet, Beside time.Duration // 95th percentile of the neighbour
+	Calls         int           // of the neighbour, each of which is a job that Redis keeps
 }
 
 func (l Line) String() string {
@@ -107,7 +108,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 	t.Helper()
 	l := Line{Name: name, Quiet: f.quiet}
-	redisBefore, storedBefore := f.redisBytes(), f.storedBytes()
+	redisBefore, storedBefore := f.redisBytes(), f.settled()
 	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
 		now, _, err := resident(f.pids[component])
 		if err = errors.Join(err, resetPeak(f.pids[component])); err != nil {
@@ -122,12 +123,12 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 	defer done()
 	stop := f.Neighbour.Start(living)
 	abuse()
-	beside, err := stop()
+	beside, calls, err := stop()
 	stopWatching()
 	if err != nil {
 		t.Error(err)
 	}
-	l.Beside, l.RedisAfter = beside, f.redisBytes()-redisBefore
+	l.Beside, l.Calls, l.RedisAfter = beside, calls, f.redisBytes()-redisBefore
 	for component, r := range map[string]*Resident{faulttest.API: &l.API, worker: &l.Worker} {
 		if !f.Alive(component) {
 			t.Fatalf("%s has ended: was it killed at its memory limit?", component)
@@ -213,6 +214,20 @@ func (f *Farm) storedBytes() int64 {
 		f.t.Errorf("measure the object store: %v", err)
 	}
 	return total
+}
+
+// settled is storedBytes once nothing changes any more: what an earlier row left is removed in the background.
+func (f *Farm) settled() int64 {
+	last := f.storedBytes()
+	for range 60 {
+		time.Sleep(500 * time.Millisecond)
+		now := f.storedBytes()
+		if now == last {
+			break
+		}
+		last = now
+	}
+	return last
 }
 
 // ignoreGone ignores that a file was removed while the tree is walked.

@@ -46,11 +46,12 @@ func (n *Neighbour) Quiet(ctx context.Context, calls int) (time.Duration, error)
 			return 0, err
 		}
 	}
-	return n.take()
+	p95, _, err := n.take()
+	return p95, err
 }
 
-// Start calls until the returned function is called, which returns the 95th percentile.
-func (n *Neighbour) Start(ctx context.Context) func() (time.Duration, error) {
+// Start calls until the returned function is called, which returns the 95th percentile and the number of calls.
+func (n *Neighbour) Start(ctx context.Context) func() (p95 time.Duration, calls int, err error) {
 	calling, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -64,22 +65,22 @@ func (n *Neighbour) Start(ctx context.Context) func() (time.Duration, error) {
 			}
 		}
 	}()
-	return func() (time.Duration, error) {
+	return func() (time.Duration, int, error) {
 		stop()
 		<-done
 		return n.take()
 	}
 }
 
-// take returns the 95th percentile of the calls since the last take, and forgets them.
-func (n *Neighbour) take() (time.Duration, error) {
+// take returns the 95th percentile and the number of the calls since the last take, and forgets them.
+func (n *Neighbour) take() (p95 time.Duration, calls int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	times, err := n.times, n.err
 	n.times, n.err = nil, nil
 	if err != nil || len(times) == 0 {
-		return 0, errors.Join(err, errors.New("the neighbour had no answer"))
+		return 0, 0, errors.Join(err, errors.New("the neighbour had no answer"))
 	}
 	slices.Sort(times)
-	return times[min(len(times)*95/100, len(times)-1)], nil
+	return times[min(len(times)*95/100, len(times)-1)], len(times), nil
 }
