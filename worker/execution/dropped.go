@@ -14,17 +14,15 @@ func maxOutput(l farm.Limits) int64 { return int64(l.MaxOutputMB) << 20 }
 // cut shortens a frame of output to what the limit leaves of its stream, and counts the rest as dropped. The agent keeps to the limit
 // itself, unless it is older, or began under a higher limit, or code has taken it over.
 func (c *collector) cut(f agent.Frame) agent.Frame {
-	if len(c.outputs) == 0 {
+	s := c.sinkOf(f)
+	if s == nil {
 		return f
 	}
 	left := maxOutput(c.limits)
 	for _, o := range c.outputs {
-		if s := o.sink(f.Type); s != nil {
-			left -= s.total
-		}
+		left -= o.sink(f.Type).total
 	}
-	s := c.outputs[len(c.outputs)-1].sink(f.Type)
-	if left = max(left, 0); s != nil && int64(len(f.Payload)) > left {
+	if left = max(left, 0); int64(len(f.Payload)) > left {
 		s.dropped += int64(len(f.Payload)) - left
 		f.Payload = f.Payload[:left]
 	}
