@@ -1,0 +1,90 @@
+//go:build abuse
+
+package abusetest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/abusetest"
+)
+
+// A sandbox of more memory than any host has is refused, and starts nothing.
+func largerThanTheHost(f farm) {
+	l := f.Measure(f.t, "100 creates of 64 TiB", func() {
+		for range 100 {
+			_, err := f.CreateSandbox(f.t.Context(), wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: new(64 << 20)}})
+			if refused, ok := errors.AsType[*client.Error](err); !ok || refused.Status != http.StatusUnprocessableEntity {
+				f.t.Fatalf("answer %v", err)
+			}
+		}
+	})
+	if f.within(l, 0, mib); len(f.Containers()) > 3 {
+		f.t.Errorf("containers %v", f.Containers())
+	}
+}
+
+// One tenant creates sandboxes until it is refused: at its quota, while the neighbour's calls are answered.
+func tooManySandboxes(f farm) {
+	var made []wire.Created
+	var refused []wire.Problem
+	l := f.Measure(f.t, fmt.Sprintf("%d creates at a quota of %d sandboxes", 3*sandboxes, sandboxes), func() {
+		for range 3 * sandboxes {
+			text, status := f.post("/v1/sandboxes", `{"resources":{"memory_mb":128}}`)
+			var problem wire.Problem
+			var created wire.Created
+			switch {
+			case status == http.StatusAccepted && json.Unmarshal(text, &created) == nil:
+				made = append(made, created)
+			case status == http.StatusTooManyRequests && json.Unmarshal(text, &problem) == nil:
+				refused = append(refused, problem)
+			default:
+				f.t.Fatalf("status %d: %s", status, text)
+			}
+		}
+		for _, created := range made {
+			if job, err := f.Wait(f.t.Context(), created.Job.ID); err != nil || job.State != "completed" {
+				f.t.Errorf("create: %v %+v", err, job)
+			}
+		}
+	})
+	for _, created := range made {
+		if _, err := f.Close(f.t.Context(), created.Sandbox.ID); err != nil {
+			f.t.Error(err)
+		}
+	}
+	for _, problem := range refused {
+		if problem.Code != "exhausted" || problem.Quota == nil || problem.Quota.Limit == nil || *problem.Quota.Limit != sandboxes {
+			f.t.Errorf("refused with %+v", problem)
+		}
+	}
+	if f.within(l, sandboxes, mib); len(made) > sandboxes || len(made) == 0 { // the harness has one, and those of the last row may still close
+		f.t.Errorf("%d sandboxes were made; the quota is %d", len(made), sandboxes)
+	}
+}
+
+// post sends a request without the client, which would repeat one that is refused.
+func (f farm) post(path, body string) (text []byte, status int) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, f.URL()+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+abusetest.AbuserKey)
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if text, err = io.ReadAll(answer.Body); err != nil {
+		f.t.Fatal(err)
+	}
+	return text, answer.StatusCode
+}
