@@ -190,15 +190,22 @@ func (d *draft) place(to string) error {
 func inFolder(root *os.Root, dir string, place func() error) error {
 	var err error
 	for range placeAttempts {
-		err = root.MkdirAll(dir, 0o700)
-		if err == nil {
+		if err = root.MkdirAll(dir, 0o700); err == nil {
 			err = place()
+		} else if errors.Is(err, fs.ErrExist) && !isFile(root, dir) {
+			// MkdirAll found a folder, which was removed before it could look what it was.
+			continue
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
 	return err
+}
+
+func isFile(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	return err == nil && !info.IsDir()
 }
 
 // syncDir makes renames into a folder durable.
