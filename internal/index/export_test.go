@@ -69,10 +69,7 @@ func Capped(r io.Reader) (n int64, grown bool, err error) {
 	return n, c.grown, err
 }
 
-// ServedMax is the memory for large pages that are being sent.
-const ServedMax = servedMax
-
-// ServedRoom returns how much of it is free.
+// ServedRoom returns how much of the memory for large pages that are being sent is free.
 func (x *Index) ServedRoom() int64 {
 	for n := int64(0); ; n += 1 << 20 {
 		if !x.served.TryAcquire(n + 1<<20) {

@@ -86,7 +86,7 @@ func New(cfg Config) (*Index, error) {
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
-		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(servedMax), sharing: map[*page]int{},
+		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(cfg.servedBytes()), sharing: map[*page]int{},
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.spoolMax = cfg.spoolBytes()

@@ -11,8 +11,6 @@ import (
 const (
 	// servedFree is the size up to which pages are not counted; most are smaller.
 	servedFree = 256 << 10
-	// servedMax bounds the memory of larger pages that are being sent.
-	servedMax = 256 << 20
 	// servedWithin bounds the sending of such a page: all callers are on this host.
 	servedWithin = time.Minute
 )
@@ -20,7 +18,7 @@ const (
 // serving reserves memory for a page while it is sent to a caller that may be slow. Callers of one page share the reservation. The
 // returned function releases it.
 func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (func(), error) {
-	size := min(p.cost(), servedMax)
+	size := min(p.cost(), x.cfg.servedBytes())
 	if size <= servedFree {
 		return func() {}, nil
 	}

@@ -2,14 +2,13 @@ package index_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/sandfarm/sandfarm/internal/index"
 )
 
 // slow is a caller that reads nothing of an answer until it is released.
@@ -32,10 +31,11 @@ func (s *slow) Write(p []byte) (int, error) {
 
 // large serves pages of some 14 MiB under any name.
 func large(u *upstream) {
-	pad := strings.Repeat("x", 14<<20)
+	text := fmt.Sprintf(`{"meta":{"api-version":"1.1"},"name":"x","versions":[%q],"files":[{"filename":"a.whl","url":"a","hashes":{}}]}`,
+		strings.Repeat("x", 14<<20))
 	u.mux.HandleFunc("/simple/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
-		_, _ = fmt.Fprintf(w, `{"meta":{"api-version":"1.1"},"name":"x","versions":[%q],"files":[{"filename":"a.whl","url":"a","hashes":{}}]}`, pad)
+		_, _ = io.WriteString(w, text)
 	})
 }
 
@@ -47,7 +47,7 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	large(u)
 	u.page("small", "text/html", `<a href="a-1.0.zip">a</a>`)
 	cfg := u.config()
-	cfg.Timeout = 3 * time.Second
+	cfg.Timeout, cfg.ServedMB = 3*time.Second, 128
 	x, address := serve(t, cfg)
 	let := make(chan struct{})
 	var held sync.WaitGroup
@@ -59,21 +59,20 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 		return s
 	}
 	const json = "application/vnd.pypi.simple.v1+json"
-	var first *slow
-	for i := range index.ServedMax / (30 << 20) {
-		s := hold(fmt.Sprintf("p%d", i), json)
-		<-s.begun
-		if i == 0 {
-			first = s
-		}
+	var readers []*slow
+	for range 5 { // share one reservation
+		readers = append(readers, hold("shared", json))
 	}
-	for range 5 {
-		s := hold("p0", json) // shares the existing reservation
+	for _, s := range readers {
 		<-s.begun
+	}
+	if room := x.ServedRoom(); room < int64(cfg.ServedMB-30)<<20 {
+		t.Errorf("five readers of one page leave %d MiB", room>>20)
 	}
 	for i := 0; x.ServedRoom() >= 28<<20; i++ {
-		s := hold(fmt.Sprintf("q%d", i), json)
+		s := hold(fmt.Sprintf("p%d", i), json)
 		<-s.begun
+		readers = append(readers, s)
 	}
 	if a := ask(t, http.MethodGet, address+"/pypi/simple/other/"); a.status != http.StatusBadGateway || !strings.Contains(a.body, "Too many large pages") {
 		t.Errorf("status %d, %.100q", a.status, a.body)
@@ -83,13 +82,15 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	}
 	close(let)
 	held.Wait()
-	if first.bytes < 14<<20 {
-		t.Errorf("the first one got %d bytes", first.bytes)
+	for i, s := range readers {
+		if s.bytes < 14<<20 {
+			t.Errorf("reader %d got %d bytes", i, s.bytes)
+		}
 	}
 	if got := get(t, address+"/pypi/simple/other/", "Accept", json); len(got) < 14<<20 {
 		t.Errorf("afterwards there are %d bytes", len(got))
 	}
-	eventually(t, "all room is back", func() bool { return x.ServedRoom() == index.ServedMax })
+	eventually(t, "all room is back", func() bool { return x.ServedRoom() == int64(cfg.ServedMB)<<20 })
 }
 
 // An HTML page is written in pieces as the caller reads it; the result is the whole page.
