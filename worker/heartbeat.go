@@ -4,27 +4,61 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
-	// heartbeatEvery renews the registration, which expires after 10 s.
+	// heartbeatEvery renews the node's lease and the worker's registration, which expires after 10 s.
 	heartbeatEvery = 2 * time.Second
-	// pingTimeout is how long a heartbeat waits for the engine.
+	// statusEvery is how often the worker asks its engine and the records for what the registration reports.
+	statusEvery = 2 * time.Second
+	// pingTimeout is how long the status waits for the engine.
 	pingTimeout = 3 * time.Second
 )
 
-// beat renews the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here. Errors of
-// what the registration reports besides do not stop it: a worker that is not registered looks dead.
+// engineStatus is what the last ping of the engine found.
+type engineStatus struct {
+	mu      sync.Mutex
+	problem string
+	images  []farm.Image
+}
+
+// set takes the result of a ping, and reports whether the engine's state has changed.
+func (e *engineStatus) set(problem string, images []farm.Image) (changed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	changed = e.problem != problem
+	e.problem, e.images = problem, images
+	return changed
+}
+
+func (e *engineStatus) get() (problem string, images []farm.Image) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.problem, e.images
+}
+
+// beat renews the lease of the node and then the worker's registration, from what the worker knows: nothing is read before, so nothing that
+// is slow, or cannot be read, makes the worker look dead. A worker that is not registered yet only renews the lease: it may build images
+// for minutes.
 func (w *Worker) beat(ctx context.Context) error {
-	problem, images := w.pingEngine(ctx)
+	err := w.store.RenewNode(ctx, w.node.ID())
+	if !w.registered.Load() {
+		return err
+	}
+	return errors.Join(err, w.register(ctx))
+}
+
+// register writes the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here.
+func (w *Worker) register(ctx context.Context) error {
 	queues := make([]string, 0, 2)
 	for name := range w.queues() {
 		queues = append(queues, name)
 	}
-	stale := w.refreshStatus(ctx, problem == "")
+	problem, images := w.engineStatus.get()
 	running, sandboxes := w.jobs.count()
 	status := w.placement.Status()
 	err := w.store.Heartbeat(ctx, farm.Worker{
@@ -33,19 +67,25 @@ func (w *Worker) beat(ctx context.Context) error {
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
 	})
 	if err != nil {
-		return errors.Join(stale, fmt.Errorf("send heartbeat: %w", err))
+		return fmt.Errorf("send heartbeat: %w", err)
 	}
-	return errors.Join(stale, w.restoreLostRecords(ctx))
+	return w.restoreLostRecords(ctx)
 }
 
-// refreshStatus reads what the registration reports of the node: capacity, GPUs and warm pool. What cannot be read stays as it was.
-func (w *Worker) refreshStatus(ctx context.Context, engineUp bool) error {
+// refreshStatus asks the engine and the records for what the registration reports: images, capacity, GPUs and warm pool. What cannot be read
+// stays as it was. A change of the engine's state is registered at once.
+func (w *Worker) refreshStatus(ctx context.Context) error {
+	problem, images := w.pingEngine(ctx)
+	changed := w.engineStatus.set(problem, images)
 	_, poolErr := w.placement.RefreshPool(ctx)
-	return errors.Join(w.notePing(ctx, engineUp), w.placement.RefreshGPUs(ctx), poolErr)
+	err := errors.Join(w.notePing(ctx, problem == ""), w.placement.RefreshGPUs(ctx), poolErr)
+	if changed {
+		err = errors.Join(err, w.beat(ctx))
+	}
+	return err
 }
 
-// pingEngine asks the engine whether it works, and for its images. It is bounded: an engine that hangs must not stop the heartbeat,
-// or other workers would take this worker's jobs over.
+// pingEngine asks the engine whether it works, and for its images. It is bounded: an engine may hang.
 func (w *Worker) pingEngine(ctx context.Context) (problem string, images []farm.Image) {
 	ctx, done := context.WithTimeout(ctx, pingTimeout)
 	defer done()

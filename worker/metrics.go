@@ -22,6 +22,7 @@ type metrics struct {
 // Names of the loops, as metrics have them.
 const (
 	loopHeartbeat = "heartbeat"
+	loopStatus    = "status"
 	loopReconcile = "reconcile"
 	loopPool      = "pool"
 )
@@ -56,7 +57,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 		takeovers:  counter("sandfarm_worker_takeovers_total", "Jobs that this worker took over from another one."),
 		requeued:   counter("sandfarm_worker_jobs_returned_total", "Jobs that were requeued because the node had no room for them."),
 		moved:      counter("sandfarm_worker_creations_moved_total", "Creates of sandboxes that were requeued because the engine did not answer."),
-		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the reconciler and of the warm pool's maintenance that failed.", "loop"),
+		loopErrors: vec("sandfarm_worker_loop_errors_total", "Rounds of the heartbeat, of the status that it reports, of the reconciler and of the warm pool's maintenance that failed.", "loop"),
 	}
 	for _, kind := range kinds() { // so that rate() counts the first one
 		for _, state := range farm.JobStates() {
@@ -65,7 +66,7 @@ func newMetrics(to prometheus.Registerer, w *Worker) (*metrics, error) {
 			}
 		}
 	}
-	for _, loop := range []string{loopHeartbeat, loopReconcile, loopPool} {
+	for _, loop := range []string{loopHeartbeat, loopStatus, loopReconcile, loopPool} {
 		m.loopErrors.WithLabelValues(loop)
 	}
 	if to == nil {

@@ -82,17 +82,18 @@ type Worker struct {
 	executions *execution.Runner
 	reconciler *reconcile.Reconciler
 
-	jobs   activeJobs
-	outage outage
-	server Server
-	wake   atomic.Pointer[Server] // set by Start
+	jobs         activeJobs
+	outage       outage
+	engineStatus engineStatus
+	server       Server
+	wake         atomic.Pointer[Server] // set by Start
 
 	background sync.WaitGroup // loops, and clean-up that outlives its handler
 	stop       context.CancelCauseFunc
 	base       context.Context //nolint:containedctx // the life of the loops, ended by Stop
 	stopOnce   sync.Once
 	started    time.Time
-	registered bool
+	registered atomic.Bool
 }
 
 // New makes a worker; nothing is started.
@@ -170,10 +171,13 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.reconciler.Run(ctx); err != nil { // an error with one sandbox does not stop the others
 		w.log.WarnContext(ctx, "containers and records do not agree yet; they are compared again", "error", err)
 	}
+	if err := w.refreshStatus(ctx); err != nil { // the registration reports what could be read
+		w.log.WarnContext(ctx, "not all of the node's status can be read; it is tried again", "error", err)
+	}
+	w.registered.Store(true)
 	if err := w.beat(ctx); err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
-	w.registered = true
 	cancels, err := w.store.Cancels(w.base) //nolint:contextcheck // it outlives Start
 	if err != nil {
 		return fmt.Errorf("listen for cancels: %w", err)
@@ -188,7 +192,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := server.Start(); err != nil {
 		return fmt.Errorf("take jobs: %w", err)
 	}
-	w.loop(heartbeatEvery, w.metrics.counted(loopHeartbeat, w.beat))
+	w.loop(statusEvery, w.metrics.counted(loopStatus, w.refreshStatus))
 	w.loop(w.cfg.ReconcileEvery, w.metrics.counted(loopReconcile, w.reconciler.Run))
 	w.background.Go(func() { w.placement.RunPool(w.base) })
 	w.log.InfoContext(ctx, "worker started", "worker_id", w.id, "node", w.node.ID(), "slots", w.cfg.Slots)
@@ -212,7 +216,7 @@ func (w *Worker) Stop() {
 		w.node.Close()
 		ctx, done := context.WithTimeout(context.Background(), retry.CommitTimeout) //nolint:forbidigo // Stop has no context
 		defer done()
-		if w.registered {
+		if w.registered.Load() {
 			_ = w.placement.UnlockPool(ctx) // it also expires on its own
 			if err := w.store.RemoveWorker(ctx, w.id); err != nil {
 				w.log.WarnContext(ctx, "worker was not removed from the records; its heartbeat expires", "worker_id", w.id, "error", err)
@@ -234,6 +238,10 @@ func (w *Worker) prepare(ctx context.Context) error {
 	if err := w.node.Identify(ctx); err != nil {
 		return err
 	}
+	if err := w.beat(ctx); err != nil {
+		return fmt.Errorf("renew the lease of the node: %w", err)
+	}
+	w.loop(heartbeatEvery, w.metrics.counted(loopHeartbeat, w.beat)) //nolint:contextcheck // it outlives Start
 	if err := w.placement.Measure(ctx); err != nil {
 		return err
 	}

@@ -50,6 +50,11 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if err := s.rememberTenant(ctx, job.Tenant); err != nil {
 		return Accepted{}, err
 	}
+	if a.Sandbox != nil {
+		if err := s.rememberOnNode(ctx, a.Sandbox.Node, job.Tenant); err != nil {
+			return Accepted{}, err
+		}
+	}
 	args, err := s.acceptArgs(&job, a)
 	if err != nil {
 		return Accepted{}, err

@@ -102,7 +102,7 @@ end
 
 if new then
   call('HSET', boxKey, 'doc', arg.sandbox_doc, 'state', 'queued', 'used', arg.created, 'expires', arg.expires, 'idle', arg.idle, 'seq', seq)
-  if arg.node ~= '' then call('HSET', boxKey, 'node', arg.node) end
+  if arg.node ~= '' then setNode(box, arg.node) end
   if arg.sandbox_spilled == '1' then call('ZADD', P .. 'docs', 'inf', box) end
   call('ZADD', P .. 'boxes', seq, box)
   call('ZADD', P .. 'openboxes', seq, box)
@@ -113,6 +113,7 @@ end
 if kind == 'close' then
   call('HSET', boxKey, 'state', 'closing', 'close', id, 'expired', arg.expired)
   if arg.reason ~= '' then call('HSET', boxKey, 'reason', arg.reason) end
+  indexClosing(box)
   updateDeadline(box)
 end
 if not inline then

@@ -19,7 +19,8 @@ elseif state ~= 'queued' then
   return {'state', state}
 end
 call('HSET', k, 'queue', queue)
-call('HSET', box, 'node', '', 'container', '', 'void', j[2])
+setNode(j[3], '')
+call('HSET', box, 'container', '', 'void', j[2])
 if slotQueue and slotQueue ~= queue then -- it keeps a slot even if that is one too many: it has waited for one before
   call('ZREM', slotsKey(slotQueue), id)
   call('ZREM', parkedKey(slotQueue), id)

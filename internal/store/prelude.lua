@@ -93,6 +93,30 @@ local function refundSandbox(box)
   addUse('-', mem, mcpu, gpus)
 end
 
+-- The index of open sandboxes by node: on:<node> has their ids, 'nodes' the nodes with any. The node '' is of sandboxes that are closing
+-- without one.
+local function indexNode(box, node)
+  call('SADD', key('on', node), box)
+  call('SADD', P .. 'nodes', node)
+end
+
+local function unindexNode(box, node)
+  if call('SREM', key('on', node), box) == 1 and call('EXISTS', key('on', node)) == 0 then call('SREM', P .. 'nodes', node) end
+end
+
+-- Sets the node of a sandbox that is not final; '' for none.
+local function setNode(box, node)
+  local before = call('HGET', key('sbx', box), 'node') or ''
+  if before ~= node then unindexNode(box, before) end
+  call('HSET', key('sbx', box), 'node', node)
+  if node ~= '' then indexNode(box, node) end
+end
+
+-- Indexes a sandbox that is closing without a node.
+local function indexClosing(box)
+  if (call('HGET', key('sbx', box), 'node') or '') == '' then indexNode(box, '') end
+end
+
 -- Has the documents of a record removed when it expires: an hour later, since the clocks of the processes differ.
 local function expireDocuments(id, ttl) call('ZADD', P .. 'docs', int(tonumber(NOW) + (tonumber(ttl) + 3600) * 1000000), id) end
 
@@ -102,10 +126,12 @@ local function setSandboxState(box, state, closedTTL, retention)
   local k = key('sbx', box)
   call('HSET', k, 'state', state)
   if state == 'ready' then call('HSETNX', k, 'ready', NOW) end
+  if state == 'closing' then indexClosing(box) end
   if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
     refundSandbox(box)
     call('ZREM', P .. 'openboxes', box)
+    unindexNode(box, call('HGET', k, 'node') or '')
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)

@@ -86,10 +86,10 @@ func (s *Store) QuotaUse(ctx context.Context, tenant string) (use []farm.QuotaUs
 }
 
 // Drift is what RepairUse corrected, by what is counted: sandboxes, memory_mb, cpus, gpus, running. The sign says whether it was counted too
-// much (positive) or too little.
+// much (positive) or too little. nodes are wrong entries of the index of sandboxes by node.
 type Drift map[string]float64
 
-// RepairUse compares the counts behind a tenant's quotas with the records, and corrects them.
+// RepairUse compares the counts behind a tenant's quotas, and the index of its sandboxes by node, with the records, and corrects them.
 func (s *Store) RepairUse(ctx context.Context, tenant string) (Drift, error) {
 	r, err := s.run(ctx, "repair use of quotas", s.scripts.quotaRepair, tenant)
 	if err != nil {

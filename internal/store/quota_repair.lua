@@ -1,5 +1,6 @@
--- Compares what is counted for a tenant's quotas with its records, and corrects the counts. Replies {'ok', by how much each was too high}.
-local drift = {sandboxes = 0, running = 0}
+-- Compares what is counted for a tenant's quotas, and the index of sandboxes by node, with its records, and corrects them. Replies {'ok', by how
+-- much each was too high; nodes: how many entries of the index were wrong}.
+local drift = {sandboxes = 0, running = 0, nodes = 0}
 
 -- A record from before its charge was recorded says in its document what the sandbox has.
 local function chargeOf(box)
@@ -16,14 +17,29 @@ local function chargeOf(box)
   return mem, mcpu, gpus
 end
 
-local truth = {mem = 0, mcpu = 0, gpus = 0}
+local truth, placed = {mem = 0, mcpu = 0, gpus = 0}, {}
 for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
   local mem, mcpu, gpus = chargeOf(box)
   if mem then
     truth.mem, truth.mcpu, truth.gpus = truth.mem + mem, truth.mcpu + mcpu, truth.gpus + gpus
+    local s = call('HMGET', key('sbx', box), 'node', 'state')
+    local node = s[1] or ''
+    if node ~= '' or s[2] == 'closing' then
+      placed[box] = node
+      if call('SISMEMBER', key('on', node), box) == 0 then drift.nodes = drift.nodes + 1 end
+      indexNode(box, node)
+    end
   else
     call('ZREM', P .. 'openboxes', box)
     drift.sandboxes = drift.sandboxes + 1
+  end
+end
+for _, node in ipairs(call('SMEMBERS', P .. 'nodes')) do
+  for _, box in ipairs(call('SMEMBERS', key('on', node))) do
+    if placed[box] ~= node then
+      unindexNode(box, node)
+      drift.nodes = drift.nodes + 1
+    end
   end
 end
 for name, n in pairs(truth) do
@@ -43,5 +59,5 @@ for _, id in ipairs(call('SMEMBERS', ACTIVE)) do
 end
 return {'ok', {
   'sandboxes', int(drift.sandboxes), 'memory_mb', int(drift.mem), 'cpus', string.format('%.3f', drift.mcpu / 1000),
-  'gpus', int(drift.gpus), 'running', int(drift.running),
+  'gpus', int(drift.gpus), 'running', int(drift.running), 'nodes', int(drift.nodes),
 }}

@@ -123,6 +123,9 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)
 	}
+	if err := s.rememberOnNode(ctx, m.Node, m.Ref.Tenant); err != nil {
+		return nil, err
+	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
 		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch,
 		Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,

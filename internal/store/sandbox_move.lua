@@ -10,7 +10,8 @@ if arg.job ~= '' then
   if j[1] ~= 'running' or j[2] ~= arg.attempt or void >= tonumber(arg.attempt) then return {'fenced'} end
 end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
-for _, name in ipairs({'reason', 'node', 'container'}) do
+if arg.node ~= '' then setNode(arg.id, arg.node) end
+for _, name in ipairs({'reason', 'container'}) do
   if arg[name] ~= '' then call('HSET', k, name, arg[name]) end
 end
 if arg.expired == '1' then call('HSET', k, 'expired', '1') end

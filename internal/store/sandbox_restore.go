@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -24,8 +25,8 @@ type restoreArgs struct {
 // RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
 // that exists stays unchanged, and restored is false.
 func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
-	// Not rememberTenant: its cache may be older than the loss.
-	if err := s.storeTenant(ctx, box.Tenant); err != nil {
+	// Not rememberTenant and rememberOnNode: their caches may be older than the loss.
+	if err := errors.Join(s.storeTenant(ctx, box.Tenant), s.storeOnNode(ctx, box.Node, box.Tenant)); err != nil {
 		return false, err
 	}
 	doc, err := encodeSandbox(box)

@@ -20,7 +20,7 @@ type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked  *redis.Script
 	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                            *redis.Script
-	nodeReserve, gpu, pool, key, lockTake, lockRelease                                                                         *redis.Script
+	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease                                                              *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
@@ -31,7 +31,7 @@ func loadScripts(limits farm.Limits) scripts {
 	shared := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
 	return scripts{
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
-		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: shared("node_reserve"), gpu: shared("gpu"),
+		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: shared("node_reserve"), nodeLease: shared("node_lease"), gpu: shared("gpu"),
 
 		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
 
@@ -51,7 +51,7 @@ const tenantArgs = 3
 func namedArgs() map[string]any {
 	return map[string]any{
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
-		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
+		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
 		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_repair": storedRepairArgs{},
 		"usage_add": usageArgs{},
 	}

@@ -45,6 +45,7 @@ type Store struct {
 	scripts scripts
 	hub     *hub
 	tenants *tenantCache
+	onNodes *tenantCache // by "node tenant"
 
 	documents Documents // nil: none
 	manifests *manifestCache
@@ -75,7 +76,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(),
+		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(), onNodes: newTenantCache(),
 		documents: o.Documents, manifests: newManifestCache(),
 		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}

@@ -53,19 +53,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.contained.Set(float64(len(contained) - pool.idle))
 	open, err := r.reconcileRecords(ctx, running)
 	r.node.SyncDeadlines(open, containers)
-	r.sampleUsage(ctx, open, running)
+	r.deps.Usage.SampleAll(ctx, open)
 	return errors.Join(append(errs, err, r.reconcilePool(ctx, pool, contained), r.placement.ReconcileReservations(ctx, open, contained), r.placement.ReconcileGPUs(ctx))...)
-}
-
-// sampleUsage counts what the running sandboxes of this node use.
-func (r *Reconciler) sampleUsage(ctx context.Context, open []*farm.Sandbox, running map[string]bool) {
-	var mine []*farm.Sandbox
-	for _, s := range open {
-		if s.Node == r.node.ID() && running[s.ID] {
-			mine = append(mine, s)
-		}
-	}
-	r.deps.Usage.SampleAll(ctx, mine)
 }
 
 // keeps reports whether a container stays.
@@ -97,48 +86,33 @@ func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, erro
 	return !s.State.Final() && !node.Void(c, s), nil
 }
 
-// reconcileRecords checks every open sandbox, and returns those whose container runs on this node.
+// reconcileRecords checks every open sandbox of this node, and returns those whose container runs.
 func (r *Reconciler) reconcileRecords(ctx context.Context, running map[string]bool) (here []*farm.Sandbox, err error) {
-	err = r.eachOpen(ctx, func(s *farm.Sandbox) error {
-		if s.Node == r.node.ID() && running[s.ID] {
+	open, err := r.store.OpenOnNode(ctx, r.node.ID())
+	if err != nil {
+		return nil, fmt.Errorf("list open sandboxes of the node: %w", err)
+	}
+	var errs []error
+	for _, s := range open {
+		if running[s.ID] {
 			here = append(here, s)
 		}
 		if err := r.reconcileRecord(ctx, s, running[s.ID]); err != nil {
-			return fmt.Errorf("reconcile sandbox %s: %w", s.ID, err)
-		}
-		return nil
-	})
-	return here, err
-}
-
-// eachOpen calls f for every open sandbox of every tenant, and joins the errors.
-func (r *Reconciler) eachOpen(ctx context.Context, f func(*farm.Sandbox) error) error {
-	tenants, err := r.store.Tenants(ctx)
-	if err != nil {
-		return fmt.Errorf("list tenants: %w", err)
-	}
-	var errs []error
-	for _, tenant := range tenants {
-		open, err := r.store.OpenSandboxes(ctx, tenant)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("list open sandboxes: %w", err))
-			continue
-		}
-		for _, s := range open {
-			errs = append(errs, f(s))
+			errs = append(errs, fmt.Errorf("reconcile sandbox %s: %w", s.ID, err))
 		}
 	}
-	return errors.Join(errs...)
+	return here, errors.Join(errs...)
 }
 
 // reconcileRecord checks one open sandbox. Its record was read after the containers were listed, so the engine is asked again for a
 // container that was not in the list.
 func (r *Reconciler) reconcileRecord(ctx context.Context, s *farm.Sandbox, running bool) error {
-	mine := s.Node == r.node.ID()
 	switch {
-	case s.State == farm.SandboxClosing && (mine || s.Node == ""): // without a node there is no container
+	case s.Node != r.node.ID(): // it has moved
+		return nil
+	case s.State == farm.SandboxClosing:
 		return r.finishClosing(ctx, s)
-	case !mine || running:
+	case running:
 		return nil
 	case s.State == farm.SandboxReady, s.State == farm.SandboxBusy:
 		if reason, ok := r.node.Gone(ctx, s); ok {

@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Each tenant has an index of its open sandboxes for each node, on:<node>, and the names of the nodes that have any, nodes. The scripts that
+// set a sandbox's node or end it keep them exact; RepairUse restores them. Sandboxes that are closing and have no node are indexed under
+// "". The tenants of a node, {nodes}:tenants:<node>, lie in another slot, so they are stored beforehand, and may name too many. The leading
+// scheduler corrects them; until it does, a reconciler may not see a tenant's first sandbox of the node for a moment.
+
+// tenantsOfNode is the key of the tenants that have, or had, sandboxes on a node.
+func (s *Store) tenantsOfNode(node string) string { return s.nodesKey("tenants:" + node) }
+
+// rememberOnNode stores that a tenant is about to have a sandbox on a node, unless it did so within the last minute.
+func (s *Store) rememberOnNode(ctx context.Context, node, tenant string) error {
+	if node == "" {
+		return nil
+	}
+	name, now := node+" "+tenant, time.Now()
+	if s.onNodes.fresh(name, now) {
+		return nil
+	}
+	if err := s.storeOnNode(ctx, node, tenant); err != nil {
+		return err
+	}
+	s.onNodes.add(name, now)
+	return nil
+}
+
+func (s *Store) storeOnNode(ctx context.Context, node, tenant string) error {
+	return wrap("store tenant of a node", s.rdb.SAdd(ctx, s.tenantsOfNode(node), tenant).Err())
+}
+
+// OpenOnNode lists the sandboxes of all tenants that are on a node and not final. It reads their records, one key for each tenant that has
+// any there, and one more.
+func (s *Store) OpenOnNode(ctx context.Context, node string) ([]*farm.Sandbox, error) {
+	tenants, err := s.rdb.SMembers(ctx, s.tenantsOfNode(node)).Result()
+	if err != nil {
+		return nil, wrap("list tenants of a node", err)
+	}
+	slices.Sort(tenants)
+	ids, err := s.indexed(ctx, tenants, "on:"+node)
+	if err != nil {
+		return nil, err
+	}
+	var out []*farm.Sandbox
+	for i, tenant := range tenants {
+		found, err := fetch(ctx, s, tenant, "sbx", ids[i], s.readSandbox)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+// OpenIDsOnNode lists a tenant's sandboxes that are on a node and not final, in no order. The node "" has those that are closing without
+// a node.
+func (s *Store) OpenIDsOnNode(ctx context.Context, tenant, node string) ([]farm.Ref, error) {
+	ids, err := s.indexed(ctx, []string{tenant}, "on:"+node)
+	if err != nil {
+		return nil, err
+	}
+	return refs(tenant, ids[0]), nil
+}
+
+// NodesInUse lists the nodes that have open sandboxes and by which tenants, "" among them if sandboxes without a node are closing. It also
+// corrects the tenants of each node, see OpenOnNode.
+func (s *Store) NodesInUse(ctx context.Context) (map[string][]string, error) {
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := s.indexed(ctx, tenants, "nodes")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	for i, tenant := range tenants {
+		for _, node := range nodes[i] {
+			out[node] = append(out[node], tenant)
+		}
+	}
+	return out, s.correctTenants(ctx, out)
+}
+
+// correctTenants stores the tenants of each node that is in use, and no others.
+func (s *Store) correctTenants(ctx context.Context, nodes map[string][]string) error {
+	pipe := s.rdb.Pipeline()
+	known := map[string]*redis.StringSliceCmd{}
+	for node, tenants := range nodes {
+		if node != "" {
+			pipe.SAdd(ctx, s.tenantsOfNode(node), members(tenants)...)
+			known[node] = pipe.SMembers(ctx, s.tenantsOfNode(node))
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return wrap("store tenants of nodes", err)
+	}
+	for node, cmd := range known {
+		slices.Sort(nodes[node])
+		extra := slices.DeleteFunc(cmd.Val(), func(tenant string) bool {
+			_, found := slices.BinarySearch(nodes[node], tenant)
+			return found
+		})
+		if len(extra) == 0 {
+			continue
+		}
+		if err := s.rdb.SRem(ctx, s.tenantsOfNode(node), members(extra)...).Err(); err != nil {
+			return wrap("remove tenants of a node", err)
+		}
+	}
+	return nil
+}
+
+// indexed reads a set of each of some tenants.
+func (s *Store) indexed(ctx context.Context, tenants []string, name string) ([][]string, error) {
+	out := make([][]string, len(tenants))
+	if len(tenants) == 0 {
+		return out, nil
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.StringSliceCmd, len(tenants))
+	for i, tenant := range tenants {
+		cmds[i] = pipe.SMembers(ctx, s.index(tenant, name))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap("read index of nodes", err)
+	}
+	for i, cmd := range cmds {
+		out[i] = cmd.Val()
+	}
+	return out, nil
+}
+
+// members are the members of a set, as arguments of a command.
+func members(names []string) []any {
+	out := make([]any, len(names))
+	for i, name := range names {
+		out[i] = name
+	}
+	return out
+}

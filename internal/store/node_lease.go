@@ -1,0 +1,76 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// NodeLease is the lease of a node: any of its workers renews it. All times are by the clock of Redis, so the clocks of workers do not matter.
+type NodeLease struct {
+	Node string
+	Age  time.Duration // since it was renewed; time in which the farm was stopped does not count
+}
+
+// RenewNode renews the lease of a node. It depends on nothing else that is stored.
+func (s *Store) RenewNode(ctx context.Context, node string) error {
+	_, err := s.nodeLease(ctx, leaseArgs{Op: "renew", Nodes: []string{node}})
+	return err
+}
+
+// CheckNodes renews the leases of nodes that are known to have a live worker, since a worker of an older release renews none, gives each node
+// that is in use and has no lease a new one, and lists all leases, those renewed last at the end. One process calls it regularly, more often than
+// twice in a patience: time in which nobody called it does not count, unless a lease had lapsed before.
+func (s *Store) CheckNodes(ctx context.Context, patience time.Duration, live, used []string) ([]NodeLease, error) {
+	return s.nodeLease(ctx, leaseArgs{
+		Op: "check", Nodes: live, Known: used, Patience: patience.Microseconds(), Gap: min(patience/2, leaseGap).Microseconds(),
+	})
+}
+
+// leaseGap is the longest time between two checks of the leases that counts: another scheduler leads sooner.
+const leaseGap = 15 * time.Second
+
+// NodeLapsed reports whether the lease of a node has not been renewed for patience. A node without a lease has not lapsed.
+func (s *Store) NodeLapsed(ctx context.Context, node string, patience time.Duration) (bool, error) {
+	found, err := s.nodeLease(ctx, leaseArgs{Op: "look", Nodes: []string{node}})
+	return err == nil && len(found) == 1 && found[0].Age >= patience, err
+}
+
+// DropNodeLease removes the lease of a node that has not been renewed for patience, and reports whether it did.
+func (s *Store) DropNodeLease(ctx context.Context, node string, patience time.Duration) (bool, error) {
+	dropped, err := s.nodeLease(ctx, leaseArgs{Op: "drop", Nodes: []string{node}, Patience: patience.Microseconds()})
+	return len(dropped) == 1, err
+}
+
+// leaseArgs are the arguments of node_lease.lua. Times are in microseconds.
+type leaseArgs struct {
+	Op       string   `lua:"op"`
+	Nodes    []string `lua:"nodes"`
+	Known    []string `lua:"known"`
+	Patience int64    `lua:"patience"`
+	Gap      int64    `lua:"gap"`
+}
+
+func (s *Store) nodeLease(ctx context.Context, args leaseArgs) ([]NodeLease, error) {
+	keys := []string{s.nodesKey("leases"), s.nodesKey("checked")}
+	result, err := s.scripts.nodeLease.Run(ctx, s.rdb, keys, values(args)...).StringSlice()
+	if err != nil {
+		return nil, wrap(args.Op+" leases of nodes", err)
+	}
+	var out []NodeLease
+	for i := 1; i+1 < len(result); i += 2 { // the first is the time
+		age, err := strconv.ParseInt(result[i+1], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read lease of node %s: %w", result[i], err)
+		}
+		out = append(out, NodeLease{Node: result[i], Age: time.Duration(age) * time.Microsecond})
+	}
+	slices.SortFunc(out, func(a, b NodeLease) int { return cmp.Or(-cmp.Compare(a.Age, b.Age), cmp.Compare(a.Node, b.Node)) })
+	return out, nil
+}
+
+// nodesKey names a key about the life of nodes; all are in one slot.
+func (s *Store) nodesKey(name string) string { return s.prefix + "{nodes}:" + name }

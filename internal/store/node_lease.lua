@@ -1,0 +1,62 @@
+-- Leases of nodes, by the clock of Redis, since those of workers differ. KEYS: the leases (node by when it was last renewed, microseconds), when
+-- they were last checked. Operations:
+--   renew: those of nodes
+--   check: renews those of nodes (they have a live worker), and gives one to each of known without one; time in which nobody checked does
+--     not count, since the farm was stopped then
+--   look: at those of nodes
+--   drop: those of nodes that have lapsed
+-- Replies {now, node and age in microseconds, …}, the nodes being all (check), those named (look) or those dropped.
+local call = redis.call
+local leases, checked = KEYS[1], KEYS[2]
+local now = call('TIME')
+now = tonumber(now[1]) * 1000000 + tonumber(now[2])
+local nodes = cjson.decode(arg.nodes)
+local patience, gapMost = tonumber(arg.patience), tonumber(arg.gap)
+
+local function int(n) return string.format('%.0f', n + 0) end
+local function age(node)
+  local at = call('ZSCORE', leases, node)
+  return at and math.max(now - tonumber(at), 0)
+end
+
+local reply = {int(now)}
+local function answer(node, n)
+  table.insert(reply, node)
+  table.insert(reply, int(n))
+end
+
+if arg.op == 'renew' then
+  for _, node in ipairs(nodes) do call('ZADD', leases, int(now), node) end
+elseif arg.op == 'check' then
+  local last = tonumber(call('GET', checked) or '')
+  local gap = last and now - last
+  if not gap or gap > gapMost or gap < 0 then
+    local list = call('ZRANGE', leases, 0, -1, 'WITHSCORES')
+    for i = 1, #list, 2 do
+      local at = tonumber(list[i + 1])
+      if not gap then
+        call('ZADD', leases, int(now), list[i])
+      elseif gap < 0 or last - at < patience then -- else it had lapsed before
+        call('ZADD', leases, int(math.min(at + gap, now)), list[i])
+      end
+    end
+  end
+  call('SET', checked, int(now))
+  for _, node in ipairs(nodes) do call('ZADD', leases, int(now), node) end
+  for _, node in ipairs(cjson.decode(arg.known)) do call('ZADD', leases, 'NX', int(now), node) end
+  for _, node in ipairs(call('ZRANGE', leases, 0, -1)) do answer(node, age(node)) end
+elseif arg.op == 'look' then
+  for _, node in ipairs(nodes) do
+    local n = age(node)
+    if n then answer(node, n) end
+  end
+elseif arg.op == 'drop' then
+  for _, node in ipairs(nodes) do
+    local n = age(node)
+    if n and n >= patience then
+      call('ZREM', leases, node)
+      answer(node, n)
+    end
+  end
+end
+return reply
