@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -116,6 +117,13 @@ func storageIsReserved(t *testing.T, factory Factory) {
 	}
 	if _, _, err := b.ReserveStored(t.Context(), other, 2, 1); err == nil {
 		t.Error("another attempt reserves storage")
+	}
+	requeued := b.running(t)
+	if err := b.Requeue(t.Context(), requeued, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.ReserveStored(t.Context(), requeued, 1, 1); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a requeued job reserves storage: %v", err)
 	}
 	_, _, err := b.ReserveStored(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1, 1)
 	wantCode(t, "unknown job", err, farm.CodeNotFound)
