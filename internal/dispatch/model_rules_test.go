@@ -1,0 +1,238 @@
+//go:build integration
+
+package dispatch_test
+
+import (
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// The errors of refused calls, by what the caller sees.
+var (
+	notFound  = farm.NotFoundf("not found")
+	conflict  = farm.Conflictf("conflict")
+	exhausted = farm.Errorf(farm.CodeExhausted, "exhausted")
+)
+
+// acceptRule predicts store.Accept.
+func (w *world) acceptRule(a store.Accept) func(*steps) error {
+	return func(s *steps) error {
+		r, j := s.last(), a.Job
+		if r.Jobs[j.ID] != nil {
+			return nil // the same call again
+		}
+		if refused := w.refusal(r, a); refused != nil {
+			return refused
+		}
+		if box := r.Boxes[j.SandboxID]; j.Kind == farm.KindClose && box.State == farm.SandboxClosing || a.Sandbox == nil && box.State.Final() {
+			return nil // the earlier close answers
+		}
+		r = s.next()
+		seq, _ := strconv.ParseInt(w.sequence(), 10, 64)
+		r.Jobs[j.ID] = &jobRecord{
+			ID: j.ID, Box: j.SandboxID, Queue: j.Queue, Kind: j.Kind, State: farm.JobQueued, Inline: j.Inline, Hidden: j.Hidden, Calls: j.CallbackURL != "",
+			Seq: seq + 1, Created: j.CreatedAt.UnixMicro(),
+		}
+		if a.Sandbox != nil {
+			r.Boxes[j.SandboxID] = &boxRecord{ID: j.SandboxID, Node: a.Sandbox.Node, State: farm.SandboxQueued, Seq: seq + 1}
+		}
+		if j.Kind == farm.KindClose {
+			r.Boxes[j.SandboxID].State, r.Boxes[j.SandboxID].Close = farm.SandboxClosing, j.ID
+		}
+		return nil
+	}
+}
+
+// sequence is the number of the newest record.
+func (w *world) sequence() string {
+	if v := w.now.dump["seq"]; v.Text != nil {
+		return *v.Text
+	}
+	return "0"
+}
+
+// refusal is why a job is not accepted; nil if it is.
+func (w *world) refusal(r *records, a store.Accept) error {
+	j, box := a.Job, r.Boxes[a.Job.SandboxID]
+	job := &jobRecord{Kind: j.Kind}
+	if a.Sandbox == nil {
+		switch {
+		case box == nil:
+			return notFound
+		case j.Kind == farm.KindClose:
+			answers := box.Close != "" && (box.State == farm.SandboxClosing || box.State == farm.SandboxClosed || box.State == farm.SandboxExpired)
+			if !box.State.To(farm.SandboxClosing) && !answers {
+				return conflict
+			}
+			return nil
+		case !box.State.Accepts(), j.Inline && box.State != farm.SandboxReady && box.State != farm.SandboxBusy:
+			return conflict
+		}
+	}
+	if a.Sandbox != nil && w.openBoxes(r) >= w.limits.Quotas.MaxSandboxes {
+		return exhausted
+	}
+	fifo := r.fifo(j.SandboxID)
+	if !job.urgent() && (j.Inline || a.Sandbox != nil || len(fifo) == 0) && w.depth(r, w.queueFor(r, j.Queue, j.Inline, j.SandboxID)) >= w.limits.MaxQueueDepth {
+		return exhausted
+	}
+	waiting := len(fifo)
+	if waiting > 0 && r.Jobs[fifo[0]].State == farm.JobRunning {
+		waiting--
+	}
+	if !j.Inline && a.Sandbox == nil && waiting >= w.limits.MaxWaiting {
+		return exhausted
+	}
+	return nil
+}
+
+func (w *world) openBoxes(r *records) (n int) {
+	for _, b := range r.Boxes {
+		if !b.State.Final() {
+			n++
+		}
+	}
+	return n
+}
+
+// depth counts the runnable jobs that wait in a queue.
+func (w *world) depth(r *records, queue string) (n int) {
+	for _, j := range r.Jobs {
+		if j.State == farm.JobQueued && j.waitsIn == queue {
+			n++
+		}
+	}
+	return n
+}
+
+// queueFor is the queue in which a job waits.
+func (w *world) queueFor(r *records, own string, inline bool, box string) string {
+	switch {
+	case own != "":
+		return own
+	case r.Boxes[box] != nil && r.Boxes[box].Node != "":
+		return farm.NodeQueue(r.Boxes[box].Node)
+	case inline:
+		return farm.QueueControl
+	default:
+		return farm.QueueCPU
+	}
+}
+
+// claimRule predicts store.Claim.
+func (w *world) claimRule(id, worker string, alive func(string) bool) func(*steps) error {
+	return func(s *steps) error {
+		j := s.last().Jobs[id]
+		switch {
+		case j.State.Final(), j.State == farm.JobRunning && j.Worker != worker && alive(j.Worker), j.State == farm.JobQueued && !j.Inline && !s.last().head(id):
+			return store.ErrNotClaimable
+		}
+		r := s.next()
+		j = r.Jobs[id]
+		j.State, j.Worker = farm.JobRunning, worker
+		j.Attempt++
+		if box := r.Boxes[j.Box]; !j.Inline && !j.Left && works(j.Kind) && box.State == farm.SandboxReady {
+			box.State = farm.SandboxBusy
+		}
+		return nil
+	}
+}
+
+// works reports whether a job of the FIFO makes its sandbox busy.
+func works(kind farm.JobKind) bool {
+	return kind == farm.KindExecute || kind == farm.KindCommand || kind == farm.KindFile || kind == farm.KindInstall
+}
+
+// endRule predicts the end of a job: mode is that of job_finish.lua.
+func (w *world) endRule(mode, id string, attempt int, to farm.JobState) func(*steps) error {
+	return func(s *steps) error {
+		j := s.last().Jobs[id]
+		switch {
+		case mode == "finish" && (j.State.Final() || j.Attempt != attempt):
+			return store.ErrFenced
+		case j.State.Final():
+			return nil
+		case mode == "cancel" && j.State == farm.JobRunning:
+			s.next().Jobs[id].Cancel = true
+			return nil
+		case !j.State.To(to):
+			return store.ErrMove
+		}
+		r := s.next()
+		if box, ended := r.end(mode, id, to); ended { // its other jobs end one by one
+			for _, other := range r.unfinished(box) {
+				s.next().end("force", other, farm.JobCanceled)
+			}
+		}
+		return nil
+	}
+}
+
+// end ends a job. It reports whether its sandbox ended with it.
+func (r *records) end(mode, id string, to farm.JobState) (box string, ended bool) {
+	j := r.Jobs[id]
+	b := r.Boxes[j.Box]
+	if j.State == farm.JobRunning && j.waits() && b != nil && b.State == farm.SandboxBusy {
+		b.State = farm.SandboxReady
+	}
+	j.State = to
+	if mode == "force" {
+		j.Attempt++
+	}
+	if to == farm.JobCompleted || !j.creates() {
+		return j.Box, false
+	}
+	switch {
+	case b.State == farm.SandboxQueued && to == farm.JobCanceled:
+		b.State = farm.SandboxClosed
+	case b.State == farm.SandboxQueued:
+		b.State = farm.SandboxFailed
+	case b.State == farm.SandboxStarting && mode == "force":
+		b.State = farm.SandboxLost
+	default:
+		return j.Box, false
+	}
+	return j.Box, true
+}
+
+// leaveRule predicts store.LeaveFIFO.
+func (w *world) leaveRule(id string, attempt int) func(*steps) error {
+	return func(s *steps) error {
+		j := s.last().Jobs[id]
+		switch {
+		case j.State != farm.JobRunning || j.Attempt != attempt:
+			return store.ErrFenced
+		case j.Inline || j.Left:
+			return nil
+		}
+		r := s.next()
+		if b := r.Boxes[j.Box]; b.State == farm.SandboxBusy {
+			b.State = farm.SandboxReady
+		}
+		r.Jobs[id].Left = true
+		return nil
+	}
+}
+
+// moveRule predicts store.MoveSandbox.
+func (w *world) moveRule(m store.Move) func(*steps) error {
+	return func(s *steps) error {
+		b := s.last().Boxes[m.Ref.ID]
+		if m.Job != "" {
+			if j := s.last().Jobs[m.Job]; j.State != farm.JobRunning || j.Attempt != m.Attempt || b.void >= m.Attempt {
+				return store.ErrFenced
+			}
+		}
+		if !b.State.To(m.To) {
+			return store.ErrMove
+		}
+		b = s.next().Boxes[m.Ref.ID]
+		b.State = m.To
+		if m.Node != "" {
+			b.Node = m.Node
+		}
+		return nil
+	}
+}

@@ -1,0 +1,273 @@
+//go:build integration
+
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// world is a farm of one tenant under test: the real store, queue and dispatcher on a real Redis, and the records as they were after the last
+// step.
+type world struct {
+	t   *rapid.T
+	rdb redis.UniversalClient // sees everything, never crashes
+
+	server redis.UniversalClient // of the processes under test
+	crash  *crasher
+	clock  time.Time
+	limits farm.Limits
+
+	*dispatch.Dispatcher
+	store *store.Store
+	queue *queue.Client
+
+	now      *records
+	accepted []store.Accept // calls that a caller may repeat
+	number   int            // of the last id
+	crashes  int
+	calm     bool // no more crashes
+}
+
+// The limits are small, so that a few jobs reach them.
+const (
+	modelShare      = 2
+	modelMaxRunning = 3
+)
+
+// newWorld empties Redis and starts the first process.
+func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *crasher) *world {
+	limits := farm.DefaultLimits()
+	limits.QueueShare, limits.MaxQueueDepth, limits.MaxWaiting = modelShare, 6, 4
+	limits.Quotas = farm.DefaultQuotas()
+	limits.Quotas.MaxSandboxes = 5
+	if rapid.Bool().Draw(t, "max_running is set") {
+		limits.Quotas.MaxRunning = modelMaxRunning
+	}
+	w := &world{t: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits}
+	w.must(rdb.FlushAll(t.Context()).Err())
+	w.start()
+	w.now = w.read()
+	return w
+}
+
+// start starts a process: what the one before it remembered is gone.
+func (w *world) start() {
+	w.crash.heal()
+	w.store = store.New(w.server, store.Options{Limits: w.limits, Now: w.tick})
+	w.queue = queue.NewClient(w.server, nil)
+	w.Dispatcher = dispatch.New(w.store, w.queue, w.limits, quiet)
+}
+
+// tick is the store's clock. It moves with every look, so that no two jobs were accepted at once.
+func (w *world) tick() time.Time {
+	w.clock = w.clock.Add(time.Millisecond)
+	return w.clock
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// newID names a record. The ids are short, since a person reads the failures.
+func (w *world) newID(kind string) string {
+	w.number++
+	return fmt.Sprintf("%s_%d", kind, w.number)
+}
+
+const modelKeys = "sf:{" + storetest.Tenant + "}:"
+
+// read reads the records of the tenant.
+func (w *world) read() *records {
+	found, err := storetest.ReadDump(w.t.Context(), w.rdb, modelKeys)
+	w.must(err)
+	dump := storetest.Dump{}
+	for name, v := range found {
+		dump[strings.TrimPrefix(name, modelKeys)] = v
+	}
+	r, err := decode(dump)
+	w.must(err)
+	return r
+}
+
+// steps are the records that a call may leave behind: as they were before, then after each of its scripts.
+type steps []*records
+
+// next is the prediction of the next script: a copy of the last one, to be changed.
+func (s *steps) next() *records {
+	r := s.last().clone()
+	*s = append(*s, r)
+	return r
+}
+
+func (s *steps) last() *records { return (*s)[len(*s)-1] }
+
+// step makes a call that may crash, and compares what it left behind with what the rule predicts. The rule returns the error of a call that is
+// refused, which changes nothing.
+func (w *world) step(what string, rule func(*steps) error, call func(ctx context.Context) error) {
+	predicted := steps{w.now}
+	want := rule(&predicted)
+	err, crashed := w.perform(what, call)
+	after := w.read()
+	if !crashed {
+		if !sameKind(err, want) {
+			w.t.Fatalf("%s gave the error %v, want %v", what, err, want)
+		}
+		predicted = predicted[len(predicted)-1:]
+	}
+	var diff string
+	for _, r := range predicted {
+		if diff = r.diff(after); diff == "" {
+			break
+		}
+	}
+	if diff != "" {
+		w.t.Fatalf("%s (crashed: %v) does not leave what is predicted (-predicted +stored):\n%s", what, crashed, diff)
+	}
+	w.accept(what, after)
+}
+
+// call makes a call whose effect is not predicted; only the rules that hold for every change are checked.
+func (w *world) call(what string, call func(ctx context.Context) error) (crashed bool) {
+	err, crashed := w.perform(what, call)
+	if err != nil && !crashed {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+	w.accept(what, w.read())
+	return crashed
+}
+
+// perform makes a call that may crash at any of its commands, before or after Redis has run it. After a crash a new process takes over.
+func (w *world) perform(what string, call func(ctx context.Context) error) (err error, crashed bool) { //nolint:revive,staticcheck // crashed qualifies err
+	if !w.calm {
+		if at := rapid.IntRange(-12, 12).Draw(w.t, what+": crash at command"); at > 0 {
+			w.crash.arm(at, rapid.Bool().Draw(w.t, "the command was carried out"))
+		}
+	}
+	err = call(w.t.Context())
+	if crashed = w.crash.dead(); crashed {
+		w.crashes++
+		w.start()
+	}
+	w.crash.heal()
+	return err, crashed
+}
+
+// accept checks what holds after every step, and makes it the state before the next one.
+func (w *world) accept(what string, after *records) {
+	w.legal(what, after)
+	if found := after.violations(modelShare, w.limits.Quotas.MaxRunning); len(found) > 0 {
+		w.t.Fatalf("after %s:\n%s", what, strings.Join(found, "\n"))
+	}
+	w.now = after
+}
+
+// legal checks that records only move forward, and that none disappears.
+func (w *world) legal(what string, after *records) {
+	for id, before := range w.now.Jobs {
+		j := after.Jobs[id]
+		switch {
+		case j == nil:
+			w.t.Fatalf("%s removed the job %s, which was %s", what, id, before.State)
+		case before.State.Final() && *j != *before:
+			w.t.Fatalf("%s changed %s, which was final: %+v → %+v", what, id, *before, *j)
+		case j.Attempt < before.Attempt || j.Uncounted < before.Uncounted || j.Seq != before.Seq || j.Left != before.Left && before.Left || before.Cancel && !j.Cancel:
+			w.t.Fatalf("%s moved %s back: %+v → %+v", what, id, *before, *j)
+		}
+	}
+	for id, before := range w.now.Boxes {
+		b := after.Boxes[id]
+		switch {
+		case b == nil:
+			w.t.Fatalf("%s removed the sandbox %s, which was %s", what, id, before.State)
+		case before.State.Final() && b.State != before.State:
+			w.t.Fatalf("%s changed the sandbox %s, which was final: %+v → %+v", what, id, *before, *b)
+		case b.Generation < before.Generation:
+			w.t.Fatalf("%s lowered the generation of the sandbox %s: %d → %d", what, id, before.Generation, b.Generation)
+		}
+	}
+}
+
+// sameKind compares errors by what a caller sees of them.
+func sameKind(got, want error) bool {
+	for _, kind := range []error{store.ErrFenced, store.ErrNotClaimable, store.ErrMove, store.ErrCanceled} {
+		if errors.Is(want, kind) || errors.Is(got, kind) {
+			return errors.Is(want, kind) == errors.Is(got, kind)
+		}
+	}
+	return (got == nil) == (want == nil) && farm.CodeOf(got) == farm.CodeOf(want)
+}
+
+// errCrash is what a process sees after its end.
+var errCrash = errors.New("the process has crashed")
+
+// crasher ends a process at one of its commands: this one and all that follow fail.
+type crasher struct {
+	left  int  // commands until the crash; 0: none is planned
+	late  bool // the command is carried out, but its answer is lost
+	ended bool
+}
+
+func (c *crasher) arm(at int, late bool) { *c = crasher{left: at, late: late} }
+func (c *crasher) heal()                 { *c = crasher{} }
+func (c *crasher) dead() bool            { return c.ended }
+
+// DialHook implements redis.Hook.
+func (c *crasher) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (c *crasher) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		now, late := c.now()
+		if !now || late {
+			if err := next(ctx, cmd); !now {
+				return err
+			}
+		}
+		cmd.SetErr(errCrash)
+		return errCrash
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (c *crasher) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		now, late := c.now()
+		if !now || late {
+			if err := next(ctx, cmds); !now {
+				return err
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(errCrash)
+		}
+		return errCrash
+	}
+}
+
+// now counts a command, and reports whether the process ends with it, and whether Redis still carries it out.
+func (c *crasher) now() (crash, late bool) {
+	if c.ended {
+		return true, false
+	}
+	if c.left == 0 {
+		return false, false
+	}
+	c.left--
+	c.ended = c.left == 0
+	return c.ended, c.late
+}
