@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// The lock under which one process migrates.
+const (
+	schemaLock    = "schema"
+	schemaLockTTL = 30 * time.Second // renewed before each step
+	schemaPoll    = 200 * time.Millisecond
+)
+
+// migrations are the steps from each version of the schema to the next: the first one leads from version 0, the format of a Redis without a
+// version. A step may be repeated, and may run beside processes of the version before it, see docs/operations.md. Steps are never changed or removed.
+func migrations() []func(*Store, context.Context) error {
+	return []func(*Store, context.Context) error{}
+}
+
+// Schema is the version of the format in which this program stores its records.
+func Schema() int { return len(migrations()) }
+
+// StoredSchema reads the version of the format of the records in Redis; 0 if it has none, because it is empty or older than versions.
+func (s *Store) StoredSchema(ctx context.Context) (int, error) {
+	n, err := s.rdb.Get(ctx, s.prefix+"schema").Int()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	return n, wrap("read schema version", err)
+}
+
+// Migrate brings the records in Redis to the format of this program, and returns the version that it found. One process migrates; the
+// others wait for it until ctx ends. A migration that was interrupted is continued by the next call. CodeConflict if a newer program wrote
+// the records: this one must not run.
+func (s *Store) Migrate(ctx context.Context) (from int, err error) {
+	from, err = s.StoredSchema(ctx)
+	if err != nil {
+		return 0, err
+	}
+	owner := rand.Text()
+	for version := from; version != Schema(); {
+		if version > Schema() {
+			return from, farm.Conflictf("The records in Redis have schema version %d, and this program knows versions up to %d: a newer program wrote them. "+
+				"Start the newer program, or restore a backup that was made before its first start.", version, Schema())
+		}
+		held, err := s.Lock(ctx, schemaLock, owner, schemaLockTTL) // or renews it
+		if err != nil {
+			return from, err
+		}
+		if held {
+			if err := s.migrateFrom(ctx, version); err != nil {
+				return from, fmt.Errorf("migrate records from schema version %d: %w", version, err)
+			}
+		} else if err := s.awaitMigration(ctx); err != nil {
+			return from, err
+		}
+		if version, err = s.StoredSchema(ctx); err != nil {
+			return from, err
+		}
+	}
+	return from, s.Unlock(ctx, schemaLock, owner)
+}
+
+// migrateFrom makes one step, and records it unless another process has.
+func (s *Store) migrateFrom(ctx context.Context, version int) error {
+	if err := migrations()[version](s, ctx); err != nil {
+		return err
+	}
+	return wrap("write schema version", s.scripts.schema.Run(ctx, s.rdb, []string{s.prefix + "schema"}, version+1).Err())
+}
+
+// awaitMigration waits a little for the process that migrates.
+func (s *Store) awaitMigration(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another process that migrates the records: %w", context.Cause(ctx))
+	case <-time.After(schemaPoll):
+		return nil
+	}
+}
