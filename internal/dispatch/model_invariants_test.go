@@ -141,7 +141,7 @@ func (c *checker) boxes() {
 			continue
 		}
 		open[id] = b.Seq
-		if b.Node != "" {
+		if b.Node != "" || b.State == farm.SandboxClosing {
 			if nodes[b.Node] == nil {
 				nodes[b.Node] = map[string]bool{}
 			}
@@ -193,7 +193,22 @@ func (c *checker) busy(box string) bool {
 }
 
 // nodeIndex checks the index of the open sandboxes of each node.
-func (c *checker) nodeIndex(map[string]map[string]bool) {}
+func (c *checker) nodeIndex(nodes map[string]map[string]bool) {
+	indexed := map[string]map[string]bool{}
+	for name, v := range c.r.dump {
+		if node, ok := strings.CutPrefix(name, "on:"); ok {
+			indexed[node] = present(v.Set)
+			delete(c.rest, name)
+		}
+	}
+	if diff := gocmp.Diff(nodes, indexed); diff != "" {
+		c.fail("the open sandboxes of nodes (-records +index):\n%s", diff)
+	}
+	used, _ := c.take("nodes")
+	if diff := gocmp.Diff(slices.Sorted(maps.Keys(nodes)), slices.Sorted(slices.Values(used.Set))); diff != "" {
+		c.fail("the nodes in use (-records +index):\n%s", diff)
+	}
+}
 
 // queues checks slots, parked jobs, and the jobs that count as running.
 func (c *checker) queues(share, maxRunning int) {

@@ -154,7 +154,7 @@ func (w *world) call(what string, call func(ctx context.Context) error) (crashed
 // perform makes a call that may crash at any of its commands, before or after Redis has run it. After a crash a new process takes over.
 func (w *world) perform(what string, call func(ctx context.Context) error) (err error, crashed bool) { //nolint:revive,staticcheck // crashed qualifies err
 	if !w.calm {
-		if at := rapid.IntRange(-12, 12).Draw(w.t, what+": crash at command"); at > 0 {
+		if at := rapid.IntRange(-6, 8).Draw(w.t, what+": crash at command"); at > 0 {
 			w.crash.arm(at, rapid.Bool().Draw(w.t, "the command was carried out"))
 		}
 	}
