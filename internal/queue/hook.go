@@ -13,7 +13,7 @@ import (
 
 // Pauses of the hook.
 const (
-	idleLook   = time.Second            // how long a lost wake-up can delay a task
+	idleLook   = time.Second            // how long a lost wake-up can delay a task, and how long an empty queue is not asked
 	errorPause = 200 * time.Millisecond // otherwise asynq would retry at once while Redis is down, and use a whole core
 )
 
@@ -21,6 +21,9 @@ const (
 // empty; that sleep is set to a millisecond. The hook is part of the server's own client and recognises the script by its four keys. When
 // all queues of a round were empty, it withholds the last answer until a wake-up, or until idleLook has passed. A wake-up that comes while
 // asynq asks is kept, so none falls between asking and waiting.
+//
+// Redis is not asked for a queue that was empty at the last look, until a wake-up of that queue: a server of many queues would otherwise ask
+// for all of them around each task.
 type hook struct {
 	queues int
 	gate   func(queue string) bool // nil: no queue is paused
@@ -28,13 +31,21 @@ type hook struct {
 	stop   chan struct{}           // closed: nothing blocks from then on
 
 	mu    sync.Mutex
-	empty int // queues in a row that were empty
+	empty int    // queues in a row that were empty
+	wakes uint64 // of all queues
+	seen  map[string]look
+}
+
+// look is what is known of a queue.
+type look struct {
+	empty time.Time // when it was found empty; zero: it may have tasks
+	wakes uint64    // its own wake-ups
 }
 
 var _ redis.Hook = (*hook)(nil)
 
 func newHook(queues int, gate func(queue string) bool) *hook {
-	return &hook{queues: queues, gate: gate, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	return &hook{queues: queues, gate: gate, wake: make(chan struct{}, 1), stop: make(chan struct{}), seen: map[string]look{}}
 }
 
 // DialHook does nothing.
@@ -53,14 +64,37 @@ func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !isDequeue(cmd) {
 			return next(ctx, cmd)
 		}
-		if h.gate != nil && !h.gate(queueName(cmd)) {
+		queue := queueName(cmd)
+		wakes, empty := h.known(queue)
+		if empty || h.gate != nil && !h.gate(queue) {
 			cmd.SetErr(redis.Nil)
 			h.after(redis.Nil)
 			return redis.Nil
 		}
 		err := next(ctx, cmd)
+		if errors.Is(err, redis.Nil) {
+			h.found(queue, wakes)
+		}
 		h.after(err)
 		return err
+	}
+}
+
+// known reports whether a queue is known to be empty, and how many wake-ups it has had.
+func (h *hook) known(queue string) (wakes uint64, empty bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.seen[queue]
+	return h.wakes + l.wakes, !l.empty.IsZero() && time.Since(l.empty) < idleLook
+}
+
+// found notes that a queue was empty, unless there was a wake-up since it was asked.
+func (h *hook) found(queue string, wakes uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l := h.seen[queue]; h.wakes+l.wakes == wakes {
+		l.empty = time.Now()
+		h.seen[queue] = l
 	}
 }
 
@@ -108,8 +142,20 @@ func (h *hook) reset() {
 	h.empty = 0
 }
 
-// signal wakes the hook.
-func (h *hook) signal() {
+// signal wakes the hook: this queue may have a task, or any of them if it is "".
+func (h *hook) signal(queue string) {
+	h.mu.Lock()
+	if queue == "" {
+		h.wakes++
+		for name, l := range h.seen {
+			l.empty = time.Time{}
+			h.seen[name] = l
+		}
+	} else {
+		l := h.seen[queue]
+		h.seen[queue] = look{wakes: l.wakes + 1}
+	}
+	h.mu.Unlock()
 	select {
 	case h.wake <- struct{}{}:
 	default:

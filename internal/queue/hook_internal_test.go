@@ -40,15 +40,16 @@ func TestHookWaitsAtTheEndOfARound(t *testing.T) {
 
 		go func() {
 			time.Sleep(300 * time.Millisecond)
-			h.signal()
+			h.signal("b")
 		}()
 		want("a wake-up while it waits", asked(t, h, "a", redis.Nil), 300*time.Millisecond)
 		synctest.Wait()
 
-		h.signal() // between two rounds: the wake-up is kept
+		h.signal("b") // between two rounds: the wake-up is kept
 		want("first queue", asked(t, h, "a", redis.Nil), 0)
 		want("a wake-up from before", asked(t, h, "b", redis.Nil), 0)
 
+		h.signal("a") // or it would not be asked
 		want("Redis is down", asked(t, h, "a", errors.New("connection refused")), errorPause)
 		close(h.stop)
 		asked(t, h, "a", redis.Nil)
@@ -74,5 +75,46 @@ func TestHookSkipsAClosedGate(t *testing.T) {
 		if !errors.Is(err, redis.Nil) || time.Since(began) != idleLook {
 			t.Errorf("closed queue: %v after %v, want an empty answer at the end of the round", err, time.Since(began))
 		}
+	})
+}
+
+// A queue that was empty is asked again after its own wake-up, or after a second.
+func TestHookDoesNotAskAnEmptyQueueAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHook(3, nil)
+		ask := func(queue string, answer error) (reached bool) {
+			cmd := redis.NewCmd(t.Context(), "evalsha", "sha", 4,
+				listKey(queue, "pending"), listKey(queue, "paused"), listKey(queue, "active"), listKey(queue, "lease"))
+			_ = h.ProcessHook(func(context.Context, redis.Cmder) error { reached = true; return answer })(t.Context(), cmd)
+			return reached
+		}
+		want := func(when, queue string, answer error, reached bool) {
+			t.Helper()
+			if ask(queue, answer) != reached {
+				t.Errorf("%s, queue %s: Redis was asked %v, want %v", when, queue, !reached, reached)
+			}
+		}
+		h.signal("a") // kept, so that the first round does not wait
+		for _, queue := range []string{"a", "b", "c"} {
+			want("first look", queue, redis.Nil, true)
+		}
+		h.signal("b")
+		want("another queue's wake-up", "a", redis.Nil, false)
+		want("its wake-up", "b", nil, true)
+		want("after a task", "b", redis.Nil, true)
+		want("empty again", "b", redis.Nil, false)
+		want("no wake-up", "c", redis.Nil, false)
+		time.Sleep(idleLook)
+		want("after a second", "c", redis.Nil, true)
+		h.signal("")
+		for _, queue := range []string{"a", "b"} {
+			want("a wake-up of all", queue, nil, true)
+		}
+		cmd := redis.NewCmd(t.Context(), "evalsha", "sha", 4, listKey("a", "pending"), listKey("a", "paused"), listKey("a", "active"), listKey("a", "lease"))
+		_ = h.ProcessHook(func(context.Context, redis.Cmder) error { h.signal("a"); return redis.Nil })(t.Context(), cmd)
+		want("a wake-up while it was asked", "a", nil, true)
+		want("an error", "a", errors.New("connection refused"), true)
+		want("after an error", "a", nil, true)
 	})
 }

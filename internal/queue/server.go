@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,8 +120,12 @@ func (s *Server) Start() error {
 	s.wake = s.rdb.Subscribe(context.Background(), channels...) //nolint:forbidigo // the subscription lives until Stop
 	messages := s.wake.ChannelWithSubscriptions()
 	s.pump.Go(func() {
-		for range messages { // a reconnect wakes too: wake-ups may have been missed
-			s.hook.signal()
+		for m := range messages { // a reconnect wakes too: wake-ups may have been missed
+			if wake, ok := m.(*redis.Message); ok {
+				s.hook.signal(strings.TrimPrefix(wake.Channel, wakeChannel("")))
+			} else {
+				s.hook.signal("")
+			}
 		}
 	})
 	if err := s.asynq.Start(asynq.HandlerFunc(s.handle)); err != nil {
@@ -131,7 +136,7 @@ func (s *Server) Start() error {
 }
 
 // Wake makes the server poll its queues now. It never blocks, and may be called at any time.
-func (s *Server) Wake() { s.hook.signal() }
+func (s *Server) Wake() { s.hook.signal("") }
 
 // Stop stops taking tasks, waits for the handlers up to ShutdownTimeout, cancels the contexts of those that still run (their tasks are
 // requeued) and closes the client. It may be called more than once, and before Start.
