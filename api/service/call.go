@@ -73,6 +73,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			return Outcome{}, err
 		}
 		defer func() { watch.Close() }()
+		watch.OnlyEnd()
 	}
 	if a.Sandbox != nil {
 		s.fromPool(ctx, a.Job, a.Sandbox)
@@ -110,6 +111,7 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 			if watch, err = s.Store.Watch(ctx, job.ID); err != nil {
 				return Outcome{}, err
 			}
+			watch.OnlyEnd()
 		}
 		if job, err = s.await(ctx, watch, job, c.Wait, accepted.Existing); err != nil {
 			return Outcome{}, err

@@ -35,6 +35,7 @@ func (s *Service) watchTo(ctx context.Context, job *farm.Job, wait time.Duration
 		return nil, err
 	}
 	defer watch.Close()
+	watch.OnlyEnd()
 	return s.await(ctx, watch, job, wait, true)
 }
 

@@ -48,7 +48,8 @@ local function nextEventID(last, id)
   return id
 end
 
-local function notifyWatchers(job) call('PUBLISH', G .. 'w:' .. job, '1') end
+-- Wakes those who watch a job; ended: those who wait for its end, too.
+local function notifyWatchers(job, ended) call('PUBLISH', G .. 'w:' .. job, ended and '1' or 'more') end
 
 local function appendStateEvent(job, id, state)
   id = nextEventID(call('HGET', key('job', job), 'ev') or '0-0', id)
@@ -56,7 +57,7 @@ local function appendStateEvent(job, id, state)
     call('XADD', key('ev', job), id, 'e', '{"name":"state","state":"' .. state .. '"}')
     call('HSET', key('job', job), 'ev', id)
   end
-  notifyWatchers(job)
+  notifyWatchers(job, final(JOBS, state))
 end
 
 -- Updates the index of deadlines: the earlier of the absolute and the idle deadline, as farm.Sandbox.Deadline computes it.

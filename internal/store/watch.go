@@ -17,7 +17,18 @@ type Watch struct {
 	hub   *hub
 	topic *topic
 	wake  chan struct{}
+	end   bool // fires for the end of the job only; guarded by the hub's mutex
 	once  sync.Once
+}
+
+// more is the message of a change that is not the end of a job. Any other message may be one: so was that of earlier versions.
+const more = "more"
+
+// OnlyEnd has the watch fire only when the job may have ended. A caller that waits for the end would read the record for each line of output.
+func (w *Watch) OnlyEnd() {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	w.end = true
 }
 
 // Watch subscribes to a job: the watch fires for every event and state that is written after Watch returned. All watches of a process
@@ -122,16 +133,16 @@ func (h *hub) pump(messages <-chan any) {
 	for m := range messages {
 		switch m := m.(type) {
 		case *redis.Message:
-			h.fire(m.Channel, false)
+			h.fire(m.Channel, m.Payload, false)
 		case *redis.Subscription:
 			if m.Kind == "subscribe" {
-				h.fire(m.Channel, true)
+				h.fire(m.Channel, "", true)
 			}
 		}
 	}
 }
 
-func (h *hub) fire(channel string, confirmed bool) {
+func (h *hub) fire(channel, message string, confirmed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[channel]
@@ -144,6 +155,9 @@ func (h *hub) fire(channel string, confirmed bool) {
 		return
 	}
 	for w := range t.watches {
+		if w.end && message == more {
+			continue
+		}
 		select {
 		case w.wake <- struct{}{}:
 		default: // a signal is waiting already

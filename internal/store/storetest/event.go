@@ -139,6 +139,48 @@ func watchMissesNothing(t *testing.T, factory Factory) {
 	wg.Wait()
 }
 
+// watchOfTheEnd sees the end of a job, and nothing of what happens before.
+func watchOfTheEnd(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	all, err := b.Watch(t.Context(), ref.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	end, err := b.Watch(t.Context(), ref.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	end.OnlyEnd()
+	fires := func(w *store.Watch, what string) {
+		t.Helper()
+		select {
+		case <-w.C():
+		case <-time.After(patience):
+			t.Fatalf("no signal: %s", what)
+		}
+	}
+	attempt := b.claim(t, ref, "w").Job.Attempt
+	fires(all, "the job runs")
+	if err := b.AppendEvents(t.Context(), ref, attempt, []farm.Event{stdout("1-0", "x")}); err != nil {
+		t.Fatal(err)
+	}
+	fires(all, "output")
+	select {
+	case <-end.C():
+		t.Error("the watch of the end fires before it")
+	default:
+	}
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
+	}
+	fires(all, "the job has ended")
+	fires(end, "the job has ended")
+}
+
 func watchUnsubscribes(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var wg sync.WaitGroup

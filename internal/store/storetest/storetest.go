@@ -52,6 +52,7 @@ func Run(t *testing.T, factory Factory) {
 		"EventsAreFenced":               eventsAreFenced,
 		"EventsWithoutTheirSegments":    eventsWithoutTheirSegments,
 		"WatchMissesNothing":            watchMissesNothing,
+		"WatchOfTheEnd":                 watchOfTheEnd,
 		"WatchUnsubscribes":             watchUnsubscribes,
 		"JobsPageWhileInserting":        jobsPageWhileInserting,
 		"JobsFilter":                    jobsFilter,
