@@ -41,9 +41,9 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	changed, err := s.deps.Blobs.EnsureLifecycle(ctx,
 		blob.LifecycleRule{ID: "sandfarm-artifacts", Prefix: artifactsPrefix, Days: days(retention + rulesSlack), AbortDays: days(s.outputAge())},
 		blob.LifecycleRule{ID: "sandfarm-manifests", Prefix: manifestsPrefix, Days: days(retention + rulesSlack), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + requestSlack + day), AbortDays: days(uploadAge)},
-		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(stagingAge + stagingSlack), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-requests", Prefix: requestsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-records", Prefix: recordsPrefix, Days: days(retention + s.jobAge() + day), AbortDays: days(uploadAge)},
+		blob.LifecycleRule{ID: "sandfarm-staging", Prefix: stagingPrefix, Days: days(s.jobAge() + stagingSlack), AbortDays: days(uploadAge)},
 	)
 	if errors.Is(err, blob.ErrNoLifecycle) {
 		if !s.noRules {
@@ -61,11 +61,14 @@ func (s *Scheduler) rules(ctx context.Context) error {
 	return nil
 }
 
-// outputAge is the age at which an unfinished upload of an artifact is aborted. The output of a job is uploaded while the job runs, which may be
-// as long as a sandbox lives.
-func (s *Scheduler) outputAge() time.Duration {
-	return max(uploadAge, time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second+day)
+// jobAge is an age that no unfinished job has: it waits and runs at most as long as a sandbox lives. What a job has staged is an orphan at
+// this age: input that it has not read yet, a file that was read for a link, snapshots and events of its output.
+func (s *Scheduler) jobAge() time.Duration {
+	return time.Duration(s.cfg.Limits.TTLMaxSeconds)*time.Second + day
 }
+
+// outputAge is the age at which an unfinished upload of an artifact is aborted. The output of a job is uploaded while the job runs.
+func (s *Scheduler) outputAge() time.Duration { return max(uploadAge, s.jobAge()) }
 
 // days rounds up to whole days, the unit of the rules.
 func days(d time.Duration) int { return int((d + day - 1) / day) }

@@ -116,7 +116,7 @@ func TestLifecycleRulesOutliveTheRecords(t *testing.T) {
 					{ID: "sandfarm-manifests", Prefix: "manifests/", Days: c.days, AbortDays: 3},
 					{ID: "sandfarm-requests", Prefix: "requests/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3}, // a sandbox lives a week at most
 					{ID: "sandfarm-records", Prefix: "records/", Days: (c.seconds+86_399)/86_400 + 9, AbortDays: 3},
-					{ID: "sandfarm-staging", Prefix: "staging/", Days: 4, AbortDays: 3},
+					{ID: "sandfarm-staging", Prefix: "staging/", Days: 10, AbortDays: 3},
 				}
 				if diff := cmp.Diff(want, f.keeps().rules); diff != "" {
 					t.Errorf("rules (-want +got):\n%s", diff)

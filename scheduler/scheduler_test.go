@@ -383,8 +383,9 @@ func TestOldStagedObjectsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
 		f := &fake{staged: map[string]time.Time{
-			"staging/a/old": now.Add(-48 * time.Hour), "staging/a/young": now.Add(-40 * time.Hour), "artifacts/a/old": now.Add(-1000 * time.Hour),
-			"requests/a/old": now.Add(-15 * 24 * time.Hour), "requests/a/young": now.Add(-14 * 24 * time.Hour),
+			"staging/a/old": now.Add(-8 * 24 * time.Hour), "staging/a/young": now.Add(-7 * 24 * time.Hour), // a sandbox lives a week at most
+			"artifacts/a/old": now.Add(-1000 * time.Hour),
+			"requests/a/old":  now.Add(-15 * 24 * time.Hour), "requests/a/young": now.Add(-14 * 24 * time.Hour),
 			"records/a/old": now.Add(-15 * 24 * time.Hour), "records/a/young": now.Add(-14 * 24 * time.Hour),
 		}}
 		s := start(t, f, nil)

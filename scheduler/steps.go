@@ -98,19 +98,13 @@ func (s *Scheduler) retainBatch(ctx context.Context, tenant string) (int, error)
 	return len(expired), nil
 }
 
-// stagingAge is the age at which a staged object is an orphan: much more than the lifetime of a link to it, or than a job waits.
-const stagingAge = 48 * time.Hour
-
-// requestSlack is how much longer than finished jobs their long requests are kept: a job may have waited and run for days.
-const requestSlack = 8 * day
-
 // unstage removes staged objects that were never fetched: uploads of jobs that were refused or canceled, and files read for a link. Objects in use
 // are younger. It also aborts unfinished uploads, and removes long requests and documents whose jobs are no longer kept. The documents of a
 // job are removed with its record, so that only those are left here which no record has named.
 func (s *Scheduler) unstage(ctx context.Context) error {
 	retention := time.Duration(s.cfg.Limits.RetentionSeconds) * time.Second
-	return errors.Join(s.removeOld(ctx, stagingPrefix, stagingAge), s.removeOld(ctx, requestsPrefix, retention+requestSlack),
-		s.removeOld(ctx, recordsPrefix, retention+requestSlack), s.abort(ctx))
+	return errors.Join(s.removeOld(ctx, stagingPrefix, s.jobAge()), s.removeOld(ctx, requestsPrefix, retention+s.jobAge()),
+		s.removeOld(ctx, recordsPrefix, retention+s.jobAge()), s.abort(ctx))
 }
 
 // removeOld removes the objects below a prefix that are older than an age.
