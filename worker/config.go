@@ -19,7 +19,7 @@ type Config struct {
 	Grace          time.Duration `toml:"grace" default:"2s" min:"10ms" doc:"Between the interrupt and the kill of code that runs out of time or is cancelled."`
 	StopGrace      time.Duration `toml:"stop_grace" default:"10s" min:"10ms" doc:"How long a stopping worker waits for its jobs. After that they keep running in their sandboxes, and another worker takes them over."`
 	ReconcileEvery time.Duration `toml:"reconcile_every" default:"30s" min:"100ms" doc:"How often the engine's containers are compared with the records."`
-	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long uploads and commits are retried while the object store or Redis does not answer."`
+	UploadRetry    time.Duration `toml:"upload_retry" default:"2m" min:"1s" doc:"How long an outage of the object store holds up jobs that have files to upload; after that their uploads get one try each, and a job whose files cannot be stored fails. Redis is waited for as long as it takes."`
 	UploadParallel int           `toml:"upload_parallel" default:"8" min:"1" max:"256" doc:"Artifacts of one job that are uploaded in parallel."`
 	EnginePatience time.Duration `toml:"engine_patience" default:"1m" min:"1s" doc:"How long the engine may not answer before its sandboxes are marked as lost."`
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -10,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -134,15 +136,24 @@ func (w *Worker) failure(ctx context.Context, j *activeJob, err error) execution
 	return execution.Outcome{State: farm.JobFailed, Err: &farm.JobError{Code: farm.CodeOf(err), Message: farm.MessageOf(err)}}
 }
 
-// finish commits the outcome of a job, once: a worker whose attempt is fenced commits nothing.
+// finish commits the outcome of a job, once: a worker whose attempt is fenced commits nothing. It waits for Redis until the worker
+// stops; then another worker commits what the agent has kept. It does not wait for the object store longer than the uploads do.
 func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) (committed bool, err error) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), retry.CommitTimeout+w.cfg.UploadRetry)
+	ctx, done := retry.Commit(ctx, w.base)
 	defer done()
 	f := store.Finish{
-		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, LastEvent: v.LastEvent,
+		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, LastEvent: v.LastEvent, Token: rand.Text(),
 		Timings: farm.Timings{RunMS: milliseconds(v.Run), UploadMS: milliseconds(v.Upload)},
 	}
 	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	if errors.Is(err, blob.ErrNoAnswer) && f.Result != nil { // the result is too long for Redis
+		f.Result = execution.Abridged(f.Result)
+		if f.State == farm.JobCompleted {
+			f.State, f.Error = farm.JobFailed, execution.AbridgedError()
+		}
+		v.State = f.State
+		err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })
+	}
 	if errors.Is(err, store.ErrFenced) {
 		w.log.InfoContext(ctx, "another worker has the job; the outcome here is dropped", "job_id", j.Job.ID, "attempt", j.Job.Attempt)
 		return false, nil

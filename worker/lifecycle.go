@@ -36,21 +36,33 @@ type lifecycle struct {
 
 // Closing reports whether a sandbox is being closed, or was.
 func (l *lifecycle) Closing(ctx context.Context, s *farm.Sandbox) bool {
-	ctx, done := retry.Detached(ctx)
-	defer done()
-	now, err := l.store.Sandbox(ctx, s.Ref())
+	now, err := l.read(ctx, s)
 	return err == nil && (now.State == farm.SandboxClosing || now.State == farm.SandboxClosed || now.State == farm.SandboxExpired)
+}
+
+// read reads the record of a sandbox. How its jobs end depends on it, so it waits for Redis until ctx ends.
+func (l *lifecycle) read(ctx context.Context, s *farm.Sandbox) (now *farm.Sandbox, err error) {
+	if ctx.Err() != nil {
+		var done context.CancelFunc
+		ctx, done = retry.Detached(ctx)
+		defer done()
+	}
+	err = retry.Writes{}.Do(ctx, func(ctx context.Context) (err error) {
+		now, err = l.store.Sandbox(ctx, s.Ref())
+		return err
+	})
+	return now, err
 }
 
 // closeExpired marks a sandbox as closing if it is past its deadline, and reports whether it did. The agent of such a sandbox has
 // ended it, so it is expired, not lost. The reconciler removes what is left of it.
 func (l *lifecycle) closeExpired(ctx context.Context, s *farm.Sandbox) bool {
-	ctx, done := retry.Detached(ctx)
-	defer done()
-	now, err := l.store.Sandbox(ctx, s.Ref())
+	now, err := l.read(ctx, s)
 	if err != nil || l.now().Before(now.ExpiresAt) {
 		return false
 	}
+	ctx, done := retry.Detached(ctx)
+	defer done()
 	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxClosing, Reason: "Its time was up.", Expired: true})
 	return err == nil
 }
@@ -94,6 +106,7 @@ func (l *lifecycle) awaitEnd(ctx context.Context, open []*farm.Job) {
 		if err != nil {
 			return
 		}
+		watch.OnlyEnd()
 		for ctx.Err() == nil {
 			if j, err := l.store.Job(ctx, job.Ref()); err != nil || j.State.Final() {
 				break

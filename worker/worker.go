@@ -265,9 +265,9 @@ func (w *Worker) queues() map[string]int {
 	return q
 }
 
-// retry repeats a write to Redis while it does not answer.
+// retry repeats a write while Redis or the object store do not answer.
 func (w *Worker) retry(ctx context.Context, write func(context.Context) error) error {
-	return retry.Do(ctx, w.cfg.UploadRetry, write)
+	return retry.Writes{Limit: w.cfg.UploadRetry, Silent: w.deps.Blobs.Silent}.Do(ctx, write)
 }
 
 // loop calls f periodically until the worker stops.

@@ -12,12 +12,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+// ErrNoAnswer says that the object store did not answer, or answered that it cannot serve now. A retry may succeed.
+var ErrNoAnswer = errors.New("the object store does not answer")
+
 // errNoBucket is the cause if the service responds but the bucket does not exist.
 var errNoBucket = errors.New("find bucket: it does not exist")
 
 // unavailable adds the code to an error of the service; callers do not see the details.
 func unavailable(err error) error {
-	return farm.Wrap(err, farm.CodeUnavailable, "The object store does not answer at the moment. Try again later.")
+	return farm.Wrap(fmt.Errorf("%w: %w", ErrNoAnswer, err), farm.CodeUnavailable, "The object store does not answer at the moment. Try again later.")
 }
 
 // toFarm adds the code to an error of the S3 client. If the caller's context has ended, it returns the context's error.

@@ -36,6 +36,7 @@ type Store struct {
 	cfg    Config
 	client *minio.Client // for this process's own calls
 	public *minio.Client // signs links for callers; makes no calls
+	answer *answers
 }
 
 // New makes a Store. It makes no request: a store made while the service is down works once it is up.
@@ -44,7 +45,7 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure blob store: %w", err)
 	}
-	transport := newTransport(cfg.StallTimeout)
+	transport := &answers{next: newTransport(cfg.StallTimeout)}
 	client, err := newClient(cfg.Endpoint, cfg, transport)
 	if err != nil {
 		return nil, err
@@ -53,8 +54,11 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{cfg: cfg, client: client, public: public}, nil
+	return &Store{cfg: cfg, client: client, public: public, answer: transport}, nil
 }
+
+// Silent is how long the service has answered no request; 0 if it answered the last one, or got none.
+func (s *Store) Silent() time.Duration { return s.answer.silent() }
 
 // newClient makes an S3 client. With a fixed region it never asks the service, so it can sign offline.
 func newClient(endpoint string, cfg Config, transport http.RoundTripper) (*minio.Client, error) {

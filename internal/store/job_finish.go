@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -18,6 +19,7 @@ type Finish struct {
 	Error     *farm.JobError
 	Timings   farm.Timings // run and upload; the time in the queue is known
 	LastEvent uint64       // sequence number of the last event that was appended; the event of the final state gets the next one
+	Token     string       // of this end: a call that repeats one whose answer was lost has the same; empty: the call is not repeated
 }
 
 // Ended is what follows from the end of a job.
@@ -41,7 +43,7 @@ func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, ErrMove)
 	}
 	_, end, err := s.end(ctx, ending{
-		mode: "finish", ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, lastEvent: f.LastEvent,
+		mode: "finish", ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, lastEvent: f.LastEvent, token: f.Token,
 	})
 	return end, err
 }
@@ -84,6 +86,7 @@ type ending struct {
 	err       *farm.JobError
 	timings   *farm.Timings
 	lastEvent uint64
+	token     string
 }
 
 // finishArgs are the arguments of job_finish.lua. Times to live are in seconds.
@@ -98,7 +101,7 @@ type finishArgs struct {
 	RunMS     string `lua:"run_ms"` // empty: not known, like UploadMS
 	UploadMS  string `lua:"upload_ms"`
 	LastEvent uint64 `lua:"last_event"`
-	Token     string `lua:"token"`  // of this call: a retry has the same one
+	Token     string `lua:"token"`  // see Finish
 	Hint      []byte `lua:"hint"`   // message to the workers about a cancel
 	Reason    string `lua:"reason"` // why the sandbox ends, if the job was its creation
 	Retention int    `lua:"retention"`
@@ -161,7 +164,7 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 	}
 	args := finishArgs{
 		ID: e.ref.ID, Mode: e.mode, Attempt: e.attempt, State: string(e.state), Result: result, Error: jerr, LastEvent: e.lastEvent,
-		Token: rand.Text(), Hint: hint(e.ref), Reason: "Its creation was canceled.",
+		Token: cmp.Or(e.token, rand.Text()), Hint: hint(e.ref), Reason: "Its creation was canceled.",
 		Retention: s.limits.RetentionSeconds, HiddenTTL: s.limits.HiddenSeconds, ClosedTTL: s.limits.ClosedSeconds,
 	}
 	if e.err != nil {

@@ -22,6 +22,8 @@ var (
 	ErrFenced = errors.New("job belongs to another attempt")
 	// ErrMove says that the transition table does not allow a transition.
 	ErrMove = errors.New("transition is not allowed")
+	// ErrNoAnswer says that Redis did not answer, or cannot serve now. The command may have taken effect.
+	ErrNoAnswer = errors.New("the record store does not answer")
 )
 
 // Options are the settings of a Store. Zero fields have defaults.
@@ -124,7 +126,7 @@ func wrap(what string, err error) error {
 	if ok && !errors.Is(err, redis.Nil) && !transient(reply) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return fmt.Errorf("%s: %w", what, farm.Wrap(err, farm.CodeUnavailable, "The record store does not answer. Try again in a moment."))
+	return fmt.Errorf("%s: %w", what, farm.Wrap(fmt.Errorf("%w: %w", ErrNoAnswer, err), farm.CodeUnavailable, "The record store does not answer. Try again in a moment."))
 }
 
 // transient reports whether a reply says that the server cannot do this now, but may later.

@@ -1,17 +1,20 @@
 package execution
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -144,7 +147,6 @@ func TestFileOfNegativeSizeBreaksTheProtocol(t *testing.T) {
 func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.cfg.UploadRetry = 1 // one try
 	b.Register("w1")
 	x, _ := b.runner()
 	box := b.Ready()
@@ -154,11 +156,13 @@ func TestEventsOutliveAnOutageOfRedis(t *testing.T) {
 	e := &execution{job: claim.Job, request: claim.Request, sandbox: claim.Sandbox, collect: newCollector(claim.Job, claim.Request, x.cfg.Limits, 0)}
 	workertest.Must(t, e.collect.add(start(1, 0)))
 	workertest.Must(t, e.collect.add(out(2, "kept")))
-	b.Redis.SetError("LOADING")
-	if err := x.publish(t.Context(), e); err == nil {
-		t.Fatal("the events were sent to a Redis that is down")
+	b.Redis.SetError("LOADING Redis is away")
+	stopping, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { stop(node.ErrStopping) })
+	if err := x.publish(stopping, e); !errors.Is(err, node.ErrStopping) {
+		t.Fatalf("publish to a Redis that is down, until the worker stops = %v", err)
 	}
-	b.Redis.SetError("")
+	time.AfterFunc(10*time.Millisecond, func() { b.Redis.SetError("") })
 	workertest.Must(t, e.collect.add(out(3, " too")))
 	workertest.Must(t, x.publish(t.Context(), e))
 	if got := b.Stdout(job); got != "kept too" {

@@ -28,5 +28,14 @@
 //   - the agent holds the code back when its frame log is full (backpressure), so memory is bounded on both ends (readAhead here,
 //     ackBytes until a snapshot is stored).
 //
+// # While Redis or the object store is away
+//
+// Redis is waited for until the worker stops (package retry): events, checkpoints and records are written as they would have been. Frames
+// are not read meanwhile, so the agent's log holds back code that prints more than it takes, and memory stays bounded for hours. Once the
+// outcome is known, the agent is not asked again. The wait does not count as time of the execution (deadline.go).
+//
+// The object store is waited for until it has been away for Config.UploadRetry. The job stays in its sandbox's FIFO for that time: the
+// next job could change the files that wait for their upload. After that, each upload gets one try, and the job fails with its output.
+//
 // Everything that an agent sends is untrusted: it is bounded, checked, and frames that no agent sends end the job with ErrProtocol.
 package execution

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/retry"
@@ -24,28 +25,32 @@ const (
 	attachFor = 60 * time.Second
 	// overrun is how long an execution may take to end after its timeout: interrupt, kill, a new kernel, the list of files.
 	overrun = 2 * time.Minute
+	// lateEvery is how often output is stored again that the object store did not take.
+	lateEvery = 2 * time.Second
 	// steady is how long a connection must have worked for its break to count as the first.
 	steady = 5 * time.Second
 )
 
 // execution is the code or the commands of a job in a sandbox, from the first frame to the outcome.
 type execution struct {
-	job     *farm.Job
-	request *farm.Request
-	claim   *store.Claim // of the job; nil: the request is kept until the end
-	outline bool         // request is without what is large
-	sandbox *farm.Sandbox
-	collect *collector
-	staged  *staging
-	storage storage
-	cancel  <-chan struct{} // closed when the job is to be cancelled
-	started func(context.Context)
+	job      *farm.Job
+	request  *farm.Request
+	claim    *store.Claim // of the job; nil: the request is kept until the end
+	outline  bool         // request is without what is large
+	sandbox  *farm.Sandbox
+	collect  *collector
+	staged   *staging
+	late     bool // the object store did not take output; pump tries again
+	storage  storage
+	deadline *deadline       // nil: none
+	cancel   <-chan struct{} // closed when the job is to be cancelled
+	started  func(context.Context)
 
 	installs []*Installed // what was installed before
 }
 
 // execute starts the job's execution in the sandbox, or attaches to it if an earlier attempt started it, and follows it to its end.
-// An error means that it could not be followed; how the code ended is in the collector.
+// An error means that it could not be followed; how the code ended is in the collector. Once that is known, the agent is not asked again.
 func (x *Runner) execute(ctx context.Context, e *execution) error {
 	published, err := x.publishedUpTo(ctx, e.job)
 	if err != nil {
@@ -55,11 +60,22 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	if err := x.resume(ctx, e, "", len(e.installs) > 0); err != nil {
 		return err
 	}
+	if err := x.follow(ctx, e); err != nil {
+		return err
+	}
+	return x.publishLast(ctx, e)
+}
+
+// follow attaches to an execution until it has ended.
+func (x *Runner) follow(ctx context.Context, e *execution) error {
 	if e.job.TimeoutSeconds > 0 && !background(e.request) {
+		var stop func()
 		limit := time.Duration(e.job.TimeoutSeconds)*time.Second + x.cfg.Grace + overrun
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, limit)
-		defer stop()
+		ctx, e.deadline, stop = withDeadline(ctx, limit, context.DeadlineExceeded)
+		defer func() {
+			stop()
+			e.deadline = nil
+		}()
 	}
 	return x.reattach(ctx, e.sandbox, e.job.ID, func() (moved bool, err error) {
 		began, from := time.Now(), e.collect.seq
@@ -109,7 +125,11 @@ func (x *Runner) publishedUpTo(ctx context.Context, job *farm.Job) (uint64, erro
 	if job.Attempt < 2 {
 		return 0, nil
 	}
-	last, err := x.store.LastEvent(ctx, job.Ref())
+	var last string
+	err := x.retry(ctx, func(ctx context.Context) (err error) {
+		last, err = x.store.LastEvent(ctx, job.Ref())
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("read last event: %w", err)
 	}
@@ -148,8 +168,9 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 
 // pump moves frames into the collector and events out of it.
 func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *frameReader) error {
-	timer := time.NewTimer(time.Hour)
+	timer, late := time.NewTimer(time.Hour), time.NewTicker(lateEvery)
 	timer.Stop()
+	defer late.Stop()
 	waiting := false
 	cancel := e.cancel
 	for {
@@ -163,7 +184,23 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			}
 		case <-timer.C:
 			waiting = false
-			if err := x.publish(ctx, e); err != nil {
+			if e.late {
+				continue
+			}
+			e.deadline.pause()
+			err := x.orLater(ctx, e, x.publish(ctx, e))
+			e.deadline.resume()
+			if err != nil {
+				return err
+			}
+		case <-late.C:
+			if !e.late {
+				continue
+			}
+			e.deadline.pause()
+			err := x.storeLate(ctx, e, c)
+			e.deadline.resume()
+			if err != nil {
 				return err
 			}
 		case item, ok := <-in.frames:
@@ -173,7 +210,9 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			if item.err != nil {
 				return fmt.Errorf("read execution: %w", item.err)
 			}
+			e.deadline.pause()
 			done, err := x.take(ctx, e, c, item.frame)
+			e.deadline.resume()
 			in.handled(item)
 			if err != nil || done {
 				return err
@@ -189,21 +228,62 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 // ErrProtocol says that the agent sent something that no agent of this farm sends.
 var ErrProtocol = errors.New("the sandbox's agent broke the protocol")
 
-// take handles one frame. It reports whether the frame was the last.
+// take handles one frame. It reports whether the frame was the last; its events are not published yet then.
 func (x *Runner) take(ctx context.Context, e *execution, c *client.Client, f agent.Frame) (done bool, err error) {
 	due, err := x.absorb(ctx, e, f)
 	switch {
 	case err != nil:
 		return false, err
 	case f.Type == agent.FrameFinal:
-		return true, x.publish(ctx, e)
+		return true, nil
+	case e.late:
+		return false, nil
 	case due:
-		return false, x.acknowledge(ctx, e, c, e.job.ID)
+		return false, x.orLater(ctx, e, x.acknowledge(ctx, e, c, e.job.ID))
 	case e.collect.bytes >= publishBytes:
-		return false, x.publish(ctx, e)
+		return false, x.orLater(ctx, e, x.publish(ctx, e))
 	default:
 		return false, nil
 	}
+}
+
+// orLater lets an execution go on although the object store did not take its output: pump tries again. The agent keeps all frames until
+// then, and its log holds the code back when it is full, so this takes no more memory than that log.
+func (x *Runner) orLater(ctx context.Context, e *execution, err error) error {
+	if !errors.Is(err, blob.ErrNoAnswer) || ctx.Err() != nil {
+		return err
+	}
+	x.log.WarnContext(ctx, "the object store does not take the output of a job; it is tried again", "job_id", e.job.ID, "error", err)
+	e.late = true
+	return nil
+}
+
+// storeLate stores what the object store did not take before.
+func (x *Runner) storeLate(ctx context.Context, e *execution, c *client.Client) error {
+	err := x.publish(ctx, e)
+	if err == nil && x.due(e) {
+		err = x.acknowledge(ctx, e, c, e.job.ID)
+	}
+	e.late = false
+	return x.orLater(ctx, e, err)
+}
+
+// due reports whether the frames so far are to be acknowledged.
+func (x *Runner) due(e *execution) bool {
+	return e.staged.due() || slices.ContainsFunc(e.collect.current(), (*sink).partFull)
+}
+
+// publishLast publishes the last events of an execution that has ended. They are not worth the job: if the object store does not take
+// those that Redis has no room for, the job ends without them, and a note says so.
+func (x *Runner) publishLast(ctx context.Context, e *execution) error {
+	err := x.publish(ctx, e)
+	if !errors.Is(err, blob.ErrNoAnswer) || ctx.Err() != nil {
+		return err
+	}
+	x.log.WarnContext(ctx, "the last events of a job were not stored", "job_id", e.job.ID, "error", err)
+	e.collect.take()
+	e.collect.note("The object store did not answer, so the last events of the job are missing. The result has its output.")
+	return nil
 }
 
 // absorb takes one frame into the collector, and stores what it completes: large values, and the outputs of a command. If the object
@@ -212,7 +292,7 @@ func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due b
 	if f.Seq != e.collect.seq+1 {
 		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.collect.seq)
 	}
-	due = e.staged.count(f)
+	e.staged.count(f)
 	if err := e.collect.add(e.collect.cut(f)); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -229,7 +309,7 @@ func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due b
 		x.log.WarnContext(ctx, "output could not be stored; the job will fail", "job_id", e.job.ID, "error", err)
 		e.collect.unstored = err
 	}
-	return due || slices.ContainsFunc(e.collect.current(), (*sink).partFull), nil
+	return x.due(e), nil
 }
 
 func (x *Runner) publish(ctx context.Context, e *execution) error {

@@ -193,8 +193,6 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 
 // follow starts the install, or attaches to it, and follows it to its end.
 func (f *installer) follow(ctx context.Context) error {
-	ctx, done := context.WithTimeoutCause(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
-	defer done()
 	limits := f.x.cfg.Limits
 	limits.MaxStreamInline, limits.MaxResultInline = installInline, 2*installInline
 	f.x.collect(f.e, limits, 0)
@@ -206,6 +204,9 @@ func (f *installer) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, d, stop := withDeadline(ctx, f.spec.Timeout+f.spec.Grace+overrun, farm.Errorf(farm.CodeUnavailable, "The install did not end in time."))
+	defer stop()
+	f.e.deadline = d
 	err = f.x.reattach(ctx, f.sandbox, f.task.Job.ID, func() (moved bool, err error) {
 		before := f.e.collect.seq
 		err = f.attach(ctx)
@@ -251,7 +252,10 @@ func (f *installer) attach(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read install: %w", err)
 		}
-		if err := f.take(ctx, c, frame); err != nil || f.e.collect.outcome != nil {
+		f.e.deadline.pause()
+		err = f.take(ctx, c, frame)
+		f.e.deadline.resume()
+		if err != nil || f.e.collect.outcome != nil {
 			return err
 		}
 	}
@@ -270,7 +274,7 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 		}
 	}
 	if due && frame.Type != agent.FrameFinal {
-		return f.x.acknowledge(ctx, f.e, c, f.id)
+		return f.x.orLater(ctx, f.e, f.x.acknowledge(ctx, f.e, c, f.id))
 	}
 	return nil
 }

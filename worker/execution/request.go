@@ -30,6 +30,8 @@ func (x *Runner) recall(ctx context.Context, e *execution) error {
 	if !e.outline {
 		return nil
 	}
+	e.deadline.pause()
+	defer e.deadline.resume()
 	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.LoadRequest(ctx, e.claim) }); err != nil {
 		return fmt.Errorf("read the request again: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/tracing"
@@ -62,7 +63,10 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	v.Upload = time.Since(began)
 	if e.request.Command != nil { // its result repeats the commands
-		if err := x.recall(ctx, e); err != nil {
+		switch err := x.recall(ctx, e); {
+		case errors.Is(err, blob.ErrNoAnswer) && ctx.Err() == nil:
+			e.collect.note("The object store did not answer, so the result does not repeat the commands.")
+		case err != nil:
 			return Outcome{}, err
 		}
 	}
@@ -147,7 +151,12 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 			ID: fmt.Sprintf("%d-%d", number, i+1), Name: farm.EventArtifact, Artifact: &artifacts[i],
 		})
 	}
-	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), job.Attempt, events) }); err != nil {
+	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, job.Ref(), job.Attempt, events) })
+	if errors.Is(err, blob.ErrNoAnswer) && ctx.Err() == nil { // the artifacts are recorded: the job does not fail for their events
+		x.log.WarnContext(ctx, "events of artifacts were not stored", "job_id", job.ID, "error", err)
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("send artifact events: %w", err)
 	}
 	return nil

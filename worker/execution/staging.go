@@ -51,7 +51,11 @@ func (x *Runner) resume(ctx context.Context, e *execution, suffix string, instal
 	if e.job.Attempt < 2 && !installs { // nothing can be staged
 		return nil
 	}
-	data, err := x.store.LoadCheckpoint(ctx, e.job.Ref())
+	var data []byte
+	err := x.retry(ctx, func(ctx context.Context) (err error) {
+		data, err = x.store.LoadCheckpoint(ctx, e.job.Ref())
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("load checkpoint: %w", err)
 	}
@@ -91,12 +95,14 @@ func snapshotPrefix(job farm.Ref) string {
 	return fmt.Sprintf("records/%s/%s/snapshot-", job.Tenant, job.ID)
 }
 
-// count counts a frame that was taken, and reports whether the log so far is to be acknowledged.
-func (s *staging) count(f agent.Frame) (due bool) {
+// count counts a frame that was taken.
+func (s *staging) count(f agent.Frame) {
 	s.bytes += len(f.Payload)
 	s.frames++
-	return s.bytes >= ackBytes || s.frames >= ackFrames
 }
+
+// due reports whether the log so far is to be acknowledged.
+func (s *staging) due() bool { return s.bytes >= ackBytes || s.frames >= ackFrames }
 
 // acknowledge makes everything that was taken durable, and then lets the agent forget it. Each step can be repeated by this worker or by
 // the next one: parts are always the same bytes, a snapshot counts once the checkpoint names it, and the agent keeps all frames
@@ -128,7 +134,7 @@ func (x *Runner) acknowledge(ctx context.Context, e *execution, c *client.Client
 	if err != nil {
 		return fmt.Errorf("encode checkpoint: %w", err)
 	}
-	if err := x.store.Checkpoint(ctx, s.job.Ref(), s.job.Attempt, data); err != nil {
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.Checkpoint(ctx, s.job.Ref(), s.job.Attempt, data) }); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
 	s.slot = 1 - s.slot

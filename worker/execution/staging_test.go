@@ -162,12 +162,11 @@ func TestManyShortFramesAreAcknowledged(t *testing.T) {
 		due          bool
 	}{{1, ackFrames - 1, false}, {1, ackFrames, true}, {ackBytes - 1, 1, false}, {ackBytes, 1, true}} {
 		var s staging
-		due := false
 		for range c.frames {
-			due = s.count(agent.Frame{Payload: make([]byte, c.size)})
+			s.count(agent.Frame{Payload: make([]byte, c.size)})
 		}
-		if due != c.due {
-			t.Errorf("%d frames of %d bytes are due: %v, want %v", c.frames, c.size, due, c.due)
+		if s.due() != c.due {
+			t.Errorf("%d frames of %d bytes are due: %v, want %v", c.frames, c.size, s.due(), c.due)
 		}
 	}
 }

@@ -23,7 +23,7 @@ var ErrCanceled = errors.New("the job was cancelled")
 // Config holds the settings of executions. All fields except the lists of packages are required.
 type Config struct {
 	Grace            time.Duration // between the interrupt and the kill of code
-	UploadRetry      time.Duration // for how long writes are retried
+	UploadRetry      time.Duration // for how long the object store is waited for
 	UploadParallel   int           // artifacts of one job at once
 	InstallTimeout   time.Duration // of packages that come with a create, with a run or by auto_install
 	AutoInstallAllow []string      // normal names; empty: every package
@@ -93,7 +93,7 @@ func (x *Runner) Wait() { x.background.Wait() }
 
 // retry repeats a write to Redis or the object store while they do not answer.
 func (x *Runner) retry(ctx context.Context, write func(context.Context) error) error {
-	return retry.Do(ctx, x.cfg.UploadRetry, write)
+	return retry.Writes{Limit: x.cfg.UploadRetry, Silent: x.deps.Blobs.Silent}.Do(ctx, write)
 }
 
 // Task is a job that this worker has claimed.

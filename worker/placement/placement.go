@@ -41,7 +41,7 @@ type Config struct {
 	Images        []string // built at start; "auto" in Pool depends on them, too
 
 	CreateTimeout time.Duration
-	UploadRetry   time.Duration // for how long writes are retried
+	UploadRetry   time.Duration // for how long the engine is waited for
 	Limits        farm.Limits
 	Version       string // of the program
 }
@@ -127,7 +127,7 @@ func (p *Placer) Wait() { p.background.Wait() }
 
 // retry repeats a write to Redis while it does not answer.
 func (p *Placer) retry(ctx context.Context, write func(context.Context) error) error {
-	return retry.Do(ctx, p.cfg.UploadRetry, write)
+	return retry.Writes{Limit: p.cfg.UploadRetry}.Do(ctx, write)
 }
 
 // Accepts is the gate: it decides whether tasks are taken off a queue now. It is asked often, and answers from memory.

@@ -4,9 +4,12 @@ package retry
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // CommitTimeout bounds a write that must be made even when the job's own time is over.
@@ -18,25 +21,44 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// Do calls write until it succeeds, fails with an error other than farm.CodeUnavailable, or has failed for as long as limit. The time
-// begins with the first failure, so an upload that took longer than limit before it failed is tried again. It returns the last error of write, or the reason for which ctx ended.
-func Do(ctx context.Context, limit time.Duration, write func(context.Context) error) error {
+// Writes repeats writes while they fail with farm.CodeUnavailable.
+//
+// While Redis does not answer (store.ErrNoAnswer), a write is tried again until its context ends. What it records has happened, and only
+// Redis can hold the record: to give up would report something else, or do the work twice.
+//
+// Everything else is tried for Limit. For the object store, Limit counts for an outage and not for each write: a store that has been silent
+// for that long gets one try of each write, so that it does not hold up the jobs of a sandbox one after the other.
+type Writes struct {
+	Limit  time.Duration
+	Silent func() time.Duration // how long the object store has not answered; nil: not known
+}
+
+// Do calls write until it succeeds or is given up. It returns the last error of write, or the reason for which ctx ended. Limit begins
+// with the first failure, so an upload that took longer before it failed is tried again.
+func (w Writes) Do(ctx context.Context, write func(context.Context) error) error {
 	var failing time.Time
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := write(ctx)
-		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
+		switch {
+		case err == nil || farm.CodeOf(err) != farm.CodeUnavailable:
 			return err
-		}
-		if failing.IsZero() {
+		case errors.Is(err, store.ErrNoAnswer):
+			failing = time.Time{}
+		case failing.IsZero():
 			failing = time.Now()
 		}
-		if time.Since(failing) > limit {
+		if !failing.IsZero() && (time.Since(failing) > w.Limit || w.silent(err)) {
 			return err
 		}
 		if err := Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
+}
+
+// silent reports whether err says that the object store does not answer, and has not for Limit.
+func (w Writes) silent(err error) bool {
+	return w.Silent != nil && errors.Is(err, blob.ErrNoAnswer) && w.Silent() > w.Limit
 }
 
 // Sleep waits for d. It returns early with the reason for which ctx ended.
@@ -54,6 +76,20 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Detached returns a context for clean-up and commits: it outlives ctx and ends after CommitTimeout. The caller calls cancel.
 func Detached(ctx context.Context) (detached context.Context, cancel context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CommitTimeout)
+}
+
+// Commit returns a context for the commit of work that has happened: it outlives ctx, and ends CommitTimeout after stop has ended. The
+// caller calls cancel.
+func Commit(ctx, stop context.Context) (commit context.Context, cancel func()) {
+	commit, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	release := context.AfterFunc(stop, func() {
+		_ = Sleep(commit, CommitTimeout)
+		end(context.Cause(stop))
+	})
+	return commit, func() {
+		release()
+		end(nil)
+	}
 }
 
 // Cause returns the reason for which ctx ended if it has, else err. A nil err stays nil.

@@ -7,13 +7,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 var (
 	errDown  = farm.Errorf(farm.CodeUnavailable, "down")
 	errOther = errors.New("refused")
+	errRedis = farm.Wrap(store.ErrNoAnswer, farm.CodeUnavailable, "away")
+	errS3    = farm.Wrap(blob.ErrNoAnswer, farm.CodeUnavailable, "away")
 )
 
 func TestDo(t *testing.T) {
@@ -35,7 +39,7 @@ func TestDo(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				tries := 0
-				err := retry.Do(t.Context(), c.limit, func(context.Context) error {
+				err := retry.Writes{Limit: c.limit}.Do(t.Context(), func(context.Context) error {
 					tries++
 					return c.answers[min(tries, len(c.answers))-1]
 				})
@@ -52,7 +56,7 @@ func TestDoCountsFromTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		err := retry.Do(t.Context(), time.Minute, func(context.Context) error {
+		err := retry.Writes{Limit: time.Minute}.Do(t.Context(), func(context.Context) error {
 			if tries++; tries == 1 {
 				time.Sleep(3 * time.Minute)
 				return errDown
@@ -69,7 +73,7 @@ func TestDoCountsFromTheFirstFailure(t *testing.T) {
 func TestDoEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancelCause(t.Context())
-	err := retry.Do(ctx, time.Hour, func(context.Context) error {
+	err := retry.Writes{Limit: time.Hour}.Do(ctx, func(context.Context) error {
 		stop(errOther)
 		return errDown
 	})
@@ -87,4 +91,72 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	if detached.Err() != nil {
 		t.Error("the detached context ended with its parent")
 	}
+}
+
+// Redis is waited for as long as it takes; that time does not count against an object store that fails behind it.
+func TestDoWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		err := retry.Writes{Limit: time.Minute}.Do(t.Context(), func(context.Context) error {
+			switch past := time.Since(began); {
+			case past < 24*time.Hour:
+				return errRedis
+			case past < 24*time.Hour+30*time.Second:
+				return errS3
+			default:
+				return nil
+			}
+		})
+		if err != nil {
+			t.Errorf("Do = %v", err)
+		}
+	})
+}
+
+// The limit counts for an outage of the object store: a write that comes late in it gets one try.
+func TestOutageOfTheObjectStoreIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	for silent, most := range map[time.Duration]int{0: 35, time.Minute - time.Second: 35, time.Minute + time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			w := retry.Writes{Limit: time.Minute, Silent: func() time.Duration { return silent }}
+			err := w.Do(t.Context(), func(context.Context) error { tries++; return errS3 })
+			if tries != most || !errors.Is(err, errS3) {
+				t.Errorf("silent for %s: %d tries and %v, want %d", silent, tries, err, most)
+			}
+			tries = 0
+			_ = w.Do(t.Context(), func(context.Context) error { tries++; return errDown }) // a sandbox's agent, for example
+			if tries != 35 {
+				t.Errorf("silent for %s: %d tries of another service, want 35", silent, tries)
+			}
+		})
+	}
+}
+
+// The commit of work that has happened goes on for a while after the worker has stopped.
+func TestCommitOutlivesTheWorker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		job, end := context.WithCancel(t.Context())
+		worker, stop := context.WithCancelCause(t.Context())
+		ctx, done := retry.Commit(job, worker)
+		defer done()
+		end()
+		time.Sleep(time.Hour)
+		if ctx.Err() != nil {
+			t.Fatal("the commit ended with its job")
+		}
+		stop(errOther)
+		time.Sleep(retry.CommitTimeout - time.Second)
+		synctest.Wait()
+		if ctx.Err() != nil {
+			t.Fatal("the commit ended with the worker")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if !errors.Is(context.Cause(ctx), errOther) {
+			t.Errorf("the commit ended with %v", context.Cause(ctx))
+		}
+	})
 }
