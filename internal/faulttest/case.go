@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +30,7 @@ type Case struct {
 	jobs      []*Job
 	sent      int
 	most      map[string]int // how often each submitted job may run, by its token
+	canceled  map[string]bool
 	boxes     []string
 	recovery  time.Duration
 	takeovers []time.Duration
@@ -38,15 +38,20 @@ type Case struct {
 
 // Report is the result of a case's ledger.
 type Report struct {
-	Accepted, Lost, Doubled, Left int
-	Recovery                      time.Duration // the longest recovery
-	Takeovers                     []time.Duration
+	Accepted    int
+	Lost        int           // not final, or not in a state that they may end in
+	Doubled     int           // ran more often than once
+	Misreported int           // the caller was told something else than the sandbox shows
+	TextTwice   int           // the events of a job have more text than it printed, or other text
+	Left        int           // containers of sandboxes that have ended
+	Recovery    time.Duration // the longest time until a neighbour's job went through again
+	Takeovers   []time.Duration
 }
 
 // String is the line that End prints.
 func (r Report) String() string {
-	line := fmt.Sprintf("%d jobs accepted, %d lost; %d effects twice; %d containers left; recovered after %.1f s",
-		r.Accepted, r.Lost, r.Doubled, r.Left, r.Recovery.Seconds())
+	line := fmt.Sprintf("%d jobs accepted: %d lost, %d ran twice, %d misreported, %d with text twice; %d containers left; a neighbour's job went through after %.1f s",
+		r.Accepted, r.Lost, r.Doubled, r.Misreported, r.TextTwice, r.Left, r.Recovery.Seconds())
 	if len(r.Takeovers) > 0 {
 		line += fmt.Sprintf("; %d takeovers, p95 %.1f s, longest %.1f s", len(r.Takeovers), r.P95().Seconds(), slices.Max(r.Takeovers).Seconds())
 	}
@@ -64,7 +69,8 @@ func (f *Farm) Case(t testing.TB, name string) *Case {
 		}
 		f.t = before
 	})
-	return &Case{f: f, name: name, id: strings.Join(strings.Fields(name), "-"), most: map[string]int{}}
+	f.cases++
+	return &Case{f: f, name: name, id: fmt.Sprintf("case-%d", f.cases), most: map[string]int{}, canceled: map[string]bool{}}
 }
 
 // Boxes creates n ready sandboxes for the case.
@@ -92,24 +98,26 @@ func (c *Case) Boxes(n int) []string {
 	return boxes
 }
 
-// Fault calls harm and waits for the recovery: a new job completes, and every job that ran before has a living worker or has ended.
-// heal, if not nil, ends the harm.
+// Fault calls harm and waits for the recovery: a neighbour's job completes, and every job that ran before has a living worker or has ended.
+// heal, if not nil, ends the harm. The neighbour tries from the harm on, and has recoverWithin after heal.
 func (c *Case) Fault(harm, heal func()) time.Duration {
 	c.f.t.Helper()
 	ran := c.running()
 	began := time.Now()
 	harm()
+	ctx, done := context.WithCancel(c.f.t.Context())
+	defer done()
+	probed := make(chan time.Duration, 1)
+	go func() { probed <- c.probe(ctx, began) }()
 	if heal != nil {
 		heal()
 	}
-	probed := make(chan time.Duration, 1)
-	go func() { probed <- c.probe(began) }()
+	defer time.AfterFunc(recoverWithin, done).Stop()
 	c.watch(ran, began)
 	recovery := <-probed
 	if recovery == 0 {
-		c.f.t.Fatalf("the farm did not recover within %s\n%s", recoverWithin, c.f.logs())
+		c.f.t.Fatalf("no neighbour's job completed within %s\n%s", recoverWithin, c.f.logs())
 	}
-	recovery = max(recovery, time.Since(began))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recovery = max(c.recovery, recovery)
@@ -149,10 +157,8 @@ func (c *Case) watch(jobs []*Job, began time.Time) {
 	})
 }
 
-// probe submits small jobs until one completes, and returns the time since the fault; 0 if none did.
-func (c *Case) probe(began time.Time) time.Duration {
-	ctx, done := context.WithTimeout(c.f.t.Context(), recoverWithin)
-	defer done()
+// probe submits small jobs until one completes, and returns the time since the fault; 0 if ctx ended first.
+func (c *Case) probe(ctx context.Context, began time.Time) time.Duration {
 	for ctx.Err() == nil {
 		job, err := c.f.Execute(ctx, c.f.probe, wire.ExecuteRequest{Code: "print('well')"}, client.WithWait(5*time.Second))
 		if err == nil && !job.Final() {
@@ -195,11 +201,16 @@ func (c *Case) End() Report {
 		}
 	}
 	for _, j := range c.jobs {
-		if why := j.problem(ran[j.token]); why != "" {
+		if why := j.lost(); why != "" {
 			r.Lost++
 			t.Errorf("accepted job %s is lost: %s", j.ID, why)
 		}
+		if why := j.misreported(ran); why != "" && (j.run.Alone || !slices.Contains(unread, j.Box)) {
+			r.Misreported++
+			t.Errorf("accepted job %s is misreported: %s", j.ID, why)
+		}
 	}
+	r.TextTwice = c.textTwice()
 	for token, most := range c.most {
 		if n := ran[token]; n > most {
 			r.Doubled += n - most
@@ -215,8 +226,25 @@ func (c *Case) End() Report {
 	if r.Left > 0 {
 		t.Errorf("%d containers are left of sandboxes that have ended", r.Left)
 	}
-	c.print(r)
+	report(t, fmt.Sprintf("%-44s %s", c.name, r))
 	return r
+}
+
+// textsRead is of how many jobs of a case the events are read.
+const textsRead = 60
+
+// textTwice counts the jobs whose events have other text than they printed.
+func (c *Case) textTwice() (n int) {
+	for i, j := range c.jobs {
+		if i%max(1, len(c.jobs)/textsRead) != 0 || !j.completes() || j.end.State != "completed" {
+			continue
+		}
+		if text, err := c.f.text(j.ID); err != nil || text != j.output() {
+			n++
+			c.f.t.Errorf("the events of job %s have %q: %v", j.ID, shortened(text), err)
+		}
+	}
+	return n
 }
 
 // left counts the containers of sandboxes that are not open, after waiting for their removal.
@@ -247,21 +275,20 @@ func (f *Farm) left() (n int) {
 	}
 }
 
-// print logs the line of a case, and appends it to the file that SANDFARM_TEST_REPORT names.
-func (c *Case) print(r Report) {
-	line := fmt.Sprintf("%-44s %s\n", c.name, r)
-	c.f.t.Log(line)
+// report logs a line, and appends it to the file that SANDFARM_TEST_REPORT names.
+func report(t testing.TB, line string) {
+	t.Log(line)
 	name := os.Getenv("SANDFARM_TEST_REPORT")
 	if name == "" {
 		return
 	}
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the caller's own file
 	if err == nil {
-		_, err = file.WriteString(line)
+		_, err = fmt.Fprintln(file, line)
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
-		c.f.t.Errorf("write the report: %v", err)
+		t.Errorf("write the report: %v", err)
 	}
 }
 

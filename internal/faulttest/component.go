@@ -3,6 +3,7 @@ package faulttest
 import (
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 // component is one process of a farm, which may not run now.
 type component struct {
 	argv   []string
+	env    []string // in addition to the farm's
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process has ended
 	out    *testlog.Log
@@ -33,7 +35,7 @@ func (f *Farm) Start(names ...string) {
 		p := f.components[name]
 		p.out = &testlog.Log{}
 		p.cmd = exec.Command(p.argv[0], p.argv[1:]...) //nolint:gosec,noctx // the components of a farm; remove ends them
-		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = f.env, p.out, p.out
+		p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = slices.Concat(f.env, p.env), p.out, p.out
 		// Its own process group keeps it from the terminal's Ctrl-C; the test ends it.
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		if err := p.cmd.Start(); err != nil {

@@ -22,22 +22,23 @@ func TestEngineIsGone(t *testing.T) {
 	engine.Load("sandfarm/python")
 	f := newFarm(t, faulttest.Config{
 		Workers: 2, Schedulers: 1, Second: strings.TrimPrefix(engine.Host, "unix://"),
-		Env: []string{"SANDFARM_WORKER_ENGINE_PATIENCE=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s"},
+		Env: []string{"SANDFARM_WORKER_ENGINE_PATIENCE=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s", "SANDFARM_SCHEDULER_NODE_PATIENCE=15s"},
 	})
 	e := &engineCase{Farm: f, engine: engine, other: f.Workers()[0], doomed: f.Workers()[1]}
-	t.Run("KilledMidCreate", func(t *testing.T) { e.midCreate(t, "engine killed mid-create", engine.Kill, engine.Start) })
-	t.Run("PausedMidCreate", func(t *testing.T) { e.midCreate(t, "engine paused mid-create", engine.Pause, engine.Resume) })
-	t.Run("KilledWithItsWorker", func(t *testing.T) {
-		e.midCreate(t, "engine and worker killed mid-create", func() { engine.Kill(); f.Kill(e.doomed) }, func() { engine.Start(); f.Start(e.doomed) })
-	})
-	t.Run("OnlyOneKilledMidCreate", func(t *testing.T) {
-		f.Term(e.other)
-		e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start)
-	})
-	t.Run("RestartedMidRun", e.midRun)
-	if n := f.CloseAll(); n > 0 {
-		t.Errorf("%d containers are left", n)
+	for range rounds() {
+		t.Run("KilledMidCreate", func(t *testing.T) { e.midCreate(t, "engine killed mid-create", engine.Kill, engine.Start) })
+		t.Run("PausedMidCreate", func(t *testing.T) { e.midCreate(t, "engine paused mid-create", engine.Pause, engine.Resume) })
+		t.Run("KilledWithItsWorker", func(t *testing.T) {
+			e.midCreate(t, "engine and worker killed mid-create", func() { engine.Kill(); f.Kill(e.doomed) }, func() { engine.Start(); f.Start(e.doomed) })
+		})
+		t.Run("OnlyOneKilledMidCreate", func(t *testing.T) {
+			f.Term(e.other)
+			e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start)
+		})
+		t.Run("RestartedMidRun", e.midRun)
+		t.Run("NodeGone", e.nodeGone)
 	}
+	f.End()
 }
 
 // engineCase is a farm whose last worker has an engine that the test kills.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/client"
+	"github.com/sandfarm/sandfarm/internal/redistest"
 )
 
 // Names of the components of which a farm has one. Workers are "worker-1" and so on, schedulers "scheduler-1".
@@ -37,6 +38,7 @@ type Config struct {
 	Engine     string   // socket of the Docker engine; default that of the machine
 	Second     string   // socket of another engine, of the last worker; none by default
 	Key        string   // API key of the harness, for a farm with keys
+	Links      bool     // each process has its own way to Redis, and all share one to the object store, which a test can spoil: Link, S3Link
 
 	// Command changes the command line of a component before the farm starts; nil: no change.
 	Command func(name string, argv []string) []string
@@ -54,8 +56,13 @@ type Farm struct {
 	redis      *redis.Client
 	env        []string
 	components map[string]*component
-	probe      string   // the sandbox of Case.probe
-	idle       []string // sandboxes that no case uses now
+	links      map[string]*redistest.Proxy // with Config.Links, by the names of components
+	s3         *S3Link                     // with Config.Links
+	idleUse    map[string]use              // of each kind of component, when the farm had nothing to do
+	probe      string                      // the sandbox of Case.probe
+	idle       []string                    // sandboxes that no case uses now
+	started    time.Time
+	cases      int // so far
 }
 
 // New starts a farm and waits until it is ready. After the test it is removed, with everything that it created in the engine.
@@ -67,6 +74,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	f := &Farm{
 		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
 		redis: redis.NewClient(&redis.Options{Addr: store, DialTimeout: time.Second, ReadTimeout: time.Second}), components: map[string]*component{},
+		links: map[string]*redistest.Proxy{}, started: time.Now(),
 	}
 	f.env = slices.Concat(os.Environ(), []string{
 		"SANDFARM_DATA=" + dir, "SANDFARM_API_LISTEN=" + api, "SANDFARM_REDIS_URL=redis://" + store,
@@ -94,6 +102,9 @@ func New(t testing.TB, cfg Config) *Farm {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.remove)
+	if cfg.Links {
+		f.spoilable(store, s3)
+	}
 	f.Start(Redis, S3)
 	for _, address := range []string{store, s3} {
 		f.Until(20*time.Second, address+" answers", func() bool {
@@ -109,6 +120,7 @@ func New(t testing.TB, cfg Config) *Farm {
 	f.Start(f.Workers()...)
 	f.AwaitReady()
 	f.probe = f.Box(wire.CreateRequest{Name: "probe"})
+	f.idleUse = f.using()
 	return f
 }
 
@@ -191,14 +203,6 @@ func (f *Farm) engines() []string {
 		return []string{f.cfg.Engine}
 	}
 	return []string{f.cfg.Engine, f.cfg.Second}
-}
-
-// Wipe deletes all data of Redis, as when its disk is lost.
-func (f *Farm) Wipe() {
-	f.t.Helper()
-	if err := f.redis.FlushAll(f.t.Context()).Err(); err != nil {
-		f.t.Fatalf("wipe redis: %v", err)
-	}
 }
 
 func docker(engine string, args ...string) (string, error) {

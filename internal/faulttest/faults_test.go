@@ -59,10 +59,10 @@ func TestWorkersAreKilled(t *testing.T) {
 			t.Errorf("%d takeovers, p95 %s", len(r.Takeovers), r.P95())
 		}
 	})
-	t.Run("Poison", func(t *testing.T) { poison(t, f) })
-	if n := f.CloseAll(); n > 0 {
-		t.Errorf("%d containers are left", n)
+	for range rounds() {
+		t.Run("Poison", func(t *testing.T) { poison(t, f) })
 	}
+	f.End()
 }
 
 // A job that kills its workers is lost after the third, with an error; the other jobs of its queue and its sandbox continue.
@@ -91,7 +91,7 @@ func poison(t *testing.T, f *faulttest.Farm) {
 
 func TestParts(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t, faulttest.Config{Workers: 2})
+	f := newFarm(t, faulttest.Config{Workers: 2, Links: true})
 	for _, step := range []struct {
 		name string
 		do   func(*testing.T, *faulttest.Farm)
@@ -101,14 +101,15 @@ func TestParts(t *testing.T) {
 		{"LeaderIsKilled", leaderKilled},
 		{"CancelAtEveryStage", canceled},
 		{"ObjectStoreIsDownAtCollect", collectWithoutStore},
+		{"InsideSandbox", insideSandbox},
 		{"DeadlineWithoutItsWorker", deadline},
 		{"RecordsAreWiped", wiped},
 	} {
-		t.Run(step.name, func(t *testing.T) { step.do(t, f) })
+		for range rounds() {
+			t.Run(step.name, func(t *testing.T) { step.do(t, f) })
+		}
 	}
-	if n := f.CloseAll(); n > 0 {
-		t.Errorf("%d containers are left", n)
-	}
+	f.End()
 }
 
 // A worker is stopped in order while it has ten runs: it offers them for takeover at once. Repeated stops, as in a roll-out, do not count

@@ -2,7 +2,9 @@ package faulttest
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -60,4 +62,24 @@ func (f *Farm) Objects(box, job string) int {
 		f.t.Errorf("list objects of %s: %v", job, err)
 	}
 	return len(found)
+}
+
+// KillSandbox kills the agent of a sandbox, its first process, from outside. The sandbox must be on the farm's first engine.
+func (f *Farm) KillSandbox(box string) {
+	f.t.Helper()
+	id, err := docker(f.cfg.Engine, "ps", "-q", "--filter", "label=sandfarm.sandbox="+box)
+	var out string
+	if err == nil {
+		out, err = docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", strings.TrimSpace(id))
+	}
+	var pid int
+	if err == nil {
+		pid, err = strconv.Atoi(strings.TrimSpace(out))
+	}
+	if err == nil && pid > 1 {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil || pid <= 1 {
+		f.t.Fatalf("kill the agent of %s: process %d: %v", box, pid, err)
+	}
 }

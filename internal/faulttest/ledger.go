@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,8 @@ type Run struct {
 	Out   string   // what Code prints
 	Want  []string // states that it may end in; none: completed, with its whole output, once
 	Never bool     // it must not start at all
+	Alone bool     // in a sandbox of its own (POST /v1/run) instead of the given one
+	Files int      // small files that it leaves in its workspace, each of which must be stored
 }
 
 // Job is an accepted job in the ledger.
@@ -37,42 +40,91 @@ type Job struct {
 // completes reports whether the job must have run to its end.
 func (j *Job) completes() bool { return len(j.run.Want) == 0 }
 
+// code is what the job runs. It writes a line when it begins and one when it has ended. A job with a sandbox of its own prints how often it
+// has begun there, since nobody can look afterwards.
 func (j *Job) code() string {
-	return fmt.Sprintf("open(%q, 'a').write(%q)\nimport time\nfor n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n%s",
-		effects, j.token+"\n", j.run.Lines, j.run.Code)
+	var b strings.Builder
+	fmt.Fprintf(&b, "import time\nopen(%q, 'a').write(%q)\n", effects, j.token+"\n")
+	if j.run.Alone {
+		fmt.Fprintf(&b, "print('begun', len(open(%q).readlines()))\n", effects)
+	}
+	fmt.Fprintf(&b, "for n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n", j.run.Lines)
+	fmt.Fprintf(&b, "for n in range(%d):\n    open(f'%s-{n}.txt', 'w').write(str(n))\n", j.run.Files, j.token)
+	fmt.Fprintf(&b, "%s\nopen(%q, 'a').write(%q)\n", j.run.Code, effects, j.token+ended+"\n")
+	return b.String()
 }
+
+// ended follows the token in the line that a job writes at its end.
+const ended = "/ended"
 
 // output is the complete output of the job.
 func (j *Job) output() string {
 	var b strings.Builder
+	if j.run.Alone {
+		b.WriteString("begun 1\n")
+	}
 	for n := range j.run.Lines {
 		fmt.Fprintln(&b, n)
 	}
 	return b.String() + j.run.Out
 }
 
-// problem says why an accepted job counts as lost; "" when it does not. ran is how often it started.
-func (j *Job) problem(ran int) string {
+// lost says why an accepted job counts as lost; "" when it does not: it is final, in a state that it may end in.
+func (j *Job) lost() string {
+	want := j.run.Want
+	if j.completes() {
+		want = []string{"completed"}
+	}
 	switch {
 	case !j.end.Final():
 		return "it is still " + j.end.State
-	case !j.completes() && !slices.Contains(j.run.Want, j.end.State):
-		why := fmt.Sprintf("it is %s, not %v: %+v", j.end.State, j.run.Want, j.end.Error)
+	case !slices.Contains(want, j.end.State):
+		why := fmt.Sprintf("it is %s, not %v: %+v", j.end.State, want, j.end.Error)
 		if r := j.end.Result; r != nil && r.Execute != nil {
 			why += fmt.Sprintf(", %d bytes of output, %+v", len(r.Execute.Stdout), r.Execute.Error)
 		}
 		return why
-	case !j.completes():
-		return ""
-	case j.end.State != "completed" || j.end.Result == nil || j.end.Result.Execute == nil:
-		return fmt.Sprintf("it is %s: %+v", j.end.State, j.end.Error)
-	case ran == 0:
-		return "it has left no trace in its sandbox"
-	case j.end.Result.Execute.Error != nil || j.end.Result.Execute.Stdout != j.output():
-		return fmt.Sprintf("its output is not whole: %q %+v", j.end.Result.Execute.Stdout, j.end.Result.Execute.Error)
 	default:
 		return ""
 	}
+}
+
+// misreported says in what the caller was told something else than the sandbox shows; "" for nothing. ran is what the sandbox shows; a job
+// in a sandbox of its own has nothing there.
+func (j *Job) misreported(ran map[string]int) string {
+	began, whole := ran[j.token], ran[j.token+ended]
+	switch told := j.end.State; {
+	case !j.end.Final(), j.run.Alone && told != "completed":
+		return ""
+	case !j.completes() && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
+		return "it is told completed without an error, but did not run to its end"
+	case !j.completes():
+		return ""
+	case told != "completed" && whole > 0:
+		return fmt.Sprintf("it ran to its end, and is told %s: %+v", told, j.end.Error)
+	case told != "completed":
+		return ""
+	case j.end.Result == nil || j.end.Result.Execute == nil:
+		return "it is told completed, without a result"
+	case j.end.Result.Execute.Error != nil:
+		return fmt.Sprintf("it is told completed, with %+v", j.end.Result.Execute.Error)
+	case !j.run.Alone && (began == 0 || whole == 0):
+		return fmt.Sprintf("it is told completed, but began %d times and ended %d times", began, whole)
+	case j.end.Result.Execute.Stdout != j.output():
+		return fmt.Sprintf("its output is %q", shortened(j.end.Result.Execute.Stdout))
+	case len(j.end.Result.Execute.Artifacts) < j.run.Files:
+		return fmt.Sprintf("it has %d artifacts of %d", len(j.end.Result.Execute.Artifacts), j.run.Files)
+	default:
+		return ""
+	}
+}
+
+// shortened is a text for a message.
+func shortened(text string) string {
+	if len(text) <= 600 {
+		return text
+	}
+	return text[:300] + "…" + text[len(text)-300:]
 }
 
 // Accept submits a job that must be accepted.
@@ -87,6 +139,24 @@ func (c *Case) Accept(box string, run Run) *Job {
 
 // Try submits a job that the farm may refuse. A refused job may still run, but at most once.
 func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
+	return c.submit(ctx, box, run, false)
+}
+
+// Insist submits a job as a careful caller does: with an idempotency key, again and again until it is accepted.
+func (c *Case) Insist(box string, run Run) *Job {
+	c.f.t.Helper()
+	job, err := c.submit(c.f.t.Context(), box, run, true)
+	if err != nil {
+		c.f.t.Errorf("not accepted within %s: %v", insistFor, err)
+		return &Job{}
+	}
+	return job
+}
+
+// insistFor is how long Insist goes on.
+const insistFor = 60 * time.Second
+
+func (c *Case) submit(ctx context.Context, box string, run Run, insist bool) (*Job, error) {
 	c.mu.Lock()
 	c.sent++
 	j := &Job{Box: box, token: fmt.Sprintf("%s-%d", c.id, c.sent), run: run}
@@ -95,7 +165,17 @@ func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
 		c.most[j.token] = 0
 	}
 	c.mu.Unlock()
-	got, err := c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()})
+	key := client.WithIdempotencyKey(fmt.Sprintf("%s-%d", j.token, c.f.started.UnixNano()))
+	send := func() (wire.Job, error) {
+		if run.Alone {
+			return c.f.Run(ctx, wire.RunRequest{Code: j.code()}, key)
+		}
+		return c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()}, key)
+	}
+	got, err := send()
+	for again := time.Now().Add(insistFor); insist && err != nil && time.Now().Before(again); <-time.After(200 * time.Millisecond) {
+		got, err = send()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,19 +186,37 @@ func (c *Case) Try(ctx context.Context, box string, run Run) (*Job, error) {
 	return j, nil
 }
 
+// Cancel cancels a job of the case, which may then end as canceled too.
+func (c *Case) Cancel(id string) {
+	c.mu.Lock()
+	c.canceled[id] = true
+	c.mu.Unlock()
+	if _, err := c.f.Cancel(c.f.t.Context(), id); err != nil {
+		c.f.t.Errorf("cancel %s: %v", id, err)
+	}
+}
+
 // settle waits until the accepted jobs have ended.
 func (c *Case) settle(within time.Duration) {
 	ctx, done := context.WithTimeout(c.f.t.Context(), within)
 	defer done()
+	for _, j := range c.jobs {
+		if c.canceled[j.ID] {
+			j.run.Want = append(j.run.Want, "canceled", "completed")
+		}
+	}
 	var group sync.WaitGroup
 	slots := make(chan struct{}, 8)
 	for _, j := range c.jobs {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if end, err := c.f.Wait(ctx, j.ID); err == nil {
-				j.end = end
-				return
+			for ctx.Err() == nil { // the farm may still be recovering
+				if end, err := c.f.Wait(ctx, j.ID); err == nil {
+					j.end = end
+					return
+				}
+				<-time.After(200 * time.Millisecond)
 			}
 			j.end, _ = c.f.Job(c.f.t.Context(), j.ID)
 		})
@@ -163,4 +261,35 @@ func (c *Case) Own(boxes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.boxes = append(c.boxes, boxes...)
+}
+
+// text is the stdout that the events of a job have, read from the first one.
+func (f *Farm) text(job string) (string, error) {
+	ctx, done := context.WithTimeout(f.t.Context(), 30*time.Second)
+	defer done()
+	var b strings.Builder
+	for event, err := range f.Events(ctx, job, "") {
+		if err != nil {
+			return "", err
+		}
+		if event.Name != "stdout" {
+			continue
+		}
+		var data wire.TextData
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return "", fmt.Errorf("read event: %w", err)
+		}
+		b.WriteString(data.Text)
+	}
+	return b.String(), nil
+}
+
+// IDs are the jobs that the ledger has.
+func (c *Case) IDs() (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range c.jobs {
+		ids = append(ids, j.ID)
+	}
+	return ids
 }

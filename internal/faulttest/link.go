@@ -1,0 +1,62 @@
+package faulttest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/redistest"
+)
+
+// queueScripts are the names of the scripts of asynq, with a piece of the text of each.
+func queueScripts() map[string]string {
+	return map[string]string{
+		"task_enqueue": `redis.call("LPUSH", KEYS[2], ARGV[2])`,
+		"task_dequeue": `redis.call("RPOPLPUSH", KEYS[1], KEYS[3])`,
+		"task_done":    `if redis.call("DEL", KEYS[3]) == 0 then`,
+		"task_retry":   `redis.call("HSET", KEYS[1], "msg", ARGV[2], "state", "retry")`,
+	}
+}
+
+// spoilable puts links between the farm's processes and their Redis and object store.
+func (f *Farm) spoilable(store, s3 string) {
+	f.t.Helper()
+	scripts, err := redistest.NewScripts(os.DirFS(filepath.Join(moduleDir(f.t), "internal", "store")), queueScripts())
+	if err != nil {
+		f.t.Fatalf("read the store's scripts: %v", err)
+	}
+	f.s3 = newS3Link(f.t, s3)
+	for _, name := range f.names("") {
+		if name == Redis || name == S3 {
+			continue
+		}
+		f.links[name] = redistest.NewProxyTo(f.t, "tcp", store, scripts)
+		f.components[name].env = []string{
+			"SANDFARM_REDIS_URL=redis://" + f.links[name].Address(), "SANDFARM_S3_ENDPOINT=" + f.s3.url,
+			"SANDFARM_METRICS_LISTEN=" + freeAddress(f.t),
+		}
+	}
+}
+
+// Link is a component's way to Redis. The farm needs Config.Links.
+func (f *Farm) Link(name string) *redistest.Proxy { return f.links[name] }
+
+// S3Link is the way of all processes to the object store. The farm needs Config.Links.
+func (f *Farm) S3Link() *S3Link { return f.s3 }
+
+// moduleDir is the folder of this module's go.mod.
+func moduleDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if filepath.Dir(dir) == dir {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatal("no go.mod above this folder: ", err)
+	return ""
+}

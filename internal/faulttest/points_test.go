@@ -1,0 +1,194 @@
+//go:build faults
+
+package faulttest_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+)
+
+// point is a place in a job's life: just before or just after one call of Redis.
+type point struct {
+	call  string
+	after bool
+}
+
+func (p point) String() string {
+	if p.after {
+		return "after " + p.call
+	}
+	return "before " + p.call
+}
+
+// bothSides are the points around calls, in random order.
+func bothSides(calls ...string) (all []point) {
+	for _, call := range calls {
+		all = append(all, point{call, false}, point{call, true})
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// inWorker are the calls that a worker makes for an execution with a file, and for a run, which starts a sandbox and ends it.
+func inWorker() []point {
+	return bothSides("task_dequeue", "job_claim", "node_reserve", "sandbox_move", "event_append", "stored_reserve", "manifest_write", "job_finish", "task_done")
+}
+
+// inAPI are the calls that accept a job.
+func inAPI() []point { return bothSides("job_accept", "task_enqueue") }
+
+// A job meets a fault of its process exactly before and after each call of Redis in its life.
+func TestNamedPoints(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, faulttest.Config{Workers: 6, Schedulers: 1, Links: true})
+	workers := f.Workers()
+	kill := func(name string, _ []string) bool { f.Kill(name); return false }
+	pause := func(name string, _ []string) bool {
+		f.Pause(name)
+		defer f.Resume(name)
+		<-time.After(12 * time.Second) // longer than a heartbeat lives
+		return true
+	}
+	cut := func(string, []string) bool { return false }
+	t.Run("WorkerKilled", func(t *testing.T) {
+		atPoints(t, f, "worker killed at each point", inWorker(), workers[1:], kill)
+	})
+	t.Run("WorkerPaused", func(t *testing.T) {
+		atPoints(t, f, "worker paused for 12 s at a point", some(inWorker(), 5), workers[1:], pause)
+	})
+	t.Run("LinkCut", func(t *testing.T) {
+		atPoints(t, f, "link to Redis cut at each point", inWorker(), workers, cut)
+	})
+	t.Run("Canceled", func(t *testing.T) {
+		atPoints(t, f, "job cancelled at each point", inWorker(), workers, nil)
+	})
+	t.Run("APIKilled", func(t *testing.T) {
+		atPoints(t, f, "API killed between accept and answer", inAPI(), []string{faulttest.API}, kill)
+	})
+	t.Run("APILinkCut", func(t *testing.T) {
+		atPoints(t, f, "link of the API cut between accept and answer", inAPI(), []string{faulttest.API}, cut)
+	})
+	f.End()
+}
+
+// some takes n points, or all of them in the whole suite.
+func some(points []point, n int) []point {
+	if rounds() > 1 {
+		return points
+	}
+	return points[:n]
+}
+
+// jobID finds the jobs that a call of Redis is about.
+var jobID = regexp.MustCompile("job_[0-9a-z]{26}")
+
+// atPoints lets act happen to a process at each of the points, several processes at a time, while jobs are submitted. A nil act cancels the
+// job that the call is about.
+func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, processes []string, act func(name string, words []string) (pass bool)) {
+	c := f.Case(t, name)
+	boxes := c.Boxes(4)
+	if act == nil {
+		act = func(_ string, words []string) bool {
+			for _, id := range jobID.FindAllString(strings.Join(words, " "), -1) {
+				c.Cancel(id)
+			}
+			return true
+		}
+	}
+	points = slices.Repeat(points, rounds())
+	for len(points) > 0 {
+		n := min(len(points), len(processes))
+		h := &hits{f: f, act: act, left: slices.Clone(points[:n]), free: slices.Clone(processes), fired: make(chan point, n)}
+		points = points[n:]
+		h.arm(processes)
+		h.await(t, c, boxes)
+		for _, process := range processes {
+			f.Link(process).Clear()
+			if !f.Alive(process) {
+				f.Start(process)
+			}
+		}
+		h.sent.Wait() // some may wait for the process that is back now
+		c.Fault(func() {}, f.AwaitReady)
+	}
+	c.End()
+}
+
+// hits hands points out to processes: the first process that reaches a point gets it, and each process gets one.
+type hits struct {
+	f     *faulttest.Farm
+	act   func(name string, words []string) bool
+	fired chan point
+	acts  sync.WaitGroup
+	sent  sync.WaitGroup // jobs
+
+	mu   sync.Mutex
+	left []point
+	free []string
+}
+
+// arm adds every point to the links of all processes.
+func (h *hits) arm(processes []string) {
+	for _, p := range slices.Clone(h.left) {
+		for _, process := range processes {
+			h.f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: 1 + rand.IntN(2), Do: func(words []string) bool {
+				if !h.take(process, p) {
+					return true
+				}
+				h.acts.Add(1)
+				defer h.acts.Done()
+				h.fired <- p
+				return h.act(process, words)
+			}})
+		}
+	}
+}
+
+// take reports whether this process gets this point.
+func (h *hits) take(process string, p point) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, who := slices.Index(h.left, p), slices.Index(h.free, process)
+	if at < 0 || who < 0 {
+		return false
+	}
+	h.left, h.free = slices.Delete(h.left, at, at+1), slices.Delete(h.free, who, who+1)
+	return true
+}
+
+// await submits jobs until every point was reached.
+func (h *hits) await(t *testing.T, c *faulttest.Case, boxes []string) {
+	t.Helper()
+	defer h.acts.Wait()
+	limit := time.After(90 * time.Second)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for n, waiting := 0, cap(h.fired); waiting > 0; {
+		select {
+		case p := <-h.fired:
+			waiting--
+			t.Logf("%s", p)
+		case <-limit:
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			t.Errorf("not reached: %s", fmt.Sprint(h.left))
+			return
+		case <-tick.C:
+			run := faulttest.Run{Lines: rand.IntN(4), Files: 1, Alone: n%6 == 0}
+			box := boxes[rand.IntN(len(boxes))]
+			if n++; n > 200 {
+				continue
+			}
+			h.sent.Go(func() { c.Insist(box, run) }) // the process that takes it may be the one that dies
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build faults
+
+package faulttest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/faulttest"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+)
+
+// Redis hangs, is full, or goes back to an older state.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, faulttest.Config{Workers: 2, Links: true})
+	t.Run("PausedAtTheEnd3s", func(t *testing.T) { redisPaused(t, f, 3*time.Second, rounds()) })
+	t.Run("PausedAtTheEnd25s", func(t *testing.T) { redisPaused(t, f, short(25*time.Second, 150*time.Second), 1) })
+	if rounds() > 1 {
+		t.Run("PausedAtTheEnd400s", func(t *testing.T) { redisPaused(t, f, 400*time.Second, 1) })
+	}
+	t.Run("Full", func(t *testing.T) { redisFull(t, f) })
+	t.Run("Restored", func(t *testing.T) { redisRestored(t, f) })
+	f.End()
+}
+
+// redisPaused stops Redis with SIGSTOP when jobs want to end: their code ran, so they complete, and it does not run again.
+func redisPaused(t *testing.T, f *faulttest.Farm, d time.Duration, times int) {
+	c := f.Case(t, fmt.Sprintf("Redis paused for %s at a job's end", d))
+	boxes := c.Boxes(3)
+	for range times {
+		var jobs []*faulttest.Job
+		stopped := make(chan struct{}, 2)
+		for _, box := range boxes {
+			jobs = append(jobs, c.Insist(box, faulttest.Run{Lines: 8, Files: 1}))
+		}
+		c.Fault(func() {
+			for _, worker := range f.Workers() {
+				f.Link(worker).At(redistest.Stop{Call: "job_finish", Do: func([]string) bool {
+					f.Pause(faulttest.Redis)
+					stopped <- struct{}{}
+					return true
+				}})
+			}
+			<-stopped
+		}, func() {
+			<-time.After(d)
+			f.Resume(faulttest.Redis)
+		})
+		for _, worker := range f.Workers() {
+			f.Link(worker).Clear()
+		}
+		for _, j := range jobs {
+			if end, err := f.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
+				t.Errorf("a job: %v %s %+v", err, end.State, end.Error)
+			}
+		}
+	}
+	c.End()
+}
+
+// redisFull lets Redis refuse every write for want of memory, while jobs run and end.
+func redisFull(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "Redis at maxmemory for 8 s")
+	boxes := c.Boxes(4)
+	limit := func(bytes string) {
+		if err := f.Redis().ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range rounds() {
+		work(c, boxes)
+		moment(2 * time.Second)
+		c.Fault(func() { limit("1") }, func() {
+			<-time.After(8 * time.Second)
+			limit("0")
+		})
+	}
+	c.End()
+}
+
+// redisRestored puts Redis back to an older copy of its data. Jobs that ran when the copy was made do not run again, old sandboxes are as they
+// were, and those that are younger than the copy stay usable.
+func redisRestored(t *testing.T, f *faulttest.Farm) {
+	c := f.Case(t, "Redis restored from an older copy")
+	old := c.Boxes(2)
+	for n, box := range old {
+		c.Insist(box, faulttest.Run{Code: fmt.Sprintf("kept = %d", n)})
+		f.AwaitHolder(c.Insist(box, faulttest.Run{Lines: 40}).ID)
+		c.Insist(box, faulttest.Run{Lines: 1})
+	}
+	copied := f.CopyRedis()
+	f.CloseIdle()
+	young := c.Boxes(2)
+	for n, box := range young {
+		c.Insist(box, faulttest.Run{Code: fmt.Sprintf("kept = %d", n+len(old))})
+	}
+	settled(t, f, c)
+	c.Forget() // their callers were told; how often they ran still counts
+	c.Fault(func() { f.RestoreRedis(copied) }, nil)
+	for n, box := range append(old, young...) {
+		f.Until(60*time.Second, "the sandbox is there", func() bool {
+			now, err := f.Sandbox(t.Context(), box)
+			return err == nil && (now.State == "ready" || now.State == "busy")
+		})
+		c.Insist(box, faulttest.Run{Code: "print(kept)", Out: fmt.Sprintln(n)})
+	}
+	c.End()
+}
+
+// settled waits until the jobs of a case have ended.
+func settled(t *testing.T, f *faulttest.Farm, c *faulttest.Case) {
+	t.Helper()
+	for _, id := range c.IDs() {
+		if end, err := f.Wait(t.Context(), id); err != nil || end.State != "completed" {
+			t.Fatalf("a job: %v %+v", err, end)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package faulttest
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// S3Link forwards requests to an object store, and can spoil them. Each way of spoiling stays until it is ended.
+type S3Link struct {
+	url string
+
+	mu      sync.Mutex
+	away    bool
+	full    bool
+	failing float64
+	pace    int
+	spoiled int
+}
+
+// slowPiece is how often a slow link lets a piece of a body pass.
+const slowPiece = 100 * time.Millisecond
+
+func newS3Link(t testing.TB, address string) *S3Link {
+	t.Helper()
+	l := &S3Link{}
+	to := &url.URL{Scheme: "http", Host: address}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host // part of the signature
+		},
+		FlushInterval: -1,
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // as the store: no answer
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.serve(w, r, proxy)
+	}))
+	t.Cleanup(server.Close)
+	l.url = server.URL
+	return l
+}
+
+func (l *S3Link) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	l.mu.Lock()
+	away, full, fails, pace := l.away, l.full && (r.Method == http.MethodPut || r.Method == http.MethodPost), rand.Float64() < l.failing, l.pace //nolint:gosec // chance, not a secret
+	if away || full || fails {
+		l.spoiled++
+	}
+	l.mu.Unlock()
+	switch {
+	case away:
+		panic(http.ErrAbortHandler) // closes the connection without an answer
+	case full:
+		refuse(w, r, http.StatusInsufficientStorage, "XMinioStorageFull", "Storage backend has reached its minimum free drive threshold.")
+		return
+	case fails:
+		refuse(w, r, http.StatusInternalServerError, "InternalError", "We encountered an internal error, please try again.")
+		return
+	}
+	if pace > 0 {
+		r.Body = &slowBody{ReadCloser: r.Body, link: l}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// refuse answers an error as S3 does. The body is read first, as a store does that is full.
+func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	_, _ = io.Copy(w, strings.NewReader(`<?xml version="1.0" encoding="UTF-8"?><Error><Code>`+code+`</Code><Message>`+message+`</Message></Error>`))
+}
+
+// slowBody passes as many bytes in a second as the link's pace says, or all once the link is fast again.
+type slowBody struct {
+	io.ReadCloser
+	link *S3Link
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	b.link.mu.Lock()
+	pace := b.link.pace
+	b.link.mu.Unlock()
+	if pace > 0 {
+		<-time.After(slowPiece)
+		p = p[:min(len(p), max(1, int(float64(pace)*slowPiece.Seconds())))]
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// Away makes the store unreachable: connections end without an answer.
+func (l *S3Link) Away(yes bool) { l.set(func() { l.away = yes }) }
+
+// Full makes the store refuse every write for want of space.
+func (l *S3Link) Full(yes bool) { l.set(func() { l.full = yes }) }
+
+// Failing makes a part of all requests, from 0 to 1, fail with status 500.
+func (l *S3Link) Failing(part float64) { l.set(func() { l.failing = part }) }
+
+// Slow lets so many bytes of each body to the store pass in a second; 0: all.
+func (l *S3Link) Slow(bytes int) { l.set(func() { l.pace = bytes }) }
+
+// Spoiled is how many requests failed by this link.
+func (l *S3Link) Spoiled() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.spoiled
+}
+
+func (l *S3Link) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
