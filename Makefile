@@ -38,7 +38,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-abuse test-gpu test-recipes
+	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-abuse bin/sandfarm-skewed test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,11 +118,21 @@ test-compose: ## test docker compose end to end, with and without buildx, in a s
 	bin/sandfarm image build python
 	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
-test-faults: setup-test build ## kill each component of a farm in turn (kill -9, SIGTERM, restarts) and print a line for each fault; up to 8 minutes
-	bin/sandfarm image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
-	go test -json -count=1 -parallel 3 -timeout 8m -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+# The program with a clock that a test can shift. It compiles everything once more, since everything uses the clock.
+bin/sandfarm-skewed: build
+	@go run ./internal/faulttest/skewed -o $@ ./cmd/sandfarm
+
+FAULTS = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ROUNDS=$(1) \
+	go test -json -count=1 -parallel 4 -timeout $(2) -tags faults -run '$(RUN)' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
+test-faults: setup-test build bin/sandfarm-skewed ## take each part of a farm away in turn, and print what became of its jobs; up to 12 minutes
+	bin/sandfarm image build python
+	$(call FAULTS,1,12m)
+
+test-faults-all: setup-test build bin/sandfarm-skewed ## the same at 20 random moments of each kind, and faults that last for minutes; some hours
+	bin/sandfarm image build python
+	$(call FAULTS,20,12h)
 
 test-abuse: setup-test build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
 	bin/sandfarm image build python
