@@ -28,16 +28,17 @@ type Stop struct {
 
 // Scripts names Lua scripts. It learns their hashes from the calls that carry a script's text. It is safe for concurrent use.
 type Scripts struct {
-	ends map[string]string // name → a piece of the text
+	ends   map[string]string // name → how the text ends
+	pieces map[string]string // name → a piece of the text
 
 	mu     sync.Mutex
 	byHash map[string]string
 }
 
-// NewScripts names scripts after the .lua files in a folder: a script has the name of the longest file that its text contains. more has further
+// NewScripts names scripts after the .lua files in a folder: a script has the name of the file that its text ends with. more has further
 // names, with a piece of the text that no other script has.
 func NewScripts(folder fs.FS, more map[string]string) (*Scripts, error) {
-	s := &Scripts{ends: map[string]string{}, byHash: map[string]string{}}
+	s := &Scripts{ends: map[string]string{}, pieces: more, byHash: map[string]string{}}
 	err := fs.WalkDir(folder, ".", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || path.Ext(file) != ".lua" {
 			return err
@@ -49,18 +50,7 @@ func NewScripts(folder fs.FS, more map[string]string) (*Scripts, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, piece := range more {
-		s.ends[name] = piece
-	}
 	return s, nil
-}
-
-// Names are all names.
-func (s *Scripts) Names() (names []string) {
-	for name := range s.ends {
-		names = append(names, name)
-	}
-	return names
 }
 
 // call is the name of a command, or of the script that it calls. A script that is called by an unknown hash has no name: Redis will ask for
@@ -83,12 +73,17 @@ func (s *Scripts) call(words []string) string {
 	return s.byHash[hash]
 }
 
-// nameOf is the name with the longest text that fits.
+// nameOf is the name of a script; "" for an unknown one. Of two files that fit, it is the longer one.
 func (s *Scripts) nameOf(text string) (name string) {
+	for candidate, piece := range s.pieces {
+		if strings.Contains(text, piece) {
+			name = candidate
+		}
+	}
 	longest := 0
-	for candidate, piece := range s.ends {
-		if len(piece) > longest && strings.Contains(text, piece) {
-			name, longest = candidate, len(piece)
+	for candidate, end := range s.ends {
+		if len(end) > longest && strings.HasSuffix(text, end) {
+			name, longest = candidate, len(end)
 		}
 	}
 	return name
