@@ -28,14 +28,15 @@ import (
 
 // bundle is a farm of which only Docker, S3 and the queue are fakes: records and events are the real store on miniredis.
 type bundle struct {
-	t      *testing.T
-	store  *store.Store
-	redis  *miniredis.Miniredis
-	blobs  *memory
-	worker *fakeWorker
-	server *api.Server
-	web    *httptest.Server
-	log    *testlog.Log
+	t         *testing.T
+	store     *store.Store
+	redis     *miniredis.Miniredis
+	blobs     *memory
+	documents *storetest.Documents // of records
+	worker    *fakeWorker
+	server    *api.Server
+	web       *httptest.Server
+	log       *testlog.Log
 }
 
 type option func(*api.Config, *api.Deps)
@@ -54,13 +55,13 @@ func setup(t *testing.T, options ...option) *bundle {
 	mini := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, log: &testlog.Log{}}
+	b := &bundle{t: t, redis: mini, blobs: &memory{objects: map[string][]byte{}}, documents: storetest.NewDocuments(), log: &testlog.Log{}}
 	cfg := api.Config{Heartbeat: time.Second}
 	deps := api.Deps{Blobs: b.blobs, Queues: depths{}, Resolver: resolver{}, Version: "1.2.3", Logger: b.logger()}
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
-	b.store = store.New(rdb, store.Options{Limits: cfg.Limits, Documents: storetest.NewDocuments()})
+	b.store = store.New(rdb, store.Options{Limits: cfg.Limits, Documents: b.documents})
 	t.Cleanup(func() { _ = b.store.Close() })
 	b.worker = startWorker(t, b)
 	deps.Store, deps.Submitter = b.store, b.worker

@@ -15,7 +15,7 @@ const (
 	artifactsPrefix = "artifacts/"
 	manifestsPrefix = "manifests/" // what a job's artifacts are, if it has many
 	stagingPrefix   = "staging/"
-	requestsPrefix  = "requests/" // long requests, which their jobs show in part
+	requestsPrefix  = "requests/" // long requests of earlier versions; now they are documents of records
 	recordsPrefix   = "records/"  // documents, events and snapshots of running jobs, which are too large for Redis
 	indexPrefix     = "index/"    // cached package files
 )

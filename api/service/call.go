@@ -78,10 +78,11 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	if a.Sandbox != nil {
 		s.fromPool(ctx, a.Job, a.Sandbox)
 	}
-	var whole *farm.Request // as callers see it
 	if !a.Job.Hidden {
-		whole = shown(a.Request)
-		a.Job.Shown, a.Job.ShownCut = abridged(whole)
+		whole := shown(a.Request)
+		if a.Job.Shown, a.Job.ShownCut = abridged(whole); a.Job.ShownCut {
+			a.Whole = whole
+		}
 	}
 	accepted, err := s.Submitter.Submit(ctx, a)
 	s.settle(ctx, a, accepted, err)
@@ -93,9 +94,6 @@ func (s *Service) submit(ctx context.Context, c Call, a store.Accept) (Outcome, 
 	}
 	job := accepted.Job
 	if !accepted.Existing {
-		if a.Job.ShownCut {
-			s.keepRequest(ctx, job, whole)
-		}
 		budget.Keep(ctx, 0) // the request's body is not needed while the job is waited for
 		s.Accepted(ctx, job)
 		level := slog.LevelInfo

@@ -1,32 +1,21 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// Limits of the request in a job's record. A longer request is also stored in full, as an object.
+// Limits of the request in a job's record. The store has a longer one in full: Store.WholeRequest.
 const (
 	shownCodeBytes = 64 << 10 // of code, or of all commands together
 	shownEntries   = 100      // of files and of hosts
 )
-
-// requestTimeout bounds the write of a long request: the job is already accepted, and its caller waits for the answer.
-const requestTimeout = 5 * time.Second
-
-// requestKey is the object key of a long request. The scheduler deletes the object after the job's record.
-func requestKey(ref farm.Ref) string { return fmt.Sprintf("requests/%s/%s", ref.Tenant, ref.ID) }
 
 // shown is a request as callers may see it: without values of env, contents of files and internal fields.
 func shown(r *farm.Request) *farm.Request {
@@ -107,20 +96,6 @@ func abridged(r *farm.Request) (short *farm.Request, cut bool) {
 // head is the beginning of a text, cut between characters.
 func head(text string, limit int) string { return strings.ToValidUTF8(text[:limit], "") }
 
-// keepRequest stores a request in full if its job's record has only a part of it. A failure does not affect the job: only
-// later reads of the full request fail.
-func (s *Service) keepRequest(ctx context.Context, job *farm.Job, whole *farm.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
-	defer cancel()
-	text, err := json.Marshal(whole)
-	if err == nil {
-		_, err = s.Blobs.Put(ctx, requestKey(job.Ref()), bytes.NewReader(text), int64(len(text)), blob.PutOptions{ContentType: "application/json"})
-	}
-	if err != nil {
-		s.Logger.WarnContext(ctx, "the whole request of a job is not stored", slog.String("job_id", job.ID), slog.Any("error", err))
-	}
-}
-
 // JobRequest reads the full request of a job.
 func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSpec, error) {
 	if !farm.ValidID(farm.JobPrefix, id) {
@@ -135,19 +110,15 @@ func (s *Service) JobRequest(ctx context.Context, tenant, id string) (wire.JobSp
 	case !job.ShownCut:
 		return *jobSpec(job), nil
 	}
-	content, _, err := s.Blobs.Get(ctx, requestKey(job.Ref()), 0, 0)
+	request, err := s.Store.WholeRequest(ctx, job.Ref())
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
 		return wire.JobSpec{}, farm.NotFoundf("The whole request of the job %s is not stored. The job itself shows its beginning.", id)
 	case err != nil:
-		return wire.JobSpec{}, fmt.Errorf("open request of job %s: %w", id, err)
+		return wire.JobSpec{}, fmt.Errorf("read request of job %s: %w", id, err)
 	}
-	defer func() { _ = content.Close() }() // it was only read
 	whole := *job
-	whole.Shown, whole.ShownCut = &farm.Request{}, false
-	if err := json.NewDecoder(content).Decode(whole.Shown); err != nil {
-		return wire.JobSpec{}, fmt.Errorf("decode request of job %s: %w", id, err)
-	}
+	whole.Shown, whole.ShownCut = request, false
 	return *jobSpec(&whole), nil
 }
 

@@ -30,6 +30,7 @@ type Submitter interface {
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
 	Reload(ctx context.Context, job *farm.Job) (*farm.Job, error)
+	WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error)
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)
 	Jobs(ctx context.Context, tenant string, f store.JobFilter, p store.Page) ([]*farm.Job, string, error)

@@ -322,7 +322,7 @@ func queuedCode(f farm) {
 			f.t.Error(err)
 		}
 	})
-	f.within(l, jobs, jobs*10_000_000*storedFactor+32*mib)
+	f.within(l, jobs, jobs*10_000_000+32*mib) // once, for the worker and for who reads the request
 	closeAll()
 }
 

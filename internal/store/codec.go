@@ -98,17 +98,6 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 	return &box, nil
 }
 
-func decodeRequest(text string) (*farm.Request, error) {
-	var request farm.Request
-	if text == "" {
-		return &request, nil
-	}
-	if err := json.Unmarshal([]byte(text), &request); err != nil {
-		return nil, fmt.Errorf("decode request: %w", err)
-	}
-	return &request, nil
-}
-
 func encode(what string, v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,12 +48,9 @@ func documentKey(job farm.Ref, name string) string { return documentPrefix(job) 
 // documentPrefix begins the keys of all documents of a job.
 func documentPrefix(job farm.Ref) string { return fmt.Sprintf("records/%s/%s/", job.Tenant, job.ID) }
 
-// requestDocument is the name of a job's request.
-const requestDocument = "request"
-
 // What the record of a job says of its documents, in the field docs.
 const (
-	withRequest   = "r" // its request is one; it is removed when the job ends
+	withRequest   = "r" // its request, or the private part of it, is one; it is removed when the job ends
 	withDocuments = "1" // it has others only
 )
 
@@ -87,16 +85,21 @@ func (s *Store) resolve(ctx context.Context, value string) (string, error) {
 	return string(data), nil
 }
 
-// spillAccept moves the arguments that are too large for Redis to documents, and returns their keys, also with an error.
-func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, tenant string) (keys []string, err error) {
+// spillAccept moves the arguments that are too large for Redis to documents, and returns their keys, also with an error. whole is the
+// document of a request of which args.Request is the private part; nil: none.
+func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, whole []byte, tenant string) (keys []string, err error) {
 	job, box := farm.Ref{Tenant: tenant, ID: args.ID}, farm.Ref{Tenant: tenant, ID: args.Sandbox}
+	key, inline := documentKey(job, wholeDocument), InlineBytes
+	if whole != nil { // the reference to it is part of the value
+		inline -= len(reference) + len(key) + len(privateSeparator)
+	}
 	for _, part := range []struct {
 		value *[]byte
 		key   string
 		limit int
 	}{
 		{&args.Shown, documentKey(job, "shown"), 0},
-		{&args.Request, documentKey(job, requestDocument), InlineBytes},
+		{&args.Request, documentKey(job, requestDocument), inline},
 		{&args.SandboxDoc, documentKey(box, "sandbox"), sandboxBytes},
 	} {
 		value, err := s.spill(ctx, part.key, *part.value, part.limit)
@@ -111,11 +114,22 @@ func (s *Store) spillAccept(ctx context.Context, args *acceptArgs, tenant string
 	switch {
 	case spilled(string(args.Request)):
 		args.Documents = withRequest
-	case spilled(string(args.Shown)):
+	case spilled(string(args.Shown)), whole != nil:
 		args.Documents = withDocuments
 	}
 	args.SandboxSpilled = spilled(string(args.SandboxDoc))
-	return keys, nil
+	if whole == nil {
+		return keys, nil
+	}
+	if err := s.documents.PutDocument(ctx, key, whole); err != nil {
+		return keys, fmt.Errorf("store document: %w", err)
+	}
+	private := args.Request
+	args.Request = []byte(reference + key)
+	if len(private) > 0 {
+		args.Request = slices.Concat(args.Request, []byte(privateSeparator), private)
+	}
+	return append(keys, key), nil
 }
 
 // readJob reads a job with its documents from its hash. If an object is lost, what it held is missing in the job.

@@ -15,6 +15,7 @@ import (
 type Accept struct {
 	Job         *farm.Job // without its state; SandboxID names an existing sandbox, or Sandbox
 	Request     *farm.Request
+	Whole       *farm.Request // the request as callers may see it, if Job.Shown is only its beginning; see WholeRequest
 	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step; with its node if it comes from the pool
 	Idempotency *Idempotency  // nil: none
 	Packages    []string      // names that the job installs, normalized by farm.NormalPackage; see PackageJobs
@@ -55,11 +56,11 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 			return Accepted{}, err
 		}
 	}
-	args, err := s.acceptArgs(&job, a)
+	args, whole, err := s.acceptArgs(&job, a)
 	if err != nil {
 		return Accepted{}, err
 	}
-	documents, err := s.spillAccept(ctx, &args, job.Tenant)
+	documents, err := s.spillAccept(ctx, &args, whole, job.Tenant)
 	if err != nil {
 		s.dropDocuments(ctx, documents...)
 		return Accepted{}, err
@@ -148,20 +149,24 @@ type acceptArgs struct {
 	Reason         string   `lua:"reason"`
 }
 
-func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
+// acceptArgs also returns the document of a request that is stored as one, see encodeRequest.
+func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []byte, err error) {
 	doc, shown, err := encodeJob(job)
 	if err != nil {
-		return acceptArgs{}, err
+		return acceptArgs{}, nil, err
 	}
-	request := a.Request
+	request, visible := a.Request, a.Whole
 	if request == nil {
 		request = &farm.Request{}
 	}
-	body, err := encode("request", request)
-	if err != nil {
-		return acceptArgs{}, err
+	if s.documents == nil {
+		visible = nil
 	}
-	args := acceptArgs{
+	body, whole, err := encodeRequest(request, visible)
+	if err != nil {
+		return acceptArgs{}, nil, err
+	}
+	args = acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
 		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages,
@@ -173,7 +178,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 	}
 	if box := a.Sandbox; box != nil {
 		if args.SandboxDoc, err = encodeSandbox(box); err != nil {
-			return acceptArgs{}, err
+			return acceptArgs{}, nil, err
 		}
 		args.Memory, args.Millicores, args.GPUs = charge(box)
 		expires := box.ExpiresAt
@@ -185,7 +190,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (acceptArgs, error) {
 	if request.Close != nil {
 		args.Expired, args.Reason = request.Close.Expired, request.Close.Reason
 	}
-	return args, nil
+	return args, whole, nil
 }
 
 // charge is what a sandbox counts against the quotas of its tenant.

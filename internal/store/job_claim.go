@@ -15,7 +15,7 @@ type Claim struct {
 	Cancel   bool          // a cancel was requested before
 	Unparked *farm.Ref     // a job that got the queue slot of this one and must be enqueued; nil: none
 
-	request string // reference to the document; empty: it is none
+	request string // stored value that refers to documents; empty: it does not
 }
 
 // Claim gives a job to a worker. A queued job becomes running, under attempt 1. A running job is given too if it is this worker's, or if
@@ -54,15 +54,15 @@ func (s *Store) LoadRequest(ctx context.Context, c *Claim) error {
 	if c.Request != nil {
 		return nil
 	}
-	text, err := s.resolve(ctx, c.request)
+	request, err := s.readRequest(ctx, c.request)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Wrap(err, farm.CodeInternal, "The request of the job is no longer in the object store. Send the job again.")
 	}
 	if err != nil {
 		return fmt.Errorf("read request of job %s: %w", c.Job.ID, err)
 	}
-	c.Request, err = decodeRequest(text)
-	return err
+	c.Request = request
+	return nil
 }
 
 // ForgetRequest drops a request that is a document, so that its memory becomes free, and reports whether it did. LoadRequest reads it again.

@@ -35,6 +35,13 @@ func (d *Documents) Keys() []string {
 	return slices.Sorted(maps.Keys(d.objects))
 }
 
+// All copies what is stored, by key.
+func (d *Documents) All() map[string][]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.objects)
+}
+
 // Calls counts the calls that wrote and read a document.
 func (d *Documents) Calls() (puts, gets int) {
 	d.mu.Lock()

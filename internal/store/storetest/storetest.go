@@ -128,6 +128,7 @@ func Run(t *testing.T, factory Factory) {
 		"EndedWorkLeavesNoKeys":         endedWorkLeavesNoKeys,
 		"LargeRecords":                  largeRecords,
 		"LargeSandboxes":                largeSandboxes,
+		"LongRequestsAreStoredOnce":     longRequestsAreStoredOnce,
 		"RefusedJobsLeaveNoDocuments":   refusedJobsLeaveNoDocuments,
 		"DocumentsAreUnavailable":       documentsAreUnavailable,
 		"LostDocuments":                 lostDocuments,
