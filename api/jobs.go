@@ -96,24 +96,31 @@ func (s *Server) batch(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	outcomes, err := s.service.Batch(c.Request.Context(), call, r.Jobs)
+	batch, err := s.service.Batch(c.Request.Context(), call, r.Jobs)
 	if err != nil {
 		return err
 	}
-	answer := wire.BatchResult{Jobs: make([]wire.BatchOutcome, len(outcomes))}
-	for i := range outcomes {
-		out := &outcomes[i]
-		if out.Err != nil {
-			problem := rest.Problem(c, s.log, out.Err)
-			for j := range problem.Errors {
-				problem.Errors[j].Pointer = strict.Pointer("/jobs", strconv.Itoa(i)) + problem.Errors[j].Pointer
+	rest.ReplyList(c, http.StatusMultiStatus, "jobs", func(yield func(any) bool) {
+		i := 0
+		for out := range batch.Outcomes(c.Request.Context()) {
+			if !yield(s.batchOutcome(c, i, out)) {
+				return
 			}
-			answer.Jobs[i].Error = &problem
-			continue
+			i++
 		}
-		answer.Jobs[i] = wire.BatchOutcome{Job: &out.Job, Sandbox: out.Sandbox}
+	})
+	return nil
+}
+
+func (s *Server) batchOutcome(c *gin.Context, entry int, out *service.BatchOutcome) wire.BatchOutcome {
+	if out.Err == nil {
+		return wire.BatchOutcome{Job: &out.Job, Sandbox: out.Sandbox}
 	}
-	return rest.Reply(c, http.StatusMultiStatus, answer)
+	problem := rest.Problem(c, s.log, out.Err)
+	for i := range problem.Errors {
+		problem.Errors[i].Pointer = strict.Pointer("/jobs", strconv.Itoa(entry)) + problem.Errors[i].Pointer
+	}
+	return wire.BatchOutcome{Error: &problem}
 }
 
 func (s *Server) jobRequest(c *gin.Context) error {

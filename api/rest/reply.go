@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/gin-gonic/gin"
@@ -18,14 +19,43 @@ func Reply(c *gin.Context, status int, v any) error {
 // WriteJSON answers with JSON of a media type. It panics on a value that cannot be encoded.
 func WriteJSON(c *gin.Context, status int, contentType string, v any) {
 	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(fmt.Sprintf("encode %T: %v", v, err)) // our own types always encode; Recover answers 500
-	}
+	encode(&text, v)
 	h := c.Writer.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(text.Len()))
 	c.Status(status)
 	_ = NewDeadlineWriter(c).Send(text.Bytes()) // on an error the caller has left
+}
+
+// encode appends a value as JSON. It panics on one that cannot be encoded.
+func encode(text *bytes.Buffer, v any) {
+	encoder := json.NewEncoder(text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(fmt.Sprintf("encode %T: %v", v, err)) // our own types always encode; Recover answers 500
+	}
+}
+
+// ReplyList answers with an object whose only field is a list, and writes the items as they come, so that a long list is never in memory
+// whole. It stops when the caller has left.
+func ReplyList(c *gin.Context, status int, field string, items iter.Seq[any]) {
+	c.Writer.Header().Set("Content-Type", "application/json; charset=utf-8")
+	c.Status(status)
+	w := NewDeadlineWriter(c)
+	text := bytes.NewBufferString(`{"` + field + `":[`)
+	separator := ""
+	for item := range items {
+		text.WriteString(separator)
+		separator = ","
+		encode(text, item)
+		if text.Len() < writeChunk {
+			continue
+		}
+		if err := w.Send(text.Bytes()); err != nil {
+			return
+		}
+		*text = bytes.Buffer{} // an item may be large
+	}
+	text.WriteString("]}\n")
+	_ = w.Send(text.Bytes()) // on an error the caller has left
 }

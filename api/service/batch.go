@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -29,12 +30,20 @@ type batchHead struct {
 // BatchOutcome is the outcome of one entry: an accepted job or an error.
 type BatchOutcome struct {
 	Outcome
-	Err error
+	Err  error
+	read bool // the job must be read again: it is waited for, or has ended
 }
 
-// Batch accepts many jobs in order, each with its own outcome. Then it waits for all of them, as long as the call says, and
-// returns every job as it is at the end of the wait.
-func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) ([]BatchOutcome, error) {
+// Batch is a batch of accepted jobs. What they show of their requests and their results are read one job at a time, so that one answer
+// never holds all of them in memory.
+type Batch struct {
+	s        *Service
+	deadline time.Time // of the wait for all of them
+	outcomes []BatchOutcome
+}
+
+// Batch accepts many jobs in order, each with its own outcome. Outcomes then waits for them as long as the call says.
+func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) (*Batch, error) {
 	p := c.problems()
 	switch {
 	case len(entries) == 0:
@@ -48,8 +57,7 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 	if _, err := c.idempotency(); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(c.Wait)
-	out := make([]BatchOutcome, len(entries))
+	b := &Batch{s: s, deadline: time.Now().Add(c.Wait), outcomes: make([]BatchOutcome, len(entries))}
 	separate := budget.Without(ctx) // an accepted entry gives back nothing of the body, which the others need
 	for i, entry := range entries {
 		one := c
@@ -57,34 +65,56 @@ func (s *Service) Batch(ctx context.Context, c Call, entries []json.RawMessage) 
 		if c.Key != "" {
 			one.Key = entryKey(c.Key, i)
 		}
-		out[i].Outcome, out[i].Err = s.entry(separate, one, entry)
+		out := &b.outcomes[i]
+		out.Outcome, out.Err = s.entry(separate, one, entry)
+		if out.Err == nil && (c.Wait > 0 || out.Done()) {
+			record := *out.record
+			record.Shown, record.Result = nil, nil
+			out.record, out.read = &record, true
+			out.Job.Request, out.Job.Result = nil, nil
+		}
 	}
 	budget.Keep(ctx, 0)
-	if c.Wait > 0 {
-		s.awaitBatch(ctx, out, deadline)
-	}
-	return out, nil
+	return b, nil
 }
 
-// awaitBatch waits for the jobs one after the other, all until the same deadline. A job that cannot be read keeps the state
-// in which it was accepted: it exists, so the caller must see it.
-func (s *Service) awaitBatch(ctx context.Context, batch []BatchOutcome, deadline time.Time) {
-	for i := range batch {
-		out := &batch[i].Outcome
-		if batch[i].Err != nil || out.Done() {
-			continue
-		}
-		job, err := s.watchTo(ctx, out.record, max(0, time.Until(deadline)))
-		if err == nil {
-			var now Outcome
-			if now, err = s.outcome(ctx, job, nil); err == nil {
-				*out = now
+// Outcomes gives the outcomes in the order of the entries, each job as it is when it has ended or when the time of the batch is up. What
+// it gives is dropped before the next one is read.
+func (b *Batch) Outcomes(ctx context.Context) iter.Seq[*BatchOutcome] {
+	return func(yield func(*BatchOutcome) bool) {
+		for i := range b.outcomes {
+			out := &b.outcomes[i]
+			if out.read {
+				b.read(ctx, &out.Outcome)
 			}
-		}
-		if err != nil {
-			s.Logger.WarnContext(ctx, "job of a batch is not waited for", slog.String("job_id", out.Job.ID), slog.Any("error", err))
+			if !yield(out) {
+				return
+			}
+			*out = BatchOutcome{}
+			budget.Keep(ctx, 0)
 		}
 	}
+}
+
+// read waits for a job and reads it. One that cannot be read keeps the state in which it was accepted: it exists, so the caller must see
+// it.
+func (b *Batch) read(ctx context.Context, out *Outcome) {
+	job, err := out.record, error(nil)
+	if !out.Done() {
+		job, err = b.s.watchTo(ctx, job, max(0, time.Until(b.deadline)))
+		budget.Keep(ctx, 0)
+	}
+	if err == nil {
+		job, err = b.s.Store.Job(ctx, job.Ref())
+	}
+	if err == nil {
+		var now Outcome
+		if now, err = b.s.outcome(ctx, job, nil); err == nil {
+			*out = now
+			return
+		}
+	}
+	b.s.Logger.WarnContext(ctx, "job of a batch is not waited for", slog.String("job_id", out.Job.ID), slog.Any("error", err))
 }
 
 // entryKey derives the key of an entry from that of the batch. Its fingerprint covers the whole batch.
