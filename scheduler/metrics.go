@@ -62,7 +62,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 			Name: "sandfarm_scheduler_records_trimmed_total", Help: "Records removed because they were beyond their bounds, by kind.",
 		}, []string{"kind"}),
 	}
-	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues, trimmedDocuments} {
+	for _, kind := range []string{trimmedEntries, trimmedJobs, trimmedTasks, trimmedQueues, trimmedDocuments, trimmedCallbacks} {
 		m.trimmed.WithLabelValues(kind)
 	}
 	for _, name := range loopNames() { // so that rate() counts the first run

@@ -66,6 +66,7 @@ type Tasks interface {
 type Jobs interface {
 	Submit(ctx context.Context, a store.Accept) (store.Accepted, error)
 	Sweep(ctx context.Context, tenant string) (int, error)
+	DropCallbacks(ctx context.Context, tenant string) (int, error)
 }
 
 // Blobs lists and removes objects.

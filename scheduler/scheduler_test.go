@@ -171,6 +171,14 @@ func (f *fake) Submit(_ context.Context, a store.Accept) (store.Accepted, error)
 	return store.Accepted{}, nil
 }
 
+// DropCallbacks gives up one callback of the tenant a.
+func (f *fake) DropCallbacks(_ context.Context, tenant string) (int, error) {
+	if tenant == "a" {
+		return 1, nil
+	}
+	return 0, nil
+}
+
 func (f *fake) Sweep(_ context.Context, tenant string) (int, error) {
 	if tenant == "bad" {
 		return 0, errTest

@@ -18,10 +18,11 @@ const (
 	trimmedQueues  = "queue"
 
 	trimmedDocuments = "documents" // of one record
+	trimmedCallbacks = "callback"  // given up beyond limits.max_callbacks
 )
 
-// trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond limits.max_finished, archived tasks
-// that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
+// trim removes what is beyond its bounds: index entries and documents whose records have expired, finished jobs beyond
+// limits.max_finished, callbacks beyond limits.max_callbacks, archived tasks that are older than finished jobs are kept, and empty queues of nodes and GPU models that have no worker.
 func (s *Scheduler) trim(ctx context.Context) error {
 	err := s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Ledger.Trim(ctx, tenant)
@@ -30,6 +31,11 @@ func (s *Scheduler) trim(ctx context.Context) error {
 		s.seen.trimmed.WithLabelValues(trimmedDocuments).Add(float64(n.Documented))
 		if err != nil {
 			return fmt.Errorf("trim records of tenant %s: %w", tenant, err)
+		}
+		dropped, err := s.deps.Jobs.DropCallbacks(ctx, tenant)
+		s.seen.trimmed.WithLabelValues(trimmedCallbacks).Add(float64(dropped))
+		if err != nil {
+			return fmt.Errorf("trim callbacks of tenant %s: %w", tenant, err)
 		}
 		return nil
 	})

@@ -25,6 +25,9 @@ func TestTrimGoesThroughAllTenants(t *testing.T) {
 			}
 		}
 		runs, errs := value(t, registry, "sandfarm_scheduler_loop_runs_total", "trim"), value(t, registry, "sandfarm_scheduler_loop_errors_total", "trim")
+		if n := value(t, registry, "sandfarm_scheduler_records_trimmed_total", "callback"); n != runs {
+			t.Errorf("%v callbacks given up in %v runs", n, runs)
+		}
 		if runs < 6 || runs > 9 || errs != runs { // one tenant fails each time
 			t.Errorf("%v runs and %v errors in a minute at one in 10 s", runs, errs)
 		}

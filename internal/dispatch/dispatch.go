@@ -42,6 +42,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
+	limits.MaxCallbacks = cmp.Or(limits.MaxCallbacks, farm.DefaultLimits().MaxCallbacks)
 	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), stuck: map[string]time.Time{}}
 }
 
@@ -169,10 +170,13 @@ func sandboxGone() *farm.JobError {
 	return &farm.JobError{Code: farm.CodeConflict, Message: "The sandbox ended before the job started. Create a new sandbox and send the job again."}
 }
 
+// callbackTask is the id of the task of a callback.
+func callbackTask(ref farm.Ref) string { return "callback-" + ref.ID }
+
 // callback enqueues the callback of a finished job.
 func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 	err := d.queue.Enqueue(ctx, queue.QueueCallbacks, queue.Task{Type: queue.TypeCallback, Ref: ref},
-		queue.EnqueueOptions{ID: "callback-" + ref.ID, Timeout: callbackTime, MaxRetry: callbackTries})
+		queue.EnqueueOptions{ID: callbackTask(ref), Timeout: callbackTime, MaxRetry: callbackTries})
 	if err != nil {
 		return fmt.Errorf("enqueue callback: %w", err)
 	}

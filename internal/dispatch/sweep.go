@@ -137,13 +137,13 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 	}
 	var problems []error
 	for _, ref := range refs {
-		state, err := d.queue.State(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
+		state, err := d.queue.State(ctx, queue.QueueCallbacks, callbackTask(ref))
 		switch {
 		case err != nil:
 		case state == "archived": // all its retries have failed: another round would never end
 			d.log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant)
 			if err = d.store.CallbackDone(ctx, ref); err == nil {
-				_, err = d.queue.DeleteArchived(ctx, queue.QueueCallbacks, "callback-"+ref.ID)
+				_, err = d.queue.DeleteArchived(ctx, queue.QueueCallbacks, callbackTask(ref))
 			}
 		case state == "" || state == "completed":
 			if err = d.callback(ctx, ref); err == nil {

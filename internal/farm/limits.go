@@ -55,6 +55,7 @@ type Limits struct {
 	MaxQueueDepth      int   `json:"max_queue_depth" toml:"max_queue_depth" min:"1" doc:"Jobs of a tenant that wait in one queue."`
 	QueueShare         int   `json:"-" toml:"queue_share" min:"1" doc:"Tasks of a tenant in one queue that no worker has begun. Its other runnable jobs are parked, so jobs of other tenants wait behind this many at most."`
 	MaxFinished        int   `json:"-" toml:"max_finished" min:"1" doc:"Jobs of a tenant that are kept. Beyond it the oldest finished ones are removed before retention_seconds have passed, with their Idempotency-Keys; their artifacts stay."`
+	MaxCallbacks       int   `json:"-" toml:"max_callbacks" min:"1" doc:"Callbacks of a tenant that are not delivered. Beyond it the oldest are given up, and their jobs may be removed like others: see max_finished."`
 	MaxQueued          int   `json:"max_queued" toml:"max_queued" min:"1" doc:"Unfinished jobs of a tenant that has no quota max_queued of its own."`
 	MaxKeys            int   `json:"-" toml:"max_keys" min:"1" doc:"API keys made at run time."`
 	MaxAudit           int   `json:"-" toml:"max_audit_entries" min:"1" doc:"Entries of the audit that are kept of each tenant."`
@@ -107,7 +108,7 @@ func DefaultLimits() Limits {
 		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,
-		HiddenSeconds: 300, MaxQueued: defaultMaxQueued, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000,
+		HiddenSeconds: 300, MaxQueued: defaultMaxQueued, MaxQueueDepth: 10_000, QueueShare: 8, MaxFinished: 200_000, MaxCallbacks: 10_000,
 		MaxKeys: 10_000, MaxAudit: 5000,
 		UsageDays: 100, Quotas: DefaultQuotas(),
 	}

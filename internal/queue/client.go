@@ -97,6 +97,22 @@ func (c *Client) DeleteArchived(ctx context.Context, queue, id string) (bool, er
 	return true, nil
 }
 
+// Remove removes a task, unless a server handles it at this moment. A task that is not there counts as removed.
+func (c *Client) Remove(ctx context.Context, queue, id string) error {
+	state, err := c.State(ctx, queue, id)
+	if err != nil || state == "" || state == "active" {
+		return err
+	}
+	err = c.admin.DeleteTask(queue, id)
+	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil
+	}
+	if state, stateErr := c.State(ctx, queue, id); stateErr == nil && state == "active" { // a server has just taken it
+		return nil
+	}
+	return unavailable("remove task", err)
+}
+
 // State reads the state of a task: pending, active, retry, scheduled, archived or completed; "" if it is not in the queue.
 func (c *Client) State(ctx context.Context, queue, id string) (string, error) {
 	state, err := c.rdb.HGet(ctx, taskKey(queue, id), "state").Result()

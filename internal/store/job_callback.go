@@ -15,6 +15,18 @@ func (s *Store) Callbacks(ctx context.Context, tenant string, limit int) ([]farm
 	return refs(tenant, ids), nil
 }
 
+// CallbacksBeyond lists the callbacks that a tenant has beyond a number of them, the longest waiting first, at most limit.
+func (s *Store) CallbacksBeyond(ctx context.Context, tenant string, keep, limit int) ([]farm.Ref, error) {
+	n, err := s.rdb.ZCard(ctx, s.index(tenant, "callbacks")).Result()
+	if err != nil {
+		return nil, wrap("count callbacks", err)
+	}
+	if excess := min(int(n)-keep, limit); excess > 0 {
+		return s.Callbacks(ctx, tenant, excess)
+	}
+	return nil, nil
+}
+
 // CallbackDone removes a job from Callbacks: its callback was delivered, or given up.
 func (s *Store) CallbackDone(ctx context.Context, ref farm.Ref) error {
 	return wrap("finish callback", s.rdb.ZRem(ctx, s.index(ref.Tenant, "callbacks"), ref.ID).Err())
