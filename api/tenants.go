@@ -22,6 +22,7 @@ func (s *Server) tenantRoutes() []route {
 		{method: "GET", path: "/v1/tenants", tag: "Tenants", summary: "List the tenants", detail: "By name: those that have had a job or have quotas of their own.", scope: farm.ScopeAdmin, query: paging(), answers: []answer{{http.StatusOK, "a page of tenants", wire.List[wire.Tenant]{}, ""}}, handler: s.tenants},
 		{method: "GET", path: base, tag: "Tenants", summary: "Read a tenant's quotas", scope: farm.ScopeAdmin, answers: one, handler: s.tenant},
 		{method: "PUT", path: base, tag: "Tenants", summary: "Set a tenant's quotas", detail: "Quotas that the body leaves out get the farm's default. What is in use stays, also beyond a quota: then new work is refused, or waits. The tenant need not exist before.", scope: farm.ScopeAdmin, body: wire.TenantRequest{}, answers: one, handler: s.setTenant},
+		{method: "PATCH", path: base, tag: "Tenants", summary: "Change some of a tenant's quotas", detail: "In one step. Quotas that the body does not name stay as they are. The tenant need not exist before.", scope: farm.ScopeAdmin, body: wire.TenantChange{}, answers: one, handler: s.changeTenant},
 		{method: "GET", path: base + "/usage", tag: "Tenants", summary: "Show a tenant's quotas and usage", scope: farm.ScopeAdmin, query: days, answers: usage, handler: s.tenantUsage},
 	}
 }
@@ -78,11 +79,25 @@ func (s *Server) setTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	name := c.Param("name")
-	out, err := s.service.SetTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, name, r)
+	out, err := s.service.SetTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("name"), r)
+	return s.quotasSet(c, out, err)
+}
+
+func (s *Server) changeTenant(c *gin.Context) error {
+	var r wire.TenantChange
+	body, err := s.bind(c, &r)
 	if err != nil {
 		return err
 	}
-	s.gate.Forget(name)
-	return rest.Reply(c, http.StatusOK, out)
+	out, err := s.service.ChangeTenant(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("name"), r)
+	return s.quotasSet(c, out, err)
+}
+
+// quotasSet answers with a tenant whose quotas were set. They count at once in this process.
+func (s *Server) quotasSet(c *gin.Context, tenant wire.Tenant, err error) error {
+	if err != nil {
+		return err
+	}
+	s.gate.Forget(tenant.Name)
+	return rest.Reply(c, http.StatusOK, tenant)
 }

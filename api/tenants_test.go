@@ -3,9 +3,11 @@ package api_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +95,42 @@ func TestQuotaRefusesWithItsNumbers(t *testing.T) {
 	}
 }
 
+// Each change of a quota is one step: of many at once, none undoes another.
+func TestQuotasAreChangedOneByOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	const path = "/v1/tenants/acme"
+	get[wire.Tenant](b, http.StatusOK, "PUT", path, `{"max_cpus": 3}`, asOps()...)
+	want := map[string]float64{"max_sandboxes": 1, "max_memory_mb": 2, "max_gpus": 3, "max_running": 4, "max_queued": 5, "max_stored_mb": 6}
+	var group sync.WaitGroup
+	for name, value := range want {
+		group.Go(func() {
+			if answer, text := b.do("PATCH", path, fmt.Sprintf(`{"set": {%q: %v}}`, name, value), asOps()...); answer.StatusCode != http.StatusOK {
+				t.Errorf("%s: %d %s", name, answer.StatusCode, text)
+			}
+		})
+	}
+	group.Go(func() { b.do("PATCH", path, `{"default": ["max_cpus"]}`, asOps()...) })
+	group.Wait()
+	if diff := cmp.Diff(want, get[wire.Tenant](b, http.StatusOK, "GET", path, nil, asOps()...).Own); diff != "" {
+		t.Errorf("own quotas (-want +got):\n%s", diff)
+	}
+	for body, want := range map[string][]string{
+		`{}`: {""},
+		`{"set": {"max_gpus": -2, "max_cats": 1}, "default": ["max_dogs"]}`: {"/set/max_cats", "/set/max_gpus", "/default/0"},
+		`{"set": {"max_gpus": 1}, "default": ["max_cpus", "max_gpus"]}`:     {"/default/1"},
+	} {
+		_, text := b.do("PATCH", path, body, asOps()...)
+		var pointers []string
+		for _, e := range decode[wire.Problem](t, text).Errors {
+			pointers = append(pointers, e.Pointer)
+		}
+		if diff := cmp.Diff(want, pointers); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%s", body, diff, text)
+		}
+	}
+}
+
 func TestTenantRoutesRefuseBadInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withAdmin)
@@ -113,6 +151,8 @@ func TestTenantRoutesRefuseBadInput(t *testing.T) {
 		{"PUT", "/v1/tenants/a%20b", `{}`, http.StatusUnprocessableEntity, asOps()},
 		{"PUT", "/v1/tenants/%7Bacme%7D", `{}`, http.StatusUnprocessableEntity, asOps()},
 		{"PUT", "/v1/tenants/acme", `{"max_gpus": 1}`, http.StatusForbidden, asAcme()},
+		{"PATCH", "/v1/tenants/acme", `{"set": {"max_gpus": 1}}`, http.StatusForbidden, asAcme()},
+		{"PATCH", "/v1/tenants/a%20b", `{"set": {"max_gpus": 1}}`, http.StatusUnprocessableEntity, asOps()},
 		{"GET", "/v1/tenants", "", http.StatusForbidden, asAcme()},
 		{"GET", "/v1/tenants/ops/usage", "", http.StatusForbidden, asAcme()},
 		{"GET", "/v1/tenants/nobody", "", http.StatusNotFound, asOps()},

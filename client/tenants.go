@@ -43,6 +43,13 @@ func (c *Client) Tenant(ctx context.Context, name string) (wire.Tenant, error) {
 	return got, err
 }
 
+// ChangeTenant changes the quotas that the change names, in one step. The tenant need not exist before.
+func (c *Client) ChangeTenant(ctx context.Context, name string, change wire.TenantChange) (wire.Tenant, error) {
+	var got wire.Tenant
+	err := c.json(ctx, call{method: http.MethodPatch, path: []string{"v1", "tenants", name}, body: change}, &got)
+	return got, err
+}
+
 // SetTenant sets all quotas of a tenant: those that are nil get the farm's default. The tenant need not exist before.
 func (c *Client) SetTenant(ctx context.Context, name string, quotas wire.TenantRequest) (wire.Tenant, error) {
 	var got wire.Tenant

@@ -40,6 +40,10 @@ func TestTenants(t *testing.T) {
 		func() error { _, err := c.Usage(ctx, 0); return err },
 		func() error { _, err := c.TenantUsage(ctx, "acme", 7); return err },
 		func() error { _, err := c.Tenant(ctx, "acme"); return err },
+		func() error {
+			_, err := c.ChangeTenant(ctx, "acme", wire.TenantChange{Set: wire.TenantRequest{MaxGPUs: &gpus}, Default: []string{"max_cpus"}})
+			return err
+		},
 		func() error { _, err := c.SetTenant(ctx, "acme", wire.TenantRequest{MaxGPUs: &gpus}); return err },
 	} {
 		if err := do(); err != nil {
@@ -53,7 +57,7 @@ func TestTenants(t *testing.T) {
 	}
 	want := []string{
 		"GET /v1/usage ", "GET /v1/tenants/acme/usage?days=7 ", "GET /v1/tenants/acme ",
-		`PUT /v1/tenants/acme {"max_gpus":0}`, "GET /v1/tenants?limit=200 ",
+		`PATCH /v1/tenants/acme {"set":{"max_gpus":0},"default":["max_cpus"]}`, `PUT /v1/tenants/acme {"max_gpus":0}`, "GET /v1/tenants?limit=200 ",
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

@@ -2,9 +2,12 @@ package service
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/sandfarm/sandfarm/api/admission"
+	"github.com/sandfarm/sandfarm/api/strict"
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -107,6 +110,33 @@ func (s *Service) TenantPage(ctx context.Context, p store.Page) (wire.List[wire.
 // SetTenant sets all quotas of a tenant: those that the request leaves out get the farm's default. The tenant need not exist before.
 func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.TenantRequest) (wire.Tenant, error) {
 	p := c.problems()
+	return s.setQuotas(ctx, p, name, quotasIn(p, "", r))
+}
+
+// ChangeTenant changes the quotas that the request names, in one step. The tenant need not exist before.
+func (s *Service) ChangeTenant(ctx context.Context, c Call, name string, r wire.TenantChange) (wire.Tenant, error) {
+	p := c.problems()
+	change := quotasIn(p, "/set", r.Set)
+	maps.DeleteFunc(change, func(_ farm.QuotaName, value *float64) bool { return value == nil })
+	for i, text := range r.Default {
+		quota, pointer := farm.QuotaName(text), strict.Pointer("/default", strconv.Itoa(i))
+		switch {
+		case !slices.Contains(farm.QuotaNames(), quota):
+			p.addf(pointer, "%q is not the name of a quota", farm.Shorten(text))
+		case change[quota] != nil:
+			p.addf(pointer, "%s is in set and in default: name it once", text)
+		default:
+			change[quota] = nil
+		}
+	}
+	if len(change) == 0 {
+		p.addf("", "name at least one quota in set or default")
+	}
+	return s.setQuotas(ctx, p, name, change)
+}
+
+// quotasIn reads the quotas of a request, which is at a pointer of the body. Those that it leaves out are nil.
+func quotasIn(p *problems, pointer string, r wire.TenantRequest) map[farm.QuotaName]*float64 {
 	change := map[farm.QuotaName]*float64{}
 	for quota, value := range map[farm.QuotaName]*int{
 		farm.QuotaSandboxes: r.MaxSandboxes, farm.QuotaMemoryMB: r.MaxMemoryMB, farm.QuotaGPUs: r.MaxGPUs, farm.QuotaRunning: r.MaxRunning,
@@ -122,10 +152,14 @@ func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.Ten
 	for _, quota := range farm.QuotaNames() {
 		if value := change[quota]; value != nil {
 			if err := farm.CheckQuota(quota, *value); err != nil {
-				p.check("/"+string(quota), err)
+				p.check(pointer+"/"+string(quota), err)
 			}
 		}
 	}
+	return change
+}
+
+func (s *Service) setQuotas(ctx context.Context, p *problems, name string, change map[farm.QuotaName]*float64) (wire.Tenant, error) {
 	if err := p.err(); err != nil {
 		return wire.Tenant{}, err
 	}

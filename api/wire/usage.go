@@ -43,3 +43,9 @@ type TenantRequest struct {
 	RequestsPerMinute *int     `json:"requests_per_minute,omitempty" doc:"API requests in a minute"`
 	MaxConnections    *int     `json:"max_connections,omitempty" doc:"API requests that are answered at once"`
 }
+
+// TenantChange changes some quotas of a tenant in one step. Quotas that it does not name stay as they are.
+type TenantChange struct {
+	Set     TenantRequest `json:"set,omitzero" doc:"quotas that get a value of their own; -1 means no bound"`
+	Default []string      `json:"default,omitempty" doc:"names of quotas that get the farm's default"`
+}

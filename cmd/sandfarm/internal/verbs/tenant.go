@@ -25,7 +25,7 @@ ended. The defaults are the settings quotas.*. The key needs the scope admin.`,
 	}, a.tenantSet(), a.tenantShow(), a.tenantLs())
 }
 
-// quotaFlag is a flag that sets a quota: a number, or "default". Nil after it was set means the default.
+// quotaFlag is a flag that sets a quota: a number, or "default", which leaves it nil.
 type quotaFlag[N int | float64] struct {
 	to    **N
 	parse func(string) (N, error)
@@ -56,21 +56,17 @@ func (f *quotaFlag[N]) Set(text string) error {
 	return nil
 }
 
-// quotaFlags adds a flag for each quota, and returns how to copy those that were given onto the quotas that a tenant has.
-func quotaFlags(flags *pflag.FlagSet) (apply func(own map[string]float64) wire.TenantRequest, given func() bool) {
+// quotaFlags adds a flag for each quota. The returned function says what those that were given change.
+func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 	var r wire.TenantRequest
-	keep := map[string]func(float64){}
 	names := []string{}
-	quotaOf := func(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 	whole := func(name, help string, to **int) {
 		flags.Var(&quotaFlag[int]{to: to, parse: strconv.Atoi}, name, help)
-		keep[quotaOf(name)] = func(n float64) { i := int(n); *to = &i }
 		names = append(names, name)
 	}
 	whole("max-sandboxes", "open sandboxes; -1: no bound", &r.MaxSandboxes)
 	whole("max-memory-mb", "MiB of memory of open sandboxes", &r.MaxMemoryMB)
 	flags.Var(&quotaFlag[float64]{to: &r.MaxCPUs, parse: func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }}, "max-cpus", "cores of open sandboxes")
-	keep["max_cpus"] = func(n float64) { r.MaxCPUs = &n }
 	names = append(names, "max-cpus")
 	whole("max-gpus", "GPUs of open sandboxes", &r.MaxGPUs)
 	whole("max-running", "jobs that run at once; more stay queued", &r.MaxRunning)
@@ -78,21 +74,19 @@ func quotaFlags(flags *pflag.FlagSet) (apply func(own map[string]float64) wire.T
 	whole("max-stored-mb", "MiB of artifacts; files beyond it stay in the sandbox", &r.MaxStoredMB)
 	whole("requests-per-minute", "API requests in a minute", &r.RequestsPerMinute)
 	whole("max-connections", "API requests that are answered at once", &r.MaxConnections)
-	given = func() bool { return slices.ContainsFunc(names, flags.Changed) }
-	apply = func(own map[string]float64) wire.TenantRequest {
+	return func() wire.TenantChange {
+		change := wire.TenantChange{Set: r}
 		for _, name := range names {
-			if n, ok := own[quotaOf(name)]; ok && !flags.Changed(name) {
-				keep[quotaOf(name)](n)
+			if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" {
+				change.Default = append(change.Default, strings.ReplaceAll(name, "-", "_"))
 			}
 		}
-		return r
+		return change
 	}
-	return apply, given
 }
 
 func (a *app) tenantSet() *cobra.Command {
-	var apply func(map[string]float64) wire.TenantRequest
-	var given func() bool
+	var given func() wire.TenantChange
 	c := a.verb(&cobra.Command{
 		Use: "set NAME", Short: "Set quotas of a tenant",
 		Long: `Set quotas of a tenant, which need not exist before. Quotas without a flag stay as they are. -1 means no bound, 0 none at all,
@@ -101,20 +95,17 @@ default the farm's default. A quota may be below what is used: nothing is ended,
   sandfarm tenant set acme --max-gpus 0 --max-cpus default`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
-		if !given() {
+		change := given()
+		if change.Set == (wire.TenantRequest{}) && len(change.Default) == 0 {
 			return usagef("no quota is given; see --help for the flags")
 		}
-		now, err := c.Tenant(ctx, args[0])
-		if err != nil && client.CodeOf(err) != "not_found" {
-			return err
-		}
-		set, err := c.SetTenant(ctx, args[0], apply(now.Own))
+		set, err := c.ChangeTenant(ctx, args[0], change)
 		if err != nil {
 			return err
 		}
 		return a.showTenant(set)
 	})
-	apply, given = quotaFlags(c.Flags())
+	given = quotaFlags(c.Flags())
 	return c
 }
 

@@ -22,7 +22,7 @@ func TestTenantVerbs(t *testing.T) {
 	}
 	f.Routes["GET /v1/tenants/acme"] = f.gives(200, tenant)
 	f.Routes["GET /v1/tenants"] = f.gives(200, wire.List[wire.Tenant]{Items: []wire.Tenant{tenant}})
-	f.Routes["PUT /v1/tenants/acme"] = func(w http.ResponseWriter, r *http.Request) {
+	f.Routes["PATCH /v1/tenants/acme"] = func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		sent = string(body)
 		f.gives(200, tenant)(w, r)
@@ -50,9 +50,9 @@ func TestTenantVerbs(t *testing.T) {
 			}
 		})
 	}
-	// What is not named stays, default removes, and 0 and -1 are values.
-	got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-cpus", "default", "--max-running", "-1", "--max-memory-mb", "4096")
-	want := `{"max_sandboxes":20,"max_memory_mb":4096,"max_gpus":0,"max_running":-1}`
+	// What is not named is not sent, so that it stays as it is, also if somebody else changes it now. 0 and -1 are values.
+	got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--max-cpus", "default", "--max-running", "-1", "--max-memory-mb", "0")
+	want := `{"set":{"max_memory_mb":0,"max_running":-1},"default":["max_cpus"]}`
 	if got.code != 0 || strings.TrimSpace(sent) != want {
 		t.Errorf("%+v, sent %s", got, sent)
 	}
