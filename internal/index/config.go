@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // Default package indexes.
@@ -33,12 +35,11 @@ type Config struct {
 
 	SpoolMB int `toml:"spool_mb" default:"0" min:"0" doc:"Space for files during their download, in MiB. A file over 32 MiB takes 8 MiB, since it is streamed into the object store. 0: three quarters of the free space of the temporary directory."`
 
-	ServedMB int `toml:"served_mb" default:"256" min:"1" doc:"Memory for large pages of an index while they are sent to installers, in MiB. A larger page is sent alone."`
-
 	Cache  Cache            `toml:"-"` // nil: no cache
 	Client *http.Client     `toml:"-"` // nil: one with the host's trust store and proxy settings
 	Logger *slog.Logger     `toml:"-"` // nil: nothing is logged
 	Now    func() time.Time `toml:"-"` // nil: time.Now
+	Memory *budget.Budget   `toml:"-"` // for large pages that are being sent, and for windows; nil: without limit
 	Dir    string           `toml:"-"` // of files during their download; empty: os.TempDir
 }
 
@@ -50,7 +51,6 @@ func (c Config) withDefaults() Config {
 	c.PageAge = cmp.Or(c.PageAge, 10*time.Minute)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.MaxFileMB = cmp.Or(c.MaxFileMB, 8192)
-	c.ServedMB = cmp.Or(c.ServedMB, 256)
 	c.Dir = cmp.Or(c.Dir, os.TempDir())
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -60,8 +60,6 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-func (c Config) servedBytes() int64 { return int64(c.ServedMB) << 20 }
 
 // minSpool is the minimum space for downloads: one spooled file and some windows.
 const minSpool = 64 << 20
@@ -96,7 +94,7 @@ func (c Config) validate() error {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"cache_mb", c.CacheMB}, {"max_file_mb", c.MaxFileMB}, {"served_mb", c.ServedMB}} {
+	}{{"cache_mb", c.CacheMB}, {"max_file_mb", c.MaxFileMB}} {
 		if n.value < 1 {
 			errs = append(errs, fmt.Errorf("index.%s is %d; it must be at least 1", n.name, n.value))
 		}

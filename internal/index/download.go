@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -79,14 +80,20 @@ func (x *Index) download(ctx context.Context, f *flight) error {
 	return f.verify(sum)
 }
 
-// prepare reserves the space of a download: a window if the cache can store the file at the same time, or if the file fits
-// nowhere else; otherwise a spool file.
+// prepare reserves the space of a download: a window if the cache can store the file at the same time and there is memory for it, or if
+// the file fits nowhere else; otherwise a spool file.
 func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) {
-	if size > streamOver && (f.want.key != "" && x.cache.use() || size > x.spoolMax) {
+	memory, err := x.windowMemory(ctx, f, size)
+	if err != nil {
+		return err
+	}
+	if memory != nil {
 		if err := x.reserve(ctx, f, windowSize); err != nil {
+			memory.Release()
 			return err
 		}
 		x.stream(ctx, f)
+		f.window.memory = memory
 		return nil
 	}
 	if err := x.reserve(ctx, f, max(size, 0)); err != nil {
@@ -96,6 +103,27 @@ func (x *Index) prepare(ctx context.Context, f *flight, size int64) (err error) 
 		return farm.Wrap(err, farm.CodeUnavailable, "There is no room on this worker's disk for %s.", f.want.name)
 	}
 	return nil
+}
+
+// windowMemory reserves the memory of a window; nil if the file needs none.
+func (x *Index) windowMemory(ctx context.Context, f *flight, size int64) (*budget.Hold, error) {
+	switch {
+	case size <= streamOver:
+		return nil, nil //nolint:nilnil // see above
+	case size > x.spoolMax:
+		ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+		defer cancel()
+		memory, err := x.cfg.Memory.Acquire(ctx, account, windowSize)
+		if err != nil {
+			return nil, noRoom(f)
+		}
+		return memory, nil
+	case f.want.key != "" && x.cache.use():
+		if memory, ok := x.cfg.Memory.TryAcquire(account, windowSize); ok {
+			return memory, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // a spool file serves too
 }
 
 // fileHeader requests the bytes of a file without encoding, from an offset.

@@ -68,13 +68,3 @@ func Capped(r io.Reader) (n int64, grown bool, err error) {
 	n, err = io.Copy(io.Discard, c)
 	return n, c.grown, err
 }
-
-// ServedRoom returns how much of the memory for large pages that are being sent is free.
-func (x *Index) ServedRoom() int64 {
-	for n := int64(0); ; n += 1 << 20 {
-		if !x.served.TryAcquire(n + 1<<20) {
-			return n
-		}
-		x.served.Release(n + 1<<20)
-	}
-}

@@ -102,6 +102,7 @@ func (x *Index) release(f *flight) error {
 	}
 	if f.window != nil {
 		f.window.ring = nil
+		f.window.memory.Release()
 	}
 	if f.spool == nil {
 		return nil

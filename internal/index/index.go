@@ -54,7 +54,6 @@ type Index struct {
 	fileSlots  *semaphore.Weighted
 	slotless   atomic.Int64        // downloads that wait for one of fileSlots
 	partSlots  *semaphore.Weighted // ranges of files that are being downloaded
-	served     *semaphore.Weighted // bytes of large pages that are being sent
 	trimming   sync.Mutex
 	spoolMax   int64               // space for downloads in bytes, on disk and in windows
 	spoolRoom  *semaphore.Weighted // the free part of it
@@ -65,7 +64,7 @@ type Index struct {
 	flights  map[string]*flight
 	retained []*retained
 	spare    map[*flight]struct{} // in the cache, with spool files that are still read: the readers can continue in the cache
-	sharing  map[*page]int        // how many callers a large page is being sent to
+	sharing  map[*page]*shared    // large pages that are being sent
 	grown    int64                // bytes put into the cache since the last trim
 	closed   bool
 	running  map[*context.CancelCauseFunc]struct{}
@@ -86,7 +85,7 @@ func New(cfg Config) (*Index, error) {
 		known: newLRU[int64](knownKept), marked: newLRU[time.Time](knownKept), refused: newLRU[refusal](absentKept),
 		pageSlots: semaphore.NewWeighted(pagesAtOnce), readSlots: semaphore.NewWeighted(pagesAtOnce),
 		bigSlots: semaphore.NewWeighted(largeAtOnce), fileSlots: semaphore.NewWeighted(filesAtOnce),
-		partSlots: semaphore.NewWeighted(partsAtOnce), served: semaphore.NewWeighted(cfg.servedBytes()), sharing: map[*page]int{},
+		partSlots: semaphore.NewWeighted(partsAtOnce), sharing: map[*page]*shared{},
 		flights: map[string]*flight{}, spare: map[*flight]struct{}{}, running: map[*context.CancelCauseFunc]struct{}{},
 	}
 	x.spoolMax = cfg.spoolBytes()

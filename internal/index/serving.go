@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -15,26 +16,32 @@ const (
 	servedWithin = time.Minute
 )
 
+// account is whom the process's budget counts what the index holds for: packages are the same for all tenants. It gets at most half.
+const account = "packages"
+
+// shared is a large page that is being sent to some callers.
+type shared struct {
+	callers int
+	memory  *budget.Hold
+}
+
 // serving reserves memory for a page while it is sent to a caller that may be slow. Callers of one page share the reservation. The
-// returned function releases it.
+// returned function releases it. A page that is larger than half of the budget is sent alone.
 func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (func(), error) {
-	size := min(p.cost(), x.cfg.servedBytes())
+	size := p.cost()
 	if size <= servedFree {
 		return func() {}, nil
 	}
-	if !x.share(p) {
+	if !x.share(p, nil) {
 		ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
-		err := x.served.Acquire(ctx, size)
+		memory, err := x.cfg.Memory.Acquire(ctx, account, size)
 		cancel()
 		if err != nil {
 			return nil, farm.Wrap(err, farm.CodeUnavailable, "Too many large pages are being read at the moment. Try again later.")
 		}
-		x.mu.Lock()
-		if x.sharing[p] > 0 { // another one was faster
-			x.served.Release(size)
+		if x.share(p, memory) { // another one was faster
+			memory.Release()
 		}
-		x.sharing[p]++
-		x.mu.Unlock()
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(servedWithin)) // not every writer has deadlines
@@ -42,20 +49,24 @@ func (x *Index) serving(ctx context.Context, w http.ResponseWriter, p *page) (fu
 		_ = control.SetWriteDeadline(time.Time{}) // the next request of the connection has its own deadline
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if x.sharing[p]--; x.sharing[p] == 0 {
+		s := x.sharing[p]
+		if s.callers--; s.callers == 0 {
 			delete(x.sharing, p)
-			x.served.Release(size)
+			s.memory.Release()
 		}
 	}, nil
 }
 
-// share joins an existing reservation for the page; false if there is none.
-func (x *Index) share(p *page) bool {
+// share joins an existing reservation for the page; false if there is none. Then memory, if it is not nil, becomes the reservation.
+func (x *Index) share(p *page, memory *budget.Hold) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.sharing[p] == 0 {
-		return false
+	s, ok := x.sharing[p]
+	switch {
+	case ok:
+		s.callers++
+	case memory != nil:
+		x.sharing[p] = &shared{callers: 1, memory: memory}
 	}
-	x.sharing[p]++
-	return true
+	return ok
 }

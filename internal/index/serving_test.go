@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
 )
 
 // slow is a caller that reads nothing of an answer until it is released.
@@ -47,7 +49,9 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	large(u)
 	u.page("small", "text/html", `<a href="a-1.0.zip">a</a>`)
 	cfg := u.config()
-	cfg.Timeout, cfg.ServedMB = 3*time.Second, 128
+	const room = 112 << 20 // of one account in a budget of 256 MiB
+	cfg.Timeout, cfg.Memory = 3*time.Second, budget.New(256<<20)
+	free := func() int64 { return room - cfg.Memory.Stats().Used }
 	x, address := serve(t, cfg)
 	let := make(chan struct{})
 	var held sync.WaitGroup
@@ -66,10 +70,10 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	for _, s := range readers {
 		<-s.begun
 	}
-	if room := x.ServedRoom(); room < int64(cfg.ServedMB-30)<<20 {
-		t.Errorf("five readers of one page leave %d MiB", room>>20)
+	if left := free(); left < room-30<<20 {
+		t.Errorf("five readers of one page leave %d MiB", left>>20)
 	}
-	for i := 0; x.ServedRoom() >= 28<<20; i++ {
+	for i := 0; free() >= 30<<20; i++ {
 		s := hold(fmt.Sprintf("p%d", i), json)
 		<-s.begun
 		readers = append(readers, s)
@@ -90,7 +94,7 @@ func TestLargePagesThatAreNotReadAreBounded(t *testing.T) {
 	if got := get(t, address+"/pypi/simple/other/", "Accept", json); len(got) < 14<<20 {
 		t.Errorf("afterwards there are %d bytes", len(got))
 	}
-	eventually(t, "all room is back", func() bool { return x.ServedRoom() == int64(cfg.ServedMB)<<20 })
+	eventually(t, "all room is back", func() bool { return free() == room })
 }
 
 // An HTML page is written in pieces as the caller reads it; the result is the whole page.

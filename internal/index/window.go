@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -38,6 +39,7 @@ var errCacheStalled = errors.New("the cache took nothing for too long")
 // of its slowest reader, unless that reader delays the others. Guarded by its flight's mutex.
 type window struct {
 	ring     []byte
+	memory   *budget.Hold // of the ring
 	readers  map[*content]*follower
 	begun    time.Time
 	moved    chan struct{} // receives when a reader progressed or left

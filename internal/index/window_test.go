@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/index"
 )
 
@@ -63,6 +64,44 @@ func TestFileLargerThanTheSpool(t *testing.T) {
 	eventually(t, "all room is back", func() bool { return x.Spooled() == 0 })
 	if got := get(t, address); got != string(content) || u.times("/packages/torch-1.0.whl") > 3 {
 		t.Errorf("%d bytes from the cache; upstream was asked %d times", len(got), u.times("/packages/torch-1.0.whl"))
+	}
+}
+
+// Windows are charged to the budget. Where it has no room, a file that fits on the disk is spooled, and a larger one waits for its turn.
+func TestWindowsAreCharged(t *testing.T) {
+	t.Parallel()
+	for name, spoolMB := range map[string]int{"FitsOnTheDisk": 512, "IsLargerThanTheSpool": 36} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, cache := newUpstream(t), newMemory()
+			contents := map[string][]byte{"a": random(t, 40*mib), "b": random(t, 41*mib), "c": random(t, 42*mib)}
+			var links strings.Builder
+			for file, content := range contents {
+				links.WriteString(`<a href="/packages/` + file + `-1.0.whl#sha256=` + sha(content) + `">x</a>`)
+				u.mux.HandleFunc("/packages/"+file+"-1.0.whl", func(w http.ResponseWriter, r *http.Request) {
+					http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+				})
+			}
+			u.page("torch", "text/html", links.String())
+			cfg := u.config()
+			cfg.Cache, cfg.SpoolMB, cfg.Memory = cache, spoolMB, budget.New(16*mib) // less than two windows
+			x, root := serve(t, cfg)
+			var all sync.WaitGroup
+			for file, content := range contents {
+				all.Go(func() {
+					if a := ask(t, http.MethodGet, root+"/pypi/files/torch/"+file+"-1.0.whl"); a.err != nil || a.body != string(content) {
+						t.Errorf("%s: status %d, %d bytes, error %v", file, a.status, len(a.body), a.err)
+					}
+				})
+			}
+			all.Wait()
+			eventually(t, "all files in the cache", func() bool { return len(cache.files()) == 3 })
+			eventually(t, "all room is back", func() bool { return x.Spooled() == 0 && cfg.Memory.Stats().Used == 0 })
+			waited := cfg.Memory.Stats().Waited
+			if spooled := waited == 0; spooled != (name == "FitsOnTheDisk") {
+				t.Errorf("downloads waited %d times for memory", waited)
+			}
+		})
 	}
 }
 
