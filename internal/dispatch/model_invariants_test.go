@@ -272,7 +272,7 @@ func (c *checker) remaining() {
 	for name := range c.rest {
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "seq", "quota", "stored", "idem", "pkg", "docs":
+		case "seq", "quota", "stored", "idem", "pkg", "docs", "audit", "usage", "mf", "mfs", "mfexp", "mfbox":
 		default:
 			c.fail("the key %s belongs to no record", name)
 		}

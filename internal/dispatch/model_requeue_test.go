@@ -28,19 +28,19 @@ func (w *world) requeue(t *rapid.T) {
 	switch rapid.IntRange(0, 2).Draw(t, "why") {
 	case 0:
 		w.step(fmt.Sprintf("takeover of %s offered under attempt %d", id, attempt), w.takeoverRule(id, attempt), func(ctx context.Context) error {
-			return w.OfferTakeover(ctx, ref(id), attempt)
+			return w.OfferTakeover(ctx, w.ref(id), attempt)
 		})
 	case 1:
 		w.step(fmt.Sprintf("requeue of %s under attempt %d", id, attempt), w.requeueRule(id, attempt), func(ctx context.Context) error {
-			return w.Requeue(ctx, ref(id), attempt)
+			return w.Requeue(ctx, w.ref(id), attempt)
 		})
 	case 2:
 		if j.creates() {
 			w.call("unassign "+id, func(ctx context.Context) error {
-				if err := w.store.UnassignNode(ctx, ref(id), attempt, farm.QueueCPU); err != nil {
+				if err := w.store.UnassignNode(ctx, w.ref(id), attempt, farm.QueueCPU); err != nil {
 					return nil
 				}
-				if err := w.Requeue(ctx, ref(id), attempt); !errors.Is(err, store.ErrCanceled) {
+				if err := w.Requeue(ctx, w.ref(id), attempt); !errors.Is(err, store.ErrCanceled) {
 					return err
 				}
 				return nil

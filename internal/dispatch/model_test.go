@@ -47,7 +47,7 @@ func TestModel(t *testing.T) {
 		actions := w.actions()
 		for name, action := range actions {
 			actions[name] = func(t *rapid.T) {
-				w.t = t
+				w.t, w.r = t, t
 				steps++
 				action(t)
 			}
@@ -87,7 +87,7 @@ func pick(t *rapid.T, what string, ids []string) string {
 	return rapid.SampledFrom(ids).Draw(t, what)
 }
 
-func ref(id string) farm.Ref { return farm.Ref{Tenant: storetest.Tenant, ID: id} }
+func (w *world) ref(id string) farm.Ref { return farm.Ref{Tenant: w.tenant, ID: id} }
 
 // submit submits a job, and remembers it for repeat.
 func (w *world) submit(a store.Accept) {
@@ -163,7 +163,7 @@ func (w *world) claimNext(t *rapid.T) {
 
 func (w *world) claimBy(id, worker string) {
 	w.step("claim of "+id+" by "+worker, w.claimRule(id, worker, w.alive), func(ctx context.Context) error {
-		c, err := w.store.Claim(ctx, ref(id), worker)
+		c, err := w.store.Claim(ctx, w.ref(id), worker)
 		if err == nil {
 			w.EnqueueNext(ctx, c.Unparked)
 		}
@@ -187,7 +187,7 @@ func (w *world) startBox(t *rapid.T) {
 
 func (w *world) advance(id string) {
 	j := w.now.Jobs[id]
-	m := store.Move{Ref: ref(j.Box), To: farm.SandboxReady, Node: nodeOf(j.Worker), Job: id, Attempt: j.Attempt}
+	m := store.Move{Ref: w.ref(j.Box), To: farm.SandboxReady, Node: nodeOf(j.Worker), Job: id, Attempt: j.Attempt}
 	if w.now.Boxes[j.Box].State == farm.SandboxQueued {
 		m.To = farm.SandboxStarting
 	}
@@ -227,7 +227,7 @@ func (w *world) end(id string, attempt int, state farm.JobState) {
 			return
 		}
 		if box.State == farm.SandboxStarting {
-			m := store.Move{Ref: ref(box.ID), To: farm.SandboxFailed, Job: id, Attempt: attempt}
+			m := store.Move{Ref: w.ref(box.ID), To: farm.SandboxFailed, Job: id, Attempt: attempt}
 			w.step("failure of "+box.ID, w.moveRule(m), func(ctx context.Context) error {
 				_, err := w.store.MoveSandbox(ctx, m)
 				return err
@@ -235,14 +235,14 @@ func (w *world) end(id string, attempt int, state farm.JobState) {
 		}
 	}
 	w.step(fmt.Sprintf("end of %s as %s under attempt %d", id, state, attempt), w.endRule("finish", id, attempt, state), func(ctx context.Context) error {
-		return w.Finish(ctx, store.Finish{Ref: ref(id), Attempt: attempt, State: state, LastEvent: 3})
+		return w.Finish(ctx, store.Finish{Ref: w.ref(id), Attempt: attempt, State: state, LastEvent: 3})
 	})
 }
 
 func (w *world) force(t *rapid.T) {
 	if id := pick(t, "job", w.now.jobIDs()); id != "" && rapid.IntRange(0, 2).Draw(t, "do it") == 0 {
 		w.step("force of "+id, w.endRule("force", id, 0, farm.JobLost), func(ctx context.Context) error {
-			return w.Force(ctx, ref(id), farm.JobLost, nil)
+			return w.Force(ctx, w.ref(id), farm.JobLost, nil)
 		})
 	}
 }
@@ -250,7 +250,7 @@ func (w *world) force(t *rapid.T) {
 func (w *world) cancel(t *rapid.T) {
 	if id := pick(t, "job", w.now.jobIDs()); id != "" {
 		w.step("cancel of "+id, w.endRule("cancel", id, 0, farm.JobCanceled), func(ctx context.Context) error {
-			_, err := w.Cancel(ctx, ref(id))
+			_, err := w.Cancel(ctx, w.ref(id))
 			return err
 		})
 	}
@@ -260,7 +260,7 @@ func (w *world) leave(t *rapid.T) {
 	commands := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].Kind != farm.KindCommand })
 	if id := pick(t, "job", commands); id != "" {
 		attempt := w.now.Jobs[id].Attempt
-		w.step("leave of "+id, w.leaveRule(id, attempt), func(ctx context.Context) error { return w.LeaveFIFO(ctx, ref(id), attempt) })
+		w.step("leave of "+id, w.leaveRule(id, attempt), func(ctx context.Context) error { return w.LeaveFIFO(ctx, w.ref(id), attempt) })
 	}
 }
 
@@ -278,7 +278,7 @@ func (w *world) endBox(t *rapid.T, to farm.SandboxState, from ...farm.SandboxSta
 	if box == "" {
 		return
 	}
-	m := store.Move{Ref: ref(box), To: to}
+	m := store.Move{Ref: w.ref(box), To: to}
 	w.step(fmt.Sprintf("end of %s as %s", box, to), w.moveRule(m), func(ctx context.Context) error {
 		_, err := w.store.MoveSandbox(ctx, m)
 		return err
@@ -304,7 +304,7 @@ func (w *world) beat(worker string) {
 
 func (w *world) sweep(*rapid.T) {
 	w.call("sweep", func(ctx context.Context) error {
-		_, err := w.Sweep(ctx, storetest.Tenant)
+		_, err := w.Sweep(ctx, w.tenant)
 		return err
 	})
 }
@@ -318,10 +318,10 @@ func (w *world) write(t *rapid.T) {
 	j := w.now.Jobs[id]
 	attempt := j.Attempt - rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "attempts ago")
 	w.step("checkpoint of "+id, w.writeRule(id, attempt), func(ctx context.Context) error {
-		return w.store.Checkpoint(ctx, ref(id), attempt, []byte("{}"))
+		return w.store.Checkpoint(ctx, w.ref(id), attempt, []byte("{}"))
 	})
 	w.step("reservation of "+id, w.writeRule(id, attempt), func(ctx context.Context) error {
-		_, _, err := w.store.ReserveStored(ctx, ref(id), attempt, 1000)
+		_, _, err := w.store.ReserveStored(ctx, w.ref(id), attempt, 1000)
 		return err
 	})
 }
@@ -339,15 +339,15 @@ func (w *world) writeRule(id string, attempt int) func(*steps) error {
 // repair compares all counts with the records: nothing may have drifted, and nothing may be trimmed.
 func (w *world) repair(*rapid.T) {
 	ctx := w.t.Context()
-	drift, err := w.store.RepairUse(ctx, storetest.Tenant)
+	drift, err := w.store.RepairUse(ctx, w.tenant)
 	if err != nil || len(drift) > 0 {
 		w.t.Fatalf("what counts against quotas has drifted by %v, %v", drift, err)
 	}
-	stored, checked, err := w.store.RepairStored(ctx, storetest.Tenant)
+	stored, checked, err := w.store.RepairStored(ctx, w.tenant)
 	if err != nil || !checked || stored != (store.Stored{}) {
 		w.t.Fatalf("what is stored has drifted by %+v, checked: %v, %v", stored, checked, err)
 	}
-	trimmed, err := w.store.Trim(ctx, storetest.Tenant)
+	trimmed, err := w.store.Trim(ctx, w.tenant)
 	if err != nil || trimmed != (store.Trimmed{}) {
 		w.t.Fatalf("trimmed %+v, %v", trimmed, err)
 	}
@@ -361,7 +361,7 @@ func (w *world) prolong(t *rapid.T) {
 	}
 	ttl, idle := rapid.IntRange(10, 9000).Draw(t, "ttl"), rapid.IntRange(0, 900).Draw(t, "idle")
 	w.call("update of "+box, func(ctx context.Context) error {
-		_, err := w.store.UpdateSandbox(ctx, ref(box), store.SandboxPatch{TTLSeconds: &ttl, IdleSeconds: &idle})
+		_, err := w.store.UpdateSandbox(ctx, w.ref(box), store.SandboxPatch{TTLSeconds: &ttl, IdleSeconds: &idle})
 		return err
 	})
 }
@@ -397,15 +397,17 @@ func (w *world) pop(queue string) string {
 
 // settle runs the farm with other workers and without crashes until its queues are empty: then every accepted job has come to its end.
 func (w *world) settle() {
-	w.calm = true
-	for _, worker := range modelWorkers {
-		w.must(w.store.RemoveWorker(w.t.Context(), worker))
+	w.r = nil
+	workers, err := w.store.Workers(w.t.Context())
+	w.must(err)
+	for _, worker := range workers {
+		w.must(w.store.RemoveWorker(w.t.Context(), worker.ID))
 	}
 	for _, worker := range freshWorkers {
 		w.beat(worker)
 	}
 	for range 20 {
-		w.sweep(w.t)
+		w.sweep(nil)
 		for _, queue := range w.queues() {
 			for id := w.pop(queue); id != ""; id = w.pop(queue) {
 				w.carryOut(id, queue)
@@ -417,7 +419,7 @@ func (w *world) settle() {
 			w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *j, w.now.Boxes[j.Box])
 		}
 	}
-	w.repair(w.t)
+	w.repair(nil)
 }
 
 // freshWorkers are those of settle.
@@ -452,12 +454,12 @@ func (w *world) carryOut(id, queue string) {
 		w.call("close of "+box.ID, func(ctx context.Context) error {
 			for _, other := range slices.Backward(w.now.unfinished(box.ID)) {
 				if other != id {
-					if err := w.Force(ctx, ref(other), farm.JobCanceled, nil); err != nil {
+					if err := w.Force(ctx, w.ref(other), farm.JobCanceled, nil); err != nil {
 						return err
 					}
 				}
 			}
-			_, err := w.store.MoveSandbox(ctx, store.Move{Ref: ref(box.ID), To: farm.SandboxClosed})
+			_, err := w.store.MoveSandbox(ctx, store.Move{Ref: w.ref(box.ID), To: farm.SandboxClosed})
 			if box.State.Final() {
 				return nil
 			}

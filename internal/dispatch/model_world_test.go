@@ -22,13 +22,15 @@ import (
 // world is a farm of one tenant under test: the real store, queue and dispatcher on a real Redis, and the records as they were after the last
 // step.
 type world struct {
-	t   *rapid.T
+	t   failer
+	r   *rapid.T              // draws where and how to crash; nil: calls do not crash
 	rdb redis.UniversalClient // sees everything, never crashes
 
 	server redis.UniversalClient // of the processes under test
 	crash  *crasher
 	clock  time.Time
 	limits farm.Limits
+	tenant string
 
 	*dispatch.Dispatcher
 	store *store.Store
@@ -38,7 +40,13 @@ type world struct {
 	accepted []store.Accept // calls that a caller may repeat
 	number   int            // of the last id
 	crashes  int
-	calm     bool // no more crashes
+}
+
+// failer is what the model needs of a test.
+type failer interface {
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 // The limits are small, so that a few jobs reach them.
@@ -56,7 +64,7 @@ func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *crasher) *wo
 	if rapid.Bool().Draw(t, "max_running is set") {
 		limits.Quotas.MaxRunning = modelMaxRunning
 	}
-	w := &world{t: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits}
+	w := &world{t: t, r: t, rdb: rdb, server: server, crash: crash, clock: time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond), limits: limits, tenant: storetest.Tenant}
 	w.must(rdb.FlushAll(t.Context()).Err())
 	w.start()
 	w.now = w.read()
@@ -69,6 +77,7 @@ func (w *world) start() {
 	w.store = store.New(w.server, store.Options{Limits: w.limits, Now: w.tick})
 	w.queue = queue.NewClient(w.server, nil)
 	w.Dispatcher = dispatch.New(w.store, w.queue, w.limits, quiet)
+	w.SetNow(func() time.Time { return w.clock.Add(time.Hour) }) // every job is old enough for the sweep
 }
 
 // tick is the store's clock. It moves with every look, so that no two jobs were accepted at once.
@@ -89,15 +98,14 @@ func (w *world) newID(kind string) string {
 	return fmt.Sprintf("%s_%d", kind, w.number)
 }
 
-const modelKeys = "sf:{" + storetest.Tenant + "}:"
-
 // read reads the records of the tenant.
 func (w *world) read() *records {
-	found, err := storetest.ReadDump(w.t.Context(), w.rdb, modelKeys)
+	keys := "sf:{" + w.tenant + "}:"
+	found, err := storetest.ReadDump(w.t.Context(), w.rdb, keys)
 	w.must(err)
 	dump := storetest.Dump{}
 	for name, v := range found {
-		dump[strings.TrimPrefix(name, modelKeys)] = v
+		dump[strings.TrimPrefix(name, keys)] = v
 	}
 	r, err := decode(dump)
 	w.must(err)
@@ -153,9 +161,9 @@ func (w *world) call(what string, call func(ctx context.Context) error) (crashed
 
 // perform makes a call that may crash at any of its commands, before or after Redis has run it. After a crash a new process takes over.
 func (w *world) perform(what string, call func(ctx context.Context) error) (err error, crashed bool) { //nolint:revive,staticcheck // crashed qualifies err
-	if !w.calm {
-		if at := rapid.IntRange(-6, 8).Draw(w.t, what+": crash at command"); at > 0 {
-			w.crash.arm(at, rapid.Bool().Draw(w.t, "the command was carried out"))
+	if w.r != nil {
+		if at := rapid.IntRange(-6, 8).Draw(w.r, what+": crash at command"); at > 0 {
+			w.crash.arm(at, rapid.Bool().Draw(w.r, "the command was carried out"))
 		}
 	}
 	err = call(w.t.Context())
@@ -170,7 +178,7 @@ func (w *world) perform(what string, call func(ctx context.Context) error) (err 
 // accept checks what holds after every step, and makes it the state before the next one.
 func (w *world) accept(what string, after *records) {
 	w.legal(what, after)
-	if found := after.violations(modelShare, w.limits.Quotas.MaxRunning); len(found) > 0 {
+	if found := after.violations(w.limits.QueueShare, w.limits.Quotas.MaxRunning); len(found) > 0 {
 		w.t.Fatalf("after %s:\n%s", what, strings.Join(found, "\n"))
 	}
 	w.now = after

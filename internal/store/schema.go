@@ -19,12 +19,6 @@ const (
 	schemaPoll    = 200 * time.Millisecond
 )
 
-// migrations are the steps from each version of the schema to the next: the first one leads from version 0, the format of a Redis without a
-// version. A step may be repeated, and may run beside processes of the version before it, see docs/operations.md. Steps are never changed or removed.
-func migrations() []func(*Store, context.Context) error {
-	return []func(*Store, context.Context) error{}
-}
-
 // Schema is the version of the format in which this program stores its records.
 func Schema() int { return len(migrations()) }
 
@@ -48,8 +42,7 @@ func (s *Store) Migrate(ctx context.Context) (from int, err error) {
 	owner := rand.Text()
 	for version := from; version != Schema(); {
 		if version > Schema() {
-			return from, farm.Conflictf("The records in Redis have schema version %d, and this program knows versions up to %d: a newer program wrote them. "+
-				"Start the newer program, or restore a backup that was made before its first start.", version, Schema())
+			return from, tooNew(version)
 		}
 		held, err := s.Lock(ctx, schemaLock, owner, schemaLockTTL) // or renews it
 		if err != nil {
@@ -67,6 +60,20 @@ func (s *Store) Migrate(ctx context.Context) (from int, err error) {
 		}
 	}
 	return from, s.Unlock(ctx, schemaLock, owner)
+}
+
+// CheckSchema refuses records that a newer program wrote, as Migrate does, and changes nothing.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	version, err := s.StoredSchema(ctx)
+	if err == nil && version > Schema() {
+		err = tooNew(version)
+	}
+	return err
+}
+
+func tooNew(version int) error {
+	return farm.Conflictf("The records in Redis have schema version %d, and this program knows versions up to %d: a newer program wrote them. "+
+		"Start the newer program, or restore a backup that was made before its first start.", version, Schema())
 }
 
 // migrateFrom makes one step, and records it unless another process has.

@@ -41,6 +41,9 @@ func Operator(ctx context.Context, s *Settings, version string) (*http.Client, f
 		}
 		return nil, nil, errors.New("the Redis of SANDFARM_REDIS_URL (redis.url) does not answer")
 	}
+	if err := records.CheckSchema(ctx); err != nil {
+		return nil, nil, errors.Join(err, closeRecords())
+	}
 	dispatcher := dispatch.New(records, queue.NewClient(rdb, log), s.Limits, log)
 	server, err := api.New(s.API, api.Deps{Submitter: dispatcher, Queues: dispatcher, Store: records, Logger: log, Version: version})
 	if err != nil {

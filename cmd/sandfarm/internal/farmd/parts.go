@@ -77,7 +77,19 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	if err := p.Store.Ping(ctx); err != nil {
 		return p, fmt.Errorf("reach Redis: %w", err)
 	}
-	return p, nil
+	return p, p.migrate(ctx)
+}
+
+// migrate brings the records in Redis to the format of this program.
+func (p *Parts) migrate(ctx context.Context) error {
+	from, err := p.Store.Migrate(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate records: %w", err)
+	}
+	if from != store.Schema() {
+		p.Log.InfoContext(ctx, "records migrated", "from_schema", from, "to_schema", store.Schema())
+	}
+	return nil
 }
 
 // uploadPart is the part of the process's budget that the buffers of uploads have for themselves: a quarter.

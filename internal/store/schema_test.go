@@ -1,0 +1,252 @@
+//go:build integration
+
+package store_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// schemaKey has the version.
+const schemaKey = "sf:schema"
+
+// oldRecords fills a Redis with the records of the release before versions.
+func oldRecords(t *testing.T) (rdb redis.UniversalClient, dump storetest.Dump) {
+	t.Helper()
+	dump, err := storetest.LoadDump("testdata/schema0.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb = redistest.New(t).Client(t)
+	if err := dump.Restore(t.Context(), rdb); err != nil {
+		t.Fatal(err)
+	}
+	return rdb, dump
+}
+
+func storeAt(t *testing.T, rdb redis.UniversalClient) *store.Store {
+	t.Helper()
+	s := store.New(rdb, store.Options{Now: func() time.Time { return formatNow.Add(time.Hour) }})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// contents reads all keys, without times to live and what the migration keeps for itself.
+func contents(t *testing.T, rdb redis.UniversalClient) storetest.Dump {
+	t.Helper()
+	dump, err := storetest.ReadDump(t.Context(), rdb, "sf:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, v := range dump {
+		v.TTL = 0
+		dump[key] = v
+		if strings.HasPrefix(key, "sf:lock:") || strings.HasPrefix(key, "sf:worker:") {
+			delete(dump, key)
+		}
+	}
+	return dump
+}
+
+// TestMigrateKeepsWhatOlderProgramsRead: a migration adds keys and fields, and changes none that is there.
+func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	before := contents(t, rdb)
+	s := storeAt(t, rdb)
+	if from, err := s.Migrate(t.Context()); err != nil || from != 0 {
+		t.Fatalf("Migrate = from %d, %v", from, err)
+	}
+	if version, err := s.StoredSchema(t.Context()); err != nil || version != store.Schema() {
+		t.Errorf("StoredSchema = %d, %v; want %d", version, err, store.Schema())
+	}
+	after := contents(t, rdb)
+	for key, v := range before {
+		now := after[key]
+		for name := range now.Hash {
+			if _, old := v.Hash[name]; !old {
+				delete(now.Hash, name)
+			}
+		}
+		if diff := cmp.Diff(v, now); diff != "" {
+			t.Errorf("%s was changed (-before +after):\n%s", key, diff)
+		}
+	}
+	if from, err := s.Migrate(t.Context()); err != nil || from != store.Schema() {
+		t.Errorf("a second Migrate = from %d, %v", from, err)
+	}
+}
+
+// TestMigratedSandboxesAreIndexed: the workers of a node find their sandboxes after the migration, and only those.
+func TestMigratedSandboxesAreIndexed(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	s := storeAt(t, rdb)
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[string][]string{
+		"n1": {"sbx_busy", "sbx_closing", "sbx_offered", "sbx_starting"}, "n2": {"sbx_callback", "sbx_moved", "sbx_other_tenant"},
+	} {
+		boxes, err := s.OpenOnNode(t.Context(), node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, box := range boxes {
+			got = append(got, box.ID)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("sandboxes of node %s (-want +got):\n%s", node, diff)
+		}
+	}
+}
+
+// TestMigrationIsContinued ends the process that migrates at each of its commands in turn. The next one completes its work.
+func TestMigrationIsContinued(t *testing.T) {
+	t.Parallel()
+	rdb, dump := oldRecords(t)
+	if _, err := storeAt(t, rdb).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, rdb)
+	server := redistest.New(t)
+	rdb = server.Client(t)
+	for at := 1; ; at++ {
+		if err := errors.Join(rdb.FlushAll(t.Context()).Err(), dump.Restore(t.Context(), rdb)); err != nil {
+			t.Fatal(err)
+		}
+		cut := &cutAfter{left: at}
+		cutting := server.Client(t)
+		cutting.AddHook(cut)
+		_, err := storeAt(t, cutting).Migrate(t.Context())
+		if err == nil {
+			if at < 10 {
+				t.Fatalf("the migration took %d commands", at)
+			}
+			return
+		}
+		if err := rdb.Del(t.Context(), "sf:lock:schema").Err(); err != nil { // its lock expires
+			t.Fatal(err)
+		}
+		if _, err := storeAt(t, rdb).Migrate(t.Context()); err != nil {
+			t.Fatalf("after an end at command %d: %v", at, err)
+		}
+		if diff := cmp.Diff(want, contents(t, rdb)); diff != "" {
+			t.Fatalf("after an end at command %d (-at once +continued):\n%s", at, diff)
+		}
+	}
+}
+
+// TestMigrationsAtOnce: many processes that start together migrate once, and all go on.
+func TestMigrationsAtOnce(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	var group sync.WaitGroup
+	for range 8 {
+		s := storeAt(t, rdb)
+		group.Go(func() {
+			if _, err := s.Migrate(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if version, err := s.StoredSchema(t.Context()); err != nil || version != store.Schema() {
+				t.Errorf("StoredSchema = %d, %v", version, err)
+			}
+		})
+	}
+	group.Wait()
+	if n := rdb.Exists(t.Context(), "sf:lock:schema").Val(); n != 0 {
+		t.Error("the lock of the migration is still taken")
+	}
+}
+
+// TestMigrationWaits: a process waits while another one migrates, and gives up when its context ends.
+func TestMigrationWaits(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	s := storeAt(t, rdb)
+	if held, err := s.Lock(t.Context(), "schema", "another", time.Minute); err != nil || !held {
+		t.Fatal(held, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := s.Migrate(ctx); done <- err }()
+	select {
+	case err := <-done:
+		t.Fatalf("Migrate did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	stop()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Migrate = %v", err)
+	}
+	if n := rdb.Exists(t.Context(), schemaKey).Val(); n != 0 {
+		t.Error("the version was written by a process that did not migrate")
+	}
+}
+
+// TestNewerRecordsAreRefused: a program that is older than the records does not start, and changes nothing.
+func TestNewerRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	s := storeAt(t, rdb)
+	for version, refused := range map[int]bool{store.Schema(): false, store.Schema() + 1: true} {
+		if err := rdb.Set(t.Context(), schemaKey, version, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, rdb)
+		_, err := s.Migrate(t.Context())
+		if got := farm.CodeOf(err) == farm.CodeConflict; got != refused || err != nil && !strings.Contains(err.Error(), "a newer program wrote them") {
+			t.Errorf("Migrate of version %d = %v", version, err)
+		}
+		if err := s.CheckSchema(t.Context()); (err != nil) != refused {
+			t.Errorf("CheckSchema of version %d = %v", version, err)
+		}
+		if diff := cmp.Diff(before, contents(t, rdb)); diff != "" {
+			t.Errorf("records of version %d were changed:\n%s", version, diff)
+		}
+	}
+}
+
+// cutAfter lets a number of commands pass, then fails all.
+type cutAfter struct{ left int }
+
+var errCut = errors.New("cut")
+
+func (c *cutAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *cutAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.left--; c.left < 0 {
+			cmd.SetErr(errCut)
+			return errCut
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *cutAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.left--; c.left < 0 {
+			for _, cmd := range cmds {
+				cmd.SetErr(errCut)
+			}
+			return errCut
+		}
+		return next(ctx, cmds)
+	}
+}
