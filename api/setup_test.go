@@ -291,7 +291,7 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 			ID: farm.ArtifactID(ref.ID, rest), Tenant: ref.Tenant, SandboxID: claim.Job.SandboxID, JobID: ref.ID, Name: rest, Path: rest,
 			Size: 1, ContentType: "text/plain", Key: "artifacts/" + rest, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		}
-		_ = w.AddArtifacts(ctx, []farm.Artifact{a})
+		_ = w.AddArtifacts(ctx, 0, []farm.Artifact{a})
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventArtifact, Artifact: &a}})
 		end.Result.Artifacts, end.LastEvent = []farm.Artifact{a}, 3
 	case "block":

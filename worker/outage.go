@@ -130,7 +130,7 @@ func (w *Worker) moveCreate(ctx context.Context, j *activeJob) error {
 		return retry.Cause(ctx, err)
 	}
 	w.releaseWithoutEngine(ctx, j)
-	w.executions.Progress(ctx, j.Job.Ref(), "the container engine of the sandbox's node does not answer; the sandbox is started on another node, or here when the engine is back")
+	w.executions.Progress(ctx, j.Job, "the container engine of the sandbox's node does not answer; the sandbox is started on another node, or here when the engine is back")
 	requeued, err := w.requeue(ctx, j)
 	if requeued {
 		w.metrics.moved.Inc()

@@ -14,10 +14,11 @@ import (
 const ArtifactGrace = 7 * 24 * time.Hour
 
 // AddArtifacts records artifacts until their ExpiresAt and counts their bytes, which free as much of their job's reservation (ReserveStored).
-// Adding one again only changes its fields. All of a job's artifacts are one manifest; their sandbox is that of the first.
-func (s *Store) AddArtifacts(ctx context.Context, artifacts []farm.Artifact) error {
+// Adding one again only changes its fields. All of a job's artifacts are one manifest; their sandbox is that of the first. The job must run
+// under this attempt, otherwise ErrFenced; 0 means any.
+func (s *Store) AddArtifacts(ctx context.Context, attempt int, artifacts []farm.Artifact) error {
 	for _, g := range byJob(artifacts) {
-		err := s.changeManifest(ctx, g.job, func(m *manifest) bool {
+		err := s.changeManifest(ctx, g.job, attempt, func(m *manifest) bool {
 			if m.version == "" {
 				m.SandboxID = g.list[0].SandboxID
 			}
@@ -117,7 +118,7 @@ func (s *Store) DeleteArtifacts(ctx context.Context, artifacts []farm.Artifact) 
 			ids[g.list[i].ID] = true
 		}
 		dropped := 0
-		err := s.changeManifest(ctx, g.job, func(m *manifest) bool {
+		err := s.changeManifest(ctx, g.job, 0, func(m *manifest) bool {
 			dropped = m.drop(ids)
 			return dropped > 0
 		})

@@ -144,7 +144,7 @@ func (l *life) live(kind farm.JobKind) {
 			Size: 1, SHA256: strings.Repeat("0", 64), CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour), Key: "artifacts/" + p,
 		})
 	}
-	l.must(nil, l.s.AddArtifacts(ctx, artifacts))
+	l.must(nil, l.s.AddArtifacts(ctx, 0, artifacts))
 	l.measure("running", ref.ID)
 	result := &farm.Result{Execute: &farm.ExecuteResult{Stdout: l.upTo(1<<20, store.InlineBytes-150), Stderr: l.upTo(1<<20, 0)}}
 	if !l.edge {

@@ -155,8 +155,8 @@ const (
 )
 
 // changeManifest reads the manifest of a job, changes it and writes it, again if somebody else changed it in between. change reports whether
-// there is anything to write; it must not keep the manifest.
-func (s *Store) changeManifest(ctx context.Context, job farm.Ref, change func(*manifest) bool) error {
+// there is anything to write; it must not keep the manifest. The job must run under the attempt, otherwise ErrFenced; 0 means any.
+func (s *Store) changeManifest(ctx context.Context, job farm.Ref, attempt int, change func(*manifest) bool) error {
 	for range changeAttempts {
 		m, err := s.readManifest(ctx, job)
 		if err != nil {
@@ -165,7 +165,7 @@ func (s *Store) changeManifest(ctx context.Context, job farm.Ref, change func(*m
 		if !change(m) {
 			return nil
 		}
-		if err = s.writeManifest(ctx, m); !errors.Is(err, errChanged) {
+		if err = s.writeManifest(ctx, m, attempt); !errors.Is(err, errChanged) {
 			return err
 		}
 	}
@@ -182,6 +182,7 @@ var (
 // manifestArgs are the arguments of manifest_write.lua.
 type manifestArgs struct {
 	Job     string `lua:"job"`
+	Attempt int    `lua:"attempt"` // under which the job must run; 0: any
 	Sandbox string `lua:"sandbox"`
 	Read    string `lua:"read"`    // version that was read; empty: none
 	Version string `lua:"version"` // of what is written
@@ -193,12 +194,12 @@ type manifestArgs struct {
 
 // writeManifest replaces a manifest that was read; errChanged if it is another one now. The document of an unknown outcome stays: it may be the
 // one that the record names.
-func (s *Store) writeManifest(ctx context.Context, m *manifest) error {
+func (s *Store) writeManifest(ctx context.Context, m *manifest, attempt int) error {
 	data, err := encode("manifest", m)
 	if err != nil {
 		return err
 	}
-	args := manifestArgs{Job: m.job.ID, Sandbox: m.SandboxID, Read: m.version, Version: rand.Text(), Count: len(m.Entries)}
+	args := manifestArgs{Job: m.job.ID, Attempt: attempt, Sandbox: m.SandboxID, Read: m.version, Version: rand.Text(), Count: len(m.Entries)}
 	var expires int64
 	for i := range m.Entries {
 		args.Bytes += m.Entries[i].Size
@@ -215,8 +216,12 @@ func (s *Store) writeManifest(ctx context.Context, m *manifest) error {
 		return err
 	}
 	old := m.value
-	if r.text(0) != "ok" {
+	switch r.text(0) {
+	case "ok":
+	case "changed":
 		old, err = string(args.Doc), errChanged
+	default:
+		old, err = string(args.Doc), fenced("record artifacts", m.job, r)
 	}
 	s.discard(ctx, old)
 	return err
@@ -271,7 +276,7 @@ func (s *Store) forgetManifest(ctx context.Context, job farm.Ref) error {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return wrap("read manifest", err)
 	}
-	err = s.writeManifest(ctx, &manifest{job: job, version: version})
+	err = s.writeManifest(ctx, &manifest{job: job, version: version}, 0)
 	if errors.Is(err, errChanged) { // somebody wrote a new one
 		return nil
 	}

@@ -1,6 +1,12 @@
 -- Replaces a job's manifest, if it is still the version that the caller has read, and keeps the tenant's counts exact: what is added frees the
--- job's reservation. A manifest without artifacts is removed. Replies {'ok'} or {'changed'}.
+-- job's reservation. A manifest without artifacts is removed. The job must run under the attempt ('0': any).
+-- Replies {'ok'}, {'changed'}, {'fenced'}, {'notfound'}.
 local k, stored, job = key('mf', arg.job), P .. 'stored', key('job', arg.job)
+if arg.attempt ~= '0' then
+  local j = call('HMGET', job, 'state', 'attempt')
+  if not j[1] then return {'notfound'} end
+  if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
+end
 local old = call('HMGET', k, 'version', 'count', 'bytes', 'sandbox')
 if (old[1] or '') ~= arg.read then return {'changed'} end
 local count, box = tonumber(arg.count), old[4] or arg.sandbox

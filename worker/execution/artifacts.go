@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/node"
+	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 // smallFile is how much of a file is read into memory before its upload starts: a file up to this size is uploaded as it was at
@@ -117,6 +118,44 @@ func (x *Runner) artifact(e *execution, p, contentType string) *farm.Artifact {
 	}
 }
 
+// fileKey is the key of a file of the workspace. Each attempt has its own: a worker that has lost the job in the middle of an upload, and goes
+// on later, would otherwise replace the artifact by what later jobs made of the file. Outputs and displays are the same bytes in each attempt.
+func fileKey(key string, attempt int) string {
+	if attempt < 2 {
+		return key
+	}
+	dir, name := path.Split(key)
+	return fmt.Sprintf("%s.%d/%s", strings.TrimSuffix(dir, "/"), attempt, name)
+}
+
+// dropStrays removes the objects that earlier attempts of a finished job have stored and no record names.
+func (x *Runner) dropStrays(ctx context.Context, job *farm.Job) error {
+	if job.Attempt < 2 {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
+	defer done()
+	recorded, err := x.store.ArtifactsOfJob(ctx, job.Ref())
+	if err != nil {
+		return fmt.Errorf("list artifacts: %w", err)
+	}
+	known := make(map[string]bool, len(recorded))
+	for i := range recorded {
+		known[recorded[i].Key] = true
+	}
+	var strays []string
+	err = x.blobs.List(ctx, fmt.Sprintf("artifacts/%s/%s/%s/", job.Tenant, job.SandboxID, job.ID), func(o blob.Info) error {
+		if !known[o.Key] {
+			strays = append(strays, o.Key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list objects: %w", err)
+	}
+	return x.blobs.Delete(ctx, strays...)
+}
+
 // safeName makes a name that every object store accepts. The true name is in the record and in the Content-Disposition of links.
 func safeName(name string) string {
 	safe := strings.Map(func(r rune) rune {
@@ -193,6 +232,7 @@ func (x *Runner) copyFile(ctx context.Context, c *client.Client, e *execution, p
 		return nil, source.explain(c)
 	}
 	a := x.artifact(e, p, contentType(p, first[:min(len(first), 512)]))
+	a.Key = fileKey(a.Key, e.job.Attempt)
 	if err := x.put(ctx, a, io.MultiReader(bytes.NewReader(first), source), entry.Size); err != nil {
 		if source.broken {
 			return nil, source.explain(c)

@@ -57,6 +57,7 @@ type collector struct {
 	displays []largeDisplay // of the last frame, to be stored
 	replaced []string       // keys of large values that the last frame replaced
 	events   []farm.Event   // to be sent
+	tried    int            // how many of them were sent without an answer; they may be stored, so they never change
 	bytes    int            // text in events
 }
 
@@ -145,7 +146,7 @@ func (c *collector) emitText(s *sink, text string) {
 		}})
 		return
 	}
-	if n := len(c.events); n > 0 && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
+	if n := len(c.events); n > c.tried && c.events[n-1].Name == s.name && len(c.events[n-1].Text)+len(text) <= eventChunkBytes {
 		if c.seq > c.published {
 			c.events[n-1].Text += text
 			c.events[n-1].ID = fmt.Sprintf("%d-1", c.seq)
@@ -170,8 +171,9 @@ func (c *collector) emit(e farm.Event) {
 	c.bytes += size(e)
 }
 
-// unsend puts events back that could not be sent.
+// unsend puts events back that could not be sent. Redis may have stored them all the same: sent again under the same ids, they are skipped.
 func (c *collector) unsend(events []farm.Event) {
+	c.tried = len(events)
 	c.events = append(events, c.events...)
 	for _, e := range events {
 		c.bytes += size(e)
@@ -190,7 +192,7 @@ func size(e farm.Event) int {
 // take returns the queued events and empties the queue.
 func (c *collector) take() []farm.Event {
 	events := c.events
-	c.events, c.bytes = nil, 0
+	c.events, c.tried, c.bytes = nil, 0, 0
 	return events
 }
 

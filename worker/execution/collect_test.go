@@ -151,6 +151,26 @@ func TestEventsAreSentOnceOverTakeovers(t *testing.T) {
 	}
 }
 
+// Redis may have stored events although its answer was lost. They are sent again as they were: text that comes later is not added to them, or
+// all of it would be there twice.
+func TestEventsWithoutAnAnswerDoNotChange(t *testing.T) {
+	t.Parallel()
+	c := collectorOf(code(), 0)
+	workertest.Must(t, c.add(out(1, "first ")))
+	sent := c.take()
+	log := keep(t, nil, sent)
+	c.unsend(sent)
+	workertest.Must(t, c.add(out(2, "second ")))
+	workertest.Must(t, c.add(out(3, "third")))
+	log = keep(t, log, c.take())
+	if text, _, _ := texts(log); text != "first second third" {
+		t.Errorf("the events say %q", text)
+	}
+	if len(log) != 2 {
+		t.Errorf("%d events, want the first one and one for the rest", len(log))
+	}
+}
+
 func TestCommandsHaveStreamsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(&farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b", "c"}}}, 0)

@@ -95,7 +95,7 @@ func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.San
 	if asked == nil || len(asked.Packages) == 0 {
 		return nil, nil //nolint:nilnil // nothing to install
 	}
-	x.Progress(ctx, t.Job.Ref(), "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
+	x.Progress(ctx, t.Job, "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
 	f := x.installer(t, sandbox, requestedSuffix, agent.Install{Manager: asked.Manager, Packages: asked.Packages})
 	if err := f.follow(ctx); err != nil {
 		return nil, err
@@ -129,10 +129,10 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 // mayBePython reports whether a command can start a Python program: its name or that of its file says so.
 func mayBePython(command string) bool { return strings.Contains(command, "py") }
 
-// Progress sends a progress event to those who follow a job. A failure is logged and does not stop the job.
-func (x *Runner) Progress(ctx context.Context, job farm.Ref, message string) {
+// Progress sends a progress event to those who follow a job, unless another worker has the job by now. A failure is logged and does not stop the job.
+func (x *Runner) Progress(ctx context.Context, job *farm.Job, message string) {
 	event := farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{Message: message}}
-	if err := x.store.AppendEvents(ctx, job, 0, []farm.Event{event}); err != nil {
+	if err := x.store.AppendEvents(ctx, job.Ref(), job.Attempt, []farm.Event{event}); err != nil {
 		x.log.DebugContext(ctx, "progress event was not sent", "job_id", job.ID, "error", err)
 	}
 }
@@ -172,7 +172,9 @@ func (f *installer) installed(ctx context.Context, packages []farm.PackageOutcom
 		}
 		err := f.x.storeOutput(ctx, f.e, s)
 		if err == nil && !s.lost { // at once, so that the artifact is recorded even if the job fails later
-			err = f.x.retry(ctx, func(ctx context.Context) error { return f.x.store.AddArtifacts(ctx, []farm.Artifact{*s.artifact}) })
+			err = f.x.retry(ctx, func(ctx context.Context) error {
+				return f.x.store.AddArtifacts(ctx, f.task.Job.Attempt, []farm.Artifact{*s.artifact})
+			})
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -270,7 +272,7 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 	if frame.Type == agent.FrameStderr && time.Since(f.progressed) > progressEvery {
 		if line := lastLine(frame.Payload); line != "" {
 			f.progressed = time.Now()
-			f.x.Progress(ctx, f.task.Job.Ref(), shorten(line, 200))
+			f.x.Progress(ctx, f.task.Job, shorten(line, 200))
 		}
 	}
 	if due && frame.Type != agent.FrameFinal {

@@ -76,6 +76,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	requested.addTo(v.Result)
 	v.Cleanup = func(ctx context.Context) {
 		x.forget(ctx, e)
+		if err := x.dropStrays(ctx, t.Job); err != nil {
+			x.log.WarnContext(ctx, "objects of earlier attempts were not removed; the scheduler removes them", "job_id", t.Job.ID, "error", err)
+		}
 		if !sandbox.OneShot {
 			imports.Forget(ctx)
 		}
@@ -142,7 +145,7 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 	if len(artifacts) == 0 {
 		return nil
 	}
-	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AddArtifacts(ctx, artifacts) }); err != nil {
+	if err := x.retry(ctx, func(ctx context.Context) error { return x.store.AddArtifacts(ctx, job.Attempt, artifacts) }); err != nil {
 		return fmt.Errorf("record artifacts: %w", err)
 	}
 	events := make([]farm.Event, 0, len(artifacts))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,13 +22,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
 // fault ends a worker, or holds it up, at one of its requests to the object store or commands to Redis, before or after it took effect.
 type fault struct {
-	at    int // the number of the step, from 0; negative: none
+	at    int    // the number of the step, from 0; negative: none
+	on    string // or the first step whose name has this; empty: none
 	after bool
 	end   func() // called once, at the step
 	hold  <-chan struct{}
@@ -45,7 +48,10 @@ func (f *fault) step(name string, do func()) bool {
 		f.mu.Unlock()
 		return false
 	}
-	mine := len(f.steps) == f.at
+	mine := len(f.steps) == f.at || f.on != "" && !f.struck && strings.Contains(name, f.on)
+	if mine {
+		f.at = len(f.steps)
+	}
 	f.steps = append(f.steps, name)
 	f.mu.Unlock()
 	if !mine || f.after {
@@ -327,11 +333,51 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 		close(hold)
 		err = <-done
 		k.checkArtifacts(step+", afterwards", artifacts)
+		if events := k.Stdout(job); !strings.HasPrefix(k.want[".output/1-stdout.txt"], events) || events == "" {
+			t.Errorf("%s, afterwards: the events are not the beginning of the output", step)
+		}
 		if err == nil {
 			if _, err := k.Store.Finish(t.Context(), finishOf(&farm.Job{ID: job.ID, Tenant: job.Tenant, Attempt: 1}, late)); err == nil {
 				t.Fatalf("%s: the late worker committed", step)
 			}
 		}
+	}
+}
+
+// A worker that was held up in the middle of an upload goes on when its job has ended, and a later job has changed the file. The artifact
+// stays what the job made.
+func TestLateUploadReplacesNoArtifact(t *testing.T) {
+	t.Parallel()
+	k := setupTakeovers(t, 2, 2)
+	const size = 4 << 20
+	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{fmt.Sprintf("yes a | head -c %d >big", size)}}}, nil)
+	reached, hold, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := k.work(job, &fault{at: -1, on: "PUT /farm/artifacts/", hold: hold, end: func() { close(reached) }})
+		done <- err
+	}()
+	<-reached
+	got, err := k.work(job, &fault{at: -1})
+	workertest.Must(t, err)
+	_, err = k.Store.Finish(t.Context(), finishOf(k.Job(job), got))
+	workertest.Must(t, err)
+	got.Cleanup(t.Context())
+
+	later := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{fmt.Sprintf("yes b | head -c %d | dd of=big conv=notrunc status=none", size)}}}, nil)
+	_, err = k.work(later, &fault{at: -1})
+	workertest.Must(t, err)
+	close(hold)
+	if err := <-done; !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the late worker ended with %v, want ErrFenced", err)
+	}
+	artifacts := k.Job(job).Result.Artifacts
+	if len(artifacts) != 1 {
+		t.Fatalf("artifacts %+v", artifacts)
+	}
+	a := artifacts[0]
+	content := k.content(a.Key)
+	if sum := sha256.Sum256(content); a.Size != size || len(content) != size || a.SHA256 != hex.EncodeToString(sum[:]) || bytes.ContainsRune(content, 'b') {
+		t.Errorf("the artifact has %d bytes, its record says %d; or another job's bytes: %q…", len(content), a.Size, content[:4])
 	}
 }
 

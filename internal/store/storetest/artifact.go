@@ -25,7 +25,7 @@ func artifacts(t *testing.T, factory Factory) {
 		})
 	}
 	for range 2 { // a takeover adds them again
-		if err := b.AddArtifacts(ctx, all); err != nil {
+		if err := b.AddArtifacts(ctx, 0, all); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func (b *bundle) file(job farm.Ref, name string, size int64) farm.Artifact {
 
 func (b *bundle) add(t *testing.T, artifacts ...farm.Artifact) {
 	t.Helper()
-	if err := b.AddArtifacts(t.Context(), artifacts); err != nil {
+	if err := b.AddArtifacts(t.Context(), 0, artifacts); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -258,7 +258,7 @@ func manifestsLost(t *testing.T, factory Factory) {
 	b.stored(t, store.Stored{Bytes: 1, Artifacts: 1})
 	outage := farm.Errorf(farm.CodeUnavailable, "down")
 	b.documents.Fail(outage)
-	wantCode(t, "an outage", b.AddArtifacts(t.Context(), many), farm.CodeUnavailable)
+	wantCode(t, "an outage", b.AddArtifacts(t.Context(), 0, many), farm.CodeUnavailable)
 	b.documents.Fail(nil)
 	b.add(t, many...)
 	b.stored(t, store.Stored{Bytes: 1001, Artifacts: 1001})

@@ -72,7 +72,7 @@ func fieldsAreStored(t *testing.T, factory Factory) {
 	artifact := job.Result.Artifacts[0]
 	artifact.JobID = plain.ID
 	artifact.ID, artifact.Tenant, artifact.ExpiresAt = farm.ArtifactID(plain.ID, "other"), Tenant, b.clock.Now().Add(1e12)
-	if err := b.AddArtifacts(t.Context(), []farm.Artifact{artifact}); err != nil {
+	if err := b.AddArtifacts(t.Context(), 0, []farm.Artifact{artifact}); err != nil {
 		t.Fatal(err)
 	}
 	stored, err := b.Artifact(t.Context(), farm.Ref{Tenant: Tenant, ID: artifact.ID})

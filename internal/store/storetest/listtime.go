@@ -24,7 +24,7 @@ func listsByTime(t *testing.T, factory Factory) {
 		a.Sandbox.CreatedAt, a.Sandbox.Spec.Name = b.clock.Now(), fmt.Sprint("box", i%2)
 		b.accept(t, a)
 		jobs[i], boxes[i], artifacts[i] = a.Job.ID, a.Sandbox.ID, farm.ArtifactID(a.Job.ID, "f")
-		if err := b.AddArtifacts(t.Context(), []farm.Artifact{{
+		if err := b.AddArtifacts(t.Context(), 0, []farm.Artifact{{
 			ID: artifacts[i], Tenant: Tenant, SandboxID: a.Sandbox.ID, JobID: a.Job.ID, Name: fmt.Sprint("file", i%2),
 			CreatedAt: b.clock.Now(), ExpiresAt: b.clock.Now().Add(24 * time.Hour),
 		}}); err != nil {

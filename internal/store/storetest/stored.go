@@ -41,7 +41,7 @@ func storedIsExact(t *testing.T, factory Factory) {
 				if random.IntN(3) == 0 {
 					_, err = b.DeleteArtifacts(t.Context(), list)
 				} else {
-					err = b.AddArtifacts(t.Context(), list)
+					err = b.AddArtifacts(t.Context(), 0, list)
 				}
 				if err != nil {
 					t.Error(err)
@@ -185,7 +185,7 @@ func storageRace(t *testing.T, factory Factory) {
 		wg.Go(func() {
 			ok, _, err := b.ReserveStored(t.Context(), job, 1, share)
 			if err == nil && ok {
-				err = b.AddArtifacts(t.Context(), []farm.Artifact{b.file(job, "a", share)})
+				err = b.AddArtifacts(t.Context(), 0, []farm.Artifact{b.file(job, "a", share)})
 				mu.Lock()
 				granted++
 				mu.Unlock()

@@ -37,6 +37,7 @@ func Run(t *testing.T, factory Factory) {
 		"ClaimAndFinish":                claimAndFinish,
 		"ClaimOnlyRunnableJobs":         claimOnlyRunnableJobs,
 		"Takeover":                      takeover,
+		"EveryWriteIsFenced":            everyWriteIsFenced,
 		"JobTransitions":                jobTransitions,
 		"SandboxTransitions":            sandboxTransitions,
 		"FifoKeepsOrder":                fifoKeepsOrder,
