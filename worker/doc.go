@@ -20,11 +20,27 @@
 //     agent is found and not repeated.
 //   - while the code ran: it attaches to the execution and reads on from the last frame that was staged (package execution).
 //   - between upload and commit: it reads the execution from the agent again, uploads the files under the same artifact ids and
-//     keys, which replaces the same objects, and commits. The agent keeps the execution until the commit (Outcome.Cleanup).
+//     commits. The agent keeps the execution until the commit (Outcome.Cleanup).
 //   - after the commit: the record is final and the job cannot be claimed. What the cleanup left, the reconciler and the
 //     agent remove later.
 //
-// A worker that stops in order (Stop) offers its jobs for takeover at once.
+// A worker that stops in order (Stop) offers its jobs for takeover at once. A worker may also be alive without a job that the records give
+// it, if the answer to its claim was lost. So each heartbeat lists the jobs that the worker has, and the sweep frees a running job that no
+// live worker lists.
+//
+// # What a worker that lost a job can still write
+//
+// A worker may have been paused, and not know yet that another one has its job. Each of its writes is refused, or does no harm:
+//
+//   - refused under an old attempt: the end of the job (store.Finish), events and progress (AppendEvents), artifacts (AddArtifacts),
+//     reserved bytes (ReserveStored), checkpoints, moves of the sandbox that name the job (MoveSandbox), LeaveFIFO, requeues;
+//   - files of the workspace in the object store: each attempt has keys of its own (package execution), since a later job may change the
+//     file while the worker is paused;
+//   - outputs and large displays in the object store: the same bytes under the same key in each attempt. Snapshots have the attempt in
+//     their name, and count only if a checkpoint names them;
+//   - documents (long events, manifests, results): each has a key of its own and counts only if a record names it;
+//   - starts and stops in the agent: an execution is named after the job, so a second start attaches. A fenced worker does not stop code;
+//   - usage: the record of the sandbox remembers the last sample, so that none is counted twice.
 //
 // Nothing that a sandbox sends is trusted, and no file of a sandbox is written to the host's file system.
 package worker

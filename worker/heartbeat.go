@@ -61,7 +61,10 @@ func (w *Worker) register(ctx context.Context) error {
 	problem, images := w.engineStatus.get()
 	running, sandboxes := w.jobs.count()
 	status := w.placement.Status()
-	err := w.store.Heartbeat(ctx, farm.Worker{
+	w.beats.Lock()
+	defer w.beats.Unlock()
+	before, err := w.store.Beat(ctx, farm.Worker{
+		Beat: w.beats.stored + 1, Holds: w.jobs.attempts(),
 		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
@@ -69,7 +72,19 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("send heartbeat: %w", err)
 	}
-	return w.restoreLostRecords(ctx)
+	if before < w.beats.stored {
+		w.log.WarnContext(ctx, "Redis was away, or has lost data: containers are compared with the records", "worker_id", w.id)
+		w.reconcileNow()
+	}
+	w.beats.stored++
+	return nil
+}
+
+// beats numbers the heartbeats of a worker. A number is used again until Redis has confirmed it, so that two numbers more mean a list of jobs
+// that was made after the first of the two was stored.
+type beats struct {
+	sync.Mutex
+	stored uint64 // the last one that Redis has confirmed
 }
 
 // refreshStatus asks the engine and the records for what the registration reports: images, capacity, GPUs and warm pool. What cannot be read
@@ -99,17 +114,11 @@ func (w *Worker) pingEngine(ctx context.Context) (problem string, images []farm.
 	return "", images
 }
 
-// restoreLostRecords runs the reconciler at once when the records were lost: it restores sandboxes from their containers.
-func (w *Worker) restoreLostRecords(ctx context.Context) error {
-	lost, err := w.node.RefreshEpoch(ctx)
-	if err != nil || !lost {
-		return err
-	}
-	w.log.WarnContext(ctx, "Redis has lost the records: jobs are gone, sandboxes are restored from their containers", "worker_id", w.id)
-	w.background.Go(func() { // beside the heartbeat, which must not wait
+// reconcileNow runs the reconciler beside the heartbeat, which must not wait. It restores sandboxes whose records were lost.
+func (w *Worker) reconcileNow() {
+	w.background.Go(func() {
 		if err := w.reconciler.Run(w.base); err != nil && w.base.Err() == nil {
-			w.log.WarnContext(w.base, "not all sandboxes are restored; it is tried again", "worker_id", w.id, "error", err)
+			w.log.WarnContext(w.base, "not all containers were compared with the records; it is tried again", "worker_id", w.id, "error", err)
 		}
 	})
-	return nil
 }

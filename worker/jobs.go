@@ -109,6 +109,20 @@ func (js *activeJobs) refs() []farm.Ref {
 	return list
 }
 
+// attempts are the jobs that this worker has claimed, with their attempts, and those that are being claimed, with 0.
+func (js *activeJobs) attempts() map[string]int {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	list := make(map[string]int, len(js.byID))
+	for id, j := range js.byID {
+		list[id] = 0
+		if j.Claim != nil {
+			list[id] = j.Job.Attempt
+		}
+	}
+	return list
+}
+
 // requestCancel has a job's work cancelled. It does nothing if this worker does not have the job.
 func (js *activeJobs) requestCancel(id string) {
 	if j := js.get(id); j != nil {

@@ -83,6 +83,7 @@ type Worker struct {
 	reconciler *reconcile.Reconciler
 
 	jobs         activeJobs
+	beats        beats
 	outage       outage
 	engineStatus engineStatus
 	server       Server
@@ -125,7 +126,7 @@ func (w *Worker) assemble() (err error) {
 		return err
 	}
 	if w.node, err = node.New(w.base, node.Deps{
-		Engine: w.engine, Records: w.store, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
 	}); err != nil {
 		return err
@@ -162,11 +163,6 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.started = w.now()
 	if err := w.prepare(ctx); err != nil {
 		return err
-	}
-	if w.cfg.RestoreAtStart {
-		if err := w.reconciler.RestoreAll(ctx); err != nil {
-			return err
-		}
 	}
 	if err := w.reconciler.Run(ctx); err != nil { // an error with one sandbox does not stop the others
 		w.log.WarnContext(ctx, "containers and records do not agree yet; they are compared again", "error", err)

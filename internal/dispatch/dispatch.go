@@ -33,8 +33,8 @@ type Dispatcher struct {
 	now    func() time.Time
 	parked *parkedCache
 
-	mu    sync.Mutex
-	stuck map[string]time.Time // tasks that are active while their job is queued, and since when
+	mu     sync.Mutex
+	unheld map[string]*unheld // by the id of the job
 }
 
 // New makes a Dispatcher. A nil logger means slog.Default.
@@ -43,7 +43,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 		logger = slog.Default()
 	}
 	limits.MaxCallbacks = cmp.Or(limits.MaxCallbacks, farm.DefaultLimits().MaxCallbacks)
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), stuck: map[string]time.Time{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
 }
 
 // Submit accepts a job and, if it is runnable, enqueues it. An accepted job is durable, so a queue that does not answer is not an error:

@@ -290,26 +290,6 @@ func TestCancelOfCreateEndsWaitingJobs(t *testing.T) {
 	b.enqueued(t, farm.QueueCPU, one.ID, false)
 }
 
-// TestTaskLostOnItsWayIsReplaced imitates a dequeue whose answer was lost: the task is active, and no worker has it.
-func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	a := storetest.Create()
-	b.submit(t, a)
-	if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+a.Job.ID, "state", "active").Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.later(10 * time.Second)
-	b.sweep(t, 0) // the task may still be on its way
-	b.later(14 * time.Second)
-	b.sweep(t, 0)
-	b.later(16 * time.Second)
-	b.sweep(t, 1)
-	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again", true)
-	b.later(30 * time.Second)
-	b.sweep(t, 0)
-}
-
 func TestLeaveFIFOEnqueuesTheNextJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,7 +14,6 @@ import (
 // Rules of the sweep.
 const (
 	sweepAge      = 3 * time.Second // younger jobs may still be on their way to a queue
-	stuckAge      = 5 * time.Second // a task that is active for so long without a claim of its job was lost on the way to its worker
 	maxCrashes    = 3               // a job whose workers died so often is marked as lost: it may be what kills them
 	callbackBatch = 200
 )
@@ -23,13 +22,9 @@ const (
 // in no queue, running jobs whose worker is dead, for a takeover, and callbacks that are in no queue. It marks jobs whose workers died three
 // times as lost, and ends jobs whose sandbox has ended. It continues after an error and returns all of them.
 func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error) {
-	workers, err := d.store.Workers(ctx)
-	if err != nil {
+	f, err := d.readFleet(ctx)
+	if err != nil || f == nil {
 		return 0, err
-	}
-	alive, nodes := make(map[string]bool, len(workers)), make(map[string]bool, len(workers))
-	for _, w := range workers {
-		alive[w.ID], nodes[w.Node] = true, true
 	}
 	var problems []error
 	for after := ""; ; {
@@ -38,7 +33,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 			return n, errors.Join(append(problems, err)...)
 		}
 		for i := range routes {
-			did, err := d.sweepJob(ctx, &routes[i], alive, nodes)
+			did, err := d.sweepJob(ctx, &routes[i], f)
 			if err != nil {
 				problems = append(problems, fmt.Errorf("sweep job %s: %w", routes[i].Ref.ID, err))
 			}
@@ -55,10 +50,10 @@ func (d *Dispatcher) Sweep(ctx context.Context, tenant string) (n int, err error
 	return n + called, errors.Join(append(problems, err)...)
 }
 
-func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes map[string]bool) (bool, error) {
+func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
 	running := r.State == farm.JobRunning
-	if running && alive[r.Worker] {
-		return false, nil
+	if running && f.alive(r.Worker) {
+		return d.sweepHeld(ctx, r, f)
 	}
 	if d.now().Sub(r.CreatedAt) < sweepAge {
 		return false, nil
@@ -78,56 +73,52 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, alive, nodes 
 			Code:    farm.CodeUnavailable,
 			Message: fmt.Sprintf("%d workers died while they ran this job. See their logs, and send the job again if they died for another reason.", r.Attempt-r.Uncounted),
 		})
-	case stranded(r, nodes):
+	case stranded(r, f.nodes):
 		return true, d.unassignNode(ctx, r)
 	default:
-		return d.ensureEnqueued(ctx, r, taskID(r.Ref.ID, r.Attempt))
+		return d.ensureEnqueued(ctx, r, f, taskID(r.Ref.ID, r.Attempt))
 	}
 }
 
+// sweepHeld frees a running job of a live worker that does not have it, so that a worker of its node continues it.
+func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
+	if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
+		return false, err
+	}
+	d.log.WarnContext(ctx, "the worker of a running job does not have it; the job is continued by any worker of its node",
+		"job_id", r.Ref.ID, "tenant", r.Ref.Tenant, "worker_id", r.Worker, "attempt", r.Attempt)
+	err := d.OfferTakeover(ctx, r.Ref, r.Attempt)
+	if errors.Is(err, store.ErrFenced) { // it was claimed again, or has ended
+		return false, nil
+	}
+	if err == nil {
+		d.forgetUnheld(r.Ref.ID)
+	}
+	return err == nil, err
+}
+
 // ensureEnqueued enqueues a job's task unless it is in its queue. A task can be active without a worker that has it, if the answer with
-// the task was lost; asynq notices that after a minute or two. So a queued job whose task has been active for a while gets a second task. If
-// the first one is alive after all, only one of them can claim the job.
-func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, id string) (bool, error) {
+// the task was lost; asynq notices that after a minute or two. So a job whose task is active while no worker lists the job gets a second task.
+// If the first one is alive after all, only one of them can claim the job.
+func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet, id string) (bool, error) {
 	state, err := d.queue.State(ctx, queueOf(r), id)
 	if err != nil {
 		return false, err
 	}
 	switch {
-	case state == "active" && d.lostOnTheWay(id):
+	case state == "active":
+		if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
+			return false, err
+		}
 		id += ".again"
 		if enqueued, err := d.queue.Has(ctx, queueOf(r), id); err != nil || enqueued {
 			return false, err
 		}
-	case state == "active", state != "" && state != "archived" && state != "completed":
+	case state != "" && state != "archived" && state != "completed":
 		return false, nil
 	}
-	d.forget(id)
+	d.forgetUnheld(r.Ref.ID)
 	return true, d.enqueue(ctx, r, id)
-}
-
-// lostOnTheWay reports whether a task has been active for stuckAge without a claim of its job.
-func (d *Dispatcher) lostOnTheWay(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.now()
-	since, known := d.stuck[id]
-	if !known {
-		d.stuck[id] = now
-		for other, at := range d.stuck { // tasks whose jobs were claimed since
-			if now.Sub(at) > time.Hour {
-				delete(d.stuck, other)
-			}
-		}
-		return false
-	}
-	return now.Sub(since) >= stuckAge
-}
-
-func (d *Dispatcher) forget(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.stuck, id)
 }
 
 func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, err error) {

@@ -19,18 +19,35 @@ const HeartbeatTTL = 10 * time.Second
 
 // Heartbeat registers a worker, or renews its registration.
 func (s *Store) Heartbeat(ctx context.Context, w farm.Worker) error {
+	_, err := s.Beat(ctx, w)
+	return err
+}
+
+// Beat is Heartbeat, and returns the number of the heartbeat that was stored before; 0: there was no registration, or it had expired. A number
+// below that of the worker's last heartbeat means that Redis has lost data since, or was away.
+func (s *Store) Beat(ctx context.Context, w farm.Worker) (before uint64, err error) {
 	if w.SeenAt.IsZero() {
 		w.SeenAt = s.now().UTC()
 	}
 	data, err := encode("worker", w)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	pipe := s.rdb.Pipeline()
-	pipe.Set(ctx, s.prefix+"worker:"+w.ID, data, HeartbeatTTL)
-	pipe.SAdd(ctx, s.prefix+"workers", w.ID)
-	_, err = pipe.Exec(ctx)
-	return wrap("write heartbeat", err)
+	old := pipe.SetArgs(ctx, s.prefix+"worker:"+w.ID, data, redis.SetArgs{TTL: HeartbeatTTL, Get: true})
+	added := pipe.SAdd(ctx, s.prefix+"workers", w.ID)
+	_, _ = pipe.Exec(ctx) // its error is that of a command, and redis.Nil is none
+	if err := old.Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return 0, wrap("write heartbeat", err)
+	}
+	if err := added.Err(); err != nil {
+		return 0, wrap("write heartbeat", err)
+	}
+	var last farm.Worker
+	if json.Unmarshal([]byte(old.Val()), &last) != nil {
+		return 0, nil // none, or that of another release
+	}
+	return last.Beat, nil
 }
 
 // Workers lists the live workers, sorted by id.

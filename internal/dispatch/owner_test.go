@@ -1,0 +1,165 @@
+package dispatch_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// beating is a worker that sends heartbeats when the test says so.
+type beating struct {
+	b *bundle
+	w farm.Worker
+}
+
+func (b *bundle) beating(t *testing.T, id string) *beating {
+	t.Helper()
+	w := &beating{b: b, w: farm.Worker{ID: id, Node: "n1", Holds: map[string]int{}}}
+	w.beat(t)
+	return w
+}
+
+// beat sends a heartbeat.
+func (w *beating) beat(t *testing.T) {
+	t.Helper()
+	w.w.Beat++
+	if err := w.b.store.Heartbeat(t.Context(), w.w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A claim whose answer was lost leaves a running job that its worker, which is alive, does not have. After two heartbeats of all workers
+// without it any worker can claim it. This happens any number of times: it is no crash.
+func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	one, two := b.beating(t, "w1"), b.beating(t, "w2")
+	b.later(time.Minute)
+	for attempt := 1; attempt <= 4; attempt++ {
+		if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil { // its answer is lost
+			t.Fatal(err)
+		}
+		b.sweep(t, 0)
+		one.beat(t)
+		one.beat(t)
+		b.sweep(t, 0) // two has sent none: Redis may have been away for everybody
+		two.beat(t)
+		b.sweep(t, 0)
+		two.beat(t)
+		b.sweep(t, 1)
+		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
+		r, err := b.store.Route(t.Context(), job.Ref())
+		if err != nil || r.State != farm.JobRunning || r.Worker == "w1" || r.Attempt != attempt || r.Uncounted != attempt {
+			t.Fatalf("freed job: %+v, %v", r, err)
+		}
+		b.sweep(t, 0) // it is in its queue
+	}
+	if c, err := b.store.Claim(t.Context(), job.Ref(), "w2"); err != nil || c.Job.Attempt != 5 {
+		t.Fatalf("Claim = %+v, %v", c, err)
+	}
+	two.w.Holds[job.ID] = 5
+	for range 3 {
+		one.beat(t)
+		two.beat(t)
+		b.sweep(t, 0)
+	}
+	b.state(t, job.Ref(), farm.JobRunning)
+}
+
+// A job that a worker lists, or is about to claim, is left to it, and so are the jobs of a worker of a release that lists none.
+func TestHeldJobsAreNotFreed(t *testing.T) {
+	t.Parallel()
+	for what, holds := range map[string]func(job string) map[string]int{
+		"listed":        func(job string) map[string]int { return map[string]int{job: 1} },
+		"being claimed": func(job string) map[string]int { return map[string]int{job: 0} },
+		"lists none":    func(string) map[string]int { return nil },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			job := b.submit(t, storetest.Execute(b.box(t)))
+			b.later(time.Minute)
+			if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
+				t.Fatal(err)
+			}
+			one := b.beating(t, "w1")
+			one.w.Holds = holds(job.ID)
+			for range 5 {
+				one.beat(t)
+				b.sweep(t, 0)
+			}
+			if r, err := b.store.Route(t.Context(), job.Ref()); err != nil || r.Worker != "w1" {
+				t.Errorf("Route = %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// A worker that lists an attempt that another one has taken over does not have the job.
+func TestListOfAnOldAttemptDoesNotCount(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	b.later(time.Minute)
+	for range 2 {
+		if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := b.beating(t, "w1")
+	one.w.Holds[job.ID] = 1
+	b.sweep(t, 0)
+	one.beat(t)
+	one.beat(t)
+	b.sweep(t, 1)
+}
+
+// A heartbeat that was on its way while the job was claimed does not have it. The worker gets time for two more.
+func TestFreshClaimIsNotFreed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	one := b.beating(t, "w1")
+	b.later(time.Minute)
+	if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	b.sweep(t, 0)
+	one.beat(t) // made before the claim
+	b.sweep(t, 0)
+	one.w.Holds[job.ID] = 1
+	for range 3 {
+		one.beat(t)
+		b.sweep(t, 0)
+	}
+}
+
+// A dequeue whose answer was lost leaves a task that is active, while no worker has its job. It gets a second task.
+func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a := storetest.Create()
+	b.submit(t, a)
+	one := b.beating(t, "w1")
+	if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+a.Job.ID, "state", "active").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.later(10 * time.Second)
+	b.sweep(t, 0) // the task may still be on its way
+	one.w.Holds[a.Job.ID] = 0
+	one.beat(t)
+	one.beat(t)
+	b.sweep(t, 0) // it has arrived, and is being claimed
+	delete(one.w.Holds, a.Job.ID)
+	one.beat(t)
+	b.sweep(t, 0)
+	one.beat(t)
+	one.beat(t)
+	b.sweep(t, 1)
+	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again", true)
+	b.sweep(t, 0)
+}
