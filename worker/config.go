@@ -40,11 +40,10 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	RestoreAtStart bool        `toml:"-"` // Redis loses its data at a restart: Start restores sandboxes from their containers
-	SingleProcess  bool        `toml:"-"` // the whole farm is this process, see pool
-	Limits         farm.Limits `toml:"-"`
-	Version        string      `toml:"-"`
-	Host           string      `toml:"-"`
+	SingleProcess bool        `toml:"-"` // the whole farm is this process, see pool
+	Limits        farm.Limits `toml:"-"`
+	Version       string      `toml:"-"`
+	Host          string      `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {

@@ -88,7 +88,7 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 	}
 	l.placement.ReleaseGPUs(ctx, s)
 	l.endJobs(ctx, s, exceptJob, farm.JobCanceled, execution.ClosedMessage)
-	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason})
+	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason, Removed: true})
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		return fmt.Errorf("record the end: %w", err)
 	}

@@ -94,7 +94,7 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	workertest.Must(t, err)
 	idle := b.member(w)
 	stranger := farm.NewID(farm.SandboxPrefix) // its record is gone, and it had no owner
-	b.Fake.PutMember(stranger, w.node.Epoch(), true)
+	b.Fake.PutMember(stranger, true)
 	elsewhere := b.member(w)
 	otherJob, otherBox := b.Claimed(idle, nil) // the oldest is claimed first
 	workertest.Must(t, b.Store.UnassignNode(t.Context(), otherJob, 0, farm.QueueCPU))
@@ -172,9 +172,8 @@ func TestStartRestoresClaimedMembers(t *testing.T) {
 	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
 	idle := b.member(w)
 	b.Redis.FlushAll()
-	b.cfg.RestoreAtStart = true
 	next := b.worker()
-	workertest.Must(t, next.reconciler.RestoreAll(t.Context()))
+	workertest.Must(t, next.reconciler.Run(t.Context()))
 	if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Tenant != workertest.Tenant {
 		t.Errorf("adopted: %+v", s)
 	}

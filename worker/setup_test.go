@@ -53,10 +53,7 @@ func (b *bundle) measured(memoryMB, cores int) *Worker {
 func (b *bundle) pooling(memoryMB int, pool ...string) *Worker {
 	b.T.Helper()
 	b.cfg.Pool, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = pool, 1, 100
-	w := b.measured(memoryMB, 4)
-	_, err := w.node.RefreshEpoch(b.T.Context())
-	workertest.Must(b.T, err)
-	return w
+	return b.measured(memoryMB, 4)
 }
 
 // member adds a ready member of the warm pool that a worker made.

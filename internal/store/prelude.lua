@@ -121,9 +121,17 @@ end
 -- Has the documents of a record removed when it expires: an hour later, since the clocks of the processes differ.
 local function expireDocuments(id, ttl) call('ZADD', P .. 'docs', int(tonumber(NOW) + (tonumber(ttl) + 3600) * 1000000), id) end
 
--- Writes a sandbox's new state and what follows from it. The caller has checked the transition. The times to live (seconds) are read for
--- final states only.
-local function setSandboxState(box, state, closedTTL, retention)
+-- How long the record of a sandbox that has ended is kept. A container without a record that has not reached its deadline means that Redis has
+-- lost the record. So the record of a sandbox whose container may still run is kept past its deadline, and an hour more: clocks differ.
+local function keptFor(box, closedTTL, removed)
+  local s = call('HMGET', key('sbx', box), 'expires', 'node', 'void')
+  if not s[3] and (removed or (s[2] or '') == '') then return closedTTL end
+  return int(math.max(tonumber(closedTTL), math.ceil(((tonumber(s[1]) or 0) - tonumber(NOW)) / 1000000) + 3600))
+end
+
+-- Writes a sandbox's new state and what follows from it. The caller has checked the transition. For final states: the times to live (seconds),
+-- and whether its container is known to be gone.
+local function setSandboxState(box, state, closedTTL, retention, removed)
   local k = key('sbx', box)
   call('HSET', k, 'state', state)
   if state == 'ready' then call('HSETNX', k, 'ready', NOW) end
@@ -133,6 +141,7 @@ local function setSandboxState(box, state, closedTTL, retention)
     refundSandbox(box)
     call('ZREM', P .. 'openboxes', box)
     unindexNode(box, call('HGET', k, 'node') or '')
+    closedTTL = keptFor(box, closedTTL, removed)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)

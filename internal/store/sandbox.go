@@ -96,6 +96,7 @@ type Move struct {
 	Container string
 	Expired   bool // it closes since its deadline has passed
 	Touch     bool // LastUsedAt = now
+	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least
 
 	Job     string // the job that makes the transition, which must run under Attempt; "": not checked
 	Attempt int
@@ -110,6 +111,7 @@ type moveArgs struct {
 	Container string `lua:"container"`
 	Expired   bool   `lua:"expired"`
 	Touch     bool   `lua:"touch"`
+	Removed   bool   `lua:"removed"`
 	Job       string `lua:"job"`
 	Attempt   int    `lua:"attempt"`
 	ClosedTTL int    `lua:"closed_ttl"`
@@ -117,7 +119,7 @@ type moveArgs struct {
 }
 
 // MoveSandbox makes a transition that the table allows; another one is CodeConflict and ErrMove. A final state sets ClosedAt and lets the
-// record expire after Limits.ClosedSeconds. ErrFenced if the job no longer runs under this attempt, or the attempt is void since the
+// record expire after Limits.ClosedSeconds, or later (Move.Removed). ErrFenced if the job no longer runs under this attempt, or the attempt is void since the
 // creation was moved to another node.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
@@ -127,7 +129,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 		return nil, err
 	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
-		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch,
+		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed,
 		Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
 	})...)
 	if err != nil {

@@ -16,5 +16,5 @@ for _, name in ipairs({'reason', 'container'}) do
 end
 if arg.expired == '1' then call('HSET', k, 'expired', '1') end
 if arg.touch == '1' then call('HSET', k, 'used', NOW) end
-setSandboxState(arg.id, to ~= '' and to or state, arg.closed_ttl, arg.retention)
+setSandboxState(arg.id, to ~= '' and to or state, arg.closed_ttl, arg.retention, arg.removed == '1')
 return {'ok', call('HGETALL', k)}

@@ -1,6 +1,5 @@
 // Package node is the engine's side of sandboxes: their images, their containers, the connection to the agent in each, and
 // the deadlines that agents know. A Node is the worker's Docker engine; every other package of the worker builds on it.
 //
-// A container carries what is needed to find its sandbox again when Redis has lost the records: the record itself, and the
-// epoch of the records in which it was made (see LabelRecord and LabelEpoch).
+// A container carries its sandbox's record, for a Redis that loses it (see LabelRecord).
 package node

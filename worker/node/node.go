@@ -30,18 +30,11 @@ const (
 // ErrStopping says that the worker is stopping. Contexts of its jobs end with it.
 var ErrStopping = errors.New("the worker is stopping")
 
-// Records is the part of the store that a Node needs.
-type Records interface {
-	// Epoch names the data set of the records: another value than before means that Redis lost its data.
-	Epoch(ctx context.Context) (string, error)
-}
-
 // Deps are the dependencies of a Node. All fields except UV, Index, BuildImage and Metrics are required.
 type Deps struct {
-	Engine  *engine.Engine
-	Records Records
-	Log     *slog.Logger
-	Now     func() time.Time
+	Engine *engine.Engine
+	Log    *slog.Logger
+	Now    func() time.Time
 	// Agent gives the agent's binary for the engine, and its version.
 	Agent func(arch string) (binary []byte, version string, err error)
 	// UV gives the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
@@ -64,7 +57,6 @@ type Node struct {
 	connections connections
 	deadlines   deadlines
 	images      imageCache
-	epoch       epoch
 	background  sync.WaitGroup
 	base        context.Context //nolint:containedctx // the life of background work, ended by the worker
 }

@@ -1,12 +1,9 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
@@ -17,9 +14,6 @@ import (
 const (
 	// LabelRecord holds a sandbox's record, for a Redis that loses its data. Values of variables are left out.
 	LabelRecord = "sandfarm.record"
-	// LabelEpoch names the epoch of the records (store.Epoch) in which a container was made. A container without a record is an
-	// orphan while the records are still those of its epoch; else they were lost, and the sandbox is restored from its label.
-	LabelEpoch = "sandfarm.epoch"
 	// LabelAttempt names the attempt of its create job that made a container. When the create was moved to another node,
 	// containers of earlier attempts are void (see Void).
 	LabelAttempt = "sandfarm.attempt"
@@ -38,15 +32,7 @@ func Void(c engine.Container, s *farm.Sandbox) bool {
 }
 
 // Labels are what a sandbox's container carries for a Redis that loses its data.
-func (n *Node) Labels(s *farm.Sandbox) map[string]string {
-	labels := recordLabel(s)
-	if epoch := n.Epoch(); labels != nil && epoch != "" {
-		labels[LabelEpoch] = epoch
-	}
-	return labels
-}
-
-func recordLabel(s *farm.Sandbox) map[string]string {
+func Labels(s *farm.Sandbox) map[string]string {
 	kept := *s
 	kept.Spec.Env = maps.Clone(s.Spec.Env)
 	for name := range kept.Spec.Env {
@@ -70,30 +56,4 @@ func RecordOf(c engine.Container) *farm.Sandbox {
 		s.ExpiresAt = s.CreatedAt.Add(time.Duration(s.Spec.TTLSeconds) * time.Second)
 	}
 	return &s
-}
-
-// epoch is the epoch of the records as this worker knows it.
-type epoch struct {
-	mu    sync.Mutex
-	value string
-}
-
-// Epoch is the epoch of the records, "" before the first RefreshEpoch.
-func (n *Node) Epoch() string {
-	n.epoch.mu.Lock()
-	defer n.epoch.mu.Unlock()
-	return n.epoch.value
-}
-
-// RefreshEpoch reads the epoch of the records, and reports whether the records were lost since the last call.
-func (n *Node) RefreshEpoch(ctx context.Context) (lost bool, err error) {
-	value, err := n.deps.Records.Epoch(ctx)
-	if err != nil {
-		return false, fmt.Errorf("look for lost records: %w", err)
-	}
-	n.epoch.mu.Lock()
-	defer n.epoch.mu.Unlock()
-	lost = n.epoch.value != "" && n.epoch.value != value
-	n.epoch.value = value
-	return lost, nil
 }

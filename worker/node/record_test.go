@@ -16,7 +16,7 @@ func TestRecordLabelComesBackWithoutSecrets(t *testing.T) {
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", CreatedAt: now, ExpiresAt: now.Add(time.Hour),
 		Spec: farm.SandboxSpec{Image: "python", Env: map[string]string{"TOKEN": "secret value"}, TTLSeconds: 3600},
 	}
-	labels := recordLabel(s)
+	labels := Labels(s)
 	if strings.Contains(labels[LabelRecord], "secret value") || s.Spec.Env["TOKEN"] != "secret value" {
 		t.Fatalf("label %q, record %v", labels[LabelRecord], s.Spec.Env)
 	}

@@ -125,7 +125,7 @@ func TestOneWorkerMaintainsThePool(t *testing.T) {
 	p, other := b.pooling(64<<10, "python=1"), b.pooling(64<<10, "python=1")
 	starting := store.Member{ID: farm.NewID(farm.SandboxPrefix), Node: "n1", Image: "python", Worker: other.deps.WorkerID}
 	workertest.Must(t, b.Store.BeginMember(t.Context(), starting))
-	b.Fake.PutMember(starting.ID, "", true)
+	b.Fake.PutMember(starting.ID, true)
 	workertest.Must(t, p.maintain(t.Context()))
 	if held, err := b.Store.Lock(t.Context(), p.poolLock(), other.deps.WorkerID, time.Second); held || err != nil {
 		t.Errorf("another worker maintains the pool, too: %v, %v", held, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
@@ -75,7 +76,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 		}
 		return p.engine.Update(ctx, m.Container, s.Spec.Resources)
 	})
-	group.Go(func() error { return p.engine.Note(ctx, s.ID, s.Tenant, p.node.Labels(&box)) })
+	group.Go(func() error { return p.engine.Note(ctx, s.ID, s.Tenant, node.Labels(&box)) })
 	return group.Wait()
 }
 

@@ -52,10 +52,7 @@ func (b *bundle) measured(memoryMB, cores int) *Placer {
 func (b *bundle) pooling(memoryMB int, pool ...string) *Placer {
 	b.T.Helper()
 	b.cfg.Pool, b.cfg.MemoryOvercommit, b.cfg.CPUOvercommit = pool, 1, 100
-	p := b.measured(memoryMB, 4)
-	_, err := p.node.RefreshEpoch(b.T.Context())
-	workertest.Must(b.T, err)
-	return p
+	return b.measured(memoryMB, 4)
 }
 
 // member adds a ready member of the warm pool that a worker made.

@@ -27,9 +27,6 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
-	if _, err := r.node.RefreshEpoch(ctx); err != nil {
-		return err
-	}
 	if err := pool.readMembers(ctx, r.placement); err != nil {
 		return err
 	}
@@ -67,23 +64,23 @@ func (r *Reconciler) keeps(ctx context.Context, pool *poolView, c engine.Contain
 
 // keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost is restored.
 func (r *Reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool, error) {
-	keep, err := r.isOpen(ctx, c)
-	if err != nil || keep {
-		return keep, err
+	open, known, err := r.isOpen(ctx, c)
+	if err != nil || known {
+		return open, err
 	}
-	return r.restoreLost(ctx, c)
+	return r.restore(ctx, c)
 }
 
-// isOpen reports whether a container's sandbox is open and the container is not void.
-func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (bool, error) {
+// isOpen reports whether a container's sandbox is open and the container is not void, and whether there is a record of it.
+func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (open, known bool, err error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
-		return false, nil
+		return false, false, nil
 	case err != nil:
-		return false, fmt.Errorf("read sandbox: %w", err)
+		return false, false, fmt.Errorf("read sandbox: %w", err)
 	}
-	return !s.State.Final() && !node.Void(c, s), nil
+	return !s.State.Final() && !node.Void(c, s), true, nil
 }
 
 // reconcileRecords checks every open sandbox of this node, and returns those whose container runs.

@@ -143,9 +143,9 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // PutMember adds the container of a member of the warm pool, without an owner.
-func (e *Engine) PutMember(id, epoch string, running bool) {
+func (e *Engine) PutMember(id string, running bool) {
 	e.SetLabels(id, map[string]string{
-		engine.LabelNamespace: "test", engine.LabelSandbox: id, engine.LabelNode: Node, node.LabelPool: "python", node.LabelEpoch: epoch,
+		engine.LabelNamespace: "test", engine.LabelSandbox: id, engine.LabelNode: Node, node.LabelPool: "python",
 	})
 	e.Put(id, running)
 }

@@ -102,7 +102,7 @@ func (b *Farm) StoreBehind(hook redis.Hook) *store.Store {
 // NewNode makes the node of a worker, with its identity.
 func (b *Farm) NewNode() *node.Node {
 	b.T.Helper()
-	n, err := node.New(b.T.Context(), node.Deps{Engine: b.Engine, Records: b.Store, Log: b.Log, Now: time.Now})
+	n, err := node.New(b.T.Context(), node.Deps{Engine: b.Engine, Log: b.Log, Now: time.Now})
 	Must(b.T, err)
 	n.UseIdentity(Node, "")
 	b.T.Cleanup(n.Close)

@@ -186,7 +186,7 @@ func (b *Farm) Member(n *node.Node, workerID, version string, capacity farm.Capa
 	_, _, err := b.Store.Reserve(b.T.Context(), store.ReserveRequest{Node: Node, Capacity: capacity, Sandbox: farm.Ref{ID: m.ID}, Want: m.Resources.Capacity(), Force: true})
 	Must(b.T, err)
 	b.Agent(farm.Ref{ID: m.ID}, n)
-	b.Fake.PutMember(m.ID, n.Epoch(), true)
+	b.Fake.PutMember(m.ID, true)
 	m.Container = "test-" + m.ID
 	Must(b.T, b.Store.BeginMember(b.T.Context(), m))
 	Must(b.T, b.Store.MemberReady(b.T.Context(), m))

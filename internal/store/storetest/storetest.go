@@ -63,7 +63,6 @@ func Run(t *testing.T, factory Factory) {
 		"BadCursor":                     badCursor,
 		"Deadlines":                     deadlines,
 		"SandboxesAreRestored":          sandboxesAreRestored,
-		"Epochs":                        epochs,
 		"PatchesDoNotUndoEachOther":     patchesDoNotUndoEachOther,
 		"PatchOnlyWhileItAccepts":       patchOnlyWhileItAccepts,
 		"UnfinishedJobsInOrder":         unfinishedJobsInOrder,

@@ -23,7 +23,6 @@ const queueGrace = 10 * time.Second
 func (p *Parts) newWorker(e *engine.Engine, version string, callback func(context.Context, farm.Ref) error, progress func(farm.Progress)) (*worker.Worker, error) {
 	cfg := p.Settings.Worker
 	cfg.Version = version
-	cfg.RestoreAtStart = !p.Persistent
 	packages, err := p.openIndex()
 	if err != nil {
 		return nil, err
