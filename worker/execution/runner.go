@@ -55,6 +55,9 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		if ctx.Err() != nil {
 			return Outcome{}, context.Cause(ctx)
 		}
+		if errors.Is(err, store.ErrFenced) {
+			return Outcome{}, err
+		}
 		if errors.Is(err, ErrProtocol) {
 			return Outcome{Cleanup: func(ctx context.Context) { x.drop(ctx, e) }}, err
 		}
