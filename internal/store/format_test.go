@@ -123,8 +123,6 @@ func (f *format) workers() {
 		_, err := f.ReportCapacity(ctx, node, farm.Capacity{MemoryMB: 8192, CPUs: 8})
 		f.must(err)
 	}
-	_, err := f.Epoch(ctx)
-	f.must(err)
 }
 
 func (f *format) sandboxes() {
@@ -175,7 +173,7 @@ func (f *format) jobs() {
 	done := f.execute(box, "job_00000000000000000000000001")
 	attempt := f.claim(done, "wrk_n1")
 	f.must(f.AppendEvents(ctx, done, attempt, []farm.Event{{ID: "1-0", Name: farm.EventStdout, Text: "one\n"}, {ID: "2-0", Name: farm.EventStdout, Text: "two\n"}}))
-	f.must(f.AddArtifacts(ctx, []farm.Artifact{{
+	f.must(f.AddArtifacts(ctx, attempt, []farm.Artifact{{
 		ID: farm.ArtifactID(done.ID, "a.png"), Tenant: done.Tenant, SandboxID: box.ID, JobID: done.ID, Name: "a.png", Path: "a.png",
 		Size: 3, CreatedAt: formatNow, ExpiresAt: formatNow.Add(24 * time.Hour), Key: "k",
 	}}))
