@@ -119,7 +119,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		return nil, Ended{}, err
 	}
 	args.Spilled = spilled(string(args.Result))
-	r, err := s.run(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
+	r, err := s.runBatched(ctx, e.mode+" job", s.scripts.jobFinish, e.ref.Tenant, values(args)...)
 	if err != nil {
 		return nil, Ended{}, err // the result may be stored, so its document stays
 	}

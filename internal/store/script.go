@@ -121,8 +121,20 @@ func (s *Store) index(tenant, name string) string { return s.prefix + "{" + tena
 
 // run calls a script on a tenant's records. The first element of the reply says how it went.
 func (s *Store) run(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
-	argv := append([]any{s.prefix, micros(s.now())}, args...)
-	result, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, argv...).Slice()
+	result, err := script.Run(ctx, s.rdb, []string{s.index(tenant, "")}, s.argv(args)...).Slice()
+	return checked(what, result, err)
+}
+
+// runBatched is run for calls of which many are ready at the same time, see batch.
+func (s *Store) runBatched(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
+	result, err := s.batch.run(ctx, script, []string{s.index(tenant, "")}, s.argv(args))
+	return checked(what, result, err)
+}
+
+// argv is ARGV of a script on a tenant's records.
+func (s *Store) argv(args []any) []any { return append([]any{s.prefix, micros(s.now())}, args...) }
+
+func checked(what string, result []any, err error) (reply, error) {
 	if err != nil {
 		return nil, wrap(what, err)
 	}

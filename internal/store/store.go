@@ -46,6 +46,7 @@ type Store struct {
 	log     *slog.Logger
 	scripts scripts
 	hub     *hub
+	batch   *batch
 	tenants *tenantCache
 	onNodes *tenantCache // by "node tenant"
 
@@ -78,7 +79,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), tenants: newTenantCache(), onNodes: newTenantCache(),
+		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb), tenants: newTenantCache(), onNodes: newTenantCache(),
 		documents: o.Documents, manifests: newManifestCache(),
 		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
-// While the object store is away, a full log holds the code back; when it is back, the code goes on and no output is missing. The worker
-// used to wait for a frame that the code could not send.
+// While the object store is away, a full log holds the code back; when it is back, the code goes on and no output is missing.
 func TestCodeGoesOnWhenTheObjectStoreIsBack(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 1_600_000, 90_000) // 11.7 MB: twice what the agent's log takes
