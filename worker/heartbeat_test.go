@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -53,4 +55,46 @@ func TestLeaseIsRenewedWhileTheWorkerPrepares(t *testing.T) {
 	if err != nil || len(workers) != 0 {
 		t.Errorf("a worker that still prepares is registered: %+v, %v", workers, err)
 	}
+}
+
+// A worker whose registration is gone, or older than its last heartbeat, compares containers and records at once: Redis has lost data.
+func TestHeartbeatNoticesLostRecords(t *testing.T) {
+	t.Parallel()
+	for what, lose := range map[string]func(b *bundle, w *Worker, old farm.Worker){
+		"wiped": func(b *bundle, _ *Worker, _ farm.Worker) { b.Redis.FlushAll() },
+		"restored from an older snapshot": func(b *bundle, _ *Worker, old farm.Worker) {
+			b.Redis.FlushAll()
+			workertest.Must(b.T, b.Store.Heartbeat(b.T.Context(), old))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := b.worker()
+			w.registered.Store(true)
+			workertest.Must(t, w.beat(t.Context()))
+			workers, err := b.Store.Workers(t.Context())
+			workertest.Must(t, err)
+			workertest.Must(t, w.beat(t.Context()))
+
+			box := b.contained(w)
+			lose(b, w, workers[0])
+			workertest.Must(t, w.beat(t.Context()))
+			w.background.Wait()
+			if s := b.Sandbox(box); s.State != farm.SandboxReady {
+				t.Errorf("the sandbox is %s", s.State)
+			}
+		})
+	}
+}
+
+// contained makes a ready sandbox with a container that carries its record.
+func (b *bundle) contained(w *Worker) farm.Ref {
+	b.T.Helper()
+	box := b.Ready()
+	labels := node.Labels(b.Sandbox(box))
+	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", box.ID, w.node.ID(), box.Tenant
+	b.Fake.SetLabels(box.ID, labels)
+	b.Fake.Put(box.ID, true)
+	return box
 }

@@ -1,10 +1,14 @@
 package worker
 
 import (
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/reconcile"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -179,6 +183,57 @@ func TestStartRestoresClaimedMembers(t *testing.T) {
 	}
 	if _, err := b.Store.Sandbox(t.Context(), farm.Ref{Tenant: "", ID: idle.ID}); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("a member without an owner: %v", err)
+	}
+}
+
+// Redis was restored from a snapshot that is older than a sandbox, and all workers were restarted meanwhile: the sandbox is restored from its
+// container. It used to be removed, since the snapshot had the same epoch. A container without a record is removed only behind its deadline.
+func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	older, newer, expired := b.contained(w), b.contained(w), b.contained(w)
+	s := b.Sandbox(expired)
+	s.ExpiresAt = time.Now().Add(-time.Second)
+	labels := node.Labels(s)
+	labels[engine.LabelNamespace], labels[engine.LabelSandbox], labels[engine.LabelNode], labels[engine.LabelTenant] = "test", expired.ID, w.node.ID(), expired.Tenant
+	b.Fake.SetLabels(expired.ID, labels)
+	for _, key := range b.Redis.Keys() {
+		if strings.HasSuffix(key, "sbx:"+newer.ID) || strings.HasSuffix(key, "sbx:"+expired.ID) {
+			b.Redis.Del(key)
+		}
+	}
+	next := b.worker()
+	workertest.Must(t, next.reconciler.Run(t.Context()))
+	for _, box := range []farm.Ref{older, newer} {
+		if s := b.Sandbox(box); s.State != farm.SandboxReady || s.Node != "n1" || !b.Fake.Has(box.ID) {
+			t.Errorf("sandbox %+v, container exists: %v", s, b.Fake.Has(box.ID))
+		}
+	}
+	if _, err := b.Store.Sandbox(t.Context(), expired); farm.CodeOf(err) != farm.CodeNotFound || b.Fake.Has(expired.ID) {
+		t.Errorf("a sandbox behind its deadline: %v, container exists: %v", err, b.Fake.Has(expired.ID))
+	}
+}
+
+// The record of a sandbox that was lost while its engine was silent outlives the deadline. So its container, once the engine is back, is
+// removed however short ended records are kept, and does not look like one that Redis has lost.
+func TestLostSandboxDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.worker()
+	box := b.contained(w)
+	if !w.lifecycle.MarkLost(t.Context(), b.Sandbox(box), "", "its engine was silent") {
+		t.Fatal("it was not marked as lost")
+	}
+	left := time.Until(b.Sandbox(box).ExpiresAt)
+	for _, key := range b.Redis.Keys() {
+		if strings.HasSuffix(key, "sbx:"+box.ID) && b.Redis.TTL(key) < left {
+			t.Errorf("its record is kept for %v, the sandbox may live for %v", b.Redis.TTL(key), left)
+		}
+	}
+	workertest.Must(t, w.reconciler.Run(t.Context()))
+	if s := b.Sandbox(box); s.State != farm.SandboxLost || b.Fake.Has(box.ID) {
+		t.Errorf("sandbox %s, container exists: %v", s.State, b.Fake.Has(box.ID))
 	}
 }
 
