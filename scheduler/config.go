@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // Config holds the settings of a scheduler.
@@ -19,7 +20,10 @@ type Config struct {
 	Lifecycle   bool          `toml:"lifecycle_rules" default:"true" doc:"Set lifecycle rules in the bucket, so that the object store removes what the farm should have removed days before."`
 	Jitter      float64       `toml:"jitter" default:"0.1" min:"0.01" max:"0.9" doc:"Random part of its interval by which a loop may run earlier, so that schedulers started together do not stay in step."`
 
-	Limits farm.Limits `toml:"-"`
+	// Settle is how long a new leader waits before it takes workers for dead: half of store.HeartbeatTTL by default; negative: not at all. If Redis was away, the
+	// lease has lapsed like the registrations of all workers, and they need two heartbeats to be back.
+	Settle time.Duration `toml:"-"`
+	Limits farm.Limits   `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {
@@ -28,6 +32,7 @@ func (c Config) withDefaults() Config {
 	c.RetainEvery = cmp.Or(c.RetainEvery, time.Minute)
 	c.TrimEvery = cmp.Or(c.TrimEvery, time.Minute)
 	c.PoolEvery = cmp.Or(c.PoolEvery, 5*time.Second)
+	c.Settle = cmp.Or(c.Settle, store.HeartbeatTTL/2)
 	c.Jitter = cmp.Or(c.Jitter, 0.1)
 	if c.Limits == (farm.Limits{}) {
 		c.Limits = farm.DefaultLimits()

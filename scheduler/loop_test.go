@@ -19,6 +19,7 @@ import (
 func begin(t *testing.T, f *fake, cfg scheduler.Config, random func() float64) (*scheduler.Scheduler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
+	cfg.Settle = -1
 	s, err := scheduler.New(cfg, scheduler.Deps{
 		Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(slog.DiscardHandler), Metrics: registry, Random: random,
 	})

@@ -106,6 +106,7 @@ type Scheduler struct {
 	mu    sync.Mutex
 	stop  context.CancelFunc
 	until time.Time     // end of the lease, by this machine's clock; zero: it does not lead
+	since time.Time     // when it became the leader, without a gap since
 	gain  chan struct{} // closed, and replaced, when this scheduler becomes the leader
 
 	noRules bool // of the loop rules: the log says that the object store has none
@@ -187,12 +188,20 @@ func (s *Scheduler) leading() bool {
 	return time.Now().Before(s.until)
 }
 
+// settled reports whether this scheduler has led for a while.
+func (s *Scheduler) settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.since) >= s.cfg.Settle
+}
+
 // setLease sets until when this scheduler leads, and wakes the loops if it did not lead before.
 func (s *Scheduler) setLease(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	if !now.Before(s.until) && now.Before(until) {
+		s.since = now
 		close(s.gain)
 		s.gain = make(chan struct{})
 	}

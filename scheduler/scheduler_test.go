@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,6 +225,7 @@ func startWith(t *testing.T, f *fake, log *strings.Builder, cfg scheduler.Config
 	if log != nil {
 		handler = slog.NewTextHandler(&locked{to: log}, nil)
 	}
+	cfg.Settle = cmp.Or(cfg.Settle, -1)
 	s, err := scheduler.New(cfg, scheduler.Deps{Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Log: slog.New(handler)})
 	if err != nil {
 		t.Fatal(err)
@@ -280,6 +282,32 @@ func TestOneOfTwoLeads(t *testing.T) {
 		}
 		two.Stop()
 		two.Stop()
+	})
+}
+
+// When Redis was away, the registrations of all workers have expired, and so has the lease. Whoever leads next gives the workers time to
+// register again before it takes them for dead.
+func TestNewLeaderDoesNotSweepAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{tenants: []string{"a"}}
+		s := startWith(t, f, nil, scheduler.Config{Settle: 5 * time.Second, SweepEvery: time.Second})
+		defer s.Stop()
+		for range 2 {
+			before := count(f.done(), "sweep a")
+			time.Sleep(4 * time.Second)
+			if n := count(f.done(), "sweep a") - before; n != 0 {
+				t.Errorf("a leader of 4 s has swept %d times", n)
+			}
+			time.Sleep(4 * time.Second)
+			if n := count(f.done(), "sweep a") - before; n == 0 {
+				t.Error("a leader of 8 s has not swept")
+			}
+			f.set(func() { f.lockHangs = true })
+			time.Sleep(20 * time.Second)
+			f.set(func() { f.lockHangs = false })
+			time.Sleep(1500 * time.Millisecond) // the next try for the lead
+		}
 	})
 }
 

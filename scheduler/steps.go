@@ -53,6 +53,9 @@ func (s *Scheduler) expire(ctx context.Context) error {
 
 // sweep enqueues accepted jobs that are in no queue, and lets other workers take over the jobs of dead ones.
 func (s *Scheduler) sweep(ctx context.Context) error {
+	if !s.settled() {
+		return nil
+	}
 	return s.each(ctx, func(ctx context.Context, tenant string) error {
 		n, err := s.deps.Jobs.Sweep(ctx, tenant)
 		if n > 0 {
