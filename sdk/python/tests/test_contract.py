@@ -19,6 +19,7 @@ Make = Callable[[Callable[[str, str, dict[str, str], bytes], tuple[int, dict[str
 # Class and fields that it leaves out, for each schema of an answer.
 ANSWERS: dict[str, tuple[type, set[str]]] = {
     "Artifact": (sandfarm.Artifact, set()),
+    "AuditEntry": (sandfarm.AuditEntry, set()),
     "CodeError": (sandfarm.Raised, set()),
     "CommandOutcome": (sandfarm.CommandOutcome, set()),
     "CommandResult": (sandfarm.CommandResult, set()),
@@ -30,6 +31,8 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "InstalledOne": (sandfarm.Installed, set()),
     "Job": (sandfarm.Job, {"links"}),  # the package knows the routes
     "JobError": (models.JobProblem, set()),
+    "Key": (sandfarm.Key, set()),
+    "NewKey": (sandfarm.NewKey, set()),
     "Package": (sandfarm.Package, set()),
     "ProgressData": (sandfarm.Progress, set()),
     "Queue": (sandfarm.Queue, set()),
@@ -59,6 +62,10 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         ],
         set(),
     ),
+    "KeyRequest": (
+        [lambda client, _: client.create_key("acme", name="n", scopes=["read"], expires=60)],
+        set(),
+    ),
     "PackagesRequest": (
         [lambda _, box: box.packages.start("six", manager="pip", timeout=1, callback_url="http://x/")],
         set(),
@@ -77,13 +84,13 @@ def schemas(client: Client) -> dict[str, set[str]]:
 @pytest.mark.parametrize("schema", sorted(ANSWERS))
 def test_answers(schemas: dict[str, set[str]], schema: str) -> None:
     cls, left_out = ANSWERS[schema]
-    assert {field.name for field in dataclasses.fields(cls)} | left_out == schemas[schema]
+    assert {field.name.rstrip("_") for field in dataclasses.fields(cls)} | left_out == schemas[schema]
 
 
 @pytest.mark.parametrize("schema", sorted(REQUESTS))
 def test_requests(schemas: dict[str, set[str]], schema: str, fake: Make) -> None:
     def farm(*_: object) -> tuple[int, dict[str, str], Any]:
-        return 200, {}, {"id": "job_1", "kind": "run", "state": "completed", "sandbox_id": "sbx_1", "result": {}}
+        return 200, {}, {"secret": "s", "id": "job_1", "kind": "run", "state": "completed", "sandbox_id": "sbx_1", "result": {}}
 
     uses, left_out = REQUESTS[schema]
     served = fake(farm)

@@ -35,7 +35,22 @@ from .errors import (
     WaitTimeout,
 )
 from .files import Artifacts, Files, Packages
-from .models import Artifact, Event, FileEntry, Image, Job, Package, Progress, Queue, Resources, SandboxInfo, Worker
+from .models import (
+    Artifact,
+    AuditEntry,
+    Event,
+    FileEntry,
+    Image,
+    Job,
+    Key,
+    NewKey,
+    Package,
+    Progress,
+    Queue,
+    Resources,
+    SandboxInfo,
+    Worker,
+)
 from .results import (
     CodeError,
     CommandError,
@@ -57,6 +72,7 @@ __all__ = [
     "AsyncFiles",
     "AsyncPackages",
     "AsyncSandbox",
+    "AuditEntry",
     "Client",
     "CodeError",
     "CommandError",
@@ -79,6 +95,8 @@ __all__ = [
     "JobFailed",
     "JobLost",
     "JobTimedOut",
+    "Key",
+    "NewKey",
     "NotFoundError",
     "Package",
     "PackageError",

@@ -19,11 +19,11 @@ def field(convert: Callable[[Any], Any], **kwargs: Any) -> Any:
 
 
 def build(cls: type[T], data: Any) -> T:
-    """Builds a dataclass from a JSON object."""
+    """Builds a dataclass from a JSON object. A field that would be a keyword of Python ends in an underscore."""
     given: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     values: dict[str, Any] = {}
     for declared in dataclasses.fields(cls):  # type: ignore[arg-type]
-        value = given.get(declared.name)
+        value = given.get(declared.name.rstrip("_"))
         if value is None or not declared.init:
             continue
         convert = declared.metadata.get("convert")

@@ -98,6 +98,7 @@ class Call:
         wait: seconds that the farm may hold the request; negative: the default of the route.
         key: Idempotency-Key of a POST.
         read_timeout: seconds without data after which the answer counts as lost; 0: the client's timeout plus `wait`.
+        once: a POST that is not repeated once it may have reached the farm, which knows no key for it.
         retry_seconds: for how long the request is retried at least, once it may have reached the farm.
     """
 
@@ -111,6 +112,7 @@ class Call:
     wait: float = 0
     key: str = ""
     read_timeout: float = 0
+    once: bool = False
     retry_seconds: float = 0
 
     @property
@@ -182,7 +184,7 @@ class Http:
         return response
 
     async def _send_with_retries(self, call: Call, *, read: bool) -> tuple[httpx.Response, bytes]:
-        if call.method == "POST" and not call.key:
+        if call.method == "POST" and not call.key and not call.once:
             call = replace(call, key=new_key())
         attempt, retry_until = 1, 0.0
         while True:

@@ -18,7 +18,7 @@ from ._io import IO, AsyncIO
 from ._jobs import Callbacks, Jobs, decode_job
 from ._transfer import read_all, save
 from .errors import error_from_problem
-from .models import Artifact, Event, Image, Job, Progress, Queue, SandboxInfo, Worker
+from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
 from .results import ExecuteResult
 from .rich import Rich
 
@@ -265,6 +265,34 @@ class AsyncFarm:
         query = [("days", str(days))] if days is not None else []
         return await self._http.json(Call("GET", ("v1", "usage"), query=query))
 
+    async def create_key(
+        self, tenant: str, *, name: str = "", scopes: Sequence[str] | None = None, expires: int | None = None
+    ) -> NewKey:
+        """See `Client.create_key`."""
+        body = _bodies.compact(tenant=tenant, name=name or None, scopes=_bodies.string_list(scopes), expires_seconds=expires)
+        return d.build(NewKey, await self._http.json(Call("POST", ("v1", "keys"), body=body, once=True), "secret"))
+
+    async def keys(self, *, tenant: str | None = None) -> AsyncIterator[Key]:
+        """See `Client.keys`."""
+        async for item in self._pages(("v1", "keys"), _filters(tenant=tenant), d.object_of(Key)):
+            yield item
+
+    async def revoke_key(self, key: Key | str) -> None:
+        """See `Client.revoke_key`."""
+        await self._http.answer(Call("DELETE", ("v1", "keys", _id(key))))
+
+    async def audit(
+        self,
+        *,
+        tenant: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """See `Client.audit`."""
+        query = _filters(tenant=tenant, created_after=created_after, created_before=created_before)
+        async for item in self._pages(("v1", "audit"), query, d.object_of(AuditEntry)):
+            yield item
+
     async def health(self) -> dict[str, Any]:
         """See `Client.health`."""
         return await self._http.json(Call("GET", ("healthz",)))
@@ -300,5 +328,5 @@ def _filters(**filters: str | datetime | None) -> list[tuple[str, str]]:
     ]
 
 
-def _id(item: Job | Artifact | str) -> str:
+def _id(item: Job | Artifact | Key | str) -> str:
     return item if isinstance(item, str) else item.id

@@ -10,7 +10,7 @@ from typing import Any
 
 from ._io import finish, iterate
 from .aio_farm import AsyncFarm
-from .models import Artifact, Event, Image, Job, Progress, Queue, SandboxInfo, Worker
+from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
 from .results import ExecuteResult
 from .rich import Rich
 
@@ -306,6 +306,50 @@ class Farm:
             days: of how many days, today included (default 30).
         """
         return finish(self._async.usage(days))
+
+    def create_key(
+        self, tenant: str, *, name: str = "", scopes: Sequence[str] | None = None, expires: int | None = None
+    ) -> NewKey:
+        """Makes an API key, which counts at once. Your own key needs the scope `admin`, as for the other methods of keys.
+
+        Args:
+            tenant: owner of what is created with the key.
+            name: free text, such as who has the key.
+            scopes: what the key may do: `run` (default), `read`, `metrics`, `admin`.
+            expires: seconds until the key expires (default: never).
+
+        Returns:
+            the record of the key and, only here, the key itself: `.secret`.
+        """
+        return finish(self._async.create_key(tenant, name=name, scopes=scopes, expires=expires))
+
+    def keys(self, *, tenant: str | None = None) -> Iterator[Key]:
+        """Iterates over the API keys, newest first. The keys themselves are not shown.
+
+        Args:
+            tenant: only keys of this tenant.
+        """
+        return iterate(self._async.keys(tenant=tenant))
+
+    def revoke_key(self, key: Key | str) -> None:
+        """Revokes an API key. Requests in progress with it end within seconds; jobs that it started go on."""
+        finish(self._async.revoke_key(key))
+
+    def audit(
+        self,
+        *,
+        tenant: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Iterates over the audit, newest first: who asked for what, from where, and what came of it.
+
+        Args:
+            tenant: only entries of this tenant.
+            created_after: only entries after this time.
+            created_before: only entries before this time.
+        """
+        return iterate(self._async.audit(tenant=tenant, created_after=created_after, created_before=created_before))
 
     def health(self) -> dict[str, Any]:
         """`{"status": "ok", "version"}` if the API is alive.

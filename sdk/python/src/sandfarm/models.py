@@ -332,3 +332,69 @@ class Queue:
     oldest_seconds: float = 0.0
     gpus: int = 0
     gpus_leased: int = 0
+
+
+@dataclass(frozen=True)
+class Key:
+    """An API key, without the key itself.
+
+    Attributes:
+        id: of the key.
+        tenant: owner of what is created with the key.
+        name: free text.
+        scopes: what the key may do: `run`, `read`, `metrics`, `admin`.
+        origin: where it was made: `api` or `settings`.
+        created_at: when it was made (UTC); None for a key of the settings.
+        expires_at: when it expires (UTC); None: never.
+        last_used_at: its last use, to about a minute (UTC); None: never.
+    """
+
+    id: str = ""
+    tenant: str = ""
+    name: str = ""
+    scopes: tuple[str, ...] = d.field(tuple, default=())
+    origin: str = ""
+    created_at: datetime | None = d.field(d.timestamp, default=None)
+    expires_at: datetime | None = d.field(d.timestamp, default=None)
+    last_used_at: datetime | None = d.field(d.timestamp, default=None)
+
+
+@dataclass(frozen=True)
+class NewKey:
+    """An API key that was just made: its record, and the key itself, which nobody can read again."""
+
+    key: Key = d.field(d.object_of(Key), default=Key())
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """Who asked the farm for what, and what came of it.
+
+    Attributes:
+        id: of the entry.
+        at: when it happened (UTC).
+        tenant: of the caller; empty: without a valid key.
+        key_id: of the caller's key; empty: none; `local`: the operator on the farm's machine.
+        route: method and path template of the request.
+        subject: the id in the path; empty: none.
+        job_id: the job that was accepted or canceled; empty: none.
+        sandbox_id: the sandbox of that job; empty: none.
+        from_: address of the caller; `local`: the farm's machine.
+        status: HTTP status of the answer.
+        request_id: found in the server's log.
+        missed: entries before this one that could not be kept.
+    """
+
+    id: str = ""
+    at: datetime = d.field(d.timestamp, default=NEVER)
+    tenant: str = ""
+    key_id: str = ""
+    route: str = ""
+    subject: str = ""
+    job_id: str = ""
+    sandbox_id: str = ""
+    from_: str = ""
+    status: int = 0
+    request_id: str = ""
+    missed: int = 0
