@@ -129,6 +129,17 @@ func (s *Server) accepted(ctx context.Context, job *farm.Job) {
 	s.audit.add(ctx, e)
 }
 
+// canceled adds the cancel of a job to the audit. Where the path names the job, the entry of the request says it.
+func (s *Server) canceled(ctx context.Context, job *farm.Job) {
+	t, ok := ctx.Value(trailContext{}).(*trail)
+	if !ok || t.entry.Subject == job.ID {
+		return
+	}
+	e := t.entry
+	e.JobID, e.SandboxID, e.Status = job.ID, job.SandboxID, http.StatusOK
+	s.audit.add(ctx, e)
+}
+
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
 func (s *Server) ended(c *gin.Context, r route, t *trail) {
 	status := c.Writer.Status()

@@ -111,6 +111,37 @@ func TestAuditOfToolsAndReads(t *testing.T) {
 	}
 }
 
+// A job that is canceled by a tool is in the audit as one that is canceled over REST.
+func TestAuditOfCancels(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withScopes)
+	mine := bearer("run")
+	box := b.sandbox(mine...)
+	cancel := map[string]func(id string){
+		"DELETE /v1/jobs/:id": func(id string) { b.do("DELETE", "/v1/jobs/"+id, nil, mine...) },
+		"POST /mcp": func(id string) {
+			call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cancel_job","arguments":{"job_id":"` + id + `"}}}`
+			b.do("POST", "/mcp", call, append(mine, "Accept", "application/json, text/event-stream", "Content-Type", "application/json")...)
+		},
+	}
+	entries := 1 // of the sandbox
+	for route, stop := range cancel {
+		job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/sandboxes/"+box+"/execute", `{"code":"block"}`, mine...)
+		stop(job.ID)
+		entries += 2
+		found := 0
+		for _, e := range b.audited("tenant=acme", entries) {
+			if e.Route == route && e.Tenant == "acme" && (e.Subject == job.ID || e.JobID == job.ID && e.SandboxID == box) && e.Status < 300 {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d entries of a cancel by %s", found, route)
+		}
+	}
+	close(b.worker.gate)
+}
+
 // A flood of requests without a key does not fill the audit.
 func TestAuditOfStrangersIsBounded(t *testing.T) {
 	t.Parallel()

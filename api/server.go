@@ -105,9 +105,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
-		Accepted: s.accepted,
-		Refused:  s.metrics.countRefusal,
-		Pooled:   s.metrics.countClaim,
+		Accepted: s.accepted, Canceled: s.canceled,
+		Refused: s.metrics.countRefusal,
+		Pooled:  s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err

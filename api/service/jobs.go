@@ -48,6 +48,7 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string, wait time.Durat
 	if err != nil {
 		return Outcome{}, err
 	}
+	s.Canceled(ctx, job)
 	if wait > 0 && !job.State.Final() {
 		if job, err = s.watchTo(ctx, job, wait); err != nil {
 			return Outcome{}, err

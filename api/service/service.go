@@ -127,6 +127,7 @@ type Deps struct {
 	Logger    *slog.Logger                     // default: nothing is logged
 	Now       func() time.Time                 // default time.Now
 	Accepted  func(context.Context, *farm.Job) // called for every accepted job; default: nothing
+	Canceled  func(context.Context, *farm.Job) // called for every cancel of a job; default: nothing
 	Refused   func(quota farm.QuotaName)       // called for every job that a quota refused; default: nothing
 	Pooled    func(hit bool)                   // called for every create that asked the warm pool for a sandbox; default: nothing
 }
@@ -167,6 +168,9 @@ func New(deps Deps, o Options) *Service {
 	}
 	if deps.Accepted == nil {
 		deps.Accepted = func(context.Context, *farm.Job) {}
+	}
+	if deps.Canceled == nil {
+		deps.Canceled = func(context.Context, *farm.Job) {}
 	}
 	if deps.Refused == nil {
 		deps.Refused = func(farm.QuotaName) {}

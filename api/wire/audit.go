@@ -10,7 +10,7 @@ type AuditEntry struct {
 	KeyID     string    `json:"key_id" doc:"id of the caller's key; empty: none; local: the operator on the farm's machine"`
 	Route     string    `json:"route" doc:"method and path template of the request"`
 	Subject   string    `json:"subject" doc:"the id in the path; empty: none"`
-	JobID     string    `json:"job_id" doc:"the accepted job; empty: none"`
+	JobID     string    `json:"job_id" doc:"the job that was accepted, or canceled by a tool; empty: none"`
 	SandboxID string    `json:"sandbox_id" doc:"the sandbox of that job; empty: none"`
 	From      string    `json:"from" doc:"address of the caller; local: this machine, without the network"`
 	Status    int       `json:"status" doc:"status of the answer; 202 for an accepted job"`

@@ -20,7 +20,11 @@ import (
 // listens nowhere, needs no key, and gives the rights of the operator: whoever can open the records could change them anyway. It
 // serves what needs nothing but records: keys, tenants, audit, usage.
 func Operator(ctx context.Context, s *Settings, version string) (*http.Client, func() error, error) {
-	log := s.Log.logger()
+	quiet := s.Log
+	if quiet.Level == "info" { // the verbs answer on the terminal; the audit has what they do
+		quiet.Level = "warn"
+	}
+	log := quiet.logger()
 	p := &Parts{Settings: s}
 	if s.Redis.URL == "" {
 		socket, err := embedded.RedisSocket(s.path("redis"))

@@ -3,6 +3,7 @@ package farmd_test
 import (
 	"errors"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,38 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 )
+
+// Verbs with --local print their answers, and no lines of a log.
+func TestOperatorLogsNothing(t *testing.T) {
+	redis := miniredis.RunT(t)
+	t.Setenv("SANDFARM_DATA", t.TempDir())
+	t.Setenv("SANDFARM_REDIS_URL", "redis://"+redis.Addr())
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := os.Stderr
+	os.Stderr = file
+	t.Cleanup(func() { os.Stderr = old; _ = file.Close() })
+	direct, done, err := farmd.Operator(t.Context(), load(t, ""), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.DefaultURL, client.WithHTTPClient(direct))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpus := 1.0
+	if _, err := c.SetTenant(t.Context(), "acme", wire.TenantRequest{MaxCPUs: &cpus}); err != nil {
+		t.Error(err)
+	}
+	if err := done(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(file.Name()); err != nil || len(text) > 0 {
+		t.Errorf("standard error has %q, %v", text, err)
+	}
+}
 
 // Who can reach Redis gets in without a key, even if the farm has keys.
 func TestOperatorNeedsNoKey(t *testing.T) {
