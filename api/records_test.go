@@ -38,7 +38,7 @@ var (
 		"Spec.Name": "name", "Spec.Image": "image", "Spec.Network": "network", "Spec.Resources": "resources", "Spec.GPU": "gpu", "Spec.Labels": "labels",
 		"Spec.TTLSeconds": "ttl_seconds", "Spec.IdleSeconds": "idle_seconds", "Spec.Env": "env_names",
 
-		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Void": "", "OneShot": "", "Pooled": "", "Expired": "", "Spec.AllowHosts": "",
+		"Tenant": "", "Node": "", "Container": "", "ReadyAt": "", "Generation": "", "OneShot": "", "Pooled": "", "Expired": "", "Spec.AllowHosts": "",
 	}
 	shownOfJob = map[string]string{
 		"ID": "id", "Kind": "kind", "SandboxID": "sandbox_id", "State": "state", "Attempt": "attempt", "CreatedAt": "created_at", "StartedAt": "started_at",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -47,7 +46,8 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 		return sandbox, installed, retry.Cause(ctx, err)
 	}
 	moved, err := w.store.MoveSandbox(ctx, store.Move{
-		Ref: sandbox.Ref(), To: farm.SandboxReady, Node: w.node.ID(), Container: sandbox.Container, Touch: true, Job: j.Job.ID, Attempt: j.Job.Attempt,
+		Ref: sandbox.Ref(), To: farm.SandboxReady, Node: w.node.ID(), Container: sandbox.Container, Touch: true,
+		Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt,
 	})
 	if err != nil {
 		return nil, nil, retry.Cause(ctx, err)
@@ -60,14 +60,14 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
 	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
 	defer done()
-	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Job: j.Job.ID, Attempt: j.Job.Attempt})
+	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
 	if spec := j.Request.Sandbox; spec != nil {
 		moved.Spec.Env = spec.Env // the record has only their names
 	}
-	if moved.Pooled {
+	if moved.Pooled && moved.Generation == 1 { // a later generation has left its member
 		container, ok, err := w.placement.AssignMember(ctx, moved)
 		if ok || err != nil {
 			moved.Container = container
@@ -75,7 +75,7 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 		}
 	}
 	defer w.placement.ColdStart()()
-	if moved.Container, err = w.startContainerWithRetry(ctx, j, moved); err != nil {
+	if moved.Container, err = w.startContainerWithRetry(ctx, moved); err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
 	w.placement.Started(moved.ID)
@@ -91,9 +91,9 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 
 // startContainerWithRetry starts the container. While the engine does not answer, for example during its restart, the start is retried
 // until the create times out, so that callers do not lose the job. The error then names the engine as the reason.
-func (w *Worker) startContainerWithRetry(ctx context.Context, j *activeJob, s *farm.Sandbox) (string, error) {
+func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox) (string, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		id, err := w.startContainer(ctx, j, s)
+		id, err := w.startContainer(ctx, s)
 		if err == nil || farm.CodeOf(err) != farm.CodeUnavailable {
 			return id, err
 		}
@@ -106,9 +106,9 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, j *activeJob, s *f
 	}
 }
 
-// startContainer creates and starts the container. A container of an earlier attempt is used, unless it is void.
-func (w *Worker) startContainer(ctx context.Context, j *activeJob, s *farm.Sandbox) (string, error) {
-	if err := w.removeVoid(ctx, s); err != nil {
+// startContainer creates and starts the container. A container that an earlier attempt made is used, unless it is of an earlier generation.
+func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, error) {
+	if err := w.removeStale(ctx, s); err != nil {
 		return "", err
 	}
 	image, err := w.node.Image(ctx, s.Spec.Image)
@@ -119,7 +119,6 @@ func (w *Worker) startContainer(ctx context.Context, j *activeJob, s *farm.Sandb
 	if err := w.placement.AddDevices(s, &spec); err != nil {
 		return "", err
 	}
-	spec.Labels[node.LabelAttempt] = strconv.Itoa(j.Job.Attempt)
 	id, err := w.engine.Create(ctx, spec)
 	if err != nil {
 		return "", fmt.Errorf("create container: %w", err)
@@ -158,7 +157,7 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	}
 	var merr error
 	if !closed {
-		_, merr = w.store.MoveSandbox(ctx, store.Move{Ref: j.Sandbox.Ref(), To: farm.SandboxFailed, Reason: reason, Job: j.Job.ID, Attempt: j.Job.Attempt})
+		_, merr = w.store.MoveSandbox(ctx, store.Move{Ref: j.Sandbox.Ref(), To: farm.SandboxFailed, Reason: reason, Generation: j.Sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	}
 	if errors.Is(merr, store.ErrFenced) { // another attempt has the sandbox
 		w.cleanUpFenced(ctx, j)

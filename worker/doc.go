@@ -24,7 +24,8 @@
 //   - after the commit: the record is final and the job cannot be claimed. What the cleanup left, the reconciler and the
 //     agent remove later.
 //
-// A worker that stops in order (Stop) offers its jobs for takeover at once. A worker may also be alive without a job that the records give
+// A worker that stops in order (Stop) requeues its jobs at once. A create whose engine or node is gone begins anew on another node, as the
+// next generation of its sandbox: what the generation before left is not the sandbox's, and is removed. A worker may also be alive without a job that the records give
 // it, if the answer to its claim was lost. So each heartbeat lists the jobs that the worker has, and the sweep frees a running job that no
 // live worker lists.
 //

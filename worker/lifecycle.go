@@ -63,7 +63,7 @@ func (l *lifecycle) closeExpired(ctx context.Context, s *farm.Sandbox) bool {
 	}
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxClosing, Reason: "Its time was up.", Expired: true})
+	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxClosing, Reason: "Its time was up.", Expired: true, Generation: s.Generation})
 	return err == nil
 }
 
@@ -88,7 +88,7 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 	}
 	l.placement.ReleaseGPUs(ctx, s)
 	l.endJobs(ctx, s, exceptJob, farm.JobCanceled, execution.ClosedMessage)
-	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason, Removed: true})
+	_, err = l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: end, Reason: reason, Removed: true, Generation: s.Generation})
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		return fmt.Errorf("record the end: %w", err)
 	}
@@ -143,7 +143,10 @@ func (l *lifecycle) MarkLost(ctx context.Context, s *farm.Sandbox, exceptJob, re
 	}
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	_, err := l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxLost, Reason: reason})
+	_, err := l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxLost, Reason: reason, Generation: s.Generation})
+	if errors.Is(err, store.ErrFenced) {
+		return false // its create began anew elsewhere: this is the sandbox that it was
+	}
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		l.log.WarnContext(ctx, "sandbox was not marked as lost", "sandbox_id", s.ID, "error", err)
 		return false

@@ -59,7 +59,7 @@ func (w *Worker) oneShotIn(ctx context.Context, j *activeJob, sandbox *farm.Sand
 func (w *Worker) markClosing(ctx context.Context, sandbox *farm.Sandbox) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	_, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxClosing})
+	_, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxClosing, Generation: sandbox.Generation})
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		w.log.WarnContext(ctx, "one-shot sandbox is left to the scheduler", "sandbox_id", sandbox.ID, "error", err)
 	}

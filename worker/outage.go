@@ -115,28 +115,20 @@ func (w *Worker) engineDied(ctx context.Context, j *activeJob, err error) bool {
 // device may still be in use.
 func (w *Worker) moveCreate(ctx context.Context, j *activeJob) error {
 	w.placement.SetEngineDown(true) // until the next ping, so that this worker does not take the create again at once
-	queue := j.Job.Queue
-	if queue == farm.NodeQueue(w.node.ID()) { // it claimed a member of the pool
-		queue = farm.QueueCPU
-	}
-	err := w.retry(ctx, func(ctx context.Context) error { return w.store.UnassignNode(ctx, j.Job.Ref(), j.Job.Attempt, queue) })
-	switch {
-	case errors.Is(err, store.ErrMove): // the sandbox was closed meanwhile
-		_, err = w.finish(ctx, j, execution.Outcome{State: farm.JobCanceled, Err: execution.ClosedError()})
-		return err
-	case errors.Is(err, store.ErrFenced):
+	w.executions.Progress(ctx, j.Job, "the container engine of the sandbox's node does not answer; the sandbox is started on another node, or here when the engine is back")
+	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: true})
+	if errors.Is(err, store.ErrFenced) {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return retry.Cause(ctx, err)
 	}
 	w.releaseWithoutEngine(ctx, j)
-	w.executions.Progress(ctx, j.Job, "the container engine of the sandbox's node does not answer; the sandbox is started on another node, or here when the engine is back")
-	requeued, err := w.requeue(ctx, j)
 	if requeued {
 		w.metrics.moved.Inc()
 		w.log.WarnContext(ctx, "the engine does not answer; the create of a sandbox is requeued", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID)
 	}
-	return err
+	return nil
 }
 
 // releaseWithoutEngine releases what a create that moves to another node has reserved here.
@@ -164,9 +156,9 @@ func (w *Worker) cleanUpFenced(ctx context.Context, j *activeJob) {
 	}
 }
 
-// removeVoid removes the container that a void attempt made of a sandbox on this engine: this attempt must not use it.
-func (w *Worker) removeVoid(ctx context.Context, s *farm.Sandbox) error {
-	if s.Void == 0 {
+// removeStale removes the container that an earlier generation made of a sandbox on this engine: this one must not use it.
+func (w *Worker) removeStale(ctx context.Context, s *farm.Sandbox) error {
+	if s.Generation <= 1 {
 		return nil
 	}
 	c, err := w.engine.Inspect(ctx, w.engine.Name(s.ID))
@@ -175,9 +167,9 @@ func (w *Worker) removeVoid(ctx context.Context, s *farm.Sandbox) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("look for an earlier container: %w", err)
-	case !node.Void(c, s):
+	case node.Belongs(c, s):
 		return nil
 	}
-	w.log.InfoContext(ctx, "container of an earlier attempt is removed", "sandbox_id", s.ID)
+	w.log.InfoContext(ctx, "container of an earlier generation is removed", "sandbox_id", s.ID)
 	return w.engine.Remove(ctx, c.ID)
 }

@@ -66,7 +66,7 @@ func TestCreateLeavesASilentEngine(t *testing.T) {
 				if got.State != farm.JobQueued || got.Queue != farm.QueueCPU || got.Attempt != 1 || got.Uncounted != 1 {
 					t.Errorf("job %+v", got)
 				}
-				if s.State != farm.SandboxQueued || s.Node != "" || s.Void != 1 || s.ExpiresAt.IsZero() {
+				if s.State != farm.SandboxQueued || s.Node != "" || s.Generation != 2 || s.ExpiresAt.IsZero() {
 					t.Errorf("sandbox %+v", s)
 				}
 				if message := b.Progress(job); !strings.Contains(message, "engine") {
@@ -147,12 +147,11 @@ func TestLateStartIsFenced(t *testing.T) {
 	handled := make(chan error, 1)
 	go func() { handled <- w.handle(t.Context(), workertest.Task(job)) }()
 	workertest.Until(t, "the sandbox is being started", func() bool { return b.Sandbox(box).State == farm.SandboxStarting })
-	workertest.Must(t, b.Store.UnassignNode(t.Context(), job, 1, farm.QueueCPU))
+	b.Requeue(job, store.Requeue{Attempt: 1, Elsewhere: true})
 	ready := store.Move{Ref: box, To: farm.SandboxStarting, Node: "n1", Job: job.ID, Attempt: 1}
 	if _, err := b.Store.MoveSandbox(t.Context(), ready); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("a step of an attempt that is void = %v", err)
+		t.Errorf("a step of an attempt that left the node = %v", err)
 	}
-	workertest.Must(t, b.Store.Requeue(t.Context(), job, 1))
 	claim, err := b.Store.Claim(t.Context(), job, "wrk_other")
 	workertest.Must(t, err)
 	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: claim.Job.Attempt})
@@ -166,23 +165,23 @@ func TestLateStartIsFenced(t *testing.T) {
 	}
 }
 
-// The reconciler removes the void container of a sandbox whose create moved, and no container of a sandbox that a worker took over on the
-// same node.
-func TestReconcilerRemovesVoidContainers(t *testing.T) {
+// The reconciler removes the container of a sandbox whose create left the node, and no container of a sandbox that another attempt continues on
+// the same node.
+func TestReconcilerRemovesStaleContainers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.measured(5000, 4)
-	made := func(box farm.Ref, attempt string) {
+	made := func(box farm.Ref, generation string) {
 		b.Fake.Put(box.ID, true)
 		b.Fake.SetLabels(box.ID, map[string]string{
-			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", node.LabelAttempt: attempt,
+			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", node.LabelGeneration: generation,
 		})
 	}
 	begin := func(attempts int) (job, box farm.Ref) {
 		job, box = b.Creation(farm.KindCreate)
 		for n := range attempts {
 			if n > 0 {
-				workertest.Must(t, b.Store.Requeue(t.Context(), job, n))
+				b.Requeue(job, store.Requeue{Attempt: n})
 			}
 			_, err := b.Store.Claim(t.Context(), job, w.id)
 			workertest.Must(t, err)
@@ -192,24 +191,23 @@ func TestReconcilerRemovesVoidContainers(t *testing.T) {
 	}
 	moved, left := begin(1)
 	made(left, "1")
-	workertest.Must(t, b.Store.UnassignNode(t.Context(), moved, 1, farm.QueueCPU))
-	again, back := begin(2) // moved away once, and claimed by the same node again
-	made(back, "2")
-	workertest.Must(t, b.Store.UnassignNode(t.Context(), again, 2, farm.QueueCPU))
-	workertest.Must(t, b.Store.Requeue(t.Context(), again, 2))
+	b.Requeue(moved, store.Requeue{Attempt: 1, Elsewhere: true})
+	again, back := begin(2) // left once, and claimed by the same node again
+	made(back, "1")
+	b.Requeue(again, store.Requeue{Attempt: 2, Elsewhere: true})
 	_, err := b.Store.Claim(t.Context(), again, w.id)
 	workertest.Must(t, err)
 	b.Move(back, farm.SandboxStarting)
 	_, taken := begin(2)
 	made(taken, "1")
 
-	if err := w.removeVoid(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
+	if err := w.removeStale(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
 		t.Errorf("a takeover removed the container of an earlier attempt (%v)", err)
 	}
-	if err := w.removeVoid(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
-		t.Errorf("an attempt uses a void container (%v)", err)
+	if err := w.removeStale(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
+		t.Errorf("an attempt uses the container of an earlier generation (%v)", err)
 	}
-	made(back, "3")
+	made(back, "2")
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(left.ID) {
 		t.Error("the container of a sandbox that another node starts was not removed")

@@ -101,7 +101,7 @@ func TestReconcileKeepsUsedMembers(t *testing.T) {
 	b.Fake.PutMember(stranger, true)
 	elsewhere := b.member(w)
 	otherJob, otherBox := b.Claimed(idle, nil) // the oldest is claimed first
-	workertest.Must(t, b.Store.UnassignNode(t.Context(), otherJob, 0, farm.QueueCPU))
+	b.Requeue(otherJob, store.Requeue{Elsewhere: true})
 	idle, elsewhere = elsewhere, idle
 	_, err = b.Store.MoveSandbox(t.Context(), store.Move{Ref: otherBox, To: farm.SandboxStarting, Node: "n2"})
 	workertest.Must(t, err)

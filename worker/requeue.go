@@ -5,13 +5,23 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
-// requeueUnplaced requeues a job for which this node has no room. A job that was cancelled meanwhile ends.
+// requeueUnplaced requeues a job for which this node has no room. A job that was cancelled meanwhile ends. A create whose pool member cannot
+// grow here leaves the node, and the member is removed.
 func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
-	requeued, err := w.requeue(ctx, j)
+	hasMember := j.Sandbox != nil && j.Sandbox.Pooled && j.Job.Queue == farm.NodeQueue(w.node.ID())
+	requeued, err := w.requeue(ctx, j, store.Requeue{Elsewhere: hasMember})
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
+	if requeued && hasMember {
+		w.placement.RemoveClaimed(ctx, j.Sandbox)
+	}
 	if requeued {
 		w.metrics.requeued.Inc()
 		w.log.DebugContext(ctx, "no room for the sandbox on this node; its job is requeued", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID)
@@ -19,31 +29,34 @@ func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
 	return err
 }
 
-// requeue returns a job to its queue; the attempt does not count as a crash. It reports whether the job waits there now.
-func (w *Worker) requeue(ctx context.Context, j *activeJob) (requeued bool, err error) {
-	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Requeue(ctx, j.Job.Ref(), j.Job.Attempt) })
+// requeue returns a job to its queue; the attempt does not count as a crash. It reports whether the job waits there now. A job that was
+// cancelled meanwhile, or whose sandbox was closed, ends. ErrFenced if another attempt has the job.
+func (w *Worker) requeue(ctx context.Context, j *activeJob, how store.Requeue) (requeued bool, err error) {
+	how.Attempt = j.Job.Attempt
+	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Requeue(ctx, j.Job.Ref(), how) })
 	switch {
 	case errors.Is(err, store.ErrCanceled):
 		_, err = w.finish(ctx, j, w.executions.Canceled(ctx, j.Sandbox))
 		return false, err
-	case errors.Is(err, store.ErrFenced):
-		return false, nil
+	case errors.Is(err, store.ErrMove):
+		_, err = w.finish(ctx, j, execution.Outcome{State: farm.JobCanceled, Err: execution.ClosedError()})
+		return false, err
 	default:
 		return err == nil, err
 	}
 }
 
-// offerTakeover leaves a job that still runs in its sandbox to another worker at once, since this worker stops. Where that cannot
+// leave leaves a job that still runs in its sandbox to another worker at once, since this worker stops. Where that cannot
 // be recorded, the job is taken over when this worker's heartbeat has expired, as after a crash.
-func (w *Worker) offerTakeover(ctx context.Context, j *activeJob) error {
+func (w *Worker) leave(ctx context.Context, j *activeJob) error {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	err := w.dispatch.OfferTakeover(ctx, j.Job.Ref(), j.Job.Attempt)
+	err := w.dispatch.Requeue(ctx, j.Job.Ref(), store.Requeue{Attempt: j.Job.Attempt, Begun: true})
 	switch {
 	case errors.Is(err, store.ErrFenced):
 		return nil
 	case err != nil:
-		return fmt.Errorf("offer job %s for takeover: %w", j.Job.ID, err)
+		return fmt.Errorf("leave job %s to another worker: %w", j.Job.ID, err)
 	}
 	w.log.InfoContext(ctx, "job left to another worker: this one stops", "job_id", j.Job.ID, "sandbox_id", j.Job.SandboxID, "attempt", j.Job.Attempt)
 	return nil

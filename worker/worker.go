@@ -199,7 +199,7 @@ func (w *Worker) Start(ctx context.Context) error {
 // sandboxes. It may be called more than once, and without Start.
 func (w *Worker) Stop() {
 	w.stopOnce.Do(func() {
-		// Handlers run during the grace. Then their contexts end with node.ErrStopping, and they offer their jobs for takeover.
+		// Handlers run during the grace. Then their contexts end with node.ErrStopping, and they requeue their jobs.
 		if w.server != nil {
 			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
 			w.server.Stop()

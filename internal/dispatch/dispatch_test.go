@@ -320,7 +320,7 @@ func TestRequeuesDoNotCountAsCrashes(t *testing.T) {
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		if err := b.Requeue(t.Context(), job.Ref(), attempt); err != nil {
+		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}); err != nil {
 			t.Fatal(err)
 		}
 		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)

@@ -48,7 +48,6 @@ type boxRecord struct {
 
 	charge              string
 	expires, used, idle int64
-	void                int // the last attempt that is void
 }
 
 // records are the jobs and sandboxes of the tenant at one moment.
@@ -122,8 +121,8 @@ func decode(dump storetest.Dump) (*records, error) {
 			}
 		case "sbx":
 			r.Boxes[id] = &boxRecord{
-				ID: id, Node: f.Hash["node"], Close: f.Hash["close"], State: farm.SandboxState(f.Hash["state"]), Seq: f.int("seq"),
-				charge: f.Hash["charge"], expires: f.int("expires"), used: f.int("used"), idle: f.int("idle"), void: int(f.int("void")),
+				ID: id, Node: f.Hash["node"], Close: f.Hash["close"], State: farm.SandboxState(f.Hash["state"]), Seq: f.int("seq"), Generation: int(max(f.int("gen"), 1)),
+				charge: f.Hash["charge"], expires: f.int("expires"), used: f.int("used"), idle: f.int("idle"),
 			}
 		}
 		if f.err != nil {

@@ -4,9 +4,9 @@ package dispatch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -14,7 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// requeue gives a running job back, as a worker does that has no room for it, that stops, or whose engine is dead.
+// requeue gives a running job back, as a worker does that has no room for it, that stops, or whose engine or node is dead.
 func (w *world) requeue(t *rapid.T) {
 	running := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
 		return w.now.Jobs[id].State != farm.JobRunning || w.now.Jobs[id].Worker == "none"
@@ -24,60 +24,53 @@ func (w *world) requeue(t *rapid.T) {
 		return
 	}
 	j := w.now.Jobs[id]
-	attempt := j.Attempt - rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "attempts ago")
-	switch rapid.IntRange(0, 2).Draw(t, "why") {
-	case 0:
-		w.step(fmt.Sprintf("takeover of %s offered under attempt %d", id, attempt), w.takeoverRule(id, attempt), func(ctx context.Context) error {
-			return w.OfferTakeover(ctx, w.ref(id), attempt)
-		})
-	case 1:
-		w.step(fmt.Sprintf("requeue of %s under attempt %d", id, attempt), w.requeueRule(id, attempt), func(ctx context.Context) error {
-			return w.Requeue(ctx, w.ref(id), attempt)
-		})
-	case 2:
-		if j.creates() {
-			w.call("unassign "+id, func(ctx context.Context) error {
-				if err := w.store.UnassignNode(ctx, w.ref(id), attempt, farm.QueueCPU); err != nil {
-					return nil
-				}
-				if err := w.Requeue(ctx, w.ref(id), attempt); !errors.Is(err, store.ErrCanceled) {
-					return err
-				}
-				return nil
-			})
-		}
+	how := store.Requeue{
+		Attempt:   j.Attempt - rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "attempts ago"),
+		Elsewhere: j.creates() && rapid.Bool().Draw(t, "elsewhere"),
+		Crashed:   rapid.Bool().Draw(t, "its worker died"),
 	}
+	how.Begun = !how.Elsewhere && rapid.Bool().Draw(t, "it goes on")
+	w.step(fmt.Sprintf("requeue of %s: %+v", id, how), w.requeueRule(id, how), func(ctx context.Context) error {
+		return w.Requeue(ctx, w.ref(id), how)
+	})
 }
 
-func (w *world) takeoverRule(id string, attempt int) func(*steps) error {
-	return func(s *steps) error {
-		if j := s.last().Jobs[id]; j.State != farm.JobRunning || j.Attempt != attempt {
-			return store.ErrFenced
-		}
-		if j := s.next().Jobs[id]; j.Worker != "none" {
-			j.Worker = "none"
-			j.Uncounted++
-		}
-		return nil
-	}
-}
-
-func (w *world) requeueRule(id string, attempt int) func(*steps) error {
+// requeueRule predicts store.Requeue of a running job.
+func (w *world) requeueRule(id string, how store.Requeue) func(*steps) error {
 	return func(s *steps) error {
 		j := s.last().Jobs[id]
-		switch {
-		case j.State != farm.JobRunning || j.Attempt != attempt:
+		if j.State != farm.JobRunning || j.Attempt != how.Attempt {
 			return store.ErrFenced
-		case j.Cancel:
-			return store.ErrCanceled
+		}
+		b := s.last().Boxes[j.Box]
+		if how.Elsewhere && b.State != farm.SandboxQueued && b.State != farm.SandboxStarting {
+			return store.ErrMove
 		}
 		r := s.next()
-		j = r.Jobs[id]
-		if b := r.Boxes[j.Box]; b.State == farm.SandboxBusy && j.waits() {
+		j, b = r.Jobs[id], r.Boxes[j.Box]
+		if how.Elsewhere {
+			if b.State == farm.SandboxStarting || b.Node != "" {
+				b.Generation++
+			}
+			b.State, b.Node = farm.SandboxQueued, ""
+		}
+		if j.Cancel && !how.Begun {
+			return store.ErrCanceled
+		}
+		if j.Worker != "none" && !how.Crashed {
+			j.Uncounted++
+		}
+		if how.Begun {
+			j.Worker = "none"
+			return nil
+		}
+		if how.Elsewhere && strings.HasPrefix(j.Queue, farm.NodeQueue("")) {
+			j.Queue = farm.QueueCPU
+		}
+		if b.State == farm.SandboxBusy && j.waits() {
 			b.State = farm.SandboxReady
 		}
 		j.State, j.Worker = farm.JobQueued, ""
-		j.Uncounted++
 		return nil
 	}
 }

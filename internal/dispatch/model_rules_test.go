@@ -36,7 +36,7 @@ func (w *world) acceptRule(a store.Accept) func(*steps) error {
 			Seq: seq + 1, Created: j.CreatedAt.UnixMicro(),
 		}
 		if a.Sandbox != nil {
-			r.Boxes[j.SandboxID] = &boxRecord{ID: j.SandboxID, Node: a.Sandbox.Node, State: farm.SandboxQueued, Seq: seq + 1}
+			r.Boxes[j.SandboxID] = &boxRecord{ID: j.SandboxID, Node: a.Sandbox.Node, State: farm.SandboxQueued, Generation: 1, Seq: seq + 1}
 		}
 		if j.Kind == farm.KindClose {
 			r.Boxes[j.SandboxID].State, r.Boxes[j.SandboxID].Close = farm.SandboxClosing, j.ID
@@ -220,8 +220,11 @@ func (w *world) leaveRule(id string, attempt int) func(*steps) error {
 func (w *world) moveRule(m store.Move) func(*steps) error {
 	return func(s *steps) error {
 		b := s.last().Boxes[m.Ref.ID]
+		if m.Generation != 0 && m.Generation != b.Generation {
+			return store.ErrFenced
+		}
 		if m.Job != "" {
-			if j := s.last().Jobs[m.Job]; j.State != farm.JobRunning || j.Attempt != m.Attempt || b.void >= m.Attempt {
+			if j := s.last().Jobs[m.Job]; j.State != farm.JobRunning || j.Attempt != m.Attempt {
 				return store.ErrFenced
 			}
 		}

@@ -187,7 +187,7 @@ func (w *world) startBox(t *rapid.T) {
 
 func (w *world) advance(id string) {
 	j := w.now.Jobs[id]
-	m := store.Move{Ref: w.ref(j.Box), To: farm.SandboxReady, Node: nodeOf(j.Worker), Job: id, Attempt: j.Attempt}
+	m := store.Move{Ref: w.ref(j.Box), To: farm.SandboxReady, Node: nodeOf(j.Worker), Generation: w.now.Boxes[j.Box].Generation, Job: id, Attempt: j.Attempt}
 	if w.now.Boxes[j.Box].State == farm.SandboxQueued {
 		m.To = farm.SandboxStarting
 	}

@@ -2,24 +2,24 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Requeue puts a job that its worker could not start back at the end of its queue. Errors as with store.Requeue. Once the record is stored,
-// failures are logged, and Sweep enqueues the job later.
-func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, attempt int) error {
-	if err := d.store.Requeue(ctx, ref, attempt); err != nil {
+// Requeue gives a job back, see store.Requeue, and enqueues it. Errors are those of store.Requeue. Once the record is stored, failures are
+// logged, and Sweep enqueues the job later.
+func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, how store.Requeue) error {
+	r, err := d.store.Requeue(ctx, ref, how)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the record is stored
 	defer cancel()
-	r, err := d.store.Route(ctx, ref)
-	if err == nil && r.State == farm.JobQueued {
-		err = d.enqueue(ctx, r, taskID(ref.ID, r.Attempt))
-	}
-	if err != nil {
+	if err := d.enqueue(ctx, r, taskID(ref.ID, r.Attempt)); err != nil {
 		d.log.WarnContext(ctx, "requeued job is not in its queue yet; the sweep will enqueue it", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
 	}
 	return nil
@@ -31,4 +31,32 @@ func taskID(job string, attempt int) string {
 		return job
 	}
 	return fmt.Sprintf("%s.%d", job, attempt)
+}
+
+// stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being
+// started there. nodes are those with a live worker; the worker of a running job is known to be dead.
+func stranded(r *store.Route, nodes map[string]bool) bool {
+	if r.Kind != farm.KindCreate && r.Kind != farm.KindRun {
+		return false
+	}
+	if r.State == farm.JobRunning {
+		return r.SandboxState == farm.SandboxStarting && r.Node != "" && !nodes[r.Node]
+	}
+	return r.State == farm.JobQueued &&
+		strings.HasPrefix(r.Queue, farm.NodeQueue("")) && !nodes[strings.TrimPrefix(r.Queue, farm.NodeQueue(""))]
+}
+
+// startElsewhere takes a create or a run whose sandbox is not ready away from its node, which no worker serves, and enqueues it for any node. It
+// ends the job if a cancel was requested. It does nothing if a worker has the job again, or the sandbox is ready or has ended.
+func (d *Dispatcher) startElsewhere(ctx context.Context, r *store.Route) error {
+	how := store.Requeue{Attempt: r.Attempt, Elsewhere: true, Crashed: r.State == farm.JobRunning}
+	err := d.Requeue(ctx, r.Ref, how)
+	switch {
+	case errors.Is(err, store.ErrCanceled):
+		return d.Force(ctx, r.Ref, farm.JobCanceled, nil)
+	case errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrMove):
+		return nil
+	default:
+		return err
+	}
 }

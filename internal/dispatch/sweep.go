@@ -74,7 +74,7 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 			Message: fmt.Sprintf("%d workers died while they ran this job. See their logs, and send the job again if they died for another reason.", r.Attempt-r.Uncounted),
 		})
 	case stranded(r, f.nodes):
-		return true, d.unassignNode(ctx, r)
+		return true, d.startElsewhere(ctx, r)
 	default:
 		return d.ensureEnqueued(ctx, r, f, taskID(r.Ref.ID, r.Attempt))
 	}
@@ -87,7 +87,7 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 	}
 	d.log.WarnContext(ctx, "the worker of a running job does not have it; the job is continued by any worker of its node",
 		"job_id", r.Ref.ID, "tenant", r.Ref.Tenant, "worker_id", r.Worker, "attempt", r.Attempt)
-	err := d.OfferTakeover(ctx, r.Ref, r.Attempt)
+	err := d.Requeue(ctx, r.Ref, store.Requeue{Attempt: r.Attempt, Begun: true})
 	if errors.Is(err, store.ErrFenced) { // it was claimed again, or has ended
 		return false, nil
 	}

@@ -36,7 +36,7 @@ type Job struct {
 	State     JobState `json:"state"`
 
 	Attempt   int    `json:"attempt"`          // the fence: how often a worker has claimed it, 0 at first
-	Uncounted int    `json:"spared,omitempty"` // attempts that do not count as crashes: the worker requeued the job, or offered it for takeover
+	Uncounted int    `json:"spared,omitempty"` // attempts that do not count as crashes: the job was requeued though no worker had died
 	Worker    string `json:"worker,omitempty"` // who runs it now
 
 	CreatedAt  time.Time `json:"created_at"`

@@ -64,9 +64,9 @@ type Sandbox struct {
 	ExpiresAt  time.Time `json:"expires_at"`   // absolute deadline; it may end sooner if it is idle
 	ClosedAt   time.Time `json:"closed_at,omitzero"`
 
-	// Void is the last attempt of its creation that is void, since the creation was moved to another node: containers that this attempt or an
-	// earlier one made are not the sandbox's. 0: none.
-	Void int `json:"void,omitempty"`
+	// Generation is 1 at first, and rises each time that its creation leaves a node and begins anew. It is the sandbox's fence: a write about
+	// the sandbox by an older generation is refused, and a container of another generation is not the sandbox's.
+	Generation int `json:"generation,omitempty"`
 
 	OneShot bool `json:"one_shot,omitempty"` // made by a run job and closed with it
 	Pooled  bool `json:"pooled,omitempty"`   // claimed a member of the warm pool, and has its id

@@ -20,7 +20,7 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
 	job.Uncounted, _ = strconv.Atoi(f["spared"])
 	job.Worker = f["worker"]
-	if queue := f["queue"]; queue != "" { // UnassignNode may have changed it
+	if queue := f["queue"]; queue != "" { // Requeue may have changed it
 		job.Queue = queue
 	}
 	job.StartedAt, job.FinishedAt = moment(f["started"]), moment(f["finished"])
@@ -76,7 +76,8 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 	box.ReadyAt, box.ClosedAt = moment(f["ready"]), moment(f["closed"])
 	box.LastUsedAt, box.ExpiresAt = moment(f["used"]), moment(f["expires"])
 	box.Expired = f["expired"] == "1"
-	box.Void, _ = strconv.Atoi(f["void"])
+	box.Generation, _ = strconv.Atoi(f["gen"])
+	box.Generation = max(box.Generation, 1)
 	box.Spec.IdleSeconds, _ = strconv.Atoi(f["idle"])
 	for name, to := range map[string]*string{"reason": &box.Reason, "node": &box.Node, "container": &box.Container} {
 		if text, ok := f[name]; ok {

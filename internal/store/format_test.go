@@ -116,6 +116,12 @@ func (f *format) execute(box farm.Ref, id string) farm.Ref {
 	return f.accept(a)
 }
 
+func (f *format) requeue(job farm.Ref, how store.Requeue) {
+	f.t.Helper()
+	_, err := f.Requeue(f.t.Context(), job, how)
+	f.must(err)
+}
+
 func (f *format) workers() {
 	ctx := f.t.Context()
 	for _, node := range []string{"n1", "n2"} {
@@ -138,8 +144,7 @@ func (f *format) sandboxes() {
 	job := farm.Ref{Tenant: moved.Tenant, ID: "job_create_moved"}
 	attempt := f.claim(job, "wrk_n1")
 	f.move(moved, store.Move{To: farm.SandboxStarting, Node: "n1"})
-	f.must(f.UnassignNode(ctx, job, attempt, farm.QueueCPU))
-	f.must(f.Requeue(ctx, job, attempt))
+	f.requeue(job, store.Requeue{Attempt: attempt, Elsewhere: true})
 	attempt = f.claim(job, "wrk_n2")
 	f.move(moved, store.Move{To: farm.SandboxStarting, Node: "n2", Job: job.ID, Attempt: attempt})
 	f.move(moved, store.Move{To: farm.SandboxReady, Node: "n2", Container: "container-moved", Job: job.ID, Attempt: attempt})
@@ -151,8 +156,7 @@ func (f *format) sandboxes() {
 	job = farm.Ref{Tenant: unassigned.Tenant, ID: "job_create_unassigned"}
 	attempt = f.claim(job, "wrk_n1")
 	f.move(unassigned, store.Move{To: farm.SandboxStarting, Node: "n1"})
-	f.must(f.UnassignNode(ctx, job, attempt, farm.QueueCPU))
-	f.must(f.Requeue(ctx, job, attempt))
+	f.requeue(job, store.Requeue{Attempt: attempt, Elsewhere: true})
 
 	closing := f.ready("closing", "n1")
 	c := storetest.CloseJob(closing.ID)
@@ -203,7 +207,7 @@ func (f *format) jobs() {
 	f.accept(read)
 
 	offered := f.execute(f.ready("offered", "n1"), "job_offered")
-	f.must(f.OfferTakeover(ctx, offered, f.claim(offered, "wrk_n1")))
+	f.requeue(offered, store.Requeue{Attempt: f.claim(offered, "wrk_n1"), Begun: true})
 
 	callback := storetest.Execute(f.ready("callback", "n2").ID)
 	callback.Job.ID, callback.Job.CallbackURL, callback.Idempotency = "job_callback", "https://example.com", &store.Idempotency{Key: "k", Fingerprint: "f"}

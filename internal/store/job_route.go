@@ -14,7 +14,7 @@ type Route struct {
 	Kind           farm.JobKind
 	State          farm.JobState
 	Attempt        int
-	Uncounted      int // attempts that do not count as crashes: the worker requeued the job or offered it for takeover
+	Uncounted      int // attempts that do not count as crashes: the job was requeued though no worker had died
 	Worker         string
 	CreatedAt      time.Time
 	Queue          string // the job's own; "": that of its sandbox's node

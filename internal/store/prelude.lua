@@ -75,6 +75,9 @@ local function updateDeadline(box)
   call('ZADD', P .. 'due', int(deadline), box)
 end
 
+-- The generation of a sandbox, as text. Records have the field from the second generation on.
+local function generationOf(box) return call('HGET', key('sbx', box), 'gen') or '1' end
+
 local function addUse(sign, mem, mcpu, gpus)
   for name, n in pairs({mem = mem, mcpu = mcpu, gpus = gpus}) do
     if n ~= '0' then call('HINCRBY', USE, name, sign .. n) end
@@ -122,10 +125,11 @@ end
 local function expireDocuments(id, ttl) call('ZADD', P .. 'docs', int(tonumber(NOW) + (tonumber(ttl) + 3600) * 1000000), id) end
 
 -- How long the record of a sandbox that has ended is kept. A container without a record that has not reached its deadline means that Redis has
--- lost the record. So the record of a sandbox whose container may still run is kept past its deadline, and an hour more: clocks differ.
+-- lost the record. So the record of a sandbox whose container, or that of an earlier generation, may still run is kept past its deadline,
+-- and an hour more: clocks differ.
 local function keptFor(box, closedTTL, removed)
-  local s = call('HMGET', key('sbx', box), 'expires', 'node', 'void')
-  if not s[3] and (removed or (s[2] or '') == '') then return closedTTL end
+  local s = call('HMGET', key('sbx', box), 'expires', 'node')
+  if generationOf(box) == '1' and (removed or (s[2] or '') == '') then return closedTTL end
   return int(math.max(tonumber(closedTTL), math.ceil(((tonumber(s[1]) or 0) - tonumber(NOW)) / 1000000) + 3600))
 end
 

@@ -98,29 +98,31 @@ type Move struct {
 	Touch     bool // LastUsedAt = now
 	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least
 
-	Job     string // the job that makes the transition, which must run under Attempt; "": not checked
-	Attempt int
+	Generation int    // that the sandbox must have; 0: not checked
+	Job        string // the job that makes the transition, which must run under Attempt; "": not checked
+	Attempt    int
 }
 
 // moveArgs are the arguments of sandbox_move.lua. Empty texts keep the stored value; times to live are in seconds.
 type moveArgs struct {
-	ID        string `lua:"id"`
-	State     string `lua:"state"`
-	Reason    string `lua:"reason"`
-	Node      string `lua:"node"`
-	Container string `lua:"container"`
-	Expired   bool   `lua:"expired"`
-	Touch     bool   `lua:"touch"`
-	Removed   bool   `lua:"removed"`
-	Job       string `lua:"job"`
-	Attempt   int    `lua:"attempt"`
-	ClosedTTL int    `lua:"closed_ttl"`
-	Retention int    `lua:"retention"`
+	ID         string `lua:"id"`
+	State      string `lua:"state"`
+	Reason     string `lua:"reason"`
+	Node       string `lua:"node"`
+	Container  string `lua:"container"`
+	Expired    bool   `lua:"expired"`
+	Touch      bool   `lua:"touch"`
+	Removed    bool   `lua:"removed"`
+	Generation int    `lua:"generation"` // 0: any
+	Job        string `lua:"job"`
+	Attempt    int    `lua:"attempt"`
+	ClosedTTL  int    `lua:"closed_ttl"`
+	Retention  int    `lua:"retention"`
 }
 
 // MoveSandbox makes a transition that the table allows; another one is CodeConflict and ErrMove. A final state sets ClosedAt and lets the
-// record expire after Limits.ClosedSeconds, or later (Move.Removed). ErrFenced if the job no longer runs under this attempt, or the attempt is void since the
-// creation was moved to another node.
+// record expire after Limits.ClosedSeconds, or later (Move.Removed). ErrFenced if the sandbox has another generation, or the job no
+// longer runs under this attempt.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)
@@ -130,7 +132,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
 		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed,
-		Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
+		Generation: m.Generation, Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
 	})...)
 	if err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 	case "notfound":
 		return nil, noSandbox(m.Ref.ID)
 	case "fenced":
-		return nil, fmt.Errorf("move sandbox %s by job %s: %w", m.Ref.ID, m.Job, ErrFenced)
+		return nil, fmt.Errorf("move sandbox %s of generation %d by job %q: %w", m.Ref.ID, m.Generation, m.Job, ErrFenced)
 	default:
 		return nil, farm.Wrap(ErrMove, farm.CodeConflict, "Sandbox %s is %s and cannot become %s.", m.Ref.ID, r.text(1), m.To)
 	}

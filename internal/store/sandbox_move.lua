@@ -1,13 +1,14 @@
--- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. If a job is named, it must run under this attempt.
+-- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. The sandbox must have this generation ('0': any), and
+-- a job that is named must run under this attempt.
 -- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}.
 local to = arg.state
 local k = key('sbx', arg.id)
 local state = call('HGET', k, 'state')
 if not state then return {'notfound'} end
+if arg.generation ~= '0' and arg.generation ~= generationOf(arg.id) then return {'fenced'} end
 if arg.job ~= '' then
   local j = call('HMGET', key('job', arg.job), 'state', 'attempt')
-  local void = tonumber(call('HGET', k, 'void') or 0)
-  if j[1] ~= 'running' or j[2] ~= arg.attempt or void >= tonumber(arg.attempt) then return {'fenced'} end
+  if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
 end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
 if arg.node ~= '' then setNode(arg.id, arg.node) end

@@ -20,6 +20,7 @@ type restoreArgs struct {
 	Idle       int    `lua:"idle"` // seconds
 	Node       string `lua:"node"`
 	Container  string `lua:"container"`
+	Generation int    `lua:"generation"`
 }
 
 // RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
@@ -39,6 +40,7 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
 		ID: box.ID, Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
+		Generation: max(box.Generation, 1),
 	})...)
 	if err != nil {
 		return false, err

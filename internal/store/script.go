@@ -17,10 +17,10 @@ var luaFiles embed.FS
 
 // scripts are the Lua scripts, by the names of their files.
 type scripts struct {
-	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobTakeover, jobUnassign, jobRoute, jobOpenRoutes *redis.Script
-	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked  *redis.Script
-	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                            *redis.Script
-	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema                                                      *redis.Script
+	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobRoute, jobOpenRoutes                          *redis.Script
+	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
+	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                           *redis.Script
+	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema                                                     *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
@@ -36,8 +36,8 @@ func loadScripts(limits farm.Limits) scripts {
 		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
 
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
-		jobRequeue: tenant("job_requeue"), jobTakeover: tenant("job_takeover"), jobUnassign: tenant("job_unassign"),
-		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
+		jobRequeue: bound("job_requeue"),
+		jobRoute:   tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
 		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
 		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
@@ -51,7 +51,7 @@ const tenantArgs = 3
 // namedArgs are the arguments of the scripts that take many, by the names of their files. The others take a few by position.
 func namedArgs() map[string]any {
 	return map[string]any{
-		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
+		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "job_requeue": requeueArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
 		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_repair": storedRepairArgs{},
 		"usage_add": usageArgs{},

@@ -172,15 +172,24 @@ func TestDeadlineOfALabelIsKnown(t *testing.T) {
 	}
 }
 
-// Containers of attempts up to the void one are void, and so is a member of the pool: it was claimed before.
-func TestVoid(t *testing.T) {
+// A container belongs to its sandbox if it was made for the sandbox's generation. A member of the pool has the first one. One that the release
+// before made belongs to a sandbox of its node.
+func TestBelongs(t *testing.T) {
 	t.Parallel()
-	c := engine.Container{Labels: map[string]string{LabelAttempt: "2"}}
-	member := engine.Container{Labels: map[string]string{LabelPool: "python"}}
-	for last, want := range map[int][2]bool{0: {false, false}, 1: {false, true}, 2: {true, true}, 3: {true, true}} {
-		s := &farm.Sandbox{Void: last}
-		if got := [2]bool{Void(c, s), Void(member, s)}; got != want {
-			t.Errorf("with attempts up to %d void: the container and the member are %v, want %v", last, got, want)
+	second := engine.Container{Node: "n1", Labels: map[string]string{LabelGeneration: "2"}}
+	member := engine.Container{Node: "n1", Labels: map[string]string{LabelPool: "python"}}
+	older := engine.Container{Node: "n1", Labels: map[string]string{labelAttempt: "2"}}
+	for _, c := range []struct {
+		generation int
+		node       string
+		want       [3]bool
+	}{
+		{0, "n1", [3]bool{false, true, true}}, {1, "n1", [3]bool{false, true, true}}, {2, "n1", [3]bool{true, false, true}},
+		{3, "n1", [3]bool{false, false, true}}, {2, "", [3]bool{true, false, true}}, {2, "n2", [3]bool{true, false, false}},
+	} {
+		s := &farm.Sandbox{Generation: c.generation, Node: c.node}
+		if got := [3]bool{Belongs(second, s), Belongs(member, s), Belongs(older, s)}; got != c.want {
+			t.Errorf("generation %d on %q: %v, want %v", c.generation, c.node, got, c.want)
 		}
 	}
 }

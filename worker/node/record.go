@@ -14,9 +14,11 @@ import (
 const (
 	// LabelRecord holds a sandbox's record, for a Redis that loses its data. Values of variables are left out.
 	LabelRecord = "sandfarm.record"
-	// LabelAttempt names the attempt of its create job that made a container. When the create was moved to another node,
-	// containers of earlier attempts are void (see Void).
-	LabelAttempt = "sandfarm.attempt"
+	// LabelGeneration is the generation of the sandbox that a container was made for, see Belongs. Containers of the pool have none: they
+	// are of the first.
+	LabelGeneration = "sandfarm.generation"
+	// labelAttempt is in place of LabelGeneration on containers that the release before made.
+	labelAttempt = "sandfarm.attempt"
 	// LabelPool marks the container of a member of the warm pool, with the name of its image. The member had no owner when it was
 	// made: the owner is in the pool's records and, for a Redis that loses its data, in the engine's note of the sandbox.
 	LabelPool = "sandfarm.pool"
@@ -25,13 +27,20 @@ const (
 // IsPoolMember reports whether a container was made for the warm pool.
 func IsPoolMember(c engine.Container) bool { return c.Labels[LabelPool] != "" }
 
-// Void reports whether a container was made by an attempt that was given up when its sandbox's create moved to another node.
-func Void(c engine.Container, s *farm.Sandbox) bool {
-	attempt, _ := strconv.Atoi(c.Labels[LabelAttempt]) // members of the pool have none
-	return s.Void > 0 && attempt <= s.Void
+// Belongs reports whether a container with a sandbox's id is the sandbox's: it was made for its generation. A container of an earlier one was
+// given up when the sandbox's create left its node.
+func Belongs(c engine.Container, s *farm.Sandbox) bool {
+	if c.Labels[labelAttempt] != "" {
+		return s.Node == "" || s.Node == c.Node
+	}
+	generation, err := strconv.Atoi(c.Labels[LabelGeneration])
+	if err != nil {
+		generation = 1
+	}
+	return generation == max(s.Generation, 1)
 }
 
-// Labels are what a sandbox's container carries for a Redis that loses its data.
+// Labels are what a sandbox's container carries: its generation, and what restores its record when Redis loses its data.
 func Labels(s *farm.Sandbox) map[string]string {
 	kept := *s
 	kept.Spec.Env = maps.Clone(s.Spec.Env)
@@ -40,9 +49,9 @@ func Labels(s *farm.Sandbox) map[string]string {
 	}
 	text, err := json.Marshal(kept)
 	if err != nil {
-		return nil // a record always encodes; without the label the sandbox is only not restored
+		text = nil // a record always encodes; without it the sandbox is only not restored
 	}
-	return map[string]string{LabelRecord: string(text)}
+	return map[string]string{LabelRecord: string(text), LabelGeneration: strconv.Itoa(max(s.Generation, 1))}
 }
 
 // RecordOf reads the record that a container carries; nil when it carries none, or that of another sandbox.

@@ -159,9 +159,6 @@ func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) 
 	if !ok && claim.Sandbox.Node != p.node.ID() {
 		p.ReleaseGPUs(ctx, claim.Sandbox)
 	}
-	if err == nil && !ok {
-		err = p.requeueWithoutMember(ctx, claim)
-	}
 	return ok, err
 }
 

@@ -93,22 +93,15 @@ func (p *Placer) ForgetMember(ctx context.Context, s *farm.Sandbox) {
 	}
 }
 
-// requeueWithoutMember moves a create whose member cannot grow on this node to the queue of all nodes, and removes the member. This
-// worker still has the job.
-func (p *Placer) requeueWithoutMember(ctx context.Context, claim *store.Claim) error {
-	if !claim.Sandbox.Pooled || claim.Job.Queue != farm.NodeQueue(p.node.ID()) {
-		return nil
+// RemoveClaimed removes the member that a sandbox has claimed and left. What fails is left to the reconciler.
+func (p *Placer) RemoveClaimed(ctx context.Context, s *farm.Sandbox) {
+	m, err := p.store.Member(ctx, s.ID)
+	if err != nil || m.Node != p.node.ID() || m.Container == "" {
+		return
 	}
-	if err := p.retry(ctx, func(ctx context.Context) error {
-		return p.store.UnassignNode(ctx, claim.Job.Ref(), claim.Job.Attempt, farm.QueueCPU)
-	}); err != nil {
-		return retry.Cause(ctx, err)
+	if taken, err := p.DropMember(ctx, s.ID, store.MemberClaimed); err == nil && taken {
+		p.removeMember(ctx, *m)
 	}
-	if taken, err := p.DropMember(ctx, claim.Sandbox.ID, store.MemberClaimed); err != nil || !taken {
-		return err // the reconciler removes what is left
-	}
-	p.removeMember(ctx, store.Member{ID: claim.Sandbox.ID, Node: p.node.ID()})
-	return nil
 }
 
 // evictIdleMember removes an idle member to make room for a create. It reports whether there was one.

@@ -86,7 +86,7 @@ func (r *Reconciler) claimIsLive(ctx context.Context, m store.Member) (bool, err
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
 	}
-	return !s.State.Final() && (s.Node == r.node.ID() || s.Node == ""), nil
+	return !s.State.Final() && s.Generation == 1 && (s.Node == r.node.ID() || s.Node == ""), nil // a later generation has left its member
 }
 
 // reconcilePool corrects the records of the pool: it removes members without a container, abandoned claims and notes without a

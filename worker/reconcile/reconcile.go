@@ -71,7 +71,7 @@ func (r *Reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool
 	return r.restore(ctx, c)
 }
 
-// isOpen reports whether a container's sandbox is open and the container is not void, and whether there is a record of it.
+// isOpen reports whether a container's sandbox is open and of the container's generation, and whether there is a record of it.
 func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (open, known bool, err error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
 	switch {
@@ -80,7 +80,7 @@ func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (open, know
 	case err != nil:
 		return false, false, fmt.Errorf("read sandbox: %w", err)
 	}
-	return !s.State.Final() && !node.Void(c, s), true, nil
+	return !s.State.Final() && node.Belongs(c, s), true, nil
 }
 
 // reconcileRecords checks every open sandbox of this node, and returns those whose container runs.

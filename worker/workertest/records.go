@@ -58,6 +58,13 @@ func (b *Farm) Move(sandbox farm.Ref, states ...farm.SandboxState) {
 	}
 }
 
+// Requeue gives a job back.
+func (b *Farm) Requeue(job farm.Ref, how store.Requeue) {
+	b.T.Helper()
+	_, err := b.Store.Requeue(b.T.Context(), job, how)
+	Must(b.T, err)
+}
+
 // Command accepts a shell command.
 func (b *Farm) Command(sandbox farm.Ref, line string) farm.Ref {
 	b.T.Helper()

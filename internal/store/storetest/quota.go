@@ -265,7 +265,7 @@ func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
 func (b *bundle) requeueAndCheck(t *testing.T, ref farm.Ref) error {
 	t.Helper()
 	b.claim(t, ref, "w")
-	if err := b.Requeue(t.Context(), ref, 1); err != nil {
+	if err := b.requeue(t, ref, store.Requeue{Attempt: 1}); err != nil {
 		return err
 	}
 	if got := b.used(t, farm.QuotaRunning); got != 2 {

@@ -10,17 +10,31 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
+// requeue gives a job back, and checks the route that is returned.
+func (b *bundle) requeue(t *testing.T, ref farm.Ref, how store.Requeue) error {
+	t.Helper()
+	got, err := b.Requeue(t.Context(), ref, how)
+	if err != nil {
+		return err
+	}
+	want, err := b.Route(t.Context(), ref)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("route (-stored +returned): %v\n%s", err, diff)
+	}
+	return nil
+}
+
 func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	job := b.accept(t, a).Job
 	behind := b.accept(t, Execute(a.Sandbox.ID)).Job
 	first := b.claim(t, job.Ref(), "w1")
-	if err := b.Requeue(t.Context(), job.Ref(), 2); !errors.Is(err, store.ErrFenced) {
+	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: 2}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
 	}
 	for range 2 { // the second call imitates a retry after a lost answer
-		if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); err != nil {
+		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); err != nil {
 			t.Fatalf("Requeue = %v", err)
 		}
 	}
@@ -40,7 +54,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("claimed again = %+v", second.Job)
 	}
 	// The first worker's call comes late.
-	if err := b.Requeue(t.Context(), job.Ref(), first.Job.Attempt); !errors.Is(err, store.ErrFenced) {
+	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late Requeue = %v, want ErrFenced", err)
 	}
 	var states []farm.JobState
@@ -52,7 +66,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	b.finish(t, second.Job, farm.JobCompleted)
-	wantCode(t, "Requeue of an unknown job", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, 1), farm.CodeNotFound)
+	wantCode(t, "Requeue of an unknown job", b.requeue(t, farm.Ref{Tenant: Tenant, ID: "job_none"}, store.Requeue{Attempt: 1}), farm.CodeNotFound)
 }
 
 func requeueOfACanceledJob(t *testing.T, factory Factory) {
@@ -63,7 +77,7 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Requeue(t.Context(), job.Ref(), c.Job.Attempt); !errors.Is(err, store.ErrCanceled) {
+	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt}); !errors.Is(err, store.ErrCanceled) {
 		t.Errorf("Requeue = %v, want ErrCanceled", err)
 	}
 	if got := b.job(t, job.Ref()); got.State != farm.JobRunning {
@@ -72,7 +86,7 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	b.finish(t, c.Job, farm.JobCanceled)
 	again := b.accept(t, Execute(box.ID)).Job
 	c = b.claim(t, again.Ref(), "w")
-	if err := b.Requeue(t.Context(), again.Ref(), c.Job.Attempt); err != nil {
+	if err := b.requeue(t, again.Ref(), store.Requeue{Attempt: c.Job.Attempt}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
@@ -80,5 +94,156 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	}
 	if got, _, err := b.Cancel(t.Context(), again.Ref()); err != nil || got.State != farm.JobCanceled {
 		t.Errorf("Cancel of a requeued job = %+v, %v", got, err)
+	}
+}
+
+// A create that leaves its node goes to the queue of all nodes, and begins anew as the next generation of its sandbox.
+func requeueElsewhere(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	a.Job.Queue, a.Sandbox.Node, a.Sandbox.Pooled = farm.NodeQueue("n1"), "n1", true
+	job := b.accept(t, a).Job
+	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+	if box := b.sandbox(t, sandbox); box.Node != "n1" || !box.Pooled || box.Generation != 1 {
+		t.Fatalf("sandbox = %+v", box)
+	}
+	leave := func(attempt int) error {
+		return b.requeue(t, job.Ref(), store.Requeue{Attempt: attempt, Elsewhere: true})
+	}
+	if err := leave(1); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("requeue of a queued job with another attempt = %v", err)
+	}
+	if err := b.requeue(t, job.Ref(), store.Requeue{Begun: true}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("requeue of a queued job as begun = %v", err)
+	}
+	check := func(generation int) {
+		t.Helper()
+		r, err := b.Route(t.Context(), job.Ref())
+		if err != nil || r.State != farm.JobQueued || r.Queue != farm.QueueCPU || r.Node != "" || r.Parked || !r.Head {
+			t.Errorf("route = %+v, %v; want a queued head of all nodes", r, err)
+		}
+		if got := b.job(t, job.Ref()); got.Queue != farm.QueueCPU {
+			t.Errorf("the job's queue is %s", got.Queue)
+		}
+		if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Node != "" || box.Container != "" || box.Generation != generation {
+			t.Errorf("the sandbox is %s on %q in %q, generation %d; want %d", box.State, box.Node, box.Container, box.Generation, generation)
+		}
+	}
+	for range 2 { // here and below the second call imitates a retry after a lost answer
+		if err := leave(0); err != nil {
+			t.Fatal(err)
+		}
+		check(2)
+	}
+	c := b.claim(t, job.Ref(), "w")
+	if err := leave(0); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("requeue of a running job without its attempt = %v", err)
+	}
+	start := func(c *store.Claim) error {
+		_, err := b.MoveSandbox(t.Context(), store.Move{
+			Ref: sandbox, To: farm.SandboxStarting, Node: "n1", Container: "c1", Generation: c.Sandbox.Generation, Job: c.Job.ID, Attempt: c.Job.Attempt,
+		})
+		return err
+	}
+	if err := start(c); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := leave(c.Job.Attempt); err != nil {
+			t.Fatal(err)
+		}
+		check(3)
+	}
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.Uncounted != 1 {
+		t.Errorf("route = %+v, %v; want one attempt that does not count", r, err)
+	}
+	if err := start(c); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a step of the attempt that left = %v", err)
+	}
+	next := b.claim(t, job.Ref(), "w2")
+	if err := start(c); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a step of an earlier attempt = %v", err)
+	}
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxLost, Generation: c.Sandbox.Generation}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("an earlier generation marks the sandbox as lost: %v", err)
+	}
+	if err := start(next); err != nil {
+		t.Errorf("a step of the next attempt = %v", err)
+	}
+	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.Uncounted != 1 {
+		t.Errorf("route = %+v, %v; want the crash to count", r, err)
+	}
+	last := b.claim(t, job.Ref(), "w3")
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: to, Node: "n1", Generation: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := leave(last.Job.Attempt); !errors.Is(err, store.ErrMove) {
+		t.Errorf("requeue elsewhere of a sandbox that is ready = %v", err)
+	}
+}
+
+// A create that leaves its node while a cancel is requested stays with its caller, which ends it; its sandbox ends with it.
+func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	a := Create()
+	job := b.accept(t, a).Job
+	sandbox := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
+	c := b.claim(t, job.Ref(), "w")
+	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true}); !errors.Is(err, store.ErrCanceled) {
+			t.Errorf("requeue = %v, want ErrCanceled", err)
+		}
+		if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Node != "" || box.Generation != 2 {
+			t.Errorf("sandbox = %+v", box)
+		}
+	}
+	b.finish(t, c.Job, farm.JobCanceled)
+	if got := b.sandbox(t, sandbox); got.State != farm.SandboxClosed {
+		t.Errorf("the sandbox is %s", got.State)
+	}
+}
+
+// A job whose execution goes on stays running, and any worker may claim it.
+func requeueOfABegunJob(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	box := b.box(t, farm.SandboxReady)
+	job := b.accept(t, Execute(box.ID)).Job
+	c := b.claim(t, job.Ref(), "w1")
+	if _, err := b.Claim(t.Context(), job.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
+		t.Errorf("claim of a job whose worker is alive = %v", err)
+	}
+	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil { // the next worker ends the execution
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.State != farm.JobRunning || r.Attempt != 1 || r.Uncounted != 1 {
+		t.Errorf("route = %+v, %v", r, err)
+	}
+	if got := b.sandbox(t, box); got.State != farm.SandboxBusy || got.Generation != 1 {
+		t.Errorf("sandbox = %+v", got)
+	}
+	if next := b.claim(t, job.Ref(), "w2"); next.Job.Attempt != 2 || !next.Cancel {
+		t.Errorf("claim = %+v", next)
+	}
+	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("late requeue = %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 	next("a forced end", end.Unparked, 5)
 	claim = b.claim(t, jobs[3].Ref(), "w")
 	next("a claim", claim.Unparked, 6)
-	if err := b.Requeue(t.Context(), jobs[3].Ref(), 1); err != nil {
+	if err := b.requeue(t, jobs[3].Ref(), store.Requeue{Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}
 	// The requeued job has a slot again, as the third: the last job is unparked only after two claims.

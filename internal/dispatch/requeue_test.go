@@ -1,6 +1,8 @@
 package dispatch_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -72,7 +74,7 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 		}
 	}
 	b.sweep(t, 2) // its node's other worker is to take it over
-	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Void != 0 {
+	if s, err := b.store.Sandbox(t.Context(), box); err != nil || s.Node != "n1" || s.Generation != 1 {
 		t.Errorf("while its node has a worker: %+v, %v", s, err)
 	}
 	if err := b.store.RemoveWorker(t.Context(), "w3"); err != nil {
@@ -82,10 +84,46 @@ func TestCreateOfADeadNodeMovesToAnother(t *testing.T) {
 	b.sweep(t, 0)
 	b.enqueued(t, "gpu", job.ID+".1", true)
 	c, err := b.store.Claim(t.Context(), job, "w2")
-	if err != nil || c.Job.Attempt != 2 || c.Sandbox.State != farm.SandboxQueued || c.Sandbox.Node != "" || c.Sandbox.Void != 1 {
+	if err != nil || c.Job.Attempt != 2 || c.Sandbox.State != farm.SandboxQueued || c.Sandbox.Node != "" || c.Sandbox.Generation != 2 {
 		t.Errorf("claim = %+v, %v", c, err)
 	}
 	if r, err := b.store.Route(t.Context(), made); err != nil || r.Node != "n1" || r.SandboxState != farm.SandboxReady {
 		t.Errorf("the create whose sandbox is ready: %+v, %v", r, err)
+	}
+}
+
+// A job that its worker leaves is enqueued at once and continues under a new attempt. It can be left any number of
+// times: orderly stops of workers do not count as crashes.
+func TestRequeueOfABegunJob(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	b.later(time.Minute)
+	for attempt := 1; attempt <= 6; attempt++ {
+		worker := farm.Worker{ID: fmt.Sprint("w", attempt)}
+		if err := b.store.Heartbeat(t.Context(), worker); err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.store.Claim(t.Context(), job.Ref(), worker.ID)
+		if err != nil || c.Job.Attempt != attempt {
+			t.Fatalf("Claim = %+v, %v", c, err)
+		}
+		for range 2 { // the second call imitates a retry after a lost answer
+			if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}); err != nil {
+				t.Fatalf("Requeue = %v", err)
+			}
+		}
+		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
+		b.sweep(t, 0)
+		r, err := b.store.Route(t.Context(), job.Ref())
+		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Uncounted != attempt {
+			t.Fatalf("Route = %+v, %v", r, err)
+		}
+		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true}); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
+		}
+	}
+	if err := b.Requeue(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, store.Requeue{Attempt: 1, Begun: true}); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("Requeue of an unknown job = %v", err)
 	}
 }
