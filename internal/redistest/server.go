@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +60,12 @@ func (s *Server) Kill() {
 		_ = s.cmd.Wait()
 	}
 }
+
+// Pause stops it with SIGSTOP: connections stay open, and what they receive is carried out after Resume.
+func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Dial returns a client, which the caller closes.
 func (s *Server) Dial() redis.UniversalClient {
