@@ -4,6 +4,7 @@ package faulttest_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,13 +16,13 @@ import (
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, faulttest.Config{Workers: 2, Links: true})
+	t.Run("Restored", func(t *testing.T) { redisRestored(t, f) })
 	t.Run("PausedAtTheEnd3s", func(t *testing.T) { redisPaused(t, f, 3*time.Second, rounds()) })
 	t.Run("PausedAtTheEnd25s", func(t *testing.T) { redisPaused(t, f, short(25*time.Second, 150*time.Second), 1) })
 	if rounds() > 1 {
 		t.Run("PausedAtTheEnd400s", func(t *testing.T) { redisPaused(t, f, 400*time.Second, 1) })
 	}
 	t.Run("Full", func(t *testing.T) { redisFull(t, f) })
-	t.Run("Restored", func(t *testing.T) { redisRestored(t, f) })
 	f.End()
 }
 
@@ -29,28 +30,33 @@ func TestRedisIsAway(t *testing.T) {
 func redisPaused(t *testing.T, f *faulttest.Farm, d time.Duration, times int) {
 	c := f.Case(t, fmt.Sprintf("Redis paused for %s at a job's end", d))
 	boxes := c.Boxes(3)
+	t.Cleanup(func() { f.Resume(faulttest.Redis) })
 	for range times {
 		var jobs []*faulttest.Job
-		stopped := make(chan struct{}, 2)
+		stopped := make(chan struct{})
+		var first sync.Once // the end of another job, after the pause, must not begin it anew
 		for _, box := range boxes {
 			jobs = append(jobs, c.Insist(box, faulttest.Run{Lines: 8, Files: 1}))
 		}
 		c.Fault(func() {
 			for _, worker := range f.Workers() {
 				f.Link(worker).At(redistest.Stop{Call: "job_finish", Do: func([]string) bool {
-					f.Pause(faulttest.Redis)
-					stopped <- struct{}{}
+					first.Do(func() { f.Pause(faulttest.Redis); close(stopped) })
 					return true
 				}})
 			}
-			<-stopped
+			select {
+			case <-stopped:
+			case <-time.After(60 * time.Second):
+				t.Fatal("no job ended")
+			}
 		}, func() {
 			<-time.After(d)
+			for _, worker := range f.Workers() {
+				f.Link(worker).Clear()
+			}
 			f.Resume(faulttest.Redis)
 		})
-		for _, worker := range f.Workers() {
-			f.Link(worker).Clear()
-		}
 		for _, j := range jobs {
 			if end, err := f.Wait(t.Context(), j.ID); err != nil || end.State != "completed" {
 				t.Errorf("a job: %v %s %+v", err, end.State, end.Error)

@@ -16,7 +16,7 @@ import (
 const (
 	moreGoroutines  = 60
 	moreDescriptors = 40
-	idleWithin      = 60 * time.Second
+	idleWithin      = 150 * time.Second // the queue looks once a minute for tasks that a dead process had, and then waits before it repeats them
 )
 
 // use is what a process holds.
