@@ -25,7 +25,7 @@ const (
 	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
 )
 
-// Spec is one execution. It is keyed by its job's id: starting the same id again changes nothing.
+// Spec is one execution. It is keyed by its job's id: starting the same id again changes nothing, for the life of the sandbox.
 type Spec struct {
 	Kind            farm.JobKind      `json:"kind"` // farm.KindExecute, farm.KindCommand or farm.KindInstall
 	Code            string            `json:"code,omitempty"`
@@ -132,6 +132,10 @@ type Outcome struct {
 	Notes   []string              `json:"notes,omitempty"`   // of an install: notes for the caller, a sentence each
 
 	StoppedAtMaxOutput bool `json:"stopped_at_max_output,omitempty"` // see Spec.StopAtMaxOutput
+
+	// OutputGone says that the agent has only this much left of the execution: the frames before the final one are dropped, and with
+	// them Files, Install and Notes; Error is cut. Skipped counts Files, too.
+	OutputGone bool `json:"output_gone,omitempty"`
 }
 
 // ChangedFile is a regular file of the workspace that an execution created or changed. Path is relative to the workspace.
@@ -165,11 +169,11 @@ type Listing struct {
 	TooLong int              `json:"too_long"` // entries that were left out, with all below them, because their path is too long
 }
 
-// Execution describes an execution that the agent keeps.
+// Execution describes an execution that the agent knows.
 type Execution struct {
 	ID       string    `json:"id"`
 	Done     bool      `json:"done"`
-	Started  time.Time `json:"started"`
+	Started  time.Time `json:"started,omitzero"` // zero: only its outcome is left
 	LastSeq  uint64    `json:"last_seq"`
 	FirstSeq uint64    `json:"first_seq"` // the first frame still kept
 }

@@ -33,15 +33,36 @@ func (c *Client) Stop(ctx context.Context, id string, reason agent.StopReason) e
 	return c.call(ctx, callTimeout, http.MethodPost, executionPath(id)+"/stop", query, nil, nil)
 }
 
-// Forget drops an execution and its frames. A running one is killed. An unknown id is not an error.
+// Forget drops the frames of an execution; its outcome stays. A running one is killed. An unknown id is no error, and can no longer be
+// started.
 func (c *Client) Forget(ctx context.Context, id string) error {
 	return c.call(ctx, callTimeout, http.MethodDelete, executionPath(id), nil, nil, nil)
 }
 
-// Executions lists the executions that the agent keeps.
+// ForgetAll forgets several executions in one call. An agent that is too old for it returns an error.
+func (c *Client) ForgetAll(ctx context.Context, ids ...string) error {
+	return c.call(ctx, callTimeout, http.MethodDelete, "/v1/executions", url.Values{"id": ids}, nil, nil)
+}
+
+// Executions lists the executions that run or have frames.
 func (c *Client) Executions(ctx context.Context) ([]agent.Execution, error) {
+	return c.executions(ctx, nil)
+}
+
+// Execution describes an execution, also one that only the outcome is left of; nil if it was never started.
+func (c *Client) Execution(ctx context.Context, id string) (*agent.Execution, error) {
+	list, err := c.executions(ctx, url.Values{"id": {id}})
+	for i := range list { // an agent that is older than the query lists all
+		if list[i].ID == id {
+			return &list[i], err
+		}
+	}
+	return nil, err
+}
+
+func (c *Client) executions(ctx context.Context, query url.Values) ([]agent.Execution, error) {
 	var list []agent.Execution
-	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions", nil, nil, &list)
+	err := c.call(ctx, callTimeout, http.MethodGet, "/v1/executions", query, nil, &list)
 	return list, err
 }
 

@@ -17,13 +17,15 @@ import (
 type Frames struct {
 	body   io.Closer
 	r      *bufio.Reader
+	from   uint64
 	next   uint64
 	done   bool
 	cancel context.CancelFunc
 }
 
-// Frames reads an execution's frames from a sequence number on (0 and 1 both mean the first), including future ones. ctx bounds the
-// whole stream.
+// Frames reads an execution's frames from a sequence number on (0 and 1 both mean the first), including future ones; beyond the final
+// frame it reads that one again. CodeConflict: the frames have been dropped; Execution tells which is the first that is left. ctx bounds
+// the whole stream.
 func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, error) {
 	if from == 0 {
 		from = 1
@@ -35,7 +37,7 @@ func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, e
 		cancel()
 		return nil, err
 	}
-	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), next: from, cancel: cancel}, nil
+	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), from: from, next: from, cancel: cancel}, nil
 }
 
 // Next returns the next frame, and io.EOF after the final one. A stream that breaks before that is unavailable.
@@ -63,7 +65,8 @@ func (f *Frames) NextAdmitted(admit func(bytes int) error) (agent.Frame, error) 
 	if err != nil {
 		return agent.Frame{}, unavailable(err, "The connection to the sandbox is broken.")
 	}
-	if frame.Seq != f.next {
+	again := frame.Type == agent.FrameFinal && frame.Seq > 0 && frame.Seq < f.next && f.next == f.from
+	if frame.Seq != f.next && !again {
 		return agent.Frame{}, farm.Errorf(farm.CodeInternal, "agent sent frame %d where %d was due", frame.Seq, f.next)
 	}
 	f.next++

@@ -50,6 +50,8 @@ type Execution struct {
 	canceled   bool // also when it was interrupted before
 	begun      bool
 	beginTicks uint64
+	finished   bool
+	outcome    agent.Outcome // once it has finished
 }
 
 // New creates an execution whose log holds at most logBytes of unacknowledged frames.
@@ -175,7 +177,7 @@ func (e *Execution) Watch(s Stopper, ended <-chan struct{}) {
 	s.Kill()
 }
 
-// Finish writes the final frame.
+// Finish writes the final frame. Only the first call counts.
 func (e *Execution) Finish(out agent.Outcome) {
 	out.TimedOut = e.StopReason() == StopTimeout
 	out.Canceled = e.Canceled()
@@ -189,7 +191,19 @@ func (e *Execution) Finish(out agent.Outcome) {
 		out.Files, out.Error = nil, &farm.CodeError{Name: "ResultTooLarge", Value: "the result does not fit into a frame"}
 		payload, _ = json.Marshal(out) // cannot fail: plain fields only
 	}
-	e.Log.End(payload)
+	e.mu.Lock()
+	if !e.finished {
+		e.finished, e.outcome = true, out
+	}
+	e.mu.Unlock()
+	e.Log.End(payload) // last: whoever has seen the final frame finds the outcome
+}
+
+// Outcome is how the execution ended; the zero value before Finish.
+func (e *Execution) Outcome() agent.Outcome {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.outcome
 }
 
 // Failed is the outcome of an execution that failed in the agent itself.

@@ -34,8 +34,31 @@ func TestLogJoinsOnlyUnreadFrames(t *testing.T) {
 	if err != nil || len(frames) != 1 || frames[0].Type != agent.FrameFinal {
 		t.Fatalf("frames = %v, %v", frames, err)
 	}
-	if _, err := l.Next(t.Context(), 7); farm.CodeOf(err) != farm.CodeInvalid {
-		t.Fatalf("past the end: %v", err)
+	l.Ack(6)
+	for from := range uint64(20) {
+		frames, err = l.Next(t.Context(), 6+from)
+		if err != nil || len(frames) != 1 || frames[0].Seq != 6 || frames[0].Type != agent.FrameFinal {
+			t.Fatalf("final frame again, from %d: %v, %v", 6+from, frames, err)
+		}
+	}
+}
+
+func TestEndedLogHasTheFinalFrame(t *testing.T) {
+	t.Parallel()
+	l := EndedLog(5, []byte("{}"))
+	for from := range uint64(8) {
+		frames, err := l.Next(t.Context(), from)
+		if from < 5 {
+			if farm.CodeOf(err) != farm.CodeConflict {
+				t.Errorf("frame %d, which is gone: %v, %v", from, frames, err)
+			}
+		} else if err != nil || len(frames) != 1 || frames[0].Seq != 5 || string(frames[0].Payload) != "{}" {
+			t.Errorf("from frame %d: %v, %v", from, frames, err)
+		}
+	}
+	l.End([]byte("other"))
+	if first, last, _, ended := l.State(); first != 5 || last != 5 || !ended {
+		t.Errorf("state: %d to %d, ended %v", first, last, ended)
 	}
 }
 

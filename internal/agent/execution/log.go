@@ -20,8 +20,8 @@ const (
 	keptFrames = 1 << 16
 )
 
-// Log is the log of one execution. It keeps unacknowledged frames. A writer blocks while it is full, so nothing
-// is dropped and memory stays bounded. Any number of readers may follow it.
+// Log is the log of one execution. It keeps unacknowledged frames, and the final frame always. A writer blocks while it is full, so
+// nothing is dropped and memory stays bounded. Any number of readers may follow it.
 type Log struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced on every change
@@ -42,6 +42,15 @@ type Log struct {
 func NewLog(limit int) *Log {
 	l := &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
 	l.limitOutput(0, 0, nil)
+	return l
+}
+
+// EndedLog makes the log of an execution that has ended and of which only the final frame is left.
+func EndedLog(last uint64, final []byte) *Log {
+	l := NewLog(0)
+	l.last, l.bytes, l.ended = last, len(final), true
+	l.frames = []agent.Frame{{Seq: last, Type: agent.FrameFinal, Payload: final}}
+	close(l.final)
 	return l
 }
 
@@ -172,12 +181,12 @@ func (l *Log) Unblock() {
 	l.notify()
 }
 
-// Ack drops the frames up to and including seq.
+// Ack drops the frames up to and including seq, but never the final one: whoever attaches later gets the outcome.
 func (l *Log) Ack(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	drop := 0
-	for drop < len(l.frames) && l.frames[drop].Seq <= seq {
+	for drop < len(l.frames) && l.frames[drop].Seq <= seq && l.frames[drop].Type != agent.FrameFinal {
 		l.bytes -= len(l.frames[drop].Payload)
 		drop++
 	}
@@ -189,7 +198,8 @@ func (l *Log) Ack(seq uint64) {
 	l.notify()
 }
 
-// Next waits for frames from seq on and returns at least one. CodeConflict if they have been dropped.
+// Next waits for frames from seq on and returns at least one. CodeConflict if they have been dropped. Beyond the end it returns the final
+// frame again, any number of times.
 func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,7 +211,7 @@ func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 			return l.batch(seq), nil
 		}
 		if l.ended {
-			return nil, farm.Invalidf("The execution has ended with frame %d.", l.last)
+			return l.batch(l.last), nil
 		}
 		changed := l.changed
 		l.mu.Unlock()

@@ -138,3 +138,29 @@ func TestKernelStopByRequest(t *testing.T) {
 		}
 	}
 }
+
+// The kernels of a sandbox come and go; which executions ran in it does not change.
+func TestRestartOfAKernelForgetsNoExecution(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	forgotten, kept := agenttest.NewID(), agenttest.NewID()
+	code := agenttest.Code("open('count', 'a').write('x')\nprint('ran')")
+	for _, id := range []string{forgotten, kept} {
+		agenttest.Must(t, a.Start(t.Context(), id, code))
+		agenttest.Read(t, a.Client, id)
+	}
+	agenttest.Must(t, a.Forget(t.Context(), forgotten))
+	agenttest.Must(t, a.RestartKernel(t.Context(), ""))
+	for _, id := range []string{forgotten, kept} {
+		agenttest.Must(t, a.Start(t.Context(), id, code))
+	}
+	if again := agenttest.Read(t, a.Client, kept); again.Stdout != "ran\n" {
+		t.Errorf("kept = %+v", again)
+	}
+	if known, err := a.Execution(t.Context(), forgotten); err != nil || known == nil || !known.Done {
+		t.Errorf("forgotten = %+v, %v", known, err)
+	}
+	if ran := agenttest.Run(t, a.Client, agenttest.Code("print(open('count').read())")); ran.Stdout != "xx\n" {
+		t.Errorf("they ran %q", ran.Stdout)
+	}
+}

@@ -29,7 +29,11 @@ func (s *Server) getInfo(http.ResponseWriter, *http.Request) (any, error) {
 	}, nil
 }
 
-func (s *Server) getExecutions(http.ResponseWriter, *http.Request) (any, error) {
+// getExecutions lists the executions that run or have frames, or describes the one of the query.
+func (s *Server) getExecutions(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if id := r.URL.Query().Get("id"); id != "" {
+		return s.executions.find(id), nil
+	}
 	return s.executions.list(), nil
 }
 
@@ -38,7 +42,7 @@ func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, erro
 	if len(id) > maxIDBytes {
 		return nil, farm.Invalidf("id has %d bytes; at most %d are allowed", len(id), maxIDBytes)
 	}
-	if _, err := s.executions.get(id); err == nil {
+	if s.executions.has(id) {
 		return nil, nil
 	}
 	var spec agent.Spec
@@ -66,7 +70,7 @@ func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, erro
 
 // getFrames streams frames until the final one. It batches frames that arrive in quick succession.
 func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) {
-	e, err := s.executions.get(r.PathValue("id"))
+	log, err := s.executions.log(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +80,7 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	from = max(from, 1)
 	flush := http.NewResponseController(w).Flush
-	if first, last, _, ended := e.Log.State(); from >= first && !(ended && from > last) {
+	if first, _, _, _ := log.State(); from >= first {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.WriteHeader(http.StatusOK)
 		if err := flush(); err != nil {
@@ -85,7 +89,7 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	var head []byte
 	for {
-		frames, err := e.Log.Next(r.Context(), from)
+		frames, err := log.Next(r.Context(), from)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +109,7 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 		if err := flush(); err != nil {
 			return nil, err
 		}
-		gather(r.Context(), e.Log.Final())
+		gather(r.Context(), log.Final())
 	}
 }
 
@@ -121,7 +125,7 @@ func gather(ctx context.Context, final <-chan struct{}) {
 }
 
 func (s *Server) postAck(_ http.ResponseWriter, r *http.Request) (any, error) {
-	e, err := s.executions.get(r.PathValue("id"))
+	log, err := s.executions.log(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +133,7 @@ func (s *Server) postAck(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.Log.Ack(seq)
+	log.Ack(seq)
 	return nil, nil
 }
 
@@ -138,14 +142,23 @@ func (s *Server) postStop(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	stop := execution.StopInterrupt
 	switch reason := agent.StopReason(r.URL.Query().Get("reason")); reason {
 	case agent.StopInterrupt:
-		e.Stop(execution.StopInterrupt)
 	case agent.StopCancel:
-		e.Stop(execution.StopCancel)
+		stop = execution.StopCancel
 	default:
 		return nil, farm.Invalidf("reason %q is neither interrupt nor cancel", execution.Cut(string(reason), 64))
 	}
+	if e != nil {
+		e.Stop(stop)
+	}
+	return nil, nil
+}
+
+// deleteExecutions forgets several executions.
+func (s *Server) deleteExecutions(_ http.ResponseWriter, r *http.Request) (any, error) {
+	s.executions.forget(r.URL.Query()["id"]...)
 	return nil, nil
 }
 
@@ -156,7 +169,7 @@ func (s *Server) deleteExecution(_ http.ResponseWriter, r *http.Request) (any, e
 
 func (s *Server) postInterrupt(_ http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.URL.Query().Get("context")
-	for _, e := range s.executions.sorted() {
+	for _, e := range s.executions.all() {
 		own := e.Spec.Context
 		if own == "" {
 			own = kernel.DefaultContext

@@ -21,6 +21,7 @@ func (s *Server) routes() http.Handler {
 		"GET /v1/info":                       s.getInfo,
 		"PUT /v1/deadline":                   s.putDeadline,
 		"GET /v1/executions":                 s.getExecutions,
+		"DELETE /v1/executions":              s.deleteExecutions,
 		"PUT /v1/executions/{id}":            s.putExecution,
 		"GET /v1/executions/{id}/frames":     s.getFrames,
 		"POST /v1/executions/{id}/ack":       s.postAck,

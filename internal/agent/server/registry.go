@@ -1,7 +1,9 @@
 package server
 
 import (
-	"sort"
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,21 +13,45 @@ import (
 )
 
 const (
-	// keptExecutions is how many ended executions are kept until they are forgotten.
-	keptExecutions = 256
-	// keptBytes bounds the total size of the frames of ended executions.
+	// keptExecutions is how many ended executions keep their frames until they are forgotten. The farm forgets one a few seconds after its
+	// end, so that many short ones wait for it.
+	keptExecutions = 1024
+	// keptBytes bounds the total size of the frames of ended executions, and keptPart is the part of the sandbox's memory that they may use.
 	keptBytes = 64 << 20
+	keptPart  = 8
 )
 
-// registry holds executions by id. It starts each id once.
+// registry holds executions by id. It starts each id once: one that was forgotten, or whose frames had to be dropped, is remembered by its
+// tombstone.
 type registry struct {
-	mu   sync.Mutex
-	byID map[string]*execution.Execution
-	wg   sync.WaitGroup
-	shut bool
+	mu      sync.Mutex
+	running map[string]*execution.Execution
+	ended   map[string]*endedExecution
+	order   []*endedExecution // the same, the oldest end first
+	buried  *tombstones
+	bytes   int // that the frames of ended executions may use
+	wg      sync.WaitGroup
+	shut    bool
 }
 
-func newRegistry() *registry { return &registry{byID: map[string]*execution.Execution{}} }
+// endedExecution is what is kept of an execution until it is forgotten.
+type endedExecution struct {
+	id      string
+	created time.Time
+	log     *execution.Log
+	stone   tombstone
+}
+
+// newRegistry makes a registry for a sandbox with this limit of memory; 0: unknown.
+func newRegistry(memory int64) *registry {
+	r := &registry{
+		running: map[string]*execution.Execution{}, ended: map[string]*endedExecution{}, buried: newTombstones(keptTombstones), bytes: keptBytes,
+	}
+	if part := memory / keptPart; part > 0 && part < keptBytes {
+		r.bytes = int(part)
+	}
+	return r
+}
 
 // start adds an execution and runs it, unless its id is known.
 func (r *registry) start(e *execution.Execution, run func(*execution.Execution)) error {
@@ -34,79 +60,169 @@ func (r *registry) start(e *execution.Execution, run func(*execution.Execution))
 	if r.shut {
 		return farm.Errorf(farm.CodeUnavailable, "The agent is shutting down.")
 	}
-	if r.byID[e.ID] != nil {
+	if r.known(e.ID) {
 		return nil
 	}
-	r.byID[e.ID] = e
+	r.running[e.ID] = e
 	r.wg.Go(func() {
 		run(e)
-		r.trim()
+		r.end(e)
 	})
 	return nil
 }
 
-func (r *registry) get(id string) (*execution.Execution, error) {
+// known reports whether an id was started or forgotten. The caller holds mu.
+func (r *registry) known(id string) bool {
+	_, buried := r.buried.get(id)
+	return buried || r.running[id] != nil || r.ended[id] != nil
+}
+
+// has is known for callers that do not hold mu.
+func (r *registry) has(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.byID[id]; e != nil {
-		return e, nil
+	return r.known(id)
+}
+
+// end keeps an execution that has ended, or only its tombstone if it was forgotten meanwhile.
+func (r *registry) end(e *execution.Execution) {
+	_, last, _, _ := e.Log.State()
+	stone := bury(e.ID, last, e.Outcome())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[e.ID] != e {
+		r.buried.add(stone)
+		return
+	}
+	delete(r.running, e.ID)
+	kept := &endedExecution{id: e.ID, created: e.Created, log: e.Log, stone: stone} // without its code
+	r.ended[e.ID] = kept
+	r.order = append(r.order, kept)
+	r.trim()
+}
+
+// log returns the log of an execution; of one that was forgotten it has only the outcome.
+func (r *registry) log(id string) (*execution.Log, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.running[id]; e != nil {
+		return e.Log, nil
+	}
+	if e := r.ended[id]; e != nil {
+		return e.log, nil
+	}
+	if stone, ok := r.buried.get(id); ok {
+		return stone.log(), nil
 	}
 	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
 }
 
-// forget drops an execution; a running one is killed.
-func (r *registry) forget(id string) {
+// get returns a running execution; nil if it has ended.
+func (r *registry) get(id string) (*execution.Execution, error) {
 	r.mu.Lock()
-	e := r.byID[id]
-	delete(r.byID, id)
+	e := r.running[id]
 	r.mu.Unlock()
 	if e != nil {
-		e.Kill()
-		e.Log.Unblock()
+		return e, nil
 	}
+	_, err := r.log(id)
+	return nil, err
 }
 
-// sorted returns all executions, the oldest first.
-func (r *registry) sorted() []*execution.Execution {
+// forget drops the frames of executions and keeps their tombstones. A running one is killed. An id that was never started never will be.
+func (r *registry) forget(ids ...string) {
 	r.mu.Lock()
-	list := make([]*execution.Execution, 0, len(r.byID))
-	for _, e := range r.byID {
-		list = append(list, e)
-	}
-	r.mu.Unlock()
-	sort.Slice(list, func(i, j int) bool {
-		if !list[i].Created.Equal(list[j].Created) {
-			return list[i].Created.Before(list[j].Created)
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		if e := r.running[id]; e != nil {
+			delete(r.running, id)
+			if _, last, _, ended := e.Log.State(); ended {
+				r.buried.add(bury(id, last, e.Outcome()))
+			} else {
+				r.buryUnended(id, last)
+			}
+			e.Kill()
+			e.Log.Unblock()
+		} else if e := r.ended[id]; e != nil {
+			r.drop(e)
+		} else if !r.known(id) {
+			r.buryUnended(id, 0)
 		}
-		return list[i].ID < list[j].ID
-	})
-	return list
+	}
+	r.order = slices.DeleteFunc(r.order, func(e *endedExecution) bool { return r.ended[e.id] != e })
 }
 
+// buryUnended remembers an execution that has no outcome yet as cancelled, with its last frame so far. The caller holds mu.
+func (r *registry) buryUnended(id string, last uint64) {
+	outcome := execution.NotStarted()
+	outcome.Canceled = true
+	r.buried.add(bury(id, last+1, outcome))
+}
+
+// drop leaves the tombstone of an ended execution. The caller holds mu and corrects order.
+func (r *registry) drop(e *endedExecution) {
+	delete(r.ended, e.id)
+	r.buried.add(e.stone)
+}
+
+// all returns the running executions.
+func (r *registry) all() []*execution.Execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.running))
+}
+
+// list describes the executions that run or have frames, the oldest first.
 func (r *registry) list() []agent.Execution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	out := []agent.Execution{}
-	for _, e := range r.sorted() {
-		first, last, _, ended := e.Log.State()
-		out = append(out, agent.Execution{ID: e.ID, Done: ended, Started: e.Created.UTC().Truncate(time.Microsecond), LastSeq: last, FirstSeq: first})
+	for _, e := range r.running {
+		out = append(out, describe(e.ID, e.Created, e.Log))
 	}
+	for _, e := range r.ended {
+		out = append(out, describe(e.id, e.created, e.log))
+	}
+	slices.SortFunc(out, func(a, b agent.Execution) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
 	return out
 }
 
-// trim drops the oldest ended executions when they exceed keptExecutions or keptBytes. It always keeps the newest one.
-func (r *registry) trim() {
-	list := r.sorted()
-	count, size := 0, 0
-	for i := len(list) - 1; i >= 0; i-- {
-		_, _, bytes, ended := list[i].Log.State()
-		if !ended {
-			continue
+// find describes one execution, also one that only its tombstone is left of; nothing if it is unknown.
+func (r *registry) find(id string) []agent.Execution {
+	for _, e := range r.list() {
+		if e.ID == id {
+			return []agent.Execution{e}
 		}
-		count++
+	}
+	log, err := r.log(id)
+	if err != nil {
+		return []agent.Execution{}
+	}
+	return []agent.Execution{describe(id, time.Time{}, log)}
+}
+
+func describe(id string, created time.Time, log *execution.Log) agent.Execution {
+	first, last, _, ended := log.State()
+	e := agent.Execution{ID: id, Done: ended, LastSeq: last, FirstSeq: first}
+	if !created.IsZero() {
+		e.Started = created.UTC().Truncate(time.Microsecond)
+	}
+	return e
+}
+
+// trim drops the frames of the oldest ended executions beyond keptExecutions or the bytes that they may use. It always keeps the newest
+// one. The caller holds mu.
+func (r *registry) trim() {
+	size := 0
+	for i := len(r.order) - 1; i >= 0; i-- {
+		_, _, bytes, _ := r.order[i].log.State()
 		size += bytes
-		if count > 1 && (count > keptExecutions || size > keptBytes) {
-			r.mu.Lock()
-			delete(r.byID, list[i].ID)
-			r.mu.Unlock()
+		if kept := len(r.order) - i; kept > 1 && (kept > keptExecutions || size > r.bytes) {
+			for _, e := range r.order[:i+1] {
+				r.drop(e)
+			}
+			r.order = slices.Delete(r.order, 0, i+1)
+			return
 		}
 	}
 }
@@ -116,7 +232,7 @@ func (r *registry) close() {
 	r.mu.Lock()
 	r.shut = true
 	r.mu.Unlock()
-	for _, e := range r.sorted() {
+	for _, e := range r.all() {
 		e.Kill()
 		e.Log.Unblock()
 	}
