@@ -22,6 +22,8 @@ type RedisConfig struct {
 	// MaxMemory is the limit on its data in bytes: beyond it writes are refused, and nothing is evicted. 0: no limit. The in-process
 	// server has none.
 	MaxMemory int64
+	// SyncAlways makes it sync its append-only file with each write, before it answers, instead of every second.
+	SyncAlways bool
 	// Logger gets the output of the server, and its restarts. nil means slog.Default().
 	Logger *slog.Logger
 }

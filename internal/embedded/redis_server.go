@@ -146,6 +146,10 @@ func (s *server) start(cmd *exec.Cmd) error {
 }
 
 func (s *server) args() []string {
+	sync := "everysec"
+	if s.cfg.SyncAlways {
+		sync = "always"
+	}
 	return []string{
 		"--port", "0",
 		"--unixsocket", s.addr,
@@ -154,7 +158,7 @@ func (s *server) args() []string {
 		"--daemonize", "no",
 		"--supervised", "no",
 		"--appendonly", "yes",
-		"--appendfsync", "everysec",
+		"--appendfsync", sync,
 		"--save", "",
 		"--maxmemory", strconv.FormatInt(s.cfg.MaxMemory, 10),
 		"--maxmemory-policy", "noeviction",

@@ -18,9 +18,12 @@ const (
 //
 // The calls of a batch do not depend on each other: each succeeds or fails by itself, and if the connection breaks, the outcome of each is
 // unknown, as that of a single call would be.
+//
+// With confirm, Redis is asked at the end of each batch to wait until the writes are durable; a call fails if it did not.
 type batch struct {
-	rdb  redis.UniversalClient
-	room chan struct{} // has a value for each call that waits or is on its way
+	rdb     redis.UniversalClient
+	confirm *confirm      // nil: none
+	room    chan struct{} // has a value for each call that waits or is on its way
 
 	mu      sync.Mutex
 	waiting []*batched
@@ -38,8 +41,8 @@ type batched struct {
 	err    error
 }
 
-func newBatch(rdb redis.UniversalClient) *batch {
-	return &batch{rdb: rdb, room: make(chan struct{}, maxBatched)}
+func newBatch(rdb redis.UniversalClient, confirm *confirm) *batch {
+	return &batch{rdb: rdb, confirm: confirm, room: make(chan struct{}, maxBatched)}
 }
 
 // run calls a script with the next batch. If ctx ends first, the call may still take effect.
@@ -88,23 +91,35 @@ func (b *batch) send() {
 
 // exec makes calls in one round trip. The client's timeouts bound it.
 func (b *batch) exec(calls []*batched) {
-	if len(calls) == 1 {
+	if len(calls) == 1 && b.confirm == nil {
 		c := calls[0]
 		c.result, c.err = c.script.Run(c.ctx, b.rdb, c.keys, c.argv...).Slice()
 		return
 	}
 	ctx := context.WithoutCancel(calls[0].ctx) // that of one caller must not end the calls of others
+	if unknown := b.pipeline(ctx, calls, (*redis.Script).EvalSha); len(unknown) > 0 {
+		b.pipeline(ctx, unknown, (*redis.Script).Eval)
+	}
+}
+
+// pipeline makes calls in one pipeline and returns those whose script Redis does not know.
+func (b *batch) pipeline(
+	ctx context.Context, calls []*batched, eval func(*redis.Script, context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
+) (unknown []*batched) {
 	pipe := b.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		cmds[i] = c.script.EvalSha(ctx, pipe, c.keys, c.argv...)
+		cmds[i] = eval(c.script, ctx, pipe, c.keys, c.argv...)
 	}
+	confirmed := b.confirm.add(ctx, pipe, calls[0].keys[0])
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	unconfirmed := confirmed()
 	for i, c := range calls {
-		cmd := cmds[i]
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmd = c.script.Run(ctx, b.rdb, c.keys, c.argv...)
+		if c.result, c.err = cmds[i].Slice(); c.err == nil {
+			c.err = unconfirmed
+		} else if redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			unknown = append(unknown, c)
 		}
-		c.result, c.err = cmd.Slice()
 	}
+	return unknown
 }

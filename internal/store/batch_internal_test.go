@@ -57,7 +57,7 @@ func heldBatch(t *testing.T) (*batch, *held) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(h)
-	return newBatch(rdb), h
+	return newBatch(rdb, nil), h
 }
 
 // waitFor waits until n calls wait for a batch.

@@ -65,7 +65,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		s.dropDocuments(ctx, documents...)
 		return Accepted{}, err
 	}
-	r, err := s.run(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
+	r, err := s.runConfirmed(ctx, "accept job", s.scripts.jobAccept, job.Tenant, values(args)...)
 	if err != nil {
 		return Accepted{}, err // the job may be stored, so its documents stay
 	}

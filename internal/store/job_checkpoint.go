@@ -12,7 +12,7 @@ import (
 // Checkpoint stores a small state of a running job for the worker that may take it over; it is removed when the job ends. ErrFenced if the
 // job no longer runs under this attempt.
 func (s *Store) Checkpoint(ctx context.Context, ref farm.Ref, attempt int, data []byte) error {
-	r, err := s.run(ctx, "write checkpoint", s.scripts.jobCheckpoint, ref.Tenant, ref.ID, attempt, data)
+	r, err := s.runConfirmed(ctx, "write checkpoint", s.scripts.jobCheckpoint, ref.Tenant, ref.ID, attempt, data)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -125,7 +126,16 @@ func (s *Store) run(ctx context.Context, what string, script *redis.Script, tena
 	return checked(what, result, err)
 }
 
-// runBatched is run for calls of which many are ready at the same time, see batch.
+// runConfirmed is run for a write that must outlive a crash of Redis: it waits as the store's Durability says. An error may mean that it did
+// not wait long enough: the caller must be able to repeat the call.
+func (s *Store) runConfirmed(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
+	if s.batch.confirm == nil {
+		return s.run(ctx, what, script, tenant, args...)
+	}
+	return s.runBatched(ctx, what, script, tenant, args...)
+}
+
+// runBatched is runConfirmed for calls of which many are ready at the same time, see batch.
 func (s *Store) runBatched(ctx context.Context, what string, script *redis.Script, tenant string, args ...any) (reply, error) {
 	result, err := s.batch.run(ctx, script, []string{s.index(tenant, "")}, s.argv(args))
 	return checked(what, result, err)
@@ -135,6 +145,9 @@ func (s *Store) runBatched(ctx context.Context, what string, script *redis.Scrip
 func (s *Store) argv(args []any) []any { return append([]any{s.prefix, micros(s.now())}, args...) }
 
 func checked(what string, result []any, err error) (reply, error) {
+	if errors.Is(err, errUnconfirmed) {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
 	if err != nil {
 		return nil, wrap(what, err)
 	}

@@ -33,6 +33,9 @@ type Options struct {
 	Now    func() time.Time // default time.Now
 	Logger *slog.Logger     // default slog.Default
 
+	// Durability is what the acceptance, a checkpoint and the end of a job wait for.
+	Durability Durability
+
 	// Documents keeps values that are too large for Redis, see InlineBytes. Nil: Redis keeps all values.
 	Documents Documents
 }
@@ -49,6 +52,8 @@ type Store struct {
 	batch   *batch
 	tenants *tenantCache
 	onNodes *tenantCache // by "node tenant"
+
+	durability Durability
 
 	documents Documents // nil: none
 	manifests *manifestCache
@@ -79,8 +84,8 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb), tenants: newTenantCache(), onNodes: newTenantCache(),
-		documents: o.Documents, manifests: newManifestCache(),
+		scripts: loadScripts(o.Limits), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
+		durability: o.Durability, documents: o.Documents, manifests: newManifestCache(),
 		waiting: waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +87,9 @@ func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		for _, cmd := range cmds {
 			h.to.commands.WithLabelValues(cmd.Name()).Inc()
 		}
-		h.to.seconds.WithLabelValues(pipeline).Observe(time.Since(began).Seconds())
+		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return blocking(cmd.Name()) }) {
+			h.to.seconds.WithLabelValues(pipeline).Observe(time.Since(began).Seconds())
+		}
 		h.to.failed(ctx, err)
 		return err
 	}
@@ -133,7 +136,7 @@ func greeting(name string) bool {
 // blocking reports whether a command waits in Redis for an event: its duration says nothing about Redis.
 func blocking(name string) bool {
 	switch name {
-	case "blpop", "brpop", "blmove", "brpoplpush", "bzpopmin", "bzpopmax", "xread", "xreadgroup", "wait":
+	case "blpop", "brpop", "blmove", "brpoplpush", "bzpopmin", "bzpopmax", "xread", "xreadgroup", "wait", "waitaof":
 		return true
 	default:
 		return false

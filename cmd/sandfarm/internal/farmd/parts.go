@@ -70,12 +70,15 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	rdb := redis.NewClient(p.Redis)
 	rdb.AddHook(counted.redis.Hook())
 	p.closers = append(p.closers, rdb.Close)
-	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log, Documents: p.Blobs})
+	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log, Documents: p.Blobs, Durability: p.durability()})
 	p.closers = append(p.closers, p.Store.Close)
 	p.Queue = queue.NewClient(rdb, log)
 	p.Dispatch = dispatch.New(p.Store, p.Queue, s.Limits, log)
 	if err := p.Store.Ping(ctx); err != nil {
 		return p, fmt.Errorf("reach Redis: %w", err)
+	}
+	if err := p.Store.CheckDurability(ctx); err != nil {
+		return p, err
 	}
 	return p, p.migrate(ctx)
 }
@@ -90,6 +93,14 @@ func (p *Parts) migrate(ctx context.Context) error {
 		p.Log.InfoContext(ctx, "records migrated", "from_schema", from, "to_schema", store.Schema())
 	}
 	return nil
+}
+
+// durability is that of the settings. A Redis without a file loses everything when it stops, so nothing is waited for.
+func (p *Parts) durability() store.Durability {
+	if !p.Persistent {
+		return ""
+	}
+	return store.Durability(p.Settings.Redis.Durability)
 }
 
 // uploadPart is the part of the process's budget that the buffers of uploads have for themselves: a quarter.
@@ -126,6 +137,7 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	defer done()
 	r, err := embedded.StartRedis(ctx, embedded.RedisConfig{
 		Dir: p.Settings.path("redis"), Logger: p.Log, MaxMemory: p.Settings.Redis.maxMemory(p.limits),
+		SyncAlways: p.Settings.Redis.Durability == string(store.DurabilityAOF),
 	})
 	if err != nil {
 		return fmt.Errorf("start Redis: %w", err)
@@ -133,6 +145,9 @@ func (p *Parts) openRedis(ctx context.Context, builtin bool) error {
 	p.closers = append(p.closers, r.Close)
 	p.Redis = withTimeouts(&redis.Options{Network: r.Network(), Addr: r.Addr()})
 	p.Persistent = r.Persistent()
+	if !p.Persistent && p.Settings.Redis.Durability == string(store.DurabilityAOF) {
+		return errors.New("redis.durability is aof, but there is no redis-server in PATH, and the Redis inside this process keeps no file: install Redis 7.2 or newer, or set redis.durability to everysec")
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/config"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
 )
@@ -52,6 +53,8 @@ type RedisSettings struct {
 	URL string `toml:"url" secret:"true" doc:"redis://, rediss:// or unix:// URL. Empty: sandfarm up runs its own; separate services require it."`
 	// MaxMemory is in MiB.
 	MaxMemory int `toml:"max_memory_mb" min:"0" doc:"MiB of data that the Redis of sandfarm up may hold. Above 70 % of it, callers get 429 for new work. 0: a quarter of the machine's memory, or of the cgroup's limit if that is less; at most 2048. A Redis of redis.url has its own maxmemory."`
+	// Durability is a store.Durability.
+	Durability string `toml:"durability" default:"everysec" oneof:"everysec aof replica" doc:"What an accepted job, and the end of one, wait for. everysec: for nothing; Redis syncs its append-only file every second. aof: until that file is synced (Redis 7.2 or newer). replica: until a replica has the write. docs/operations.md says what each can lose. The same in all services."`
 }
 
 // S3Settings name the S3 service of the artifacts.
@@ -123,6 +126,8 @@ func (s *Settings) validate() error {
 		if _, err := redis.ParseURL(u); err != nil { // the text of the error may contain the password
 			errs = append(errs, errBadRedisURL)
 		}
+	} else if s.Redis.Durability == string(store.DurabilityReplica) {
+		errs = append(errs, errors.New("redis.durability is replica, but the Redis of sandfarm up has no replica: set redis.url to a Redis that has one, or redis.durability to aof"))
 	}
 	errs = append(errs, s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
