@@ -19,11 +19,7 @@ func (w *Worker) create(ctx context.Context, j *activeJob) (execution.Outcome, e
 	if err != nil {
 		return execution.Outcome{}, w.abandon(ctx, j, err)
 	}
-	v := execution.Outcome{State: farm.JobCompleted, Result: installed.Result()}
-	if installed != nil {
-		v.Cleanup = installed.Forget
-	}
-	return v, nil
+	return installed.Outcome(), nil
 }
 
 // ready brings the job's sandbox from queued to ready. A worker that takes over can repeat every step.

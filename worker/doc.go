@@ -20,9 +20,9 @@
 //     agent is found and not repeated.
 //   - while the code ran: it attaches to the execution and reads on from the last frame that was staged (package execution).
 //   - between upload and commit: it reads the execution from the agent again, uploads the files under the same artifact ids and
-//     commits. The agent keeps the execution until the commit (Outcome.Cleanup).
+//     commits. The agent keeps the execution until the commit is durable (Runner.CleanUp).
 //   - after the commit: the record is final and the job cannot be claimed. What the cleanup left, the reconciler and the
-//     agent remove later.
+//     agent remove later. If Redis loses the commit, the job comes back: the agent still has the execution, or knows how it ended.
 //
 // A worker that stops in order (Stop) requeues its jobs at once. A create whose engine or node is gone begins anew on another node, as the
 // next generation of its sandbox: what the generation before left is not the sandbox's, and is removed. A worker may also be alive without a job that the records give

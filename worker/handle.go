@@ -73,9 +73,8 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		v.Cleanup = cleanup
 	}
 	committed, err := w.finish(work, j, v)
-	if committed && v.Cleanup != nil {
-		detached := context.WithoutCancel(work)
-		w.background.Go(func() { v.Cleanup(detached) })
+	if committed {
+		w.executions.CleanUp(work, j.Sandbox, v)
 	}
 	return err
 }

@@ -49,6 +49,7 @@ type collector struct {
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends of commands, by position
 	notes    []string
+	missing  bool  // frames were skipped
 	unstored error // why an artifact is missing; the job fails with it
 
 	sent     [2]int         // bytes of stdout and stderr that were queued as events; beyond the limit no more is
@@ -93,6 +94,7 @@ func (c *collector) add(f agent.Frame) error {
 		if err := json.Unmarshal(f.Payload, &mark); err != nil {
 			return fmt.Errorf("read start of a command: %w", err)
 		}
+		c.fill(mark.Index, mark.Index)
 		if c.request.Command == nil || mark.Index != len(c.outputs) || mark.Index >= len(c.request.Command.Commands) {
 			return fmt.Errorf("the agent began command %d out of order", mark.Index)
 		}
@@ -102,6 +104,7 @@ func (c *collector) add(f agent.Frame) error {
 		if err := json.Unmarshal(f.Payload, &mark); err != nil {
 			return fmt.Errorf("read end of a command: %w", err)
 		}
+		c.fill(mark.Index+1, mark.Index)
 		if mark.Index != len(c.marks) || mark.Index != len(c.outputs)-1 {
 			return fmt.Errorf("the agent ended command %d out of order", mark.Index)
 		}
@@ -119,6 +122,26 @@ func (c *collector) add(f agent.Frame) error {
 	default: // a newer agent may say more
 	}
 	return nil
+}
+
+// skip leaves out the frames up to a number, which nobody has any more.
+func (c *collector) skip(seq uint64) {
+	c.flushCarry()
+	c.seq, c.missing = seq, true
+	c.fill(1, 0) // what follows may be output
+}
+
+// fill adds the outputs and ends of commands whose marks were among skipped frames. Their exit codes are not known.
+func (c *collector) fill(outputs, ends int) {
+	if !c.missing || c.request.Command == nil || outputs > len(c.request.Command.Commands) {
+		return
+	}
+	for len(c.outputs) < outputs {
+		c.outputs = append(c.outputs, c.newOutput(commandPrefix(len(c.outputs))))
+	}
+	for len(c.marks) < min(ends, len(c.outputs)) {
+		c.marks = append(c.marks, agent.CommandMark{Index: len(c.marks), ExitCode: -1})
+	}
 }
 
 func (c *collector) flushCarry() {

@@ -12,7 +12,8 @@
 // numbers of their frames, parts of an artifact are always the same bytes, and artifact ids follow from the job and the path, so
 // nothing is added twice: a worker may die or be held up at any step (takeover_test.go). If the worker died
 // between upload and commit, the next one uploads the same objects again under the same ids and commits; the agent forgets the
-// execution only after the commit (Outcome.Cleanup).
+// execution only when the commit is durable (cleanup.go), and then still knows how it ended: the code never runs twice. A job that comes
+// back after that gets the outcome, with a note that the output is gone (noteGone).
 //
 // # Where output is limited
 //

@@ -157,13 +157,31 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 	if err := e.staged.ack(ctx, c, e.job.ID); err != nil {
 		return err
 	}
-	frames, err := c.Frames(ctx, e.job.ID, e.collect.seq+1)
+	frames, err := e.frames(ctx, c, e.job.ID)
 	if err != nil {
 		return fmt.Errorf("read execution: %w", err)
 	}
 	in := newFrameReader(ctx, frames, x.memory, e.job.Tenant)
 	defer in.stop()
 	return x.pump(ctx, e, c, in)
+}
+
+// frames reads an execution's frames from where the collector is. It skips frames that the agent does not have any more: Redis lost the
+// checkpoint of those that were acknowledged, or the agent had no room for so many ended executions.
+func (e *execution) frames(ctx context.Context, c *client.Client, id string) (*client.Frames, error) {
+	frames, err := c.Frames(ctx, id, e.collect.seq+1)
+	if farm.CodeOf(err) != farm.CodeConflict {
+		return frames, err
+	}
+	known, err := c.Execution(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if known == nil || known.FirstSeq <= e.collect.seq+1 {
+		return nil, fmt.Errorf("%w: it has dropped frame %d, but not those before it", ErrProtocol, e.collect.seq+1)
+	}
+	e.collect.skip(known.FirstSeq - 1)
+	return c.Frames(ctx, id, e.collect.seq+1)
 }
 
 // pump moves frames into the collector and events out of it.
@@ -289,6 +307,9 @@ func (x *Runner) publishLast(ctx context.Context, e *execution) error {
 // absorb takes one frame into the collector, and stores what it completes: large values, and the outputs of a command. If the object
 // store fails for too long, the code runs on, and the job fails when it has ended. due says that the frames so far are to be acknowledged.
 func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due bool, err error) {
+	if f.Type == agent.FrameFinal && f.Seq <= e.collect.seq { // it ended before the frames that an earlier attempt has seen: it was forgotten
+		f.Seq = e.collect.seq + 1
+	}
 	if f.Seq != e.collect.seq+1 {
 		return false, fmt.Errorf("%w: frame %d after %d", ErrProtocol, f.Seq, e.collect.seq)
 	}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -22,11 +20,11 @@ func (x *Runner) WriteInputs(ctx context.Context, t Task, sandbox *farm.Sandbox)
 		if err != nil {
 			return err
 		}
-		list, err := c.Executions(ctx)
+		started, err := c.Execution(ctx, t.Job.ID)
 		if err != nil {
-			return fmt.Errorf("list executions: %w", err)
+			return fmt.Errorf("look for the execution: %w", err)
 		}
-		if slices.ContainsFunc(list, func(e agent.Execution) bool { return e.ID == t.Job.ID }) {
+		if started != nil {
 			return nil
 		}
 	}

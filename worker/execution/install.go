@@ -12,7 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
-	"github.com/sandfarm/sandfarm/worker/retry"
 )
 
 const (
@@ -240,7 +239,7 @@ func (f *installer) attach(ctx context.Context) error {
 	if err := f.e.staged.ack(ctx, c, f.id); err != nil {
 		return err
 	}
-	frames, err := c.Frames(ctx, f.id, f.e.collect.seq+1)
+	frames, err := f.e.frames(ctx, c, f.id)
 	if err != nil {
 		return fmt.Errorf("read install: %w", err)
 	}
@@ -281,17 +280,20 @@ func (f *installer) take(ctx context.Context, c *client.Client, frame agent.Fram
 	return nil
 }
 
-// Forget lets the agent and the object store drop what only a takeover would have needed. It does nothing for nil.
-func (i *Installed) Forget(ctx context.Context) {
+// Outcome is that of a create which installed packages; nil: none.
+func (i *Installed) Outcome() Outcome {
+	v := Outcome{State: farm.JobCompleted, Result: i.Result()}
+	i.ended(&v)
+	return v
+}
+
+// ended adds to an outcome what the install leaves to do after its commit. It does nothing for nil.
+func (i *Installed) ended(v *Outcome) {
 	if i == nil {
 		return
 	}
-	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
-	defer done()
-	i.from.x.drop(ctx, i.from.e)
-	if c, err := i.from.x.node.Connect(ctx, i.from.sandbox); err == nil {
-		_ = c.Forget(ctx, i.from.id) // the agent also drops old ones on its own
-	}
+	v.Forget = append(v.Forget, i.from.id)
+	v.then(i.from.x.dropOf(i.from.e))
 }
 
 // lastLineBytes is how much of an output is searched for its last line.

@@ -186,7 +186,7 @@ func TestTakeoverHasTheWholeOutputOfAnInstall(t *testing.T) {
 	}
 	got, err := second.Run(t.Context(), task, claim.Sandbox, again)
 	workertest.Must(t, err)
-	got.Cleanup(context.WithoutCancel(t.Context()))
+	cleanUp(context.WithoutCancel(t.Context()), got)
 	b.nothingStaged(job)
 }
 

@@ -54,6 +54,8 @@ func reportRequested(asked *farm.InstallRequest, o *agent.Outcome, timeout time.
 // unreported says why the agent reported nothing on a package.
 func unreported(name string, o *agent.Outcome, timeout time.Duration) string {
 	switch {
+	case o.OutputGone:
+		return name + ": the sandbox no longer knows how this installation ended. GET /v1/sandboxes/{id}/packages lists what is installed."
 	case o.TimedOut:
 		return fmt.Sprintf("%s was not installed: the time was up after %g seconds.", name, timeout.Seconds())
 	case o.Canceled:

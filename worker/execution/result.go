@@ -12,6 +12,7 @@ func (c *collector) result() *farm.Result {
 	r := &farm.Result{}
 	if c.outcome != nil {
 		r.ArtifactsSkipped = max(c.outcome.Skipped, 0) + len(c.skipped)
+		c.noteGone()
 	}
 	switch {
 	case c.request.Command != nil:
@@ -25,6 +26,25 @@ func (c *collector) result() *farm.Result {
 	c.noteLost()
 	r.Notes = c.notes // last: the results may have added some
 	return r
+}
+
+// noteGone notes what the agent no longer had when this attempt asked for it.
+func (c *collector) noteGone() {
+	switch gone := c.outcome.OutputGone; {
+	case gone && c.missing:
+		c.note("The output of this job is lost: the sandbox only remembers how the code ended. It ran once; files that it changed are still in the workspace.")
+		if command := c.request.Command; command != nil {
+			if len(command.Commands) == 1 || c.outcome.ExitCode == 0 && c.state() == farm.JobCompleted {
+				c.fill(len(command.Commands), 0) // the exit code is that of each
+			} else if len(c.marks) == 0 {
+				c.outputs = nil // which of them ran is not known
+			}
+		}
+	case gone:
+		c.note("The sandbox no longer knows which files this job changed, so none became artifacts. They are still in the workspace.")
+	case c.missing:
+		c.note("A part of the output is missing: the records of this job were lost, and the sandbox no longer had that part when the job was continued.")
+	}
 }
 
 func (c *collector) executeResult() *farm.ExecuteResult {

@@ -37,7 +37,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if err := x.execute(ctx, e); err != nil {
 		err = explain(ctx, err)
 		x.halt(ctx, e, err)
-		return Outcome{Cleanup: func(ctx context.Context) { x.drop(ctx, e) }}, err
+		return Outcome{Cleanup: x.dropOf(e)}, err
 	}
 	v := Outcome{State: e.collect.state(), Run: time.Since(began), LastEvent: e.collect.seq + 1}
 	if ms := e.collect.outcome.RunMS; ms > 0 && ms < float64(v.Run.Microseconds())/1000 {
@@ -45,6 +45,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	if v.State == farm.JobCanceled {
 		v.Err = x.Canceled(ctx, sandbox).Err
+		if v.Err == nil && e.collect.outcome.OutputGone && !t.canceled() { // see halt
+			v.State, v.Err = farm.JobFailed, &farm.JobError{
+				Code: farm.CodeUnavailable, Message: "An earlier attempt of this job failed and stopped its code, but the record of that is lost. Send the job again.",
+			}
+		}
 	}
 	began = time.Now()
 	tracing.Past(ctx, "run", began.Add(-v.Run), began) // as the agent measured it
@@ -59,7 +64,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 			return Outcome{}, err
 		}
 		if errors.Is(err, ErrProtocol) {
-			return Outcome{Cleanup: func(ctx context.Context) { x.drop(ctx, e) }}, err
+			return Outcome{Cleanup: x.dropOf(e)}, err
 		}
 		v.State, v.Err = farm.JobFailed, x.uploadError(ctx, t, sandbox, err)
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
@@ -77,14 +82,17 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
 	requested.addTo(v.Result)
-	v.Cleanup = func(ctx context.Context) {
-		x.forget(ctx, e)
-		if err := x.dropStrays(ctx, t.Job); err != nil {
-			x.log.WarnContext(ctx, "objects of earlier attempts were not removed; the scheduler removes them", "job_id", t.Job.ID, "error", err)
-		}
-		if !sandbox.OneShot {
-			imports.Forget(ctx)
-		}
+	v.Cleanup = x.dropOf(e)
+	if t.Job.Attempt > 1 {
+		v.then(func(ctx context.Context) {
+			if err := x.dropStrays(ctx, t.Job); err != nil {
+				x.log.WarnContext(ctx, "objects of earlier attempts were not removed; the scheduler removes them", "job_id", t.Job.ID, "error", err)
+			}
+		})
+	}
+	if !sandbox.OneShot { // a one-shot sandbox is removed as a whole
+		v.Forget = []string{e.job.ID}
+		imports.ended(&v)
 	}
 	return v, nil
 }
@@ -174,16 +182,4 @@ func (x *Runner) leave(ctx context.Context, t Task) {
 	if err != nil {
 		x.log.WarnContext(ctx, "background command still blocks the FIFO of its sandbox", "job_id", t.Job.ID, "error", err)
 	}
-}
-
-// forget lets the agent and the store drop what only a takeover would need.
-func (x *Runner) forget(ctx context.Context, e *execution) {
-	ctx, done := context.WithTimeout(ctx, retry.CommitTimeout)
-	defer done()
-	if !e.sandbox.OneShot { // a one-shot sandbox is removed as a whole
-		if c, err := x.node.Connect(ctx, e.sandbox); err == nil {
-			_ = c.Forget(ctx, e.job.ID) // the agent also drops old ones on its own
-		}
-	}
-	x.drop(ctx, e)
 }

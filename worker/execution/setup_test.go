@@ -1,6 +1,7 @@
 package execution
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func (b *bundle) runner() (*Runner, *node.Node) {
 // runnerOn makes a runner with a way of its own to records and objects.
 func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store) *Runner {
 	b.T.Helper()
-	x, err := New(b.cfg, Deps{Store: records, Queue: b.Dispatch, Blobs: blobs, Node: n, Log: b.Log, Now: time.Now})
+	x, err := New(b.cfg, Deps{Store: records, Queue: b.Dispatch, Blobs: blobs, Node: n, Sandboxes: openSandboxes{}, Log: b.Log, Now: time.Now})
 	workertest.Must(b.T, err)
 	b.T.Cleanup(x.Wait)
 	return x
@@ -45,6 +46,19 @@ func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store)
 // finishOf commits an outcome.
 func finishOf(job *farm.Job, o Outcome) store.Finish {
 	return store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: o.State, Result: o.Result, Error: o.Err, LastEvent: o.LastEvent}
+}
+
+// openSandboxes is Sandboxes of which none ends.
+type openSandboxes struct{}
+
+func (openSandboxes) Closing(context.Context, *farm.Sandbox) bool         { return false }
+func (openSandboxes) Lose(context.Context, *farm.Sandbox, string, string) {}
+
+// cleanUp does what an outcome leaves to do after its commit, but for the agents.
+func cleanUp(ctx context.Context, o Outcome) {
+	if o.Cleanup != nil {
+		o.Cleanup(ctx)
+	}
 }
 
 // nothingStaged checks that neither snapshots of a job are left nor uploads of its outputs.

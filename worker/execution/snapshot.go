@@ -28,6 +28,7 @@ type snapshot struct {
 	RichFull bool                `json:"rich_full,omitempty"`
 	Marks    []agent.CommandMark `json:"marks,omitempty"`
 	Notes    []string            `json:"notes,omitempty"`
+	Missing  bool                `json:"missing,omitempty"`
 	Unstored *farm.JobError      `json:"unstored,omitempty"`
 }
 
@@ -53,7 +54,7 @@ type sinkState struct {
 func (c *collector) snapshot() ([]byte, error) {
 	state := snapshot{
 		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
-		RichFull: c.richFull, Marks: c.marks, Notes: c.notes,
+		RichFull: c.richFull, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
 		state.Unstored = &farm.JobError{Code: farm.CodeOf(c.unstored), Message: c.unstored.Error()}
@@ -118,7 +119,7 @@ func (c *collector) restore(data []byte) error {
 	}
 	data = data[n:]
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Shown, state.Large, state.Stored
-	c.sent = state.Sent
+	c.sent, c.missing = state.Sent, state.Missing
 	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
 	if e := state.Unstored; e != nil {
 		c.unstored = farm.Errorf(e.Code, "%s", e.Message)

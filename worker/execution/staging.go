@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
@@ -153,21 +154,36 @@ func (s *staging) ack(ctx context.Context, c *client.Client, id string) error {
 	return nil
 }
 
+// dropOf is drop for later; nil if there is nothing to remove.
+func (x *Runner) dropOf(e *execution) func(context.Context) {
+	if e.staged == nil || e.collect == nil || !e.staged.snapshots() && !slices.ContainsFunc(e.collect.outputs, func(o *output) bool {
+		return slices.ContainsFunc(o.both(), func(s *sink) bool { return e.staged.unfinished(s) })
+	}) {
+		return nil
+	}
+	return func(ctx context.Context) { x.drop(ctx, e) }
+}
+
+// snapshots reports whether the job may have snapshots.
+func (s *staging) snapshots() bool { return len(s.saved) > 0 || s.job.Attempt > 1 }
+
+// unfinished reports whether an upload of a stream may not be completed.
+func (s *staging) unfinished(o *sink) bool {
+	return o.truncated() && (o.upload != "" && o.artifact == nil || s.job.Attempt > 1)
+}
+
 // drop removes what only a takeover needed: the job's snapshots, and uploads of outputs that were not completed.
 func (x *Runner) drop(ctx context.Context, e *execution) {
 	s := e.staged
-	if s == nil || e.collect == nil {
-		return
-	}
 	ctx, done := retry.Detached(ctx)
 	defer done()
 	var err error
-	if len(s.saved) > 0 || s.job.Attempt > 1 {
+	if s.snapshots() {
 		_, err = x.blobs.DeletePrefix(ctx, s.prefix())
 	}
 	for _, out := range e.collect.outputs {
 		for _, o := range out.both() {
-			if o.truncated() && (o.upload != "" && o.artifact == nil || s.job.Attempt > 1) {
+			if s.unfinished(o) {
 				_, abortErr := x.blobs.AbortUploadsOf(ctx, x.artifact(e, o.path, outputType).Key)
 				err = errors.Join(err, abortErr)
 			}

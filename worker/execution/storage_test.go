@@ -27,7 +27,7 @@ func (k *takeovers) run(want store.Stored, commands ...string) *farm.Result {
 	workertest.Must(k.T, err)
 	_, err = k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
 	workertest.Must(k.T, err)
-	got.Cleanup(k.T.Context())
+	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
 	stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant)
 	if diff := cmp.Diff(want, stored); err != nil || diff != "" {

@@ -228,7 +228,7 @@ func (k *takeovers) check(when string, job farm.Ref, got Outcome) {
 	}
 	_, err := k.Store.Finish(k.T.Context(), finishOf(k.Job(job), got))
 	workertest.Must(k.T, err)
-	got.Cleanup(k.T.Context())
+	cleanUp(k.T.Context(), got)
 	k.nothingStaged(job)
 	if stored, err := k.Store.Stored(k.T.Context(), workertest.Tenant); err != nil || stored.Reserved != 0 {
 		k.T.Errorf("%s: after the end of the job %+v is stored, %v", when, stored, err)

@@ -35,6 +35,7 @@ type Config struct {
 type Node interface {
 	Connect(ctx context.Context, s *farm.Sandbox) (*client.Client, error)
 	Gone(ctx context.Context, s *farm.Sandbox) (error, bool)
+	Connected(sandboxID string) bool
 }
 
 // Queue lets jobs behind a background command run.
@@ -76,20 +77,27 @@ type Runner struct {
 	log       *slog.Logger
 	metrics   *metrics
 
+	cleanups   cleanups
 	background sync.WaitGroup
+	stopped    chan struct{} // closed by Wait
+	stop       sync.Once
 }
 
 // New makes a Runner.
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
 		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, memory: deps.Memory, node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
-		metrics: newMetrics(),
+		metrics: newMetrics(), stopped: make(chan struct{}),
 	}
 	return x, x.metrics.register(deps.Metrics)
 }
 
-// Wait waits for background work. The contexts of all tasks must have ended.
-func (x *Runner) Wait() { x.background.Wait() }
+// Wait waits for background work; agents that were not yet told to forget something are not told any more. The contexts of all tasks must
+// have ended.
+func (x *Runner) Wait() {
+	x.stop.Do(func() { close(x.stopped) })
+	x.background.Wait()
+}
 
 // retry repeats a write to Redis or the object store while they do not answer.
 func (x *Runner) retry(ctx context.Context, write func(context.Context) error) error {
@@ -116,6 +124,16 @@ func (t Task) OnCancel(ctx context.Context, f func()) (stop func()) {
 	return func() { close(done) }
 }
 
+// canceled reports whether the job is to be cancelled.
+func (t Task) canceled() bool {
+	select {
+	case <-t.Cancel:
+		return true
+	default:
+		return false
+	}
+}
+
 // Outcome is how a job ended. The zero value is no outcome.
 type Outcome struct {
 	State     farm.JobState
@@ -125,9 +143,24 @@ type Outcome struct {
 	Upload    time.Duration
 	LastEvent uint64 // number of the last event that was sent, see store.Finish
 
-	// Cleanup runs once the outcome is committed, also that of a job that failed; nil: there is nothing to do. Before the commit a
-	// worker that takes over may need everything still.
+	// Forget are the executions that the sandbox's agent may forget, and Cleanup is what else is to be done (nil: nothing), once the outcome is
+	// committed durably, also that of a job that failed; see CleanUp. Before that, a worker that takes over may need everything still.
+	Forget  []string
 	Cleanup func(context.Context)
+}
+
+// then adds a step to Cleanup; nil: none.
+func (o *Outcome) then(step func(context.Context)) {
+	first := o.Cleanup
+	switch {
+	case first == nil:
+		o.Cleanup = step
+	case step != nil:
+		o.Cleanup = func(ctx context.Context) {
+			first(ctx)
+			step(ctx)
+		}
+	}
 }
 
 // ClosedMessage is what the caller of a job reads whose sandbox was closed.
