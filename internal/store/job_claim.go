@@ -19,8 +19,9 @@ type Claim struct {
 }
 
 // Claim gives a job to a worker. A queued job becomes running, under attempt 1. A running job is given too if it is this worker's, or if
-// its worker has no heartbeat any more: that is a takeover, which only raises the attempt. Any other job gives ErrNotClaimable, an unknown
-// one CodeNotFound. A job of the FIFO makes its ready sandbox busy.
+// its worker has no heartbeat any more: that is a takeover, which only raises the attempt. The end of an attempt whose worker claims the job
+// again is no crash (Route.Uncounted). Any other job gives ErrNotClaimable, an unknown one CodeNotFound. A job of the FIFO makes its ready
+// sandbox busy.
 func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim, error) {
 	r, err := s.run(ctx, "claim job", s.scripts.jobClaim, ref.Tenant, ref.ID, worker, "")
 	if err != nil {

@@ -15,6 +15,8 @@ if state == 'queued' then
   if not inline then call('SADD', ACTIVE, id) end
   unparked = freeQueueSlot(id)
 end
+-- The worker lives, and does not have the job: it has not heard of its claim, or could not store the end of the job. That is no crash.
+if state == 'running' and owner == worker then call('HINCRBY', k, 'spared', 1) end
 call('HSET', k, 'state', 'running', 'worker', worker, 'attempt', attempt + 1)
 if state == 'queued' then
   call('HSET', k, 'started', NOW, 'qms', string.format('%.3f', (tonumber(NOW) - tonumber(j[5])) / 1000))

@@ -99,8 +99,11 @@ func takeover(t *testing.T, factory Factory) {
 	if second.Job.Attempt != 2 || second.Job.Worker != "w2" || !second.Job.StartedAt.Equal(first.Job.StartedAt) || second.Job.Timings != first.Job.Timings {
 		t.Errorf("taken over = %+v, first = %+v", second.Job, first.Job)
 	}
-	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 {
-		t.Errorf("claim by the same worker has attempt %d, want 3", again.Job.Attempt)
+	if second.Job.Uncounted != 0 {
+		t.Error("the death of the first worker does not count as a crash")
+	}
+	if again := b.claim(t, ref, "w2"); again.Job.Attempt != 3 || again.Job.Uncounted != 1 {
+		t.Errorf("claim by the same worker has attempt %d, %d do not count as crashes; want 3 and 1", again.Job.Attempt, again.Job.Uncounted)
 	}
 	if last, err := b.LastEvent(t.Context(), ref); err != nil || last != events {
 		t.Errorf("a takeover appended an event: %q, before %q (%v)", last, events, err)
