@@ -38,7 +38,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-abuse bin/sandfarm-skewed test-gpu test-recipes
+	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse bin/sandfarm-skewed test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,6 +134,22 @@ test-faults-all: setup-test build bin/sandfarm-skewed ## the same at 20 random m
 	bin/sandfarm image build python
 	$(call FAULTS,20,12h)
 
+# The last commit of the release before this one.
+ROLLING_FROM ?= e04ae00
+test-rolling: setup-test build ## update a farm of the release before (ROLLING_FROM, a commit) process by process while it works; 4 minutes
+	bin/sandfarm image build python
+	@deploy/before.sh "$(ROLLING_FROM)" bin/sandfarm-before
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_BEFORE=$(CURDIR)/bin/sandfarm-before \
+	go test -json -count=1 -timeout 10m -tags faults,rolling -run '^TestRollingUpdate$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
+SOAK ?= 1h
+soak: setup-test build ## mixed load on a farm for SOAK (1h): memory, keys, descriptors, files must be flat in the second half
+	bin/sandfarm image build python
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_SOAK=$(SOAK) \
+	go test -json -count=1 -timeout 0 -tags faults,soak -run '^TestSoak$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
 test-abuse: setup-test build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
 	bin/sandfarm image build python
 	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
@@ -152,7 +168,7 @@ test-race: ## run the tests that need no server under the race detector (needs a
 	@CGO_ENABLED=1 go test -json -race -p $(P) -timeout 20m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
 lint: lint-sdk ## run go vet and golangci-lint (its pinned version is built once), and ruff and mypy for the Python SDK
-	go vet -tags integration,compose,faults,abuse,recipes ./...
+	go vet -tags integration,compose,faults,rolling,soak,abuse,recipes ./...
 	@deploy/setup.sh lint
 	$(LINT) run ./...
 

@@ -49,6 +49,13 @@ func (f *Farm) Start(names ...string) {
 	}
 }
 
+// Use gives components another program, from their next start on.
+func (f *Farm) Use(program string, names ...string) {
+	for _, name := range names {
+		f.components[name].argv[0] = program
+	}
+}
+
 // Alive reports whether a component runs.
 func (f *Farm) Alive(name string) bool {
 	p := f.components[name]
