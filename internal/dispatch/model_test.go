@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -162,13 +163,26 @@ func (w *world) claimNext(t *rapid.T) {
 }
 
 func (w *world) claimBy(id, worker string) {
+	claimed := 0
 	w.step("claim of "+id+" by "+worker, w.claimRule(id, worker, w.alive), func(ctx context.Context) error {
 		c, err := w.store.Claim(ctx, w.ref(id), worker)
 		if err == nil {
+			claimed = c.Job.Attempt // if the answer was lost, the worker does not know of its job
 			w.EnqueueNext(ctx, c.Unparked)
 		}
 		return err
 	})
+	if claimed > 0 {
+		w.holds(worker)[id] = claimed
+	}
+}
+
+// holds are the jobs that a worker has, with their attempts.
+func (w *world) holds(worker string) map[string]int {
+	if w.held[worker] == nil {
+		w.held[worker] = map[string]int{}
+	}
+	return w.held[worker]
 }
 
 func (w *world) alive(worker string) bool {
@@ -288,6 +302,7 @@ func (w *world) endBox(t *rapid.T, to farm.SandboxState, from ...farm.SandboxSta
 func (w *world) kill(t *rapid.T) {
 	worker := rapid.SampledFrom(modelWorkers).Draw(t, "worker")
 	w.call("end of "+worker, func(ctx context.Context) error { return w.store.RemoveWorker(ctx, worker) })
+	delete(w.held, worker)
 }
 
 func (w *world) revive(t *rapid.T) {
@@ -296,8 +311,14 @@ func (w *world) revive(t *rapid.T) {
 
 // beat sends a heartbeat that does not expire: a slow machine must not change what is predicted.
 func (w *world) beat(worker string) {
+	for id, attempt := range w.holds(worker) {
+		if j := w.now.Jobs[id]; j.State != farm.JobRunning || j.Attempt != attempt { // its writes are fenced
+			delete(w.held[worker], id)
+		}
+	}
+	w.beats++
 	w.call("heartbeat of "+worker, func(ctx context.Context) error {
-		return w.store.Heartbeat(ctx, farm.Worker{ID: worker, Node: nodeOf(worker)})
+		return w.store.Heartbeat(ctx, farm.Worker{ID: worker, Node: nodeOf(worker), Beat: w.beats, Holds: maps.Clone(w.held[worker])})
 	})
 	w.must(w.rdb.Persist(w.t.Context(), "sf:worker:"+worker).Err())
 }
@@ -395,18 +416,29 @@ func (w *world) pop(queue string) string {
 	return job
 }
 
-// settle runs the farm with other workers and without crashes until its queues are empty: then every accepted job has come to its end.
+// settle runs the farm without crashes until its queues are empty: then every accepted job has come to its end. The workers so far go on
+// with what they have, or are dead.
 func (w *world) settle() {
+	dead := w.r == nil || rapid.Bool().Draw(w.r, "the workers are dead")
 	w.r = nil
-	workers, err := w.store.Workers(w.t.Context())
+	registered, err := w.store.Workers(w.t.Context())
 	w.must(err)
-	for _, worker := range workers {
-		w.must(w.store.RemoveWorker(w.t.Context(), worker.ID))
-	}
-	for _, worker := range freshWorkers {
-		w.beat(worker)
+	workers := freshWorkers
+	for _, worker := range registered {
+		if dead {
+			w.must(w.store.RemoveWorker(w.t.Context(), worker.ID))
+			delete(w.held, worker.ID)
+		} else {
+			workers = append(workers, worker.ID)
+		}
 	}
 	for range 20 {
+		for _, worker := range workers {
+			w.beat(worker)
+			for _, id := range slices.Sorted(maps.Keys(w.held[worker])) {
+				w.fulfil(id)
+			}
+		}
 		w.sweep(nil)
 		for _, queue := range w.queues() {
 			for id := w.pop(queue); id != ""; id = w.pop(queue) {
@@ -439,8 +471,15 @@ func (w *world) carryOut(id, queue string) {
 		return // another task of the job was first
 	}
 	w.claimBy(id, worker)
+	w.fulfil(id)
+}
+
+// fulfil takes a running job to its end.
+func (w *world) fulfil(id string) {
+	j := w.now.Jobs[id]
 	box := w.now.Boxes[j.Box]
 	switch {
+	case j.State != farm.JobRunning:
 	case !box.State.Accepts() && j.Kind != farm.KindClose:
 		w.end(id, w.now.Jobs[id].Attempt, farm.JobFailed)
 	case j.creates():
