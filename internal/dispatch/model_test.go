@@ -62,14 +62,19 @@ func TestModel(t *testing.T) {
 	t.Logf("%d steps, %d crashes, %d jobs came to their end", steps, crashes, settled)
 }
 
-// actions are the steps of the model, by name. One that does not apply does nothing.
+// actions are the steps of the model, by name. One that does not apply does nothing. Those that take jobs forward come more often.
 func (w *world) actions() map[string]func(*rapid.T) {
-	return map[string]func(*rapid.T){
-		"create": w.create, "work": w.work, "work again": w.work, "repeat": w.repeat, "claim": w.claim, "claim the next": w.claimNext,
-		"start": w.startBox, "finish": w.finish, "finish the oldest": w.finishRunning, "force": w.force, "cancel": w.cancel, "leave": w.leave,
+	all := map[string]func(*rapid.T){
+		"create": w.create, "repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave": w.leave,
 		"requeue": w.requeue, "close": w.close, "lose": w.lose, "kill": w.kill, "revive": w.revive, "sweep": w.sweep, "write": w.write,
 		"repair": w.repair, "prolong": w.prolong, "lose a task": w.loseTask,
 	}
+	for name, action := range map[string]func(*rapid.T){"work": w.work, "claim the next": w.claimNext, "start": w.startBox, "complete": w.complete} {
+		for n := range 4 {
+			all[fmt.Sprint(name, " ", n)] = action
+		}
+	}
+	return all
 }
 
 var (
@@ -115,7 +120,11 @@ func (w *world) create(t *rapid.T) {
 }
 
 func (w *world) work(t *rapid.T) {
-	box := pick(t, "sandbox", w.now.boxIDs())
+	boxes := w.now.boxIDs()
+	if rapid.IntRange(0, 9).Draw(t, "ended ones too") > 0 {
+		boxes = slices.DeleteFunc(boxes, func(id string) bool { return !w.now.Boxes[id].State.Accepts() })
+	}
+	box := pick(t, "sandbox", boxes)
 	if box == "" {
 		return
 	}
@@ -223,8 +232,8 @@ func (w *world) finish(t *rapid.T) {
 	w.end(id, w.now.Jobs[id].Attempt-rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "attempts ago"), state)
 }
 
-// finishRunning completes a job that runs.
-func (w *world) finishRunning(t *rapid.T) {
+// complete completes a job that runs.
+func (w *world) complete(t *rapid.T) {
 	running := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].State != farm.JobRunning })
 	if id := pick(t, "job", running); id != "" {
 		w.end(id, w.now.Jobs[id].Attempt, farm.JobCompleted)
