@@ -14,19 +14,20 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// requeue gives a running job back, as a worker does that has no room for it, that stops, or whose engine or node is dead.
+// requeue gives a job back, as a worker does that has no room for it, that stops, or whose engine or node is dead.
 func (w *world) requeue(t *rapid.T) {
-	running := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
-		return w.now.Jobs[id].State != farm.JobRunning || w.now.Jobs[id].Worker == "none"
+	held := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool {
+		j := w.now.Jobs[id]
+		return j.State.Final() || j.Worker == "none" || j.State == farm.JobQueued && !j.creates()
 	})
-	id := pick(t, "job", running)
+	id := pick(t, "job", held)
 	if id == "" {
 		return
 	}
 	j := w.now.Jobs[id]
 	how := store.Requeue{
 		Attempt:   j.Attempt - rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "attempts ago"),
-		Elsewhere: j.creates() && rapid.Bool().Draw(t, "elsewhere"),
+		Elsewhere: j.creates() && (j.State == farm.JobQueued || rapid.Bool().Draw(t, "elsewhere")),
 		Crashed:   rapid.Bool().Draw(t, "its worker died"),
 	}
 	how.Begun = !how.Elsewhere && rapid.Bool().Draw(t, "it goes on")
@@ -35,11 +36,11 @@ func (w *world) requeue(t *rapid.T) {
 	})
 }
 
-// requeueRule predicts store.Requeue of a running job.
+// requeueRule predicts store.Requeue.
 func (w *world) requeueRule(id string, how store.Requeue) func(*steps) error {
 	return func(s *steps) error {
 		j := s.last().Jobs[id]
-		if j.State != farm.JobRunning || j.Attempt != how.Attempt {
+		if j.State.Final() || j.Attempt != how.Attempt || how.Begun && j.State != farm.JobRunning {
 			return store.ErrFenced
 		}
 		b := s.last().Boxes[j.Box]
@@ -54,10 +55,11 @@ func (w *world) requeueRule(id string, how store.Requeue) func(*steps) error {
 			}
 			b.State, b.Node = farm.SandboxQueued, ""
 		}
-		if j.Cancel && !how.Begun {
+		running := j.State == farm.JobRunning
+		if j.Cancel && running && !how.Begun {
 			return store.ErrCanceled
 		}
-		if j.Worker != "none" && !how.Crashed {
+		if running && j.Worker != "none" && !how.Crashed {
 			j.Uncounted++
 		}
 		if how.Begun {
@@ -66,6 +68,9 @@ func (w *world) requeueRule(id string, how store.Requeue) func(*steps) error {
 		}
 		if how.Elsewhere && strings.HasPrefix(j.Queue, farm.NodeQueue("")) {
 			j.Queue = farm.QueueCPU
+		}
+		if !running {
+			return nil
 		}
 		if b.State == farm.SandboxBusy && j.waits() {
 			b.State = farm.SandboxReady

@@ -65,11 +65,11 @@ func TestModel(t *testing.T) {
 // actions are the steps of the model, by name. One that does not apply does nothing. Those that take jobs forward come more often.
 func (w *world) actions() map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){
-		"create": w.create, "repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave": w.leave,
+		"repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave": w.leave,
 		"requeue": w.requeue, "close": w.close, "lose": w.lose, "kill": w.kill, "revive": w.revive, "sweep": w.sweep, "write": w.write,
 		"repair": w.repair, "prolong": w.prolong, "lose a task": w.loseTask,
 	}
-	for name, action := range map[string]func(*rapid.T){"work": w.work, "claim the next": w.claimNext, "start": w.startBox, "complete": w.complete} {
+	for name, action := range map[string]func(*rapid.T){"create": w.create, "work": w.work, "claim the next": w.claimNext, "start": w.startBox, "complete": w.complete} {
 		for n := range 4 {
 			all[fmt.Sprint(name, " ", n)] = action
 		}
@@ -126,6 +126,7 @@ func (w *world) work(t *rapid.T) {
 	}
 	box := pick(t, "sandbox", boxes)
 	if box == "" {
+		w.create(t)
 		return
 	}
 	a := storetest.Execute(box)
@@ -441,7 +442,7 @@ func (w *world) settle() {
 			workers = append(workers, worker.ID)
 		}
 	}
-	for range 20 {
+	for n := 0; n < 20 && len(w.unfinishedJobs()) > 0; n++ {
 		for _, worker := range workers {
 			w.beat(worker)
 			for _, id := range slices.Sorted(maps.Keys(w.held[worker])) {
@@ -455,12 +456,14 @@ func (w *world) settle() {
 			}
 		}
 	}
-	for _, id := range w.now.jobIDs() {
-		if j := w.now.Jobs[id]; !j.State.Final() {
-			w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *j, w.now.Boxes[j.Box])
-		}
+	for _, id := range w.unfinishedJobs() {
+		w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *w.now.Jobs[id], w.now.Boxes[w.now.Jobs[id].Box])
 	}
 	w.repair(nil)
+}
+
+func (w *world) unfinishedJobs() []string {
+	return slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].State.Final() })
 }
 
 // freshWorkers are those of settle.
