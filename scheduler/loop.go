@@ -30,10 +30,11 @@ const (
 	loopPool    = "pool"
 	loopQuotas  = "quotas"
 	loopStored  = "stored"
+	loopNodes   = "nodes"
 )
 
 func loopNames() []string {
-	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored}
+	return []string{loopLead, loopExpire, loopSweep, loopRetain, loopUnstage, loopTrim, loopRules, loopPool, loopQuotas, loopStored, loopNodes}
 }
 
 // loop is a step that is repeated. Each loop has a goroutine of its own, so a slow one does not delay the others.
@@ -57,6 +58,9 @@ func (s *Scheduler) loops() []loop {
 	}
 	if s.deps.Pool != nil {
 		loops = append(loops, loop{name: loopPool, every: s.cfg.PoolEvery, step: s.checkPool})
+	}
+	if s.deps.Nodes != nil {
+		loops = append(loops, loop{name: loopNodes, every: s.nodesEvery(), step: s.checkNodes})
 	}
 	if s.deps.Quotas != nil {
 		loops = append(loops, loop{name: loopQuotas, every: s.cfg.TrimEvery, step: s.checkQuotas})

@@ -18,13 +18,13 @@ type metrics struct {
 	removed      prometheus.Counter
 	aborted      prometheus.Counter
 	trimmed      *prometheus.CounterVec
-	stranded     prometheus.Counter
+	ended, lost  prometheus.Counter
 	drift        *prometheus.CounterVec
 
 	orphaned, missing prometheus.Gauge
 }
 
-func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, leading func() bool, p *pool, leases *nodeLeases) (*metrics, error) {
 	if to == nil {
 		to = prometheus.NewRegistry() // it is never read
 	}
@@ -55,7 +55,8 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		requeued: counter("sandfarm_scheduler_jobs_requeued_total", "Jobs that no queue or no living worker held, and that were given to the queues again."),
 		removed:  counter("sandfarm_scheduler_artifacts_removed_total", "Artifacts that were removed because their time was up."),
 		aborted:  counter("sandfarm_scheduler_uploads_aborted_total", "Uploads that were begun, never brought to an end, and removed."),
-		stranded: counter("sandfarm_scheduler_pool_stranded_total", "Sandboxes that left the warm pool because their node had no worker."),
+		ended:    counter("sandfarm_scheduler_nodes_ended_total", "Nodes that were ended because they had no worker for scheduler.node_patience."),
+		lost:     counter("sandfarm_scheduler_nodes_sandboxes_lost_total", "Sandboxes that were lost with such a node."),
 		orphaned: gauge("sandfarm_scheduler_artifacts_orphaned_bytes", "Bytes of objects of artifacts that no record names, when the bucket was last compared. They are removed after the retention."),
 		missing:  gauge("sandfarm_scheduler_artifacts_missing", "Artifacts whose objects were missing when the bucket was last compared."),
 		trimmed: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -70,7 +71,7 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		m.errors.WithLabelValues(name)
 		m.success.WithLabelValues(name)
 	}
-	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running", driftStored} {
+	for _, count := range []string{"sandboxes", "memory_mb", "cpus", "gpus", "running", driftNodes, driftStored} {
 		m.drift.WithLabelValues(count)
 	}
 	leads := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -81,8 +82,8 @@ func newMetrics(to prometheus.Registerer, leading func() bool, p *pool) (*metric
 		}
 		return 0
 	})
-	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.stranded, m.drift, m.orphaned, m.missing, leads,
-		newPoolCollector(p, leading))
+	return m, telemetry.Register(to, m.runs, m.errors, m.seconds, m.success, m.expired, m.requeued, m.removed, m.aborted, m.trimmed, m.ended, m.lost, m.drift, m.orphaned, m.missing, leads,
+		newPoolCollector(p, leading), newLeaseCollector(leases, leading))
 }
 
 // ran counts a run of a loop.

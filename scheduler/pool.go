@@ -2,19 +2,13 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandfarm/sandfarm/internal/store"
 )
-
-// withoutWorker is how long a node may have no worker before its members are removed from the pool: a worker that is restarted keeps them.
-// No create claims them in between.
-const withoutWorker = time.Minute
 
 // shelf is the part of the pool for one image on one node.
 type shelf struct{ node, image string }
@@ -25,12 +19,11 @@ type stock struct{ ready, target int }
 // pool is the state of the warm pool at the last run of the loop.
 type pool struct {
 	mu      sync.Mutex
-	gone    map[string]time.Time // nodes that have members but no worker, and since when
 	shelves map[shelf]stock
 }
 
-// checkPool compares the warm pool with the targets of the workers. Workers start and remove members; the scheduler removes the members of
-// nodes without a worker, since no worker could serve a claim.
+// checkPool compares the warm pool with the targets of the workers. Workers start and remove members. No create claims those of a node without
+// a worker, and they leave the pool when the node is ended.
 func (s *Scheduler) checkPool(ctx context.Context) error {
 	workers, err := s.deps.Ledger.Workers(ctx)
 	if err != nil {
@@ -48,17 +41,6 @@ func (s *Scheduler) checkPool(ctx context.Context) error {
 			shelves[at] = stock{target: max(shelves[at].target, p.Target)} // workers of a node share one pool
 		}
 	}
-	var errs []error
-	for _, m := range s.pool.stranded(members, nodes, time.Now()) {
-		err := s.deps.Pool.DropMember(ctx, m.ID, m.State)
-		switch {
-		case err == nil:
-			s.seen.stranded.Inc()
-			s.log.InfoContext(ctx, "pool member removed: its node has no worker", "sandbox_id", m.ID, "node", m.Node)
-		case !errors.Is(err, store.ErrNoMember): // else its worker is back and changed it first
-			errs = append(errs, fmt.Errorf("take member %s out of the pool: %w", m.ID, err))
-		}
-	}
 	for _, m := range members {
 		if m.State == store.MemberIdle && nodes[m.Node] {
 			at := shelf{m.Node, m.Image}
@@ -66,30 +48,7 @@ func (s *Scheduler) checkPool(ctx context.Context) error {
 		}
 	}
 	s.pool.set(shelves)
-	return errors.Join(errs...)
-}
-
-// stranded lists the unclaimed members of nodes that have had no worker for too long.
-func (p *pool) stranded(members []store.Member, nodes map[string]bool, now time.Time) []store.Member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.gone
-	p.gone = map[string]time.Time{}
-	var out []store.Member
-	for _, m := range members {
-		if nodes[m.Node] {
-			continue
-		}
-		since, known := before[m.Node]
-		if !known {
-			since = now
-		}
-		p.gone[m.Node] = since
-		if m.State != store.MemberClaimed && now.Sub(since) >= withoutWorker {
-			out = append(out, m)
-		}
-	}
-	return out
+	return nil
 }
 
 func (p *pool) set(shelves map[shelf]stock) {

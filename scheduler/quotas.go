@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// driftNodes is the index of sandboxes by node, in the metric of wrong counts.
+const driftNodes = "nodes"
+
 // checkQuotas compares the counts behind the quotas of each tenant with its records, repairs them, and adds what the tenant stores to its
 // usage.
 func (s *Scheduler) checkQuotas(ctx context.Context) error {

@@ -45,10 +45,9 @@ type Ledger interface {
 	Workers(ctx context.Context) ([]farm.Worker, error)
 }
 
-// Pool is the warm pool.
+// Pool lists the warm pool.
 type Pool interface {
 	Members(ctx context.Context, nodes ...string) ([]store.Member, error)
-	DropMember(ctx context.Context, id string, states ...store.MemberState) error
 }
 
 // Quotas are the counts behind the quotas of tenants.
@@ -84,8 +83,10 @@ type Deps struct {
 	Ledger  Ledger
 	Jobs    Jobs
 	Tasks   Tasks
-	Quotas  Quotas // nil: they are not compared with the records
-	Pool    Pool   // nil: no warm pool
+	Quotas  Quotas    // nil: they are not compared with the records
+	Pool    Pool      // nil: no warm pool
+	Nodes   Nodes     // nil: no node is ended
+	End     NodeEnder // required with Nodes
 	Blobs   Blobs
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: no metrics
@@ -94,12 +95,13 @@ type Deps struct {
 
 // Scheduler runs the loops.
 type Scheduler struct {
-	cfg  Config
-	deps Deps
-	id   string
-	log  *slog.Logger
-	seen *metrics
-	pool pool
+	cfg    Config
+	deps   Deps
+	id     string
+	log    *slog.Logger
+	seen   *metrics
+	pool   pool
+	leases nodeLeases
 
 	wg sync.WaitGroup
 
@@ -122,9 +124,9 @@ func New(cfg Config, deps Deps) (*Scheduler, error) {
 	if deps.Random == nil {
 		deps.Random = rand.Float64
 	}
-	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{}), pool: pool{gone: map[string]time.Time{}}}
+	s := &Scheduler{cfg: cfg, deps: deps, id: farm.NewID("sch_"), log: deps.Log, gain: make(chan struct{})}
 	var err error
-	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool); err != nil {
+	if s.seen, err = newMetrics(deps.Metrics, s.leading, &s.pool, &s.leases); err != nil {
 		return nil, err
 	}
 	return s, nil

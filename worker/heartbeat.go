@@ -54,10 +54,6 @@ func (w *Worker) beat(ctx context.Context) error {
 
 // register writes the worker's registration, with the engine's problem if it does not answer: then no jobs should be sent here.
 func (w *Worker) register(ctx context.Context) error {
-	queues := make([]string, 0, 2)
-	for name := range w.queues() {
-		queues = append(queues, name)
-	}
 	problem, images := w.engineStatus.get()
 	running, sandboxes := w.jobs.count()
 	status := w.placement.Status()
@@ -65,7 +61,7 @@ func (w *Worker) register(ctx context.Context) error {
 	defer w.beats.Unlock()
 	before, err := w.store.Beat(ctx, farm.Worker{
 		Beat: w.beats.stored + 1, Holds: w.jobs.attempts(),
-		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: queues, Images: images,
+		ID: w.id, Node: w.node.ID(), Host: w.cfg.Host, Version: w.cfg.Version, Queues: w.queueNames(), Images: images,
 		Slots: w.cfg.Slots, Running: running, Sandboxes: sandboxes, StartedAt: w.started, SeenAt: w.now(), Problem: problem,
 		Capacity: status.Room.Capacity, Reserved: status.Room.Reserved, LargestMB: status.LargestMB, GPUs: status.GPUs, Pool: status.Pool,
 	})
@@ -93,7 +89,7 @@ func (w *Worker) refreshStatus(ctx context.Context) error {
 	problem, images := w.pingEngine(ctx)
 	changed := w.engineStatus.set(problem, images)
 	_, poolErr := w.placement.RefreshPool(ctx)
-	err := errors.Join(w.notePing(ctx, problem == ""), w.placement.RefreshGPUs(ctx), poolErr)
+	err := errors.Join(w.notePing(ctx, problem == ""), w.placement.RefreshGPUs(ctx), poolErr, w.dispatch.RegisterQueues(ctx, w.queueNames()...))
 	if changed {
 		err = errors.Join(err, w.beat(ctx))
 	}

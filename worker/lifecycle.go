@@ -123,40 +123,30 @@ func (l *lifecycle) awaitEnd(ctx context.Context, open []*farm.Job) {
 // Lose marks a sandbox as lost that ended without a close, ends its jobs but exceptJob, and removes what is left of it. A sandbox
 // that is being closed is left to its close job.
 func (l *lifecycle) Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string) {
-	if !l.MarkLost(ctx, s, exceptJob, reason) {
-		return
-	}
-	ctx, done := retry.Detached(ctx)
-	defer done()
-	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
-		l.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
-	} else {
-		l.placement.ReleaseGPUs(ctx, s)
-	}
-	l.placement.Release(ctx, s)
-}
-
-// MarkLost is Lose without the engine: the record and the jobs. It reports whether the sandbox is lost now.
-func (l *lifecycle) MarkLost(ctx context.Context, s *farm.Sandbox, exceptJob, reason string) bool {
 	if l.Closing(ctx, s) || l.closeExpired(ctx, s) {
-		return false
+		return
 	}
 	ctx, done := retry.Detached(ctx)
 	defer done()
 	_, err := l.store.MoveSandbox(ctx, store.Move{Ref: s.Ref(), To: farm.SandboxLost, Reason: reason, Generation: s.Generation})
 	if errors.Is(err, store.ErrFenced) {
-		return false // its create began anew elsewhere: this is the sandbox that it was
+		return // its create began anew elsewhere: this is the sandbox that it was
 	}
 	if err != nil && !errors.Is(err, store.ErrMove) {
 		l.log.WarnContext(ctx, "sandbox was not marked as lost", "sandbox_id", s.ID, "error", err)
-		return false
+		return
 	}
 	if err == nil {
 		l.log.WarnContext(ctx, "sandbox lost", "sandbox_id", s.ID, "tenant", s.Tenant, "reason", reason)
 	}
 	l.node.Disconnect(s.ID)
 	l.endJobs(ctx, s, exceptJob, farm.JobLost, "The sandbox was lost: "+reason+". Create a new one and send the job again.")
-	return true
+	if err := l.engine.Remove(ctx, l.node.Container(s)); err != nil {
+		l.log.WarnContext(ctx, "container of a lost sandbox is left to the reconciler", "sandbox_id", s.ID, "error", err)
+	} else {
+		l.placement.ReleaseGPUs(ctx, s)
+	}
+	l.placement.Release(ctx, s)
 }
 
 // OpenJobs returns the jobs of a sandbox that have not ended, in the order in which they were accepted.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -69,7 +70,7 @@ func (w *Worker) notePing(ctx context.Context, up bool) error {
 	w.placement.SetEngineDown(!up)
 	if w.outage.note(up, w.now(), w.cfg.EnginePatience) {
 		w.background.Go(func() {
-			if err := w.reconciler.MarkNodeLost(w.base); err != nil && w.base.Err() == nil { //nolint:contextcheck // it outlives the heartbeat
+			if err := w.endSandboxes(w.base); err != nil && w.base.Err() == nil { //nolint:contextcheck // it outlives the heartbeat
 				w.log.WarnContext(w.base, "not all sandboxes of the silent engine are marked as lost; it is tried again", "error", err)
 				w.outage.markAgain()
 			}
@@ -82,6 +83,18 @@ func (w *Worker) notePing(ctx context.Context, up bool) error {
 	w.stopStarts(otherHasRoom)
 	return err
 }
+
+// endSandboxes marks the sandboxes of the silent engine as lost, with their jobs. What is left on the engine is removed when it answers again.
+func (w *Worker) endSandboxes(ctx context.Context) error {
+	out, err := w.dispatch.EndNode(ctx, dispatch.NodeEnd{Node: w.node.ID(), Reason: "the container engine of its node does not answer", WorkerLives: true, Gone: w.engineSilent})
+	for _, s := range out.Lost {
+		w.node.Disconnect(s.ID)
+	}
+	return err
+}
+
+// engineSilent reports whether the engine still does not answer.
+func (w *Worker) engineSilent(context.Context) (bool, error) { return w.outage.lasts(w.now()) > 0, nil }
 
 // stopStarts ends the starts of sandboxes once the engine has been silent for too long.
 func (w *Worker) stopStarts(otherHasRoom bool) {

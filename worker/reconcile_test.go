@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
@@ -215,15 +216,15 @@ func TestSandboxNewerThanTheSnapshotIsAdopted(t *testing.T) {
 	}
 }
 
-// The record of a sandbox that was lost while its engine was silent outlives the deadline. So its container, once the engine is back, is
+// The record of a sandbox that was lost while its node was gone outlives the deadline. So its container, once the node is back, is
 // removed however short ended records are kept, and does not look like one that Redis has lost.
 func TestLostSandboxDoesNotComeBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.worker()
 	box := b.contained(w)
-	if !w.lifecycle.MarkLost(t.Context(), b.Sandbox(box), "", "its engine was silent") {
-		t.Fatal("it was not marked as lost")
+	if out, err := w.dispatch.EndNode(t.Context(), dispatch.NodeEnd{Node: "n1", Reason: "its node is gone"}); err != nil || len(out.Lost) != 1 || !out.Done {
+		t.Fatalf("EndNode = %+v, %v", out, err)
 	}
 	left := time.Until(b.Sandbox(box).ExpiresAt)
 	for _, key := range b.Redis.Keys() {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -260,6 +261,9 @@ func (w *Worker) queues() map[string]int {
 	}
 	return q
 }
+
+// queueNames lists the queues that this worker serves, in order.
+func (w *Worker) queueNames() []string { return slices.Sorted(maps.Keys(w.queues())) }
 
 // retry repeats a write while Redis or the object store do not answer.
 func (w *Worker) retry(ctx context.Context, write func(context.Context) error) error {

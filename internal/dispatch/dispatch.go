@@ -80,7 +80,7 @@ func (d *Dispatcher) EnqueueNext(ctx context.Context, next *farm.Ref) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // it must happen even if the caller is gone
 	defer cancel()
 	r, err := d.store.Route(ctx, *next)
-	if err == nil && r.State == farm.JobQueued && !r.Parked {
+	if err == nil && r.State == farm.JobQueued && !r.Parked && !r.SandboxState.Final() { // else the sweep ends it
 		err = d.enqueue(ctx, r, taskID(next.ID, r.Attempt))
 	}
 	if err != nil {

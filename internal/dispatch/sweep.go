@@ -60,14 +60,8 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 	}
 	gone := r.SandboxState == "" || r.SandboxState.Final()
 	switch {
-	case gone && !running:
-		return true, d.Force(ctx, r.Ref, farm.JobCanceled, sandboxGone())
-	case gone && r.Kind == farm.KindClose: // its worker died after the sandbox had ended and before the job did
-		return true, d.Force(ctx, r.Ref, farm.JobCompleted, nil)
 	case gone:
-		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
-			Code: farm.CodeUnavailable, Message: "The worker and the sandbox of the job are gone. Create a new sandbox and send the job again.",
-		})
+		return true, d.endLeftOver(ctx, r)
 	case running && r.Attempt-r.Uncounted >= maxCrashes:
 		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
 			Code:    farm.CodeUnavailable,

@@ -39,7 +39,7 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 		if !remove {
 			continue
 		}
-		removed, err := c.removeQueue(ctx, name)
+		removed, err := c.removeEmptyQueue(ctx, name)
 		if err != nil {
 			return out, err
 		}
@@ -53,10 +53,10 @@ func (c *Client) Trim(ctx context.Context, before time.Time, unused func(queue s
 	return out, nil
 }
 
-// removeQueue removes an empty queue and its registration, and reports whether it did. asynq removes the registration in a step of its own:
+// removeEmptyQueue removes an empty queue and its registration, and reports whether it did. asynq removes the registration in a step of its own:
 // a task that is enqueued between the two steps would be in a queue that is not listed. So the queue is registered again if it has a task
 // after that; Enqueue registers it too, behind the task, so one of the two sees the other.
-func (c *Client) removeQueue(ctx context.Context, name string) (bool, error) {
+func (c *Client) removeEmptyQueue(ctx context.Context, name string) (bool, error) {
 	err := c.admin.DeleteQueue(name, false)
 	if errors.Is(err, asynq.ErrQueueNotEmpty) || errors.Is(err, asynq.ErrQueueNotFound) {
 		return false, nil

@@ -24,8 +24,6 @@ type Sandboxes interface {
 	Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob string, end farm.SandboxState, reason string) error
 	// Lose marks a sandbox as lost, ends its jobs but exceptJob, and removes what is left of it.
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
-	// MarkLost is Lose without the engine, which may not answer. It reports whether the sandbox is lost now.
-	MarkLost(ctx context.Context, s *farm.Sandbox, exceptJob, reason string) bool
 	// OpenJobs gives the jobs of a sandbox that have not ended, in the order in which they were accepted.
 	OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error)
 }

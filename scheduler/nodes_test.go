@@ -1,0 +1,163 @@
+package scheduler_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/scheduler"
+)
+
+// leased are nodes whose leases follow the clock of the test. Passes that end a node do not reach their end while stuck is set.
+type leased struct {
+	mu       sync.Mutex
+	renewed  map[string]time.Time
+	stuck    bool
+	ended    []string
+	reason   string
+	unplaced []string
+}
+
+func (l *leased) NodesInUse(context.Context) (map[string][]string, error) {
+	return map[string][]string{"old": {"a"}, "": {"a", "b"}}, nil
+}
+
+func (l *leased) CheckNodes(_ context.Context, _ time.Duration, live, used []string) ([]store.NodeLease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, node := range live {
+		l.renewed[node] = time.Now()
+	}
+	for _, node := range used {
+		if _, known := l.renewed[node]; !known {
+			l.renewed[node] = time.Now()
+		}
+	}
+	var out []store.NodeLease
+	for node, at := range l.renewed {
+		out = append(out, store.NodeLease{Node: node, Age: time.Since(at)})
+	}
+	return out, nil
+}
+
+func (l *leased) NodeLapsed(_ context.Context, node string, patience time.Duration) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, known := l.renewed[node]
+	return known && time.Since(at) >= patience, nil
+}
+
+func (l *leased) DropNodeLease(_ context.Context, node string, patience time.Duration) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, known := l.renewed[node]; !known || time.Since(at) < patience {
+		return false, nil
+	}
+	delete(l.renewed, node)
+	return true, nil
+}
+
+func (l *leased) EndNode(ctx context.Context, e dispatch.NodeEnd) (dispatch.NodeEnded, error) {
+	gone, err := e.Gone(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil || !gone || l.stuck {
+		return dispatch.NodeEnded{}, err
+	}
+	l.ended, l.reason = append(l.ended, e.Node), e.Reason
+	return dispatch.NodeEnded{Done: true, Lost: []farm.Ref{{Tenant: "a", ID: "sbx_1"}}}, nil
+}
+
+func (l *leased) CloseUnplaced(_ context.Context, tenants []string) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unplaced = slices.Clone(tenants)
+	return 0, nil
+}
+
+func (l *leased) get() (ended []string, reason string, unplaced []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.ended), l.reason, slices.Clone(l.unplaced)
+}
+
+// A node whose lease is not renewed for node_patience is ended once, also one that never had a lease; one with a live worker is not.
+func TestNodesWithoutWorkersAreEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{kept: keptFake{workers: []farm.Worker{{ID: "w1", Node: "n1"}, {ID: "w2", Node: "n2"}}}}
+		nodes := &leased{renewed: map[string]time.Time{}, stuck: true}
+		registry := prometheus.NewRegistry()
+		s, err := scheduler.New(scheduler.Config{NodePatience: 30 * time.Second}, scheduler.Deps{
+			Records: f, Ledger: f, Jobs: f, Tasks: tasks{f}, Blobs: f, Nodes: nodes, End: nodes, Log: slog.New(slog.DiscardHandler), Metrics: registry,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Stop()
+		time.Sleep(20 * time.Second)
+		f.set(func() { f.kept.workers = []farm.Worker{{ID: "w1", Node: "n1"}} }) // the worker of n2 died
+		time.Sleep(25 * time.Second)
+		if ended, _, unplaced := nodes.get(); len(ended) != 0 || !slices.Equal(unplaced, []string{"a", "b"}) {
+			t.Errorf("ended %v, unplaced sandboxes of %v", ended, unplaced)
+		}
+		time.Sleep(15 * time.Second)
+		nodes.mu.Lock()
+		nodes.stuck = false // the passes until here were stopped
+		nodes.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		ended, reason, _ := nodes.get()
+		slices.Sort(ended)
+		if !slices.Equal(ended, []string{"n2", "old"}) || !strings.Contains(reason, "30s") {
+			t.Errorf("ended %v: %q", ended, reason)
+		}
+		for name, want := range map[string]float64{"sandfarm_scheduler_nodes_ended_total": 2, "sandfarm_scheduler_nodes_sandboxes_lost_total": 2} {
+			if n := value(t, registry, name, ""); n != want {
+				t.Errorf("%s is %v, want %v", name, n, want)
+			}
+		}
+		ages := leaseAges(t, registry)
+		if age, ok := ages["n1"]; !ok || age > 5 {
+			t.Errorf("ages of leases: %v", ages)
+		}
+	})
+}
+
+func leaseAges(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() == "sandfarm_scheduler_node_lease_age_seconds" {
+			for _, m := range family.GetMetric() {
+				out[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+func TestNodePatienceHasALeastValue(t *testing.T) {
+	t.Parallel()
+	for patience, fine := range map[time.Duration]bool{time.Second - 1: false, time.Second: true, time.Second + 1: true, -1: false} {
+		if err := (scheduler.Config{NodePatience: patience}).Validate(); (err == nil) != fine {
+			t.Errorf("%s: %v", patience, err)
+		}
+	}
+}
