@@ -15,14 +15,14 @@ import (
 )
 
 func (a *app) tenant() *cobra.Command {
-	return asGroup(&cobra.Command{
+	return a.admin(asGroup(&cobra.Command{
 		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas of tenants (operators only)",
 		Long: `A quota bounds what a tenant may have at once. New work beyond it is refused, or waits (max-running); what is in use is never
 ended. The defaults are the settings quotas.*. The key needs the scope admin.`,
 		Example: `  sandfarm tenant set acme --max-sandboxes 20 --max-memory-mb 65536
   sandfarm tenant show acme
-  sandfarm tenant ls`,
-	}, a.tenantSet(), a.tenantShow(), a.tenantLs())
+  sandfarm tenant ls --local`,
+	}, a.tenantSet(), a.tenantShow(), a.tenantLs()))
 }
 
 // quotaFlag is a flag that sets a quota: a number, or "default", which leaves it nil.
@@ -191,9 +191,13 @@ func (a *app) usage() *cobra.Command {
 		Long: `Show what is used of each quota now, and what was used on each of the last days (UTC): CPU time by the engine's counters, GiB of
 memory times seconds, GPU time for each device, and GiB of artifacts times seconds.`,
 		Example: `  sandfarm usage
-  sandfarm usage --tenant acme --days 100 --json`,
+  sandfarm usage --tenant acme --days 100 --json
+  sandfarm usage --tenant acme --local`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
+		if a.local && tenant == "" {
+			return usagef("with --local there is no key that names the tenant: give --tenant")
+		}
 		var found wire.Usage
 		var err error
 		if tenant == "" {
@@ -219,5 +223,5 @@ memory times seconds, GPU time for each device, and GiB of artifacts times secon
 	})
 	c.Flags().StringVar(&tenant, "tenant", "", "of this tenant; the key needs the scope admin")
 	c.Flags().IntVar(&days, "days", 30, "of this many days, today included")
-	return c
+	return a.admin(c)
 }
