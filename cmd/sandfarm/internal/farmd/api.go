@@ -56,6 +56,8 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 	view := service.New(service.Deps{Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Logger: p.Log}, service.Options{Limits: p.Settings.Limits})
 	sender := webhook.NewSender(webhook.Policy{AllowPrivate: p.Settings.API.AllowPrivateCallbacks})
 	return func(ctx context.Context, ref farm.Ref) error {
+		ctx, memory := p.Memory.With(ctx, ref.Tenant, 0)
+		defer memory.Release()
 		record, err := p.Store.Job(ctx, ref)
 		if farm.CodeOf(err) == farm.CodeNotFound {
 			return p.Store.CallbackDone(ctx, ref)
@@ -63,6 +65,8 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		if err != nil {
 			return fmt.Errorf("read job: %w", err)
 		}
+		record.Result = nil // the view reads it again
+		memory.Release()
 		job, err := view.Job(ctx, ref.Tenant, ref.ID, 0)
 		if err != nil {
 			return fmt.Errorf("read job: %w", err)
@@ -73,6 +77,7 @@ func (p *Parts) callback(secret []byte) func(context.Context, farm.Ref) error {
 		if err != nil {
 			return fmt.Errorf("encode job: %w", err)
 		}
+		memory.Keep(int64(len(body))) // while the receiver takes it
 		gone, err := sender.Post(ctx, record.CallbackURL, ref.ID, webhook.TenantSecret(secret, ref.Tenant), body, time.Now())
 		if err != nil && !gone {
 			return err
