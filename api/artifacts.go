@@ -20,11 +20,7 @@ func (s *Server) artifactRoutes() []route {
 }
 
 func (s *Server) listArtifacts(c *gin.Context) error {
-	p, err := rest.Page(c)
-	if err != nil {
-		return err
-	}
-	created, err := rest.Created(c)
+	p, created, err := rest.PageOf(c)
 	if err != nil {
 		return err
 	}

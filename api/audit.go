@@ -166,11 +166,7 @@ func (s *Server) auditRoutes() []route {
 }
 
 func (s *Server) readAudit(c *gin.Context) error {
-	p, err := rest.Page(c)
-	if err != nil {
-		return err
-	}
-	when, err := rest.Created(c)
+	p, when, err := rest.PageOf(c)
 	if err != nil {
 		return err
 	}

@@ -37,11 +37,7 @@ func (s *Server) jobRoutes() []route {
 }
 
 func (s *Server) listJobs(c *gin.Context) error {
-	p, err := rest.Page(c)
-	if err != nil {
-		return err
-	}
-	created, err := rest.Created(c)
+	p, created, err := rest.PageOf(c)
 	if err != nil {
 		return err
 	}

@@ -55,14 +55,11 @@ func (s *Server) createSandbox(c *gin.Context) error {
 }
 
 func (s *Server) listSandboxes(c *gin.Context) error {
-	p, err := rest.Page(c)
+	p, created, err := rest.PageOf(c)
 	if err != nil {
 		return err
 	}
-	q := service.SandboxQuery{Name: c.Query("name"), States: rest.List(c, "state"), Page: p}
-	if q.Created, err = rest.Created(c); err != nil {
-		return err
-	}
+	q := service.SandboxQuery{Name: c.Query("name"), States: rest.List(c, "state"), Page: p, Created: created}
 	if q.Labels, err = rest.Labels(c); err != nil {
 		return err
 	}

@@ -61,6 +61,14 @@ func Page(c *gin.Context) (store.Page, error) {
 	return p, nil
 }
 
+// PageOf reads what all lists of records have: limit and cursor, and created_after and created_before.
+func PageOf(c *gin.Context) (p store.Page, created store.TimeRange, err error) {
+	if p, err = Page(c); err == nil {
+		created, err = timeRange(c)
+	}
+	return p, created, err
+}
+
 // List reads a query parameter with several values, separated by commas or given repeatedly.
 func List(c *gin.Context, name string) []string {
 	var out []string
@@ -74,8 +82,8 @@ func List(c *gin.Context, name string) []string {
 	return out
 }
 
-// Created reads created_after and created_before, times by RFC 3339.
-func Created(c *gin.Context) (store.TimeRange, error) {
+// timeRange reads created_after and created_before, times by RFC 3339.
+func timeRange(c *gin.Context) (store.TimeRange, error) {
 	var r store.TimeRange
 	for name, into := range map[string]*time.Time{"created_after": &r.After, "created_before": &r.Before} {
 		text, ok := c.GetQuery(name)

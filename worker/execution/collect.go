@@ -154,7 +154,7 @@ func (c *collector) flushCarry() {
 }
 
 // emitText queues text as an event, up to limits.MaxStreamEvents for the stream of all commands together; then one progress event names the
-// artifact with the whole.
+// artifact with all that is kept: beyond limits.MaxOutputMB the middle is dropped.
 func (c *collector) emitText(s *sink, text string) {
 	sent := &c.sent[0]
 	if s.name == farm.EventStderr {
@@ -165,7 +165,7 @@ func (c *collector) emitText(s *sink, text string) {
 	}
 	if *sent += len(text); *sent > c.limits.MaxStreamEvents {
 		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
-			Message: fmt.Sprintf("%s is longer than %d bytes: no more of it is sent as events; the whole will be the artifact %s", s.name, c.limits.MaxStreamEvents, s.path),
+			Message: fmt.Sprintf("%s is longer than %d bytes: no more of it is sent as events; what is kept of it will be the artifact %s", s.name, c.limits.MaxStreamEvents, s.path),
 		}})
 		return
 	}
