@@ -111,7 +111,7 @@ func (b *batch) pipeline(
 	for i, c := range calls {
 		cmds[i] = eval(c.script, ctx, pipe, c.keys, c.argv...)
 	}
-	confirmed := b.confirm.add(ctx, pipe, calls[0].keys[0])
+	confirmed := b.confirm.add(ctx, pipe, calls[0].keys)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	unconfirmed := confirmed()
 	for i, c := range calls {

@@ -80,12 +80,12 @@ func (d Durability) confirm() *confirm {
 }
 
 // add adds the command to a pipeline. When that was sent, result says whether its writes are durable.
-func (c *confirm) add(ctx context.Context, p redis.Pipeliner, prefix string) (result func() error) {
+func (c *confirm) add(ctx context.Context, p redis.Pipeliner, keys []string) (result func() error) {
 	if c == nil {
 		return func() error { return nil }
 	}
 	// A call that is repeated may write nothing. Then this write is waited for, which comes after all that the first call wrote.
-	p.Set(ctx, prefix+"confirm", 1, 0)
+	p.Set(ctx, keys[0]+"confirm", 1, 0)
 	wait := p.Do(ctx, c.args...)
 	return func() error {
 		reply, err := wait.Result()
