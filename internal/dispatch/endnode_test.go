@@ -78,7 +78,7 @@ func (b *bundle) gone(t *testing.T) gone {
 			t.Fatal(ok, err)
 		}
 	}
-	_, err := b.store.RestoreGPUs(ctx, "n1", g.ready, []string{"GPU-1"})
+	_, err := b.store.RestoreGPUs(ctx, "n1", g.ready, 1, []string{"GPU-1"})
 	must(t, err)
 
 	g.closing, g.closeFailed = ref(b.box(t)), ref(b.box(t))

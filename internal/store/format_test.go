@@ -229,11 +229,10 @@ func (f *format) shared() {
 	f.must(err)
 	_, err = f.OpenGPUs(ctx, "n1")
 	f.must(err)
-	_, gpus, err := f.LeaseGPUs(ctx, store.GPURequest{Node: "n1", Sandbox: box, Worker: "wrk_n1", Count: 1, Devices: []string{"GPU-0", "GPU-1"}})
+	_, gpus, err := f.LeaseGPUs(ctx, store.GPURequest{Node: "n1", Sandbox: box, Generation: 1, Worker: "wrk_n1", Count: 1, Devices: []string{"GPU-0", "GPU-1"}})
 	f.must(err)
-	_, fence := gpus.Of(box.ID)
-	f.must(f.BindGPUs(ctx, "n1", box, fence))
-	_, _, err = f.LeaseGPUs(ctx, store.GPURequest{Node: "n1", Sandbox: farm.Ref{Tenant: storetest.Tenant, ID: "sbx_starting"}, Worker: "wrk_n1", Count: 1, Devices: []string{"GPU-0", "GPU-1"}})
+	f.must(f.StartGPUs(ctx, "n1", box, 1, gpus.Of(box.ID)))
+	_, _, err = f.LeaseGPUs(ctx, store.GPURequest{Node: "n1", Sandbox: farm.Ref{Tenant: storetest.Tenant, ID: "sbx_starting"}, Generation: 1, Worker: "wrk_n1", Count: 1, Devices: []string{"GPU-0", "GPU-1"}})
 	f.must(err)
 	for _, name := range []string{"claimed", "idle", "starting"} {
 		m := store.Member{ID: "sbx_pool_" + name, Node: "n1", Image: "python", Network: farm.NetworkNone, Version: "v", Worker: "wrk_n1"}

@@ -26,33 +26,38 @@ type NodeCapacity struct {
 
 // ReserveRequest asks for memory and cores of a node for a sandbox.
 type ReserveRequest struct {
-	Node     string
-	Capacity farm.Capacity // of the node
-	Sandbox  farm.Ref
-	Want     farm.Capacity
-	Since    time.Time // when its creation was accepted; zero: it never goes first
-	Queue    string    // whose pace this start counts for, see QueuePosition; "": none
-	Force    bool      // reserve regardless of what is free: the sandbox already exists
+	Node       string
+	Capacity   farm.Capacity // of the node
+	Sandbox    farm.Ref
+	Generation int // of the sandbox; 0: not checked
+	Want       farm.Capacity
+	Since      time.Time // when its creation was accepted; zero: it never goes first
+	Queue      string    // whose pace this start counts for, see QueuePosition; "": none
+	Force      bool      // reserve regardless of what is free: the sandbox already exists
 }
 
 // Reserve reserves memory and cores of a node for a sandbox, in one step with the check of what is free, and reports whether it did. A
 // reservation that the sandbox has there is replaced. A sandbox that has waited for half a minute goes first: no other one overtakes it on one
-// node until it fits. nodes are all nodes that have a worker.
+// node until it fits. nodes are all nodes that have a worker. ErrFenced if a later generation of the sandbox has a reservation there.
 func (s *Store) Reserve(ctx context.Context, r ReserveRequest) (ok bool, nodes map[string]NodeCapacity, err error) {
 	op := "reserve"
 	if r.Force {
 		op = "force"
 	}
 	verdict, nodes, err := s.reserve(ctx, r.Queue, reserveArgs{
-		Op: op, Node: r.Node, Sandbox: r.Sandbox.ID, Tenant: r.Sandbox.Tenant, Memory: r.Want.MemoryMB, Cores: milli(r.Want.CPUs),
+		Op: op, Node: r.Node, Sandbox: r.Sandbox.ID, Generation: r.Generation, Tenant: r.Sandbox.Tenant, Memory: r.Want.MemoryMB, Cores: milli(r.Want.CPUs),
 		WaitedLong: !r.Since.IsZero() && s.now().Sub(r.Since) > firstAfter, NoteStart: r.Queue != "",
 	}, r.Capacity)
+	if err == nil && verdict == "fenced" {
+		err = fmt.Errorf("reserve capacity for generation %d of sandbox %s: %w", r.Generation, r.Sandbox.ID, ErrFenced)
+	}
 	return verdict == "ok", nodes, err
 }
 
-// Unreserve releases what is reserved for a sandbox on a node; it is not an error if nothing is.
-func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Capacity, sandbox farm.Ref) (map[string]NodeCapacity, error) {
-	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID}, capacity)
+// Unreserve releases what this generation of a sandbox, or an earlier one, has reserved on a node; 0: any. It is not an error if nothing is
+// reserved, or if a later generation has a reservation, which stays.
+func (s *Store) Unreserve(ctx context.Context, node string, capacity farm.Capacity, sandbox farm.Ref, generation int) (map[string]NodeCapacity, error) {
+	_, nodes, err := s.reserve(ctx, "", reserveArgs{Op: "release", Node: node, Sandbox: sandbox.ID, Generation: generation}, capacity)
 	return nodes, err
 }
 
@@ -64,8 +69,9 @@ func (s *Store) ReportCapacity(ctx context.Context, node string, capacity farm.C
 
 // Reservation is what is reserved for a sandbox on a node, and since when.
 type Reservation struct {
-	Size farm.Capacity
-	At   time.Time
+	Size       farm.Capacity
+	At         time.Time
+	Generation int // of the sandbox
 }
 
 // Reservations lists the reservations of a node.
@@ -76,10 +82,13 @@ func (s *Store) Reservations(ctx context.Context, node string) (map[farm.Ref]Res
 	}
 	out := make(map[farm.Ref]Reservation, len(fields))
 	for id, text := range fields {
-		parts := append(strings.SplitN(text, " ", 4), "", "", "", "")
+		parts := append(strings.SplitN(text, " ", 5), "", "", "", "", "")
 		memory, _ := strconv.Atoi(parts[0])
 		cores, _ := strconv.Atoi(parts[1])
-		out[farm.Ref{Tenant: parts[3], ID: id}] = Reservation{Size: farm.Capacity{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2])}
+		generation, _ := strconv.Atoi(parts[4])
+		out[farm.Ref{Tenant: parts[3], ID: id}] = Reservation{
+			Size: farm.Capacity{MemoryMB: memory, CPUs: float64(cores) / 1000}, At: moment(parts[2]), Generation: max(generation, 1),
+		}
 	}
 	return out, nil
 }
@@ -98,6 +107,7 @@ type reserveArgs struct {
 	MemoryCapacity int    `lua:"memory_capacity"`
 	CoresCapacity  int    `lua:"cores_capacity"`
 	Sandbox        string `lua:"sandbox"`
+	Generation     int    `lua:"generation"` // 0: any
 	Tenant         string `lua:"tenant"`
 	Memory         int    `lua:"memory"`
 	Cores          int    `lua:"cores"`

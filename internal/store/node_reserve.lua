@@ -1,7 +1,8 @@
--- Reservations of memory and cores on nodes. KEYS: the node's reservations (sandbox → "memory cores at tenant"), all nodes (node →
--- "memory cores memory-capacity cores-capacity seen"), the sandbox that goes first ("sandbox node"), the last times at which a create of
+-- Reservations of memory and cores on nodes. KEYS: the node's reservations (sandbox → "memory cores at tenant", followed by the sandbox's
+-- generation from the second on), all nodes (node → "memory cores memory-capacity cores-capacity seen"), the sandbox that goes first ("sandbox node"), the last times at which a create of
 -- the queue got a reservation. Cores are in thousandths.
--- Operations: look, reserve, force (whatever is free), release. Replies {'ok' | 'full' | 'waiting' (another sandbox goes first), nodes}.
+-- Operations: look, reserve, force (whatever is free), release. The generation is the fence ('0': none): what a later one has reserved stays.
+-- Replies {'ok' | 'full' | 'waiting' (another sandbox goes first) | 'fenced', nodes}.
 local call = redis.call
 local reservations, nodes, first, started = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local op, node, sandbox = arg.op, arg.node, arg.sandbox
@@ -12,8 +13,15 @@ local function size(text)
   return tonumber(memory) or 0, tonumber(cores) or 0
 end
 
+local generation = tonumber(arg.generation)
+local stored = string.match(call('HGET', reservations, sandbox) or '', '^%S+ %S+ %S+ %S* (%d+)$')
+local ownGeneration = tonumber(stored or 1)
+local newer = generation > 0 and ownGeneration > generation
+
 local verdict = 'ok'
-if op == 'release' then
+if op ~= 'look' and newer then
+  verdict = 'fenced'
+elseif op == 'release' then
   call('HDEL', reservations, sandbox)
   if string.match(call('GET', first) or '', '^(.+) %S+$') == sandbox then call('DEL', first) end
 end
@@ -28,7 +36,7 @@ for i = 1, #list, 2 do
     memory, cores = memory + m, cores + c
   end
 end
-if op == 'reserve' or op == 'force' then
+if verdict == 'ok' and (op == 'reserve' or op == 'force') then
   local wantMemory, wantCores = tonumber(arg.memory), tonumber(arg.cores)
   local ownMemory, ownCores = size(own)
   local firstSandbox, firstNode = string.match(call('GET', first) or '', '^(.+) (%S+)$')
@@ -45,7 +53,7 @@ if op == 'reserve' or op == 'force' then
     end
   end
   if verdict == 'ok' then
-    own = arg.memory .. ' ' .. arg.cores .. ' ' .. arg.now .. ' ' .. arg.tenant
+    own = arg.memory .. ' ' .. arg.cores .. ' ' .. arg.now .. ' ' .. arg.tenant .. (generation > 1 and ' ' .. arg.generation or '')
     call('HSET', reservations, sandbox, own)
     if firstSandbox == sandbox then call('DEL', first) end
     if op == 'reserve' and arg.note_start == '1' and ownMemory == 0 then

@@ -23,23 +23,17 @@ type gpus struct {
 	mu      sync.Mutex
 	devices []farm.GPUDevice
 	leases  map[string]store.GPULease
-	mine    map[string]gpuLease  // of sandboxes that this worker starts
+	mine    map[string][]string  // leased to sandboxes that this worker starts
 	taken   map[string]time.Time // when a create was last taken, by queue
 	pause   map[string]time.Duration
 	until   map[string]time.Time // a queue is paused until then
 	yields  bool                 // creates without a GPU are left to other workers
 }
 
-// gpuLease is the devices of a sandbox, under a fence.
-type gpuLease struct {
-	devices []string
-	fence   int64
-}
-
 // newGPUs makes a node without devices.
 func newGPUs(now func() time.Time, wake func()) *gpus {
 	return &gpus{
-		now: now, wake: wake, mine: map[string]gpuLease{}, taken: map[string]time.Time{}, pause: map[string]time.Duration{},
+		now: now, wake: wake, mine: map[string][]string{}, taken: map[string]time.Time{}, pause: map[string]time.Duration{},
 		until: map[string]time.Time{},
 	}
 }
@@ -115,22 +109,22 @@ func (g *gpus) update(now store.GPUs) {
 	}
 }
 
-// keep remembers the lease of a sandbox that this worker starts.
-func (g *gpus) keep(sandbox string, lease gpuLease) {
+// keep remembers the devices that are leased to a sandbox which this worker starts.
+func (g *gpus) keep(sandbox string, devices []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mine[sandbox] = lease
+	g.mine[sandbox] = devices
 }
 
-// forget forgets a lease that keep remembered.
+// forget forgets the devices that keep remembered.
 func (g *gpus) forget(sandbox string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.mine, sandbox)
 }
 
-// kept returns the lease that keep has stored.
-func (g *gpus) kept(sandbox string) gpuLease {
+// kept returns the devices that keep has stored.
+func (g *gpus) kept(sandbox string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mine[sandbox]

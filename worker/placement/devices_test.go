@@ -40,8 +40,7 @@ func (b *bundle) leased(r *store.Claim) []string {
 	b.T.Helper()
 	now, err := b.Store.GPUs(b.T.Context(), "n1")
 	workertest.Must(b.T, err)
-	devices, _ := now.Of(r.Sandbox.ID)
-	return devices
+	return now.Of(r.Sandbox.ID)
 }
 
 func TestGateOfGPUs(t *testing.T) {
@@ -183,8 +182,8 @@ func TestNothingIsLeasedBeforeReconciling(t *testing.T) {
 	if ok, err := p.Reserve(t.Context(), r); !ok || err != nil {
 		t.Errorf("place = %v, %v after reconciling", ok, err)
 	}
-	if p.gpus.kept(r.Sandbox.ID).fence == 0 {
-		t.Error("no fence is kept")
+	if len(p.gpus.kept(r.Sandbox.ID)) != 1 {
+		t.Error("the device is not kept")
 	}
 }
 

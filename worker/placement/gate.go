@@ -189,7 +189,7 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 	var ok bool
 	var nodes map[string]store.NodeCapacity
 	want := store.ReserveRequest{
-		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Want: claim.Sandbox.Spec.Resources.Capacity(),
+		Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: claim.Sandbox.Ref(), Generation: claim.Sandbox.Generation, Want: claim.Sandbox.Spec.Resources.Capacity(),
 		Since: claim.Job.CreatedAt, Queue: claim.Job.Queue,
 		Force: claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID() || p.gate.size() == (farm.Capacity{}), // its container may exist already; or the node was never measured
 	}
@@ -223,11 +223,11 @@ func (p *Placer) reserveCapacity(ctx context.Context, claim *store.Claim) (bool,
 	return ok, nil
 }
 
-// ReleaseCapacity ends the reservation of a sandbox. If that fails, the reconciler does it later.
-func (p *Placer) ReleaseCapacity(ctx context.Context, sandbox farm.Ref) {
+// ReleaseCapacity ends the reservation that a generation of a sandbox has, or an earlier one. If that fails, the reconciler does it later.
+func (p *Placer) ReleaseCapacity(ctx context.Context, sandbox farm.Ref, generation int) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	nodes, err := p.store.Unreserve(ctx, p.node.ID(), p.gate.size(), sandbox)
+	nodes, err := p.store.Unreserve(ctx, p.node.ID(), p.gate.size(), sandbox, generation)
 	if err != nil {
 		p.log.WarnContext(ctx, "reservation of a sandbox is left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
 		return
@@ -250,7 +250,7 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		if _, reserved := reservations[s.Ref()]; reserved {
 			continue
 		}
-		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Want: s.Spec.Resources.Capacity(), Force: true})
+		_, _, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: s.Ref(), Generation: s.Generation, Want: s.Spec.Resources.Capacity(), Force: true})
 		errs = append(errs, err)
 	}
 	for sandbox, reservation := range reservations {
@@ -259,9 +259,9 @@ func (p *Placer) ReconcileReservations(ctx context.Context, open []*farm.Sandbox
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)
 		switch {
-		case err == nil && !s.State.Final() && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
+		case err == nil && !s.State.Final() && s.Generation <= reservation.Generation && (s.Node == p.node.ID() || s.Node == ""): // its job may still start it here
 		case err == nil, farm.CodeOf(err) == farm.CodeNotFound:
-			p.ReleaseCapacity(ctx, sandbox)
+			p.ReleaseCapacity(ctx, sandbox, reservation.Generation)
 		default:
 			errs = append(errs, err)
 		}

@@ -71,7 +71,7 @@ func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error
 	var now store.GPUs
 	err := p.retry(ctx, func(ctx context.Context) (err error) {
 		ok, now, err = p.store.LeaseGPUs(ctx, store.GPURequest{
-			Node: p.node.ID(), Sandbox: claim.Sandbox.Ref(), Worker: p.deps.WorkerID, Count: want.Count, Devices: p.gpus.of(want.Model), Since: claim.Job.CreatedAt,
+			Node: p.node.ID(), Sandbox: claim.Sandbox.Ref(), Generation: claim.Sandbox.Generation, Worker: p.deps.WorkerID, Count: want.Count, Devices: p.gpus.of(want.Model), Since: claim.Job.CreatedAt,
 		})
 		return err
 	})
@@ -84,8 +84,7 @@ func (p *Placer) leaseGPUs(ctx context.Context, claim *store.Claim) (bool, error
 		// A sandbox that was started on this node cannot move: it fails in AddDevices.
 		return claim.Sandbox.Node == p.node.ID(), nil
 	}
-	devices, fence := now.Of(claim.Sandbox.ID)
-	p.gpus.keep(claim.Sandbox.ID, gpuLease{devices: devices, fence: fence})
+	p.gpus.keep(claim.Sandbox.ID, now.Of(claim.Sandbox.ID))
 	p.gpus.resumeQueue(claim.Job.Queue)
 	return true, nil
 }
@@ -96,18 +95,26 @@ func (p *Placer) ReleaseGPUs(ctx context.Context, s *farm.Sandbox) {
 		return
 	}
 	p.gpus.forget(s.ID)
-	p.returnGPUs(ctx, s.Ref(), 0)
-}
-
-// returnGPUs ends the leases of a sandbox under a fence; 0: under any.
-func (p *Placer) returnGPUs(ctx context.Context, sandbox farm.Ref, fence int64) {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	now, err := p.store.ReturnGPUs(ctx, p.node.ID(), sandbox, fence)
+	now, err := p.store.ReturnGPUs(ctx, p.node.ID(), s.Ref(), s.Generation)
+	p.gpusReturned(ctx, s.ID, now, err)
+}
+
+// returnLease ends the leases of a sandbox unless they changed since they were read.
+func (p *Placer) returnLease(ctx context.Context, l store.GPULease) {
+	ctx, done := retry.Detached(ctx)
+	defer done()
+	now, err := p.store.ReturnGPULease(ctx, p.node.ID(), l)
+	p.gpusReturned(ctx, l.Sandbox.ID, now, err)
+}
+
+// gpusReturned takes the answer to a return.
+func (p *Placer) gpusReturned(ctx context.Context, sandbox string, now store.GPUs, err error) {
 	switch {
-	case errors.Is(err, store.ErrFenced):
+	case errors.Is(err, store.ErrFenced): // a later start has them
 	case err != nil:
-		p.log.WarnContext(ctx, "GPUs of a sandbox are left to the reconciler", "sandbox_id", sandbox.ID, "error", err)
+		p.log.WarnContext(ctx, "GPUs of a sandbox are left to the reconciler", "sandbox_id", sandbox, "error", err)
 	default:
 		p.gpus.update(now)
 	}
@@ -118,7 +125,7 @@ func (p *Placer) AddDevices(s *farm.Sandbox, spec *engine.Spec) error {
 	if !s.Spec.GPU.Wanted() {
 		return nil
 	}
-	if spec.GPUs = p.gpus.kept(s.ID).devices; len(spec.GPUs) == 0 {
+	if spec.GPUs = p.gpus.kept(s.ID); len(spec.GPUs) == 0 {
 		return errDevicesGone
 	}
 	for _, id := range spec.GPUs {
@@ -130,25 +137,25 @@ func (p *Placer) AddDevices(s *farm.Sandbox, spec *engine.Spec) error {
 }
 
 // CheckDevices decides whether a created container may start with its devices. It runs after the create, so of two containers with
-// the same device at least one start sees the other. The lease must still be under the fence of this start.
+// the same device at least one start sees the other. They must still be what is leased to the sandbox's generation.
 func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
 	if !s.Spec.GPU.Wanted() {
 		return nil
 	}
-	lease := p.gpus.kept(s.ID)
+	devices := p.gpus.kept(s.ID)
 	containers, err := p.engine.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, c := range containers {
 		if c.SandboxID == s.ID {
-			if !slices.Equal(c.GPUs(), lease.devices) {
+			if !slices.Equal(c.GPUs(), devices) {
 				err = errDevicesGone // it was made for a lease that has ended
 			}
 			continue
 		}
 		for _, id := range c.GPUs() {
-			if slices.Contains(lease.devices, id) {
+			if slices.Contains(devices, id) {
 				p.log.ErrorContext(ctx, "a GPU is in use that was leased to another sandbox", "device", id, "sandbox_id", s.ID, "other", c.SandboxID)
 				err = errDevicesGone
 			}
@@ -157,7 +164,9 @@ func (p *Placer) CheckDevices(ctx context.Context, s *farm.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	err = p.retry(ctx, func(ctx context.Context) error { return p.store.BindGPUs(ctx, p.node.ID(), s.Ref(), lease.fence) })
+	err = p.retry(ctx, func(ctx context.Context) error {
+		return p.store.StartGPUs(ctx, p.node.ID(), s.Ref(), s.Generation, devices)
+	})
 	if errors.Is(err, store.ErrFenced) {
 		return errDevicesGone
 	}

@@ -44,7 +44,7 @@ func (p *Placer) ReconcileGPUs(ctx context.Context) error {
 		errs = append(errs, err)
 		if over {
 			p.log.InfoContext(ctx, "GPUs of a sandbox that has no container are free", "sandbox_id", sandbox.ID)
-			p.returnGPUs(ctx, sandbox, l.Fence)
+			p.returnLease(ctx, l)
 		}
 	}
 	now, err = p.store.OpenGPUs(ctx, p.node.ID())
@@ -84,12 +84,12 @@ func (p *Placer) restoreGPUs(ctx context.Context, now store.GPUs, c engine.Conta
 	if err != nil {
 		return fmt.Errorf("read sandbox: %w", err)
 	}
-	_, err = p.store.RestoreGPUs(ctx, p.node.ID(), sandbox, c.GPUs())
+	_, err = p.store.RestoreGPUs(ctx, p.node.ID(), sandbox, s.Generation, c.GPUs())
 	if farm.CodeOf(err) == farm.CodeConflict && !c.Running { // made for a lease that has ended: CheckDevices does not let it start
 		if err := p.engine.Remove(ctx, c.ID); err != nil {
 			return fmt.Errorf("remove container: %w", err)
 		}
-		p.returnGPUs(ctx, sandbox, 0)
+		p.ReleaseGPUs(ctx, s)
 		return nil
 	}
 	return err
@@ -103,7 +103,7 @@ func (p *Placer) leaseIsOver(ctx context.Context, l store.GPULease) (bool, error
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("read sandbox: %w", err)
-	case s.State.Final():
+	case s.State.Final(), l.Generation > 0 && l.Generation < s.Generation:
 		return true, nil
 	case s.Node == p.node.ID():
 		return false, nil // its job is starting it here
@@ -128,7 +128,7 @@ func (p *Placer) RefreshGPUs(ctx context.Context) error {
 	}
 	p.gpus.update(now)
 	for sandbox, l := range sandboxesOf(now) {
-		if l.Bound || l.Worker == p.deps.WorkerID {
+		if l.Started || l.Worker == p.deps.WorkerID {
 			continue
 		}
 		alive, err := p.store.Alive(ctx, l.Worker)
@@ -137,7 +137,7 @@ func (p *Placer) RefreshGPUs(ctx context.Context) error {
 		}
 		s, err := p.store.Sandbox(ctx, sandbox)
 		if !alive && err == nil && s.Node != p.node.ID() {
-			p.returnGPUs(ctx, sandbox, l.Fence)
+			p.returnLease(ctx, l)
 		}
 	}
 	return p.refreshWaiting(ctx)

@@ -171,7 +171,7 @@ func StartsSandbox(claim *store.Claim) bool {
 // Release releases what a sandbox whose container is gone reserved here: memory, cores and its record in the pool.
 // GPUs are separate (ReleaseGPUs). What fails is left to the reconciler.
 func (p *Placer) Release(ctx context.Context, s *farm.Sandbox) {
-	p.ReleaseCapacity(ctx, s.Ref())
+	p.ReleaseCapacity(ctx, s.Ref(), s.Generation)
 	p.ForgetMember(ctx, s)
 }
 
@@ -179,7 +179,7 @@ func (p *Placer) Release(ctx context.Context, s *farm.Sandbox) {
 // engine answers: a device may still be in use.
 func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) error {
 	p.gpus.forget(s.ID)
-	_, err := p.store.Unreserve(ctx, p.node.ID(), farm.Capacity{}, s.Ref()) // the node offers nothing
+	_, err := p.store.Unreserve(ctx, p.node.ID(), farm.Capacity{}, s.Ref(), s.Generation) // the node offers nothing
 	if err == nil && s.Pooled {
 		_, err = p.DropMember(ctx, s.ID, store.MemberClaimed)
 	}
@@ -189,7 +189,7 @@ func (p *Placer) ReleaseWithoutEngine(ctx context.Context, s *farm.Sandbox) erro
 // ColdStart counts a sandbox that is started for a job, until done is called. The pool starts nothing meanwhile.
 func (p *Placer) ColdStart() (done func()) { return p.pool.coldStart() }
 
-// Started forgets the lease of a sandbox whose container has started with its devices.
+// Started forgets the devices of a sandbox whose container has started with its devices.
 func (p *Placer) Started(sandboxID string) { p.gpus.forget(sandboxID) }
 
 // SetEngineDown pauses the gate of creates while the engine does not answer.

@@ -202,5 +202,5 @@ func (p *Placer) removeMember(ctx context.Context, m store.Member) {
 	if err := p.engine.Remove(ctx, p.node.Container(p.MemberSandbox(m))); err != nil {
 		p.log.WarnContext(ctx, "container of the warm pool is left to the reconciler", "sandbox_id", m.ID, "error", err)
 	}
-	p.ReleaseCapacity(ctx, farm.Ref{ID: m.ID})
+	p.ReleaseCapacity(ctx, farm.Ref{ID: m.ID}, 1)
 }

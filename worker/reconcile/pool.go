@@ -124,7 +124,7 @@ func (r *Reconciler) reconcileClaim(ctx context.Context, m store.Member) error {
 	if _, err := r.placement.DropMember(ctx, m.ID, store.MemberClaimed); err != nil {
 		return err
 	}
-	r.placement.ReleaseCapacity(ctx, farm.Ref{ID: m.ID})
+	r.placement.ReleaseCapacity(ctx, farm.Ref{ID: m.ID}, 1)
 	return nil
 }
 

@@ -25,55 +25,62 @@ func (b *bundle) openGPUs(t *testing.T) {
 	}
 }
 
-// lease asks for devices of n1 and returns those that the sandbox then has, with its fence.
-func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func(*store.GPURequest)) (devices []string, fence int64) {
+// lease asks for devices of n1 for the first generation of a sandbox, and returns those that the sandbox then has.
+func (b *bundle) lease(t *testing.T, sandbox farm.Ref, count int, change ...func(*store.GPURequest)) (devices []string) {
 	t.Helper()
-	r := store.GPURequest{Node: "n1", Sandbox: sandbox, Worker: "wrk_1", Count: count, Devices: eightGPUs}
+	r := store.GPURequest{Node: "n1", Sandbox: sandbox, Generation: 1, Worker: "wrk_1", Count: count, Devices: eightGPUs}
 	for _, f := range change {
 		f(&r)
 	}
 	ok, now, err := b.LeaseGPUs(t.Context(), r)
+	if errors.Is(err, store.ErrFenced) {
+		return nil
+	}
 	if err != nil {
 		t.Errorf("LeaseGPUs = %v", err)
 	}
-	devices, fence = now.Of(sandbox.ID)
+	devices = now.Of(sandbox.ID)
 	if ok != (len(devices) > 0) {
 		t.Errorf("LeaseGPUs = %v, but %s has %v", ok, sandbox.ID, devices)
 	}
-	return devices, fence
+	return devices
+}
+
+// as makes a request that of a generation.
+func as(generation int) func(*store.GPURequest) {
+	return func(r *store.GPURequest) { r.Generation = generation }
 }
 
 func gpuLeases(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if devices, _ := b.lease(t, box("1"), 1); devices != nil {
+	if devices := b.lease(t, box("1"), 1); devices != nil {
 		t.Errorf("leased %v before the containers were reconciled", devices)
 	}
 	b.openGPUs(t)
 	b.openGPUs(t)
-	devices, fence := b.lease(t, box("1"), 3)
-	if !slices.Equal(devices, []string{"0", "1", "2"}) || fence == 0 {
-		t.Errorf("leased %v under %d, want the first three", devices, fence)
+	if devices := b.lease(t, box("1"), 3); !slices.Equal(devices, []string{"0", "1", "2"}) {
+		t.Errorf("leased %v, want the first three", devices)
 	}
-	if devices, _ := b.lease(t, box("2"), 6); devices != nil {
+	if devices := b.lease(t, box("2"), 6); devices != nil {
 		t.Errorf("leased %v of five", devices)
 	}
-	if devices, _ := b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} }); !slices.Equal(devices, []string{"6"}) {
+	if devices := b.lease(t, box("2"), 1, func(r *store.GPURequest) { r.Devices = []string{"2", "6"} }); !slices.Equal(devices, []string{"6"}) {
 		t.Errorf("leased %v, want 6: 2 is leased to another sandbox", devices)
 	}
-	if devices, _ := b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" }); devices != nil {
+	if devices := b.lease(t, box("far"), 1, func(r *store.GPURequest) { r.Node = "n2" }); devices != nil {
 		t.Errorf("leased %v of a node that is not open", devices)
 	}
 	now, err := b.GPUs(t.Context(), "n1")
-	want := store.GPULease{Device: "6", Sandbox: box("2"), Fence: fence + 1, Worker: "wrk_1", At: b.clock.Now()}
+	want := store.GPULease{Device: "6", Sandbox: box("2"), Generation: 1, Worker: "wrk_1", At: b.clock.Now()}
 	if err != nil || len(now.Leases) != 4 || !cmp.Equal(want, now.Leases["6"]) {
 		t.Errorf("GPUs = %+v, %v, want %+v among them", now, err, want)
 	}
-	if err := b.BindGPUs(t.Context(), "n1", box("2"), fence+1); err != nil {
-		t.Errorf("BindGPUs = %v", err)
+	if err := b.StartGPUs(t.Context(), "n1", box("2"), 1, []string{"6"}); err != nil {
+		t.Errorf("StartGPUs = %v", err)
 	}
-	want.Bound = true
+	want.Started = true
 	if now, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(want, now.Leases["6"]) {
-		t.Errorf("bound: %+v, %v", now.Leases["6"], err)
+		t.Errorf("started: %+v, %v", now.Leases["6"], err)
 	}
 	for range 2 {
 		if now, err = b.ReturnGPUs(t.Context(), "n1", box("1"), 0); err != nil || len(now.Leases) != 1 {
@@ -82,32 +89,80 @@ func gpuLeases(t *testing.T, factory Factory) {
 	}
 }
 
-// gpusAreFenced lets a worker that was considered dead continue.
+// gpusAreFenced lets a worker continue whose create left the node and came back to it, as the next generation.
 func gpusAreFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.openGPUs(t)
-	devices, first := b.lease(t, box("1"), 2)
-	again, second := b.lease(t, box("1"), 2, func(r *store.GPURequest) { r.Worker = "wrk_2" })
-	if !slices.Equal(devices, again) || second <= first {
-		t.Errorf("the worker that takes over has %v under %d, the first one had %v under %d", again, second, devices, first)
+	devices := b.lease(t, box("1"), 2)
+	if again := b.lease(t, box("1"), 2, func(r *store.GPURequest) { r.Worker = "wrk_2" }); !slices.Equal(devices, again) {
+		t.Errorf("the worker that takes over has %v, the first one had %v", again, devices)
 	}
-	if err := b.BindGPUs(t.Context(), "n1", box("1"), first); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("BindGPUs under an old fence = %v", err)
+	b.clock.forward(time.Second)
+	if again := b.lease(t, box("1"), 2, as(2)); !slices.Equal(devices, again) {
+		t.Errorf("the next generation has %v, the first one had %v", again, devices)
 	}
-	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), first); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("ReturnGPUs under an old fence = %v", err)
+	before, err := b.GPUs(t.Context(), "n1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := b.BindGPUs(t.Context(), "n1", box("1"), second); err != nil {
-		t.Errorf("BindGPUs = %v", err)
+	if _, _, err := b.LeaseGPUs(t.Context(), store.GPURequest{Node: "n1", Sandbox: box("1"), Generation: 1, Worker: "wrk_1", Count: 2, Devices: eightGPUs}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("LeaseGPUs of an old generation = %v", err)
 	}
-	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), second); err != nil {
-		t.Errorf("ReturnGPUs = %v", err)
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 1, devices); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("StartGPUs of an old generation = %v", err)
 	}
-	if err := b.BindGPUs(t.Context(), "n1", box("1"), second); !errors.Is(err, store.ErrFenced) {
-		t.Errorf("BindGPUs after the return = %v", err)
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices[:1]); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("StartGPUs with some of the devices = %v", err)
 	}
-	if _, third := b.lease(t, box("2"), 2); third <= second {
-		t.Errorf("fence %d follows %d", third, second)
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, []string{"0", "5"}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("StartGPUs with other devices = %v", err)
+	}
+	if _, err := b.ReturnGPUs(t.Context(), "n1", box("1"), 1); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("ReturnGPUs of an old generation = %v", err)
+	}
+	read := before.Leases[devices[0]]
+	read.At = read.At.Add(-time.Second)
+	if _, err := b.ReturnGPULease(t.Context(), "n1", read); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("ReturnGPULease of a lease that was made again = %v", err)
+	}
+	if after, err := b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
+		t.Errorf("refused calls changed leases: %v\n%s", err, cmp.Diff(before, after))
+	}
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices); err != nil {
+		t.Errorf("StartGPUs = %v", err)
+	}
+	if now, err := b.ReturnGPULease(t.Context(), "n1", before.Leases[devices[0]]); err != nil || len(now.Leases) != 0 {
+		t.Errorf("ReturnGPULease = %+v, %v", now, err)
+	}
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 2, devices); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("StartGPUs after the return = %v", err)
+	}
+}
+
+// gpuLeasesOfTheReleaseBefore reads rows with the fence that the release before had: they are older than any generation.
+func gpuLeasesOfTheReleaseBefore(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.openGPUs(t)
+	row := "57 bound wrk_0 1700000000000000 " + box("1").ID + " acme"
+	if err := b.rdb.HSet(t.Context(), b.prefix+"{room}:gpus:n1", "3", row).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now, err := b.GPUs(t.Context(), "n1")
+	want := store.GPULease{Device: "3", Sandbox: box("1"), Started: true, Worker: "wrk_0", At: time.UnixMicro(1700000000000000).UTC()}
+	if diff := cmp.Diff(want, now.Leases["3"]); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if devices := b.lease(t, box("2"), 8); devices != nil {
+		t.Errorf("leased %v of seven", devices)
+	}
+	if devices := b.lease(t, box("1"), 1); !slices.Equal(devices, []string{"3"}) {
+		t.Errorf("its sandbox has %v", devices)
+	}
+	if err := b.StartGPUs(t.Context(), "n1", box("1"), 1, []string{"3"}); err != nil {
+		t.Error(err)
+	}
+	if now, err := b.ReturnGPUs(t.Context(), "n1", box("1"), 1); err != nil || len(now.Leases) != 0 {
+		t.Errorf("ReturnGPUs = %+v, %v", now, err)
 	}
 }
 
@@ -124,10 +179,10 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 	b.lease(t, box("larger"), 9, all) // can never be satisfied: does not block others
 	b.lease(t, box("4"), 1)
 	b.lease(t, box("large"), 8, all)
-	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
+	if devices := b.lease(t, box("5"), 1, all); devices != nil {
 		t.Errorf("%v went to a sandbox that came later", devices)
 	}
-	if devices, _ := b.lease(t, box("1"), 4); len(devices) != 4 {
+	if devices := b.lease(t, box("1"), 4); len(devices) != 4 {
 		t.Error("a sandbox that waits blocks one that has its devices already")
 	}
 	for _, s := range []string{"1", "2", "3", "4"} {
@@ -135,10 +190,10 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 	}
-	if devices, _ := b.lease(t, box("5"), 1, all); devices != nil {
+	if devices := b.lease(t, box("5"), 1, all); devices != nil {
 		t.Errorf("%v went to a sandbox that came later", devices)
 	}
-	if devices, _ := b.lease(t, box("large"), 8, all); len(devices) != 8 {
+	if devices := b.lease(t, box("large"), 8, all); len(devices) != 8 {
 		t.Errorf("the sandbox that waited has %v", devices)
 	}
 	// A sandbox that blocks others and stops asking no longer blocks them.
@@ -149,32 +204,32 @@ func largeGPURequestsGoFirst(t *testing.T, factory Factory) {
 	if _, err := b.ReturnGPUs(t.Context(), "n1", box("large"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if devices, _ := b.lease(t, box("6"), 1); devices == nil {
+	if devices := b.lease(t, box("6"), 1); devices == nil {
 		t.Error("the devices are still blocked for a sandbox that no longer asks")
 	}
 }
 
 func gpuLeasesAreRestored(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	if _, err := b.RestoreGPUs(t.Context(), "n1", box("1"), []string{"1", "2"}); err != nil {
+	if _, err := b.RestoreGPUs(t.Context(), "n1", box("1"), 1, []string{"1", "2"}); err != nil {
 		t.Errorf("RestoreGPUs = %v", err)
 	}
 	b.openGPUs(t)
-	if devices, _ := b.lease(t, box("2"), 7); devices != nil {
+	if devices := b.lease(t, box("2"), 7); devices != nil {
 		t.Errorf("leased %v of six", devices)
 	}
-	if devices, _ := b.lease(t, box("2"), 6); slices.Contains(devices, "1") || slices.Contains(devices, "2") {
+	if devices := b.lease(t, box("2"), 6); slices.Contains(devices, "1") || slices.Contains(devices, "2") {
 		t.Errorf("leased %v: 1 and 2 were restored", devices)
 	}
 	before, err := b.GPUs(t.Context(), "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), []string{"0", "3"})
+	after, err := b.RestoreGPUs(t.Context(), "n1", box("2"), 1, []string{"0", "3"})
 	if diff := cmp.Diff(before, after); err != nil || diff != "" {
 		t.Errorf("restoring a leased device: %v\n%s", err, diff)
 	}
-	_, err = b.RestoreGPUs(t.Context(), "n1", box("3"), []string{"0", "1"})
+	_, err = b.RestoreGPUs(t.Context(), "n1", box("3"), 1, []string{"0", "1"})
 	wantCode(t, "adopt what is another's", err, farm.CodeConflict)
 	if after, err = b.GPUs(t.Context(), "n1"); err != nil || !cmp.Equal(before, after) {
 		t.Errorf("after the conflict: %v\n%s", err, cmp.Diff(before, after))
@@ -186,25 +241,27 @@ type gpuWorld struct {
 	*bundle
 	random     *rand.Rand
 	containers map[string][]string // devices of each sandbox's container
+	made       map[string]int      // the generation of each container
 	started    map[string]bool
+	generation map[string]int // of each sandbox
 	attempts   []*gpuAttempt
 	most       int // most devices that ran at once
 }
 
 // gpuAttempt is a worker's attempt to start a sandbox. Workers stop at any step, continue much later, and several try the same sandbox.
 type gpuAttempt struct {
-	sandbox farm.Ref
-	devices []string
-	fence   int64
-	stage   int
+	sandbox    farm.Ref
+	devices    []string
+	generation int
+	stage      int
 }
 
-// gpusAreNeverShared makes random steps of many workers, with takeovers, closings, returns of dead workers' leases and
-// losses of all data of Redis, and checks the running containers after each step.
+// gpusAreNeverShared makes random steps of many workers, with takeovers, closings, creates that leave the node and come back, returns of dead
+// workers' leases, late returns and losses of all data of Redis, and checks the running containers after each step.
 func gpusAreNeverShared(t *testing.T, factory Factory) {
 	for seed := range uint64(4) {
 		b := setup(t, factory)
-		w := &gpuWorld{bundle: b, random: rand.New(rand.NewPCG(seed, 1)), containers: map[string][]string{}, started: map[string]bool{}} //nolint:gosec // a test's steps
+		w := &gpuWorld{bundle: b, random: rand.New(rand.NewPCG(seed, 1)), containers: map[string][]string{}, made: map[string]int{}, started: map[string]bool{}, generation: map[string]int{}} //nolint:gosec // a test's steps
 		b.openGPUs(t)
 		for step := range 400 {
 			w.step(t)
@@ -235,20 +292,28 @@ func (w *gpuWorld) step(t *testing.T) {
 	w.attempts = slices.DeleteFunc(w.attempts, func(a *gpuAttempt) bool { return a.stage > 2 })
 	switch n := w.random.IntN(100); {
 	case n < 35:
-		a := &gpuAttempt{sandbox: sandbox}
+		a := &gpuAttempt{sandbox: sandbox, generation: w.current(sandbox.ID)}
 		count := 1 + int(sandbox.ID[len(sandbox.ID)-1]-'0')%3
 		order := func(r *store.GPURequest) {
 			r.Devices = slices.Clone(eightGPUs)
 			w.random.Shuffle(len(r.Devices), func(i, j int) { r.Devices[i], r.Devices[j] = r.Devices[j], r.Devices[i] })
 		}
-		if a.devices, a.fence = w.lease(t, sandbox, count, order); len(a.devices) > 0 {
+		if a.devices = w.lease(t, sandbox, count, order, as(a.generation)); len(a.devices) > 0 {
 			w.attempts = append(w.attempts, a)
 		}
 	case n < 75 && len(w.attempts) > 0:
 		w.advance(t, w.attempts[w.random.IntN(len(w.attempts))])
 	case n < 82: // closed: the container is removed first
 		w.remove(sandbox)
-		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, 0); err != nil {
+		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, w.current(sandbox.ID)); err != nil {
+			t.Fatal(err)
+		}
+	case n < 86: // its create leaves the node, and may come back
+		w.generation[sandbox.ID] = w.current(sandbox.ID) + 1
+	case n < 88 && w.current(sandbox.ID) > 1: // a worker notices late that its create has left
+		if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, w.current(sandbox.ID)-1); err == nil {
+			w.remove(sandbox) // the leases were of that generation, and its worker removes the container first
+		} else if !errors.Is(err, store.ErrFenced) {
 			t.Fatal(err)
 		}
 	case n < 99: // the lease of a worker that is considered dead
@@ -256,8 +321,8 @@ func (w *gpuWorld) step(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if devices, fence := now.Of(sandbox.ID); len(devices) > 0 && !now.Leases[devices[0]].Bound && w.containers[sandbox.ID] == nil {
-			if _, err := w.ReturnGPUs(t.Context(), "n1", sandbox, fence); err != nil {
+		if devices := now.Of(sandbox.ID); len(devices) > 0 && !now.Leases[devices[0]].Started && w.containers[sandbox.ID] == nil {
+			if _, err := w.ReturnGPULease(t.Context(), "n1", now.Leases[devices[0]]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -266,24 +331,31 @@ func (w *gpuWorld) step(t *testing.T) {
 	}
 }
 
-// advance makes the next step of an attempt: make the container, bind, start.
+// current is the generation of a sandbox.
+func (w *gpuWorld) current(sandbox string) int { return max(w.generation[sandbox], 1) }
+
+// advance makes the next step of an attempt: make the container, note the start, start.
 func (w *gpuWorld) advance(t *testing.T, a *gpuAttempt) {
 	t.Helper()
 	id := a.sandbox.ID
 	switch a.stage++; a.stage {
 	case 1:
+		if w.containers[id] != nil && w.made[id] < a.generation {
+			w.remove(a.sandbox) // of an earlier generation
+			a.stage = 1
+		}
 		if w.containers[id] == nil { // otherwise the engine returns the existing one
-			w.containers[id] = a.devices
+			w.containers[id], w.made[id] = a.devices, a.generation
 		}
 	case 2:
 		if !slices.Equal(w.containers[id], a.devices) {
 			a.stage = 9
 			return
 		}
-		err := w.BindGPUs(t.Context(), "n1", a.sandbox, a.fence)
+		err := w.StartGPUs(t.Context(), "n1", a.sandbox, a.generation, a.devices)
 		if errors.Is(err, store.ErrFenced) {
 			a.stage = 9
-			if !w.started[id] {
+			if !w.started[id] && a.generation == w.current(id) {
 				w.remove(a.sandbox)
 			}
 			return
@@ -318,7 +390,7 @@ func (w *gpuWorld) wipe(t *testing.T) {
 	if err := w.rdb.Del(t.Context(), keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if devices, _ := w.lease(t, box("hasty"), 1); devices != nil {
+	if devices := w.lease(t, box("hasty"), 1); devices != nil {
 		t.Fatalf("leased %v before the containers were reconciled", devices)
 	}
 	for _, running := range []bool{true, false} { // running containers first: they have their devices
@@ -326,8 +398,8 @@ func (w *gpuWorld) wipe(t *testing.T) {
 			if w.started[id] != running {
 				continue
 			}
-			sandbox := farm.Ref{Tenant: "a b", ID: id}
-			_, err := w.RestoreGPUs(t.Context(), "n1", sandbox, devices)
+			sandbox := farm.Ref{Tenant: Tenant, ID: id}
+			_, err := w.RestoreGPUs(t.Context(), "n1", sandbox, w.current(id), devices)
 			if farm.CodeOf(err) == farm.CodeConflict && !running { // made for a lease that had ended: it never starts
 				w.remove(sandbox)
 				_, err = w.ReturnGPUs(t.Context(), "n1", sandbox, 0)
@@ -351,7 +423,7 @@ func gpusAreLeasedOnce(t *testing.T, factory Factory) {
 		group.Go(func() {
 			s := box(fmt.Sprint(i))
 			for range 10 {
-				devices, _ := b.lease(t, s, 1+i%3)
+				devices := b.lease(t, s, 1+i%3)
 				mu.Lock()
 				for _, device := range devices {
 					if other := holder[device]; other != "" {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -32,7 +33,7 @@ func (b *bundle) reserve(t *testing.T, r store.ReserveRequest) bool {
 	return ok
 }
 
-func box(name string) farm.Ref { return farm.Ref{Tenant: "a b", ID: "sbx_" + name} }
+func box(name string) farm.Ref { return farm.Ref{Tenant: Tenant, ID: "sbx_" + name} }
 
 // capacityIsReservedOnce fills a node concurrently, to the last MiB and not beyond.
 func capacityIsReservedOnce(t *testing.T, factory Factory) {
@@ -63,10 +64,10 @@ func capacityIsReservedOnce(t *testing.T, factory Factory) {
 		t.Fatalf("Reservations = %v, %v", reservations, err)
 	}
 	for s, n := range in {
-		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now()}); n != 2 || !cmp.Equal(want, reservations[s]) {
+		if want := (store.Reservation{Size: farm.Capacity{MemoryMB: 100, CPUs: 0.1}, At: b.clock.Now(), Generation: 1}); n != 2 || !cmp.Equal(want, reservations[s]) {
 			t.Errorf("sandbox %s: %d of 2 calls reserved, reservation %+v", s.ID, n, reservations[s])
 		}
-		nodes, err := b.Unreserve(t.Context(), "n1", sizeOfNode, s)
+		nodes, err := b.Unreserve(t.Context(), "n1", sizeOfNode, s, 1)
 		if want := (farm.Capacity{MemoryMB: 900, CPUs: 0.9}); err != nil || !cmp.Equal(want, nodes["n1"].Reserved) {
 			t.Errorf("after one is released: %+v, %v", nodes, err)
 		}
@@ -129,7 +130,7 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 		t.Error("a sandbox was blocked on a node for which no other one waits")
 	}
 	for _, name := range []string{"1", "2"} {
-		if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name)); err != nil {
+		if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, box(name), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +140,7 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 	if b.reserve(t, small("4")) {
 		t.Error("a full node accepted a reservation")
 	}
-	if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox); err != nil {
+	if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, large.Sandbox, 1); err != nil {
 		t.Fatal(err)
 	}
 	if !b.reserve(t, small("4")) {
@@ -163,5 +164,40 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
 		t.Errorf("%v; nodes after n1 stopped reporting (-want +got):\n%s", err, diff)
+	}
+}
+
+// A reservation of a later generation of a sandbox is not replaced, and not released, by a worker that has an earlier one.
+func reservationsAreFenced(t *testing.T, factory Factory) {
+	for name, sandbox := range map[string]farm.Ref{"sandbox": box("1"), "pool member": {ID: "sbx_member"}} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, factory)
+			r := store.ReserveRequest{Node: "n1", Capacity: sizeOfNode, Sandbox: sandbox, Want: farm.Capacity{MemoryMB: 100, CPUs: 1}}
+			for generation := range 4 { // each one may follow any earlier one, and itself; 0 is not checked
+				r.Generation = generation
+				if !b.reserve(t, r) || !b.reserve(t, r) {
+					t.Errorf("generation %d got no reservation", generation)
+				}
+			}
+			for _, force := range []bool{false, true} {
+				r.Generation, r.Force = 2, force
+				if ok, _, err := b.Reserve(t.Context(), r); ok || !errors.Is(err, store.ErrFenced) {
+					t.Errorf("an earlier generation reserves: %v, %v", ok, err)
+				}
+			}
+			left := func(generation, want int) {
+				t.Helper()
+				if _, err := b.Unreserve(t.Context(), "n1", sizeOfNode, sandbox, generation); err != nil {
+					t.Error(err)
+				}
+				got, err := b.Reservations(t.Context(), "n1")
+				if err != nil || len(got) != want || want > 0 && got[sandbox].Generation != 3 {
+					t.Errorf("after a release by generation %d: %+v, %v", generation, got, err)
+				}
+			}
+			left(1, 1)
+			left(2, 1)
+			left(3, 0)
+		})
 	}
 }

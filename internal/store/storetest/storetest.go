@@ -107,6 +107,8 @@ func Run(t *testing.T, factory Factory) {
 		"GPUsAreFenced":                 gpusAreFenced,
 		"LargeGPURequestsGoFirst":       largeGPURequestsGoFirst,
 		"GPULeasesAreRestored":          gpuLeasesAreRestored,
+		"GPULeasesOfTheReleaseBefore":   gpuLeasesOfTheReleaseBefore,
+		"ReservationsAreFenced":         reservationsAreFenced,
 		"RequeueKeepsTheFIFOPosition":   requeueKeepsTheFIFOPosition,
 		"RequeueOfACanceledJob":         requeueOfACanceledJob,
 		"IndexesForgetExpiredRecords":   indexesForgetExpiredRecords,
