@@ -38,6 +38,7 @@ type Client struct {
 	asynq *asynq.Client
 	admin *asynq.Inspector
 	log   *slog.Logger
+	wakes *wakes
 
 	mu     sync.Mutex
 	depths []farm.QueueDepth
@@ -49,7 +50,7 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
+	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger, wakes: &wakes{rdb: rdb}}
 }
 
 // Enqueue puts a task into a queue and wakes its servers. If the queue already has a task of that id, nothing changes, and that is not an
@@ -76,10 +77,7 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return unavailable("enqueue task", err)
 	}
-	pipe := c.rdb.Pipeline()
-	pipe.SAdd(ctx, queuesKey, queue) // asynq registers a queue once in the life of a client, and Trim may have removed it since
-	pipe.Publish(ctx, wakeChannel(queue), "1")
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := c.wakes.wake(ctx, queue); err != nil {
 		c.log.DebugContext(ctx, "wake-up not published; the servers look within a second", "queue", queue, "error", err)
 	}
 	return nil
