@@ -13,7 +13,7 @@ const (
 	// first one may be older than the claim.
 	missedBeats = 2
 	// slowRead is how long the registrations may take to be read. If it takes longer, Redis was away, and they may have expired meanwhile.
-	slowRead = 2 * time.Second
+	slowRead = store.HeartbeatTTL / 2
 	// unheldMost bounds the jobs that are watched; the others are watched when those are done.
 	unheldMost = 10_000
 )

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
@@ -116,6 +117,23 @@ func TestListOfAnOldAttemptDoesNotCount(t *testing.T) {
 	one.beat(t)
 	one.beat(t)
 	b.sweep(t, 1)
+}
+
+// A sweep that began before Redis went away reads the registrations when Redis is back, and all have expired. It takes nobody for dead.
+func TestSlowSweepTakesNobodyForDead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	job := b.submit(t, storetest.Execute(b.box(t)))
+	if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(time.Minute)
+	b.SetNow(func() time.Time { now = now.Add(store.HeartbeatTTL); return now })
+	b.sweep(t, 0)
+	b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, 1), false)
+	b.later(time.Minute)
+	b.sweep(t, 1)
+	b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, 1), true)
 }
 
 // A heartbeat that was on its way while the job was claimed does not have it. The worker gets time for two more.
