@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,6 +54,14 @@ func (f *Farm) Claims(job string) int {
 		f.t.Errorf("read the attempt of %s: %v", job, err)
 	}
 	return n
+}
+
+// crashes is how many workers may die with a job before the farm gives it up.
+const crashes = 3
+
+// LastTry reports whether a worker has a job of the case that the farm would give up if this worker died too.
+func (c *Case) LastTry(name string) bool {
+	return slices.ContainsFunc(c.running(), func(j *Job) bool { return c.f.Holder(j.ID) == name && c.f.Claims(j.ID) >= crashes })
 }
 
 // Objects is how many artifacts of a job are in the object store.

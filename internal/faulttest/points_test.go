@@ -107,7 +107,7 @@ func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, proc
 	points = slices.Repeat(points, rounds())
 	for len(points) > 0 {
 		n := min(len(points), len(processes))
-		h := &hits{f: f, act: act, left: slices.Clone(points[:n]), free: slices.Clone(processes), fired: make(chan point, n)}
+		h := &hits{f: f, c: c, act: act, left: slices.Clone(points[:n]), free: slices.Clone(processes), fired: make(chan point, n)}
 		points = points[n:]
 		h.arm(processes)
 		h.await(t, c, boxes)
@@ -126,6 +126,7 @@ func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, proc
 // hits hands points out to processes: the first process that reaches a point gets it, and each process gets one.
 type hits struct {
 	f     *faulttest.Farm
+	c     *faulttest.Case
 	act   func(name string, words []string) bool
 	fired chan point
 	acts  sync.WaitGroup
@@ -140,17 +141,26 @@ type hits struct {
 func (h *hits) arm(processes []string) {
 	for _, p := range slices.Clone(h.left) {
 		for _, process := range processes {
-			h.f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: 1 + rand.IntN(2), Do: func(words []string) bool {
-				if !h.take(process, p) {
-					return true
-				}
-				h.acts.Add(1)
-				defer h.acts.Done()
-				h.fired <- p
-				return h.act(process, words)
-			}})
+			h.add(process, p, 1+rand.IntN(2))
 		}
 	}
+}
+
+// add adds a point to the link of a process, at the nth such call.
+func (h *hits) add(process string, p point, nth int) {
+	h.f.Link(process).At(redistest.Stop{Call: p.call, After: p.after, Nth: nth, Do: func(words []string) bool {
+		if h.c.LastTry(process) { // the farm would rightly give that job up
+			h.add(process, p, 1)
+			return true
+		}
+		if !h.take(process, p) {
+			return true
+		}
+		h.acts.Add(1)
+		defer h.acts.Done()
+		h.fired <- p
+		return h.act(process, words)
+	}})
 }
 
 // take reports whether this process gets this point.
