@@ -11,6 +11,7 @@ import (
 func migrations() []func(*Store, context.Context) error {
 	return []func(*Store, context.Context) error{
 		(*Store).migrateToNodes,
+		(*Store).migrateToGenerations,
 	}
 }
 
@@ -27,4 +28,22 @@ func (s *Store) migrateToNodes(ctx context.Context) error {
 	}
 	_, err = s.NodesInUse(ctx) // writes the tenants of each node
 	return err
+}
+
+// migrateToGenerations leads to version 2: sandboxes that have left a node are of their second generation.
+func (s *Store) migrateToGenerations(ctx context.Context) error {
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		for after := "-1"; after != ""; {
+			r, err := s.run(ctx, "give sandboxes generations", s.scripts.schemaGeneration, tenant, after, scanStretch)
+			if err != nil {
+				return err
+			}
+			after = r.text(1)
+		}
+	}
+	return nil
 }

@@ -61,7 +61,8 @@ func contents(t *testing.T, rdb redis.UniversalClient) storetest.Dump {
 	return dump
 }
 
-// TestMigrateKeepsWhatOlderProgramsRead: a migration adds keys and fields, and changes none that is there.
+// TestMigrateKeepsWhatOlderProgramsRead: a migration adds keys and fields, and changes none that is there, but for the notes about void
+// containers.
 func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
 	t.Parallel()
 	rdb, _ := oldRecords(t)
@@ -76,6 +77,7 @@ func TestMigrateKeepsWhatOlderProgramsRead(t *testing.T) {
 	after := contents(t, rdb)
 	for key, v := range before {
 		now := after[key]
+		delete(v.Hash, "void")
 		for name := range now.Hash {
 			if _, old := v.Hash[name]; !old {
 				delete(now.Hash, name)
@@ -112,6 +114,29 @@ func TestMigratedSandboxesAreIndexed(t *testing.T) {
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("sandboxes of node %s (-want +got):\n%s", node, diff)
+		}
+	}
+}
+
+// TestMigratedSandboxesHaveGenerations: what left a node in the release before is of the second generation, all else of the first.
+func TestMigratedSandboxesHaveGenerations(t *testing.T) {
+	t.Parallel()
+	rdb, _ := oldRecords(t)
+	s := storeAt(t, rdb)
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	boxes, err := s.OpenSandboxes(t.Context(), storetest.Tenant)
+	if err != nil || len(boxes) == 0 {
+		t.Fatal(len(boxes), err)
+	}
+	for _, box := range boxes {
+		want := 1
+		if box.ID == "sbx_moved" || box.ID == "sbx_unassigned" {
+			want = 2
+		}
+		if box.Generation != want {
+			t.Errorf("%s has generation %d, want %d", box.ID, box.Generation, want)
 		}
 	}
 }

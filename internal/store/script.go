@@ -21,7 +21,7 @@ type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobRoute, jobOpenRoutes                          *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
 	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                           *redis.Script
-	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema                                                     *redis.Script
+	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration                                   *redis.Script
 }
 
 func loadScripts(limits farm.Limits) scripts {
@@ -42,7 +42,7 @@ func loadScripts(limits farm.Limits) scripts {
 		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
 		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),
-		schema: script("schema", ""),
+		schema: script("schema", ""), schemaGeneration: tenant("schema_generation"),
 	}
 }
 
