@@ -109,6 +109,19 @@ func TestRedisRestartKeepsData(t *testing.T) {
 	mustGet(t, client(t, startRedis(t, dir)), "k", "v")
 }
 
+// For redis.durability = aof a write is on the disk when it is answered.
+func TestRedisSyncsAlways(t *testing.T) {
+	t.Parallel()
+	r, err := embedded.StartRedis(t.Context(), embedded.RedisConfig{Dir: t.TempDir(), Logger: quiet(), SyncAlways: true})
+	if err != nil {
+		t.Fatalf("StartRedis: %v", err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	if got := client(t, r).ConfigGet(t.Context(), "appendfsync").Val()["appendfsync"]; got != "always" {
+		t.Errorf("appendfsync = %q", got)
+	}
+}
+
 // A full Redis refuses writes; it evicts nothing.
 func TestRedisHasAMemoryLimit(t *testing.T) {
 	t.Parallel()

@@ -134,6 +134,24 @@ max = 1024
 	}
 }
 
+func TestDurability(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "",
+		"[redis]\ndurability = \"aof\"": "",
+		"[redis]\ndurability = \"replica\"\nurl = \"redis://h\"": "",
+		"[redis]\ndurability = \"replica\"":                      "has no replica: set redis.url",
+		"[redis]\ndurability = \"always\"":                       "redis.durability",
+	} {
+		_, err := farmd.Load(file(t, text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if got := load(t, "").Redis.Durability; got != "everysec" {
+		t.Errorf("default = %q", got)
+	}
+}
+
 func TestUnreadVariablesAreLogged(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
