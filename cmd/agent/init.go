@@ -58,8 +58,11 @@ func runInit(ctx context.Context, o initOptions) error {
 		EndsIn: o.endsIn, End: func() { os.Exit(0) }, // when PID 1 exits, the kernel kills everything in the sandbox
 	}
 	if os.Getpid() == 1 { // kill would end all programs of the machine elsewhere
-		cfg.Sockets = process.NewSocketLimit(func() { _ = unix.Kill(-1, unix.SIGKILL) }, "/proc/net/sockstat", "/proc/net/sockstat6")
+		all := func() { _ = unix.Kill(-1, unix.SIGKILL) }
+		cfg.Sockets = process.NewSocketLimit(all, "/proc/net/sockstat", "/proc/net/sockstat6")
+		cfg.Terminals = process.NewTerminalLimit(all, "/dev/pts")
 		go cfg.Sockets.Run(ctx)
+		go cfg.Terminals.Run(ctx)
 	}
 	if o.index {
 		cfg.Index = agent.IndexAddr

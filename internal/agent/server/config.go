@@ -25,7 +25,8 @@ type Config struct {
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
 
-	Sockets *process.SocketLimit // ends the sandbox's programs when they have too many sockets; nil: they may have any number
+	Sockets   *process.HostLimit // ends the sandbox's programs when they have too many sockets; nil: they may have any number
+	Terminals *process.HostLimit // the same for pseudo-terminals
 
 	EndsIn time.Duration // time until the sandbox's deadline, until a worker changes it; 0: no deadline
 	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended

@@ -34,7 +34,7 @@ func (s *Server) run(e *execution.Execution) {
 // because its memory was used up.
 func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
 	_, limit, kills := process.Memory()
-	sockets := s.cfg.Sockets.Kills()
+	sockets, terminals := s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills()
 	before := s.files.Snapshot()
 	began := time.Now()
 	out := body(e)
@@ -47,12 +47,19 @@ func (s *Server) measured(e *execution.Execution, body func(*execution.Execution
 	} else if s.cfg.Sockets.Kills() > sockets && died {
 		out.OutOfMemory = true
 		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: socketSentence(), Traceback: []string{}}
+	} else if s.cfg.Terminals.Kills() > terminals && died {
+		out.OutOfMemory = true
+		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: terminalSentence(), Traceback: []string{}}
 	}
 	return out
 }
 
 func socketSentence() string {
 	return fmt.Sprintf("The code was ended because the sandbox had more than %d TCP sockets, with connections that it had not accepted. Accept or close connections.", process.MaxSockets)
+}
+
+func terminalSentence() string {
+	return fmt.Sprintf("The code was ended because the sandbox had more than %d pseudo-terminals. Close those that are not used.", process.MaxTerminals)
 }
 
 func memorySentence(limit int64) string {

@@ -40,8 +40,30 @@ func TestSocketsAreLimited(t *testing.T) {
 	if limit.Check(); killed != 2 {
 		t.Error("a kernel without IPv6 counts as too many sockets")
 	}
-	var none *process.SocketLimit
+	var none *process.HostLimit
 	if none.Kills() != 0 {
 		t.Error("no limit has ended something")
 	}
+}
+
+func TestTerminalsAreLimited(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	killed := 0
+	limit := process.NewTerminalLimit(func() { killed++ }, dir)
+	add := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("ptmx")
+	for n := 1; n <= process.MaxTerminals+1; n++ {
+		add(fmt.Sprint(n))
+		if limit.Check(); killed != max(0, n-process.MaxTerminals) {
+			t.Fatalf("%d terminals: killed %d times", n, killed)
+		}
+	}
+	gone := process.NewTerminalLimit(func() { t.Error("a sandbox without terminals is ended") }, filepath.Join(dir, "none"))
+	gone.Check()
 }
