@@ -349,11 +349,12 @@ func TestWorkerThatWakesUpLateChangesNothing(t *testing.T) {
 func TestLateUploadReplacesNoArtifact(t *testing.T) {
 	t.Parallel()
 	k := setupTakeovers(t, 2, 2)
-	const size = 4 << 20
+	const size = 12 << 20
 	job := k.Accept(farm.KindCommand, k.box.ID, &farm.Request{Command: &farm.CommandRequest{Commands: []string{fmt.Sprintf("yes a | head -c %d >big", size)}}}, nil)
 	reached, hold, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := k.work(job, &fault{at: -1, on: "PUT /farm/artifacts/", hold: hold, end: func() { close(reached) }})
+		// Held when it begins the upload: it has read little of the file.
+		_, err := k.work(job, &fault{at: -1, on: "POST /farm/artifacts/", hold: hold, end: func() { close(reached) }})
 		done <- err
 	}()
 	<-reached
