@@ -122,7 +122,7 @@ func stopped(t *testing.T, f *faulttest.Farm) {
 	f.Term(other)
 	var jobs []*faulttest.Job
 	for _, box := range boxes {
-		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 300}))
+		jobs = append(jobs, c.Accept(box, faulttest.Run{Lines: 20, Held: true})) // each runs until the last stop, however long that takes
 	}
 	for _, j := range jobs {
 		f.AwaitHolder(j.ID)
@@ -133,6 +133,10 @@ func stopped(t *testing.T, f *faulttest.Farm) {
 		c.Fault(func() { f.Term(one) }, nil)
 		one, other = other, one
 	}
+	for _, j := range jobs { // the worker that is left has the last of them, too
+		f.AwaitHolder(j.ID)
+	}
+	c.Release(jobs...)
 	f.Start(other)
 	c.End()
 	for _, j := range jobs {

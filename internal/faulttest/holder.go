@@ -76,11 +76,7 @@ func (f *Farm) Objects(box, job string) int {
 // KillSandbox kills the agent of a sandbox, its first process, from outside. The sandbox must be on the farm's first engine.
 func (f *Farm) KillSandbox(box string) {
 	f.t.Helper()
-	id, err := docker(f.cfg.Engine, "ps", "-q", "--filter", "label=sandfarm.sandbox="+box)
-	var out string
-	if err == nil {
-		out, err = docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", strings.TrimSpace(id))
-	}
+	out, err := docker(f.cfg.Engine, "inspect", "--format", "{{.State.Pid}}", f.containerOf(box))
 	var pid int
 	if err == nil {
 		pid, err = strconv.Atoi(strings.TrimSpace(out))
@@ -91,4 +87,24 @@ func (f *Farm) KillSandbox(box string) {
 	if err != nil || pid <= 1 {
 		f.t.Fatalf("kill the agent of %s: process %d: %v", box, pid, err)
 	}
+}
+
+// Release lets held jobs go on. Their sandboxes must be on the farm's first engine.
+func (c *Case) Release(jobs ...*Job) {
+	c.f.t.Helper()
+	for _, j := range jobs {
+		if _, err := docker(c.f.cfg.Engine, "exec", c.f.containerOf(j.Box), "touch", j.released()); err != nil {
+			c.f.t.Fatalf("release job %s: %v", j.ID, err)
+		}
+	}
+}
+
+// containerOf is the container of a sandbox on the farm's first engine.
+func (f *Farm) containerOf(box string) string {
+	f.t.Helper()
+	id, err := docker(f.cfg.Engine, "ps", "-q", "--filter", "label=sandfarm.sandbox="+box)
+	if err != nil || strings.TrimSpace(id) == "" {
+		f.t.Fatalf("no container of %s runs: %v", box, err)
+	}
+	return strings.TrimSpace(id)
 }

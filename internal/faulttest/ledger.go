@@ -25,6 +25,7 @@ type Run struct {
 	Never bool     // it must not start at all
 	Alone bool     // in a sandbox of its own (POST /v1/run) instead of the given one
 	Files int      // small files that it leaves in its workspace, each of which must be stored
+	Held  bool     // after its lines it goes on until Case.Release
 }
 
 // Job is an accepted job in the ledger.
@@ -50,12 +51,18 @@ func (j *Job) code() string {
 	}
 	fmt.Fprintf(&b, "for n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n", j.run.Lines)
 	fmt.Fprintf(&b, "for n in range(%d):\n    open(f'%s-{n}.txt', 'w').write(str(n))\n", j.run.Files, j.token)
+	if j.run.Held {
+		fmt.Fprintf(&b, "import os\nwhile not os.path.exists(%q):\n    time.sleep(0.1)\n", j.released())
+	}
 	fmt.Fprintf(&b, "%s\nopen(%q, 'a').write(%q)\n", j.run.Code, effects, j.token+ended+"\n")
 	return b.String()
 }
 
 // ended follows the token in the line that a job writes at its end.
 const ended = "/ended"
+
+// released is the file that ends a held job's wait.
+func (j *Job) released() string { return "/tmp/released-" + j.token }
 
 // output is the complete output of the job.
 func (j *Job) output() string {
