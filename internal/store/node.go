@@ -114,11 +114,11 @@ type reserveArgs struct {
 	WaitedLong     bool   `lua:"waited_long"` // it may go first
 	FirstMS        int64  `lua:"first_ms"`    // for how long
 	NoteStart      bool   `lua:"note_start"`
+	NodeTTL        int64  `lua:"node_ttl"` // microseconds
 }
 
 func (s *Store) reserve(ctx context.Context, queue string, args reserveArgs, capacity farm.Capacity) (string, map[string]NodeCapacity, error) {
-	now := s.now()
-	args.Now, args.FirstMS = micros(now), firstFor.Milliseconds()
+	args.Now, args.FirstMS, args.NodeTTL = micros(s.now()), firstFor.Milliseconds(), nodeTTL.Microseconds()
 	args.MemoryCapacity, args.CoresCapacity = capacity.MemoryMB, milli(capacity.CPUs)
 	keys := []string{s.nodeKey("node:" + args.Node), s.nodeKey("nodes"), s.nodeKey("hold"), s.startsKey(queue)}
 	result, err := s.scripts.nodeReserve.Run(ctx, s.rdb, keys, values(args)...).Slice()
@@ -127,24 +127,14 @@ func (s *Store) reserve(ctx context.Context, queue string, args reserveArgs, cap
 	}
 	r := reply(result)
 	nodes := map[string]NodeCapacity{}
-	var gone []string
 	for name, text := range r.fields(1) {
 		var memory, cores, memoryCapacity, coresCapacity, seen int64
 		if _, err := fmt.Sscan(text, &memory, &cores, &memoryCapacity, &coresCapacity, &seen); err != nil {
 			return "", nil, fmt.Errorf("read capacity of node %s: %w", name, err)
 		}
-		if now.Sub(time.UnixMicro(seen)) > nodeTTL {
-			gone = append(gone, name)
-			continue
-		}
 		nodes[name] = NodeCapacity{
 			Capacity: farm.Capacity{MemoryMB: int(memoryCapacity), CPUs: float64(coresCapacity) / 1000},
 			Reserved: farm.Capacity{MemoryMB: int(memory), CPUs: float64(cores) / 1000},
-		}
-	}
-	if len(gone) > 0 {
-		if err := s.rdb.HDel(ctx, keys[1], gone...).Err(); err != nil {
-			return "", nil, wrap("remove nodes without a worker", err)
 		}
 	}
 	return r.text(0), nodes, nil

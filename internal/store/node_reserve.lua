@@ -1,6 +1,7 @@
 -- Reservations of memory and cores on nodes. KEYS: the node's reservations (sandbox → "memory cores at tenant", followed by the sandbox's
 -- generation from the second on), all nodes (node → "memory cores memory-capacity cores-capacity seen"), the sandbox that goes first ("sandbox node"), the last times at which a create of
--- the queue got a reservation. Cores are in thousandths.
+-- the queue got a reservation. Cores are in thousandths. When a node was seen is by the clock of Redis, since those of workers differ; nodes that
+-- were not seen for a while are removed.
 -- Operations: look, reserve, force (whatever is free), release. The generation is the fence ('0': none): what a later one has reserved stays.
 -- Replies {'ok' | 'full' | 'waiting' (another sandbox goes first) | 'fenced', nodes}.
 local call = redis.call
@@ -64,5 +65,17 @@ if verdict == 'ok' and (op == 'reserve' or op == 'force') then
   end
 end
 local m, c = size(own)
-call('HSET', nodes, node, string.format('%d %d %d %d %s', memory + m, cores + c, memoryCapacity, coresCapacity, arg.now))
-return {verdict, call('HGETALL', nodes)}
+local now = call('TIME')
+now = tonumber(now[1]) * 1000000 + tonumber(now[2])
+call('HSET', nodes, node, string.format('%d %d %d %d %.0f', memory + m, cores + c, memoryCapacity, coresCapacity, now))
+local all, live = call('HGETALL', nodes), {}
+for i = 1, #all, 2 do
+  local seen = tonumber(string.match(all[i + 1], '^%d+ %d+ %d+ %d+ (%d+)$') or '')
+  if seen and math.abs(now - seen) <= tonumber(arg.node_ttl) then
+    table.insert(live, all[i])
+    table.insert(live, all[i + 1])
+  else
+    call('HDEL', nodes, all[i])
+  end
+end
+return {verdict, live}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -82,7 +81,8 @@ func (s *Store) Workers(ctx context.Context) ([]farm.Worker, error) {
 		}
 		var w farm.Worker
 		if err := json.Unmarshal([]byte(text), &w); err != nil {
-			return nil, fmt.Errorf("decode worker %s: %w", ids[i], err)
+			s.log.WarnContext(ctx, "registration of a worker cannot be read; it counts as dead", "worker_id", ids[i], "error", err)
+			continue
 		}
 		out = append(out, w)
 	}

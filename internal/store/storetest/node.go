@@ -3,6 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -148,20 +150,49 @@ func largeReservationsGoFirst(t *testing.T, factory Factory) {
 	}
 }
 
+// unseen makes the row of a node older: the clock of Redis cannot be set.
+func (b *bundle) unseen(t *testing.T, node string, by time.Duration) {
+	t.Helper()
+	key := b.prefix + "{room}:nodes"
+	fields := strings.Fields(b.rdb.HGet(t.Context(), key, node).Val())
+	if len(fields) != 5 {
+		t.Fatalf("row of node %s: %q", node, fields)
+	}
+	seen, err := strconv.ParseInt(fields[4], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields[4] = strconv.FormatInt(seen-by.Microseconds(), 10)
+	if err := b.rdb.HSet(t.Context(), key, node, strings.Join(fields, " ")).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodesWithoutWorkersAreRemoved by the clock of Redis: a worker whose own clock is wrong removes nobody and is not removed.
 func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	b.reserve(t, store.ReserveRequest{Node: "n1", Sandbox: box("1"), Want: farm.Capacity{MemoryMB: 1, CPUs: 1}})
-	b.clock.forward(29 * time.Second)
-	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	want := map[string]store.NodeCapacity{
 		"n1": {Capacity: sizeOfNode, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Capacity{MemoryMB: 7, CPUs: 0.5}},
 	}
-	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
-		t.Errorf("%v; nodes (-want +got):\n%s", err, diff)
+	for _, skew := range []time.Duration{0, 40 * time.Second, -40 * time.Second, 24 * time.Hour} {
+		skewed := store.New(b.rdb, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(skew) }})
+		t.Cleanup(func() { _ = skewed.Close() })
+		nodes, err := skewed.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
+		if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
+			t.Errorf("clock off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
+		}
+		nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
+		if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
+			t.Errorf("another clock is off by %s: %v; nodes (-want +got):\n%s", skew, err, diff)
+		}
 	}
-	b.clock.forward(2 * time.Second)
+	b.unseen(t, "n1", 31*time.Second)
+	if err := b.rdb.HSet(t.Context(), b.prefix+"{room}:nodes", "n3", "no row").Err(); err != nil { // that cannot be decoded
+		t.Fatal(err)
+	}
 	delete(want, "n1")
-	nodes, err = b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
+	nodes, err := b.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 	if diff := cmp.Diff(want, nodes); err != nil || diff != "" {
 		t.Errorf("%v; nodes after n1 stopped reporting (-want +got):\n%s", err, diff)
 	}
@@ -199,5 +230,19 @@ func reservationsAreFenced(t *testing.T, factory Factory) {
 			left(2, 1)
 			left(3, 0)
 		})
+	}
+}
+
+// workersWithABrokenRow lists the workers whose rows can be decoded: one that cannot must not make all look dead.
+func workersWithABrokenRow(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	if err := b.Heartbeat(t.Context(), farm.Worker{ID: "w1", Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.rdb.SAdd(t.Context(), b.prefix+"workers", "w2")
+	b.rdb.Set(t.Context(), b.prefix+"worker:w2", "{", time.Minute)
+	workers, err := b.Workers(t.Context())
+	if err != nil || len(workers) != 1 || workers[0].ID != "w1" {
+		t.Errorf("Workers = %+v, %v", workers, err)
 	}
 }

@@ -92,6 +92,7 @@ func Run(t *testing.T, factory Factory) {
 		"ReservationEdgeCases":          reservationEdgeCases,
 		"LargeReservationsGoFirst":      largeReservationsGoFirst,
 		"NodesWithoutWorkersAreRemoved": nodesWithoutWorkersAreRemoved,
+		"WorkersWithABrokenRow":         workersWithABrokenRow,
 		"SandboxesAreIndexedByNode":     sandboxesAreIndexedByNode,
 		"IndexOfNodesIsRepaired":        indexOfNodesIsRepaired,
 		"NodeLeasesLapse":               nodeLeasesLapse,
