@@ -160,7 +160,7 @@ func (w *world) endRule(mode, id string, attempt int, to farm.JobState) func(*st
 		case mode == "cancel" && j.State == farm.JobRunning:
 			s.next().Jobs[id].Cancel = true
 			return nil
-		case !j.State.To(to):
+		case !j.State.To(to), mode != "force" && j.State == farm.JobQueued && to == farm.JobCompleted:
 			return store.ErrMove
 		}
 		r := s.next()

@@ -20,7 +20,7 @@ import (
 func TestJobMoves(t *testing.T) {
 	t.Parallel()
 	allowed := map[farm.JobState]string{
-		"queued": "running canceled failed lost", "running": "queued running completed failed timed_out canceled lost",
+		"queued": "running completed canceled failed lost", "running": "queued running completed failed timed_out canceled lost",
 		"completed": "", "failed": "", "timed_out": "", "canceled": "", "lost": "",
 	}
 	if len(farm.JobStates()) != len(allowed) {

@@ -18,9 +18,9 @@ const (
 )
 
 // jobMoves is the transition table of jobs. running → running is a takeover: the same execution under a new attempt.
-// running → queued is a requeue by a worker that could not begin it.
+// running → queued is a requeue by a worker that could not begin it. queued → completed is a close whose sandbox has ended without it.
 var jobMoves = map[JobState][]JobState{
-	JobQueued:    {JobRunning, JobCanceled, JobFailed, JobLost},
+	JobQueued:    {JobRunning, JobCompleted, JobCanceled, JobFailed, JobLost},
 	JobRunning:   {JobQueued, JobRunning, JobCompleted, JobFailed, JobTimedOut, JobCanceled, JobLost},
 	JobCompleted: {},
 	JobFailed:    {},

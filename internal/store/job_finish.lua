@@ -32,7 +32,7 @@ elseif mode == 'cancel' and state == 'running' then
   call('PUBLISH', G .. 'cancel', arg.hint)
   return answer({})
 end
-if not JOBS[state][to] then return {'state', state} end
+if not JOBS[state][to] or mode ~= 'force' and state == 'queued' and to == 'completed' then return {'state', state} end
 
 local counted = call('SREM', ACTIVE, id) == 1
 local unparked = freeQueueSlot(id)

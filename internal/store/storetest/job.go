@@ -134,6 +134,9 @@ func jobTransitions(t *testing.T, factory Factory) {
 						_, err = b.Force(t.Context(), job.Ref(), to, &farm.JobError{Code: farm.CodeUnavailable, Message: "gone"})
 					}
 					allowed := from.To(to) && to.Final()
+					if how == "finish" && from == farm.JobQueued && to == farm.JobCompleted {
+						allowed = false // only a close whose sandbox has ended without it
+					}
 					if how == "force" && from.Final() && to.Final() {
 						allowed = true // without a change
 					}
