@@ -41,7 +41,7 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 	if err != nil || done {
 		return sandbox, installed, retry.Cause(ctx, err)
 	}
-	moved, err := w.store.MoveSandbox(ctx, store.Move{
+	moved, err := w.move(ctx, store.Move{
 		Ref: sandbox.Ref(), To: farm.SandboxReady, Node: w.node.ID(), Container: sandbox.Container, Touch: true,
 		Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt,
 	})
@@ -54,12 +54,12 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 
 // boot starts a sandbox's container and its first kernel.
 func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
-	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
-	defer done()
-	moved, err := w.store.MoveSandbox(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
+	moved, err := w.move(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}
+	ctx, done := context.WithTimeoutCause(ctx, w.cfg.CreateTimeout, farm.Errorf(farm.CodeUnavailable, "the sandbox did not start within %s", w.cfg.CreateTimeout))
+	defer done()
 	if spec := j.Request.Sandbox; spec != nil {
 		moved.Spec.Env = spec.Env // the record has only their names
 	}
@@ -83,6 +83,23 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 		return nil, retry.Cause(ctx, fmt.Errorf("start kernel: %w", err))
 	}
 	return moved, nil
+}
+
+// move moves a sandbox as soon as Redis answers. An answer may have been lost, so a try that finds the sandbox in the state has succeeded before.
+func (w *Worker) move(ctx context.Context, m store.Move) (moved *farm.Sandbox, err error) {
+	again := false
+	err = retry.Writes{}.Do(ctx, func(ctx context.Context) error {
+		var err error
+		moved, err = w.store.MoveSandbox(ctx, m)
+		if again && errors.Is(err, store.ErrMove) {
+			if s, serr := w.store.Sandbox(ctx, m.Ref); serr == nil && s.Generation == m.Generation && s.State == m.To {
+				moved, err = s, nil
+			}
+		}
+		again = true
+		return err
+	})
+	return moved, err
 }
 
 // startContainerWithRetry starts the container. While the engine does not answer, for example during its restart, the start is retried

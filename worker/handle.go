@@ -50,7 +50,11 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	defer done(nil)
 	defer context.AfterFunc(w.base, func() { done(node.ErrStopping) })() //nolint:contextcheck // the worker's stop ends the work
 
-	placed, err := w.placement.Reserve(work, j.Claim)
+	var placed bool
+	err = retry.Writes{}.Do(work, func(ctx context.Context) (err error) {
+		placed, err = w.placement.Reserve(ctx, j.Claim)
+		return err
+	})
 	if err == nil && !placed {
 		return w.requeueUnplaced(work, j)
 	}

@@ -112,8 +112,11 @@ func TestWorkerStopsWhileRedisIsAway(t *testing.T) {
 	b.endedOnce(job, 2)
 }
 
-// lostAnswer lets the end of a job take effect and loses the answer, once.
-type lostAnswer struct{ lost atomic.Bool }
+// lostAnswer lets a call take effect and loses the answer, once.
+type lostAnswer struct {
+	arg  string // the first call that has it
+	lost atomic.Bool
+}
 
 func (l *lostAnswer) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -122,7 +125,7 @@ func (l *lostAnswer) DialHook(next redis.DialHook) redis.DialHook {
 func (l *lostAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if err == nil && slices.Contains(cmd.Args(), any("finish")) && l.lost.CompareAndSwap(false, true) {
+		if err == nil && slices.Contains(cmd.Args(), any(l.arg)) && l.lost.CompareAndSwap(false, true) {
 			err = net.ErrClosed
 			cmd.SetErr(err)
 		}
@@ -139,7 +142,7 @@ func (l *lostAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func TestLostAnswerToTheEndOfAJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	hook := &lostAnswer{}
+	hook := &lostAnswer{arg: "finish"}
 	tasks := queue.NewClient(redis.NewClient(&redis.Options{Addr: b.Redis.Addr()}), b.Log)
 	b.deps.Store = b.StoreBehind(hook)
 	b.deps.Dispatch = dispatch.New(b.deps.Store, tasks, farm.DefaultLimits(), b.Log)
@@ -152,6 +155,41 @@ func TestLostAnswerToTheEndOfAJob(t *testing.T) {
 	}
 	if enqueued, err := tasks.Has(t.Context(), farm.QueueCPU, next.ID); err != nil || !enqueued {
 		t.Errorf("the next job is enqueued: %v, %v", enqueued, err)
+	}
+}
+
+// A sandbox starts while Redis is away: its worker waits, and neither the sandbox nor its job fails for it. They used to fail at the first
+// call without an answer.
+func TestSandboxStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	hook := &lostAnswer{arg: "starting"}
+	b.deps.Store = b.StoreBehind(hook)
+	w := b.worker()
+	job, box := b.Creation(farm.KindCreate)
+	workertest.Must(t, w.handle(t.Context(), workertest.Task(job)))
+	got, s := b.Job(job), b.Sandbox(box) // both fail, since the fake creates no containers
+	if !hook.lost.Load() || got.Error == nil || strings.Contains(got.Error.Message, "record store") || strings.Contains(s.Reason, "record store") {
+		t.Errorf("answer lost: %v, job %s, error %+v, sandbox %s, reason %q", hook.lost.Load(), got.State, got.Error, s.State, s.Reason)
+	}
+}
+
+// The answer to a sandbox's move to ready is lost: the next try finds it done.
+func TestLostAnswerToAMove(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	hook := &lostAnswer{arg: "ready"}
+	b.deps.Store = b.StoreBehind(hook)
+	w := b.worker()
+	_, box := b.Creation(farm.KindCreate)
+	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		s, err := w.move(t.Context(), store.Move{Ref: box, To: to, Node: w.node.ID(), Generation: 1})
+		if err != nil || s.State != to {
+			t.Fatalf("move to %s: %v %+v", to, err, s)
+		}
+	}
+	if !hook.lost.Load() {
+		t.Error("no answer was lost")
 	}
 }
 
