@@ -103,7 +103,7 @@ func (j *Job) misreported(ran map[string]int) string {
 	switch told := j.end.State; {
 	case !j.end.Final(), j.run.Alone && told != "completed":
 		return ""
-	case !j.completes() && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
+	case !j.completes() && !j.run.Alone && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
 		return "it is told completed without an error, but did not run to its end"
 	case !j.completes():
 		return ""

@@ -123,7 +123,7 @@ func collectWithoutStore(t *testing.T, f *faulttest.Farm) {
 func deadline(t *testing.T, f *faulttest.Farm) {
 	const late = 10 * time.Second
 	c := f.Case(t, "workers killed before a deadline")
-	ttl := 8
+	ttl := 20 // with the time that the start takes on a busy machine
 	short := func() (box wire.Sandbox, job *faulttest.Job) {
 		box, err := f.Sandbox(t.Context(), f.Box(wire.CreateRequest{TTLSeconds: &ttl}))
 		if err != nil {
