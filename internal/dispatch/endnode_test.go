@@ -20,10 +20,10 @@ import (
 
 // gone is a node n1 whose workers and engine are gone, with a sandbox in every state, and a sandbox on n2.
 type gone struct {
-	claimed, starting, run                          farm.Ref // creations
-	begun, waiting, forElsewhere                    farm.Ref // executes
-	closeJob                                        farm.Ref
-	ready, expired, closing, closeFailed, elsewhere farm.Ref // sandboxes
+	claimed, starting, run                 farm.Ref // creations
+	begun, waiting, forElsewhere           farm.Ref // executes
+	closeJob                               farm.Ref
+	ready, closing, closeFailed, elsewhere farm.Ref // sandboxes
 }
 
 func ref(id string) farm.Ref { return farm.Ref{Tenant: storetest.Tenant, ID: id} }

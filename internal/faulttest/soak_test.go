@@ -56,7 +56,7 @@ func TestSoak(t *testing.T) {
 	for n := range soakCallers {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				if err := session(t, ctx, f, &calls); err != nil && ctx.Err() == nil {
+				if err := session(ctx, t, f, &calls); err != nil && ctx.Err() == nil {
 					failed.Add(1)
 					t.Errorf("caller %d: %v", n, err)
 				}
@@ -102,7 +102,7 @@ func TestSoak(t *testing.T) {
 }
 
 // session creates a sandbox, does some work of each kind in it, and closes it.
-func session(t *testing.T, ctx context.Context, f *faulttest.Farm, calls *atomic.Int64) (err error) {
+func session(ctx context.Context, t *testing.T, f *faulttest.Farm, calls *atomic.Int64) (err error) {
 	t.Helper()
 	made, err := f.CreateSandbox(ctx, wire.CreateRequest{}, client.WithWait(60*time.Second))
 	calls.Add(1)

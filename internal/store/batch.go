@@ -57,7 +57,7 @@ func (b *batch) run(ctx context.Context, script *redis.Script, keys []string, ar
 	b.waiting = append(b.waiting, c)
 	if !b.sending {
 		b.sending = true
-		go b.send()
+		go b.send() //nolint:contextcheck // it makes the calls of others too
 	}
 	b.mu.Unlock()
 	select {

@@ -184,8 +184,12 @@ func TestBelongs(t *testing.T) {
 		node       string
 		want       [3]bool
 	}{
-		{0, "n1", [3]bool{false, true, true}}, {1, "n1", [3]bool{false, true, true}}, {2, "n1", [3]bool{true, false, true}},
-		{3, "n1", [3]bool{false, false, true}}, {2, "", [3]bool{true, false, true}}, {2, "n2", [3]bool{true, false, false}},
+		{0, "n1", [3]bool{false, true, true}},
+		{1, "n1", [3]bool{false, true, true}},
+		{2, "n1", [3]bool{true, false, true}},
+		{3, "n1", [3]bool{false, false, true}},
+		{2, "", [3]bool{true, false, true}},
+		{2, "n2", [3]bool{true, false, false}},
 	} {
 		s := &farm.Sandbox{Generation: c.generation, Node: c.node}
 		if got := [3]bool{Belongs(second, s), Belongs(member, s), Belongs(older, s)}; got != c.want {

@@ -81,7 +81,7 @@ func buriedID(id string) [16]byte {
 // narrow is n within the range of an int32.
 func narrow(n int) int32 {
 	const most = 1<<31 - 1
-	return int32(max(min(n, most), -most))
+	return int32(max(min(n, most), -most)) //nolint:gosec // it is within the range
 }
 
 // tombstones holds the newest tombstones, at most limit.
