@@ -2,9 +2,6 @@ package process_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
-	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/agent/server"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -113,125 +109,6 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 				t.Errorf("processes are left: %v", left)
 			}
 		})
-	}
-}
-
-func TestForgetKillsRunningExecution(t *testing.T) {
-	t.Parallel()
-	a := agenttest.StartPlain(t)
-	id := agenttest.NewID()
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo $$; sleep 904")))
-	frames, err := a.Frames(t.Context(), id, 1)
-	agenttest.Must(t, err)
-	defer func() { _ = frames.Close() }()
-	for range 2 {
-		_, err = frames.Next()
-		agenttest.Must(t, err)
-	}
-	agenttest.Must(t, a.Forget(t.Context(), id))
-	agenttest.Must(t, a.Forget(t.Context(), id))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for len(agenttest.Processes(t, id)) > 0 {
-		select {
-		case <-ctx.Done():
-			t.Fatal("the command still runs")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	if _, err := a.Frames(t.Context(), id, 1); farm.CodeOf(err) != farm.CodeConflict {
-		t.Fatalf("frames of a forgotten execution: %v", err)
-	}
-	if _, outcome := lastFrame(t, a.Client, id, 1000); !outcome.Canceled || !outcome.OutputGone {
-		t.Errorf("outcome of a forgotten execution: %+v", outcome)
-	}
-}
-
-func TestStartIsIdempotent(t *testing.T) {
-	t.Parallel()
-	a := agenttest.StartPlain(t)
-	id := agenttest.NewID()
-	for range 3 {
-		agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
-	}
-	agenttest.Read(t, a.Client, id)
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("cat count")); ran.Stdout != "x\n" {
-		t.Fatalf("it ran more than once: %q", ran.Stdout)
-	}
-	list, err := a.Executions(t.Context())
-	agenttest.Must(t, err)
-	if len(list) != 1 || list[0].ID != id || !list[0].Done || list[0].FirstSeq != 1 {
-		t.Fatalf("executions = %+v", list)
-	}
-}
-
-// lastFrame reads the frame that is the answer to a number beyond the end.
-func lastFrame(t *testing.T, c *client.Client, id string, from uint64) (uint64, agent.Outcome) {
-	t.Helper()
-	frames, err := c.Frames(t.Context(), id, from)
-	agenttest.Must(t, err)
-	defer func() { _ = frames.Close() }()
-	f, err := frames.Next()
-	agenttest.Must(t, err)
-	var outcome agent.Outcome
-	agenttest.Must(t, json.Unmarshal(f.Payload, &outcome))
-	if _, err := frames.Next(); f.Type != agent.FrameFinal || !errors.Is(err, io.EOF) {
-		t.Errorf("frame %d of type %d, then %v", f.Seq, f.Type, err)
-	}
-	return f.Seq, outcome
-}
-
-// A job that the farm has ended comes back when Redis loses its newest writes. Its code must not run twice, and how it ended must be known,
-// however often it is asked for.
-func TestForgottenExecutionNeverRunsAgain(t *testing.T) {
-	t.Parallel()
-	a := agenttest.StartPlain(t)
-	id, spec := agenttest.NewID(), agenttest.Commands("echo x >>count; exit 7")
-	spec.MaxFiles, spec.MaxFileBytes = 10, 1000
-	agenttest.Must(t, a.Start(t.Context(), id, spec))
-	whole := agenttest.Read(t, a.Client, id)
-	last := whole.Frames[len(whole.Frames)-1].Seq
-	for range 3 {
-		if seq, outcome := lastFrame(t, a.Client, id, last+1); seq != last || outcome.ExitCode != 7 || outcome.OutputGone || len(outcome.Files) != 1 {
-			t.Errorf("after the end: frame %d, %+v", seq, outcome)
-		}
-	}
-	agenttest.Must(t, a.ForgetAll(t.Context(), id, agenttest.NewID()))
-	for from := range uint64(3) {
-		agenttest.Must(t, a.Start(t.Context(), id, spec))
-		seq, outcome := lastFrame(t, a.Client, id, last+from)
-		if seq != last || outcome.ExitCode != 7 || !outcome.OutputGone || len(outcome.Files) != 0 || outcome.Skipped != 1 || outcome.RunMS != whole.Outcome.RunMS {
-			t.Errorf("after it was forgotten: frame %d, %+v", seq, outcome)
-		}
-		known, err := a.Execution(t.Context(), id)
-		agenttest.Must(t, err)
-		if known == nil || !known.Done || known.FirstSeq != last || known.LastSeq != last {
-			t.Errorf("execution = %+v", known)
-		}
-		agenttest.Must(t, a.Stop(t.Context(), id, agent.StopCancel))
-		agenttest.Must(t, a.Ack(t.Context(), id, last))
-		agenttest.Must(t, a.Forget(t.Context(), id))
-	}
-	if count, err := os.ReadFile(filepath.Join(a.Workspace, "count")); string(count) != "x\n" {
-		t.Errorf("it ran %q, %v", count, err)
-	}
-	if known, err := a.Execution(t.Context(), agenttest.NewID()); known != nil || err != nil {
-		t.Errorf("an unknown execution = %+v, %v", known, err)
-	}
-}
-
-// A worker that was held up may start an execution after another worker has ended the job.
-func TestExecutionForgottenBeforeItsStartNeverStarts(t *testing.T) {
-	t.Parallel()
-	a := agenttest.StartPlain(t)
-	id := agenttest.NewID()
-	agenttest.Must(t, a.Forget(t.Context(), id))
-	agenttest.Must(t, a.Start(t.Context(), id, agenttest.Commands("echo x >>count")))
-	if seq, outcome := lastFrame(t, a.Client, id, 1); seq != 1 || !outcome.Canceled {
-		t.Errorf("frame %d, %+v", seq, outcome)
-	}
-	if ran := agenttest.Run(t, a.Client, agenttest.Commands("ls")); ran.Stdout != "" {
-		t.Errorf("it ran: %q", ran.Stdout)
 	}
 }
 

@@ -1,0 +1,133 @@
+//go:build integration
+
+package dispatch_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// queues are the queues with tasks.
+func (w *world) queues() []string {
+	keys, err := w.rdb.Keys(w.t.Context(), "asynq:{*}:pending").Result()
+	w.must(err)
+	slices.Sort(keys)
+	for i, key := range keys {
+		keys[i] = strings.TrimSuffix(strings.TrimPrefix(key, "asynq:{"), "}:pending")
+	}
+	return slices.DeleteFunc(keys, func(queue string) bool { return strings.HasPrefix(queue, "callback") })
+}
+
+// pop takes the next task of a queue, and returns the id of its job; "" if the queue is empty.
+func (w *world) pop(queue string) string {
+	id, err := w.rdb.RPop(w.t.Context(), "asynq:{"+queue+"}:pending").Result()
+	if err != nil {
+		return ""
+	}
+	w.must(w.rdb.Del(w.t.Context(), "asynq:{"+queue+"}:t:"+id).Err())
+	job, _, _ := strings.Cut(id, ".")
+	return job
+}
+
+// settle runs the farm without crashes until its queues are empty: then every accepted job has come to its end. The workers so far go on
+// with what they have, or are dead.
+func (w *world) settle() {
+	dead := w.r == nil || rapid.Bool().Draw(w.r, "the workers are dead")
+	w.r = nil
+	registered, err := w.store.Workers(w.t.Context())
+	w.must(err)
+	workers := freshWorkers
+	for _, worker := range registered {
+		if dead {
+			w.must(w.store.RemoveWorker(w.t.Context(), worker.ID))
+			delete(w.held, worker.ID)
+		} else {
+			workers = append(workers, worker.ID)
+		}
+	}
+	for n := 0; n < 20 && len(w.unfinishedJobs()) > 0; n++ {
+		for _, worker := range workers {
+			w.beat(worker)
+			for _, id := range slices.Sorted(maps.Keys(w.held[worker])) {
+				w.fulfil(id)
+			}
+		}
+		w.sweep(nil)
+		for _, queue := range w.queues() {
+			for id := w.pop(queue); id != ""; id = w.pop(queue) {
+				w.carryOut(id, queue)
+			}
+		}
+	}
+	for _, id := range w.unfinishedJobs() {
+		w.t.Fatalf("%s never ends: %+v in sandbox %+v", id, *w.now.Jobs[id], w.now.Boxes[w.now.Jobs[id].Box])
+	}
+	w.repair(nil)
+}
+
+func (w *world) unfinishedJobs() []string {
+	return slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].State.Final() })
+}
+
+// freshWorkers are those of settle.
+var freshWorkers = []string{"wrk_y", "wrk_z"}
+
+// carryOut does what a worker does with a task.
+func (w *world) carryOut(id, queue string) {
+	worker := "wrk_y"
+	if queue == farm.NodeQueue("n2") {
+		worker = "wrk_z"
+	}
+	j := w.now.Jobs[id]
+	if j == nil {
+		w.t.Fatalf("queue %s has a task of %s, which does not exist", queue, id)
+	}
+	if rule := w.claimRule(id, worker, w.alive); rule(&steps{w.now}) != nil {
+		return // another task of the job was first
+	}
+	w.claimBy(id, worker)
+	w.fulfil(id)
+}
+
+// fulfil takes a running job to its end.
+func (w *world) fulfil(id string) {
+	j := w.now.Jobs[id]
+	box := w.now.Boxes[j.Box]
+	switch {
+	case j.State != farm.JobRunning:
+	case !box.State.Accepts() && j.Kind != farm.KindClose:
+		w.end(id, w.now.Jobs[id].Attempt, farm.JobFailed)
+	case j.creates():
+		for range 2 {
+			if state := w.now.Boxes[j.Box].State; state == farm.SandboxQueued || state == farm.SandboxStarting {
+				w.advance(id)
+			}
+		}
+		w.end(id, w.now.Jobs[id].Attempt, farm.JobCompleted)
+	case j.Kind == farm.KindClose:
+		w.call("close of "+box.ID, func(ctx context.Context) error {
+			for _, other := range slices.Backward(w.now.unfinished(box.ID)) {
+				if other != id {
+					if err := w.Force(ctx, w.ref(other), farm.JobCanceled, nil); err != nil {
+						return err
+					}
+				}
+			}
+			_, err := w.store.MoveSandbox(ctx, store.Move{Ref: w.ref(box.ID), To: farm.SandboxClosed})
+			if box.State.Final() {
+				return nil
+			}
+			return err
+		})
+		w.end(id, w.now.Jobs[id].Attempt, farm.JobCompleted)
+	default:
+		w.end(id, w.now.Jobs[id].Attempt, farm.JobCompleted)
+	}
+}
