@@ -185,10 +185,10 @@ func (f *servicesFarm) killedUpload(t *testing.T) {
 	if len(ids) != files {
 		t.Errorf("%d artifacts, want %d", len(ids), files)
 	}
-	stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
-	if err != nil || len(stored) != files {
-		t.Errorf("%d objects, want %d: %v", len(stored), files, err)
-	}
+	until(t.Context(), t, "what the first attempt stored is removed", 30*time.Second, func() bool {
+		stored, err := filepath.Glob(filepath.Join(f.data, "s3", "sandfarm", "artifacts", "*", box, job.ID, "*"))
+		return err == nil && len(stored) == files
+	})
 }
 
 func (f *servicesFarm) restartedAPI(t *testing.T) {
