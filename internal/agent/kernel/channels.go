@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,19 +36,36 @@ func ipcEndpoints(dir, id string, c codec) endpoints {
 	}
 }
 
+// Ports for kernels are below those that Linux gives to programs that ask for any (32768 to 60999): such a program could take one between
+// the search and the start of the kernel.
+const (
+	firstPort    = 20000
+	ports        = 12000
+	portAttempts = 100
+)
+
+// freePort listens on a free port of the loopback.
+func freePort(ctx context.Context) (l net.Listener, port int, err error) {
+	var config net.ListenConfig
+	for range portAttempts {
+		port = firstPort + rand.IntN(ports) //nolint:gosec // not a secret
+		if l, err = config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return l, port, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("find a port: %w", err)
+}
+
 // tcpEndpoints are free ports of the loopback, for kernels that support only TCP.
 func tcpEndpoints(ctx context.Context, c codec) (endpoints, error) {
 	e := endpoints{Transport: "tcp", IP: "127.0.0.1", Key: string(c.key), Scheme: "hmac-sha256"}
-	var config net.ListenConfig
 	for _, port := range []*int{&e.Shell, &e.IOPub, &e.Stdin, &e.Control, &e.Heartbeat} {
-		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		l, free, err := freePort(ctx)
 		if err != nil {
-			return e, fmt.Errorf("find a port: %w", err)
+			return e, err
 		}
 		defer func() { _ = l.Close() }() // keep all open until the last one is found
-		if addr, ok := l.Addr().(*net.TCPAddr); ok {
-			*port = addr.Port
-		}
+		*port = free
 	}
 	return e, nil
 }
