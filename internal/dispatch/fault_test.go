@@ -95,7 +95,7 @@ func TestCutsUnderLoad(t *testing.T) {
 		if len(open) == 0 {
 			break
 		}
-		if time.Since(start) > 60*time.Second {
+		if time.Since(start) > 3*time.Minute { // no worker sends heartbeats here, so asynq finds lost tasks, once a minute
 			t.Fatalf("%d of %d jobs are open, the first: %+v", len(open), len(jobs), open[0])
 		}
 	}
