@@ -143,7 +143,7 @@ func (s *Server) canceled(ctx context.Context, job *farm.Job) {
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
 func (s *Server) ended(c *gin.Context, r route, t *trail) {
 	status := c.Writer.Status()
-	reads := r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
+	reads := r.method == http.MethodGet || r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	t.mu.Lock()
 	jobs := t.jobs
