@@ -178,6 +178,18 @@ func TestTaskLostOnItsWayIsReplaced(t *testing.T) {
 	one.beat(t)
 	one.beat(t)
 	b.sweep(t, 1)
-	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again", true)
-	b.sweep(t, 0)
+	for n := 1; n <= 5; n++ { // the answer with the next one is lost as well
+		id := fmt.Sprintf("%s.again%d", a.Job.ID, n)
+		b.enqueued(t, farm.QueueCPU, id, true)
+		b.sweep(t, 0)
+		if err := b.rdb.HSet(t.Context(), "asynq:{cpu}:t:"+id, "state", "active").Err(); err != nil {
+			t.Fatal(err)
+		}
+		b.sweep(t, 0)
+		one.beat(t)
+		b.sweep(t, 0)
+		one.beat(t)
+		b.sweep(t, min(1, 5-n)) // asynq finds the sixth
+	}
+	b.enqueued(t, farm.QueueCPU, a.Job.ID+".again6", false)
 }

@@ -15,6 +15,7 @@ import (
 const (
 	sweepAge      = 3 * time.Second // younger jobs may still be on their way to a queue
 	maxCrashes    = 3               // a job whose workers died so often is marked as lost: it may be what kills them
+	maxMoreTasks  = 5               // of a job whose tasks were lost on their way, beside the first one
 	callbackBatch = 200
 )
 
@@ -93,7 +94,7 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 
 // ensureEnqueued enqueues a job's task unless it is in its queue. A task can be active without a worker that has it, if the answer with
 // the task was lost; asynq notices that after a minute or two. So a job whose task is active while no worker lists the job gets a second task.
-// If the first one is alive after all, only one of them can claim the job.
+// If the first one is alive after all, only one of them can claim the job. The second one may be lost in the same way, and so on.
 func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet, id string) (bool, error) {
 	state, err := d.queue.State(ctx, queueOf(r), id)
 	if err != nil {
@@ -104,8 +105,7 @@ func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *flee
 		if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
 			return false, err
 		}
-		id += ".again"
-		if enqueued, err := d.queue.Has(ctx, queueOf(r), id); err != nil || enqueued {
+		if id, err = d.anotherTask(ctx, r, id); err != nil || id == "" {
 			return false, err
 		}
 	case state != "" && state != "archived" && state != "completed":
@@ -113,6 +113,24 @@ func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *flee
 	}
 	d.forgetUnheld(r.Ref.ID)
 	return true, d.enqueue(ctx, r, id)
+}
+
+// anotherTask names a further task for a job whose tasks so far are all active, though no worker lists the job; "" if one of them waits, or if
+// there are too many: then asynq finds them.
+func (d *Dispatcher) anotherTask(ctx context.Context, r *store.Route, id string) (string, error) {
+	for n := range maxMoreTasks {
+		another := fmt.Sprintf("%s.again%d", id, n+1)
+		state, err := d.queue.State(ctx, queueOf(r), another)
+		switch {
+		case err != nil:
+			return "", err
+		case state == "" || state == "archived" || state == "completed":
+			return another, nil
+		case state != "active":
+			return "", nil
+		}
+	}
+	return "", nil
 }
 
 func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, err error) {
