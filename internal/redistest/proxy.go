@@ -3,6 +3,7 @@ package redistest
 import (
 	"bufio"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -165,12 +166,17 @@ type connection struct {
 	after map[int]*Stop // stops before the answer of the command of this number
 }
 
-// carry carries one direction. When it ends, so does the other.
+// carry carries one direction. When it ends, so does the other, and stops whose answer did not come wait for another call.
 func (c *connection) carry(direction func() error) {
 	_ = direction()
 	_, _ = c.in.Close(), c.out.Close()
+	c.mu.Lock()
+	unanswered := slices.Collect(maps.Values(c.after))
+	clear(c.after)
+	c.mu.Unlock()
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
+	c.p.stops = append(c.p.stops, unanswered...)
 	delete(c.p.open, c.in)
 	delete(c.p.open, c.out)
 }

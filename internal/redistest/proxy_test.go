@@ -4,9 +4,11 @@ package redistest_test
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -93,6 +95,37 @@ func TestProxyStopsAtCalls(t *testing.T) {
 	if left := proxy.Clear(); left != 1 {
 		t.Errorf("%d stops left", left)
 	}
+}
+
+// A stop before an answer that never comes waits for the next such call.
+func TestProxyKeepsStopsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	proxy := redistest.NewProxy(t, server)
+	passed := make(chan struct{})
+	proxy.At(redistest.Stop{Call: "get", After: true, Do: func([]string) bool { return false }})
+	proxy.At(redistest.Stop{Call: "strlen", Do: func([]string) bool { close(passed); return true }})
+	server.Pause()
+	left, err := net.Dial("tcp", proxy.Address())
+	if err == nil {
+		_, err = left.Write([]byte("*2\r\n$3\r\nget\r\n$1\r\na\r\n*2\r\n$6\r\nstrlen\r\n$1\r\na\r\n"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-passed
+	server.Kill()
+	_ = left.Close()
+	server.Start(t)
+	again := redis.NewClient(&redis.Options{Addr: proxy.Address(), MaxRetries: -1})
+	t.Cleanup(func() { _ = again.Close() })
+	for range 500 { // the proxy may see later that the first connection has ended
+		if err := again.Get(t.Context(), "a").Err(); !errors.Is(err, redis.Nil) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Error("the stop did not act")
 }
 
 // While the way is held nothing passes; afterwards everything does.
