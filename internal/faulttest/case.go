@@ -124,12 +124,13 @@ func (c *Case) Fault(harm, heal func()) time.Duration {
 	return recovery
 }
 
-// running lists the jobs of the case that a worker has.
+// running lists the jobs of the case that a living worker has.
 func (c *Case) running() (ran []*Job) {
+	held := c.f.held()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, j := range c.jobs {
-		if c.f.Holder(j.ID) != "" {
+		if _, ok := held[j.ID]; ok {
 			ran = append(ran, j)
 		}
 	}

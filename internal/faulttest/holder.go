@@ -2,25 +2,73 @@ package faulttest
 
 import (
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// Holder is the name of the living worker that has a job; "" while none has.
+// Holder is the name of the living worker that has a job, or had it at its end; "" while none has.
 func (f *Farm) Holder(job string) string {
 	id, err := f.redis.HGet(f.t.Context(), "sf:{default}:job:"+job, "worker").Result()
-	if err != nil || id == "" {
+	if err != nil {
 		return ""
 	}
+	return f.workerOf(id)
+}
+
+// workerOf is the name of the living worker with an id; "" if there is none.
+func (f *Farm) workerOf(id string) string {
 	for _, name := range f.Workers() {
-		if f.Alive(name) && f.components[name].worker() == id {
+		if id != "" && f.Alive(name) && f.components[name].worker() == id {
 			return name
 		}
 	}
 	return ""
+}
+
+// holding says which living worker has a job, and how many workers would have died with it if this one did.
+type holding struct {
+	worker string
+	deaths int
+}
+
+// held are the running jobs of living workers.
+func (f *Farm) held() map[string]holding {
+	ids, err := f.redis.ZRange(f.t.Context(), "sf:{default}:open", 0, -1).Result()
+	if err != nil || len(ids) == 0 {
+		return nil
+	}
+	pipe := f.redis.Pipeline()
+	read := make([]*redis.SliceCmd, len(ids))
+	for i, id := range ids {
+		read[i] = pipe.HMGet(f.t.Context(), "sf:{default}:job:"+id, "state", "worker", "attempt", "spared")
+	}
+	if _, err := pipe.Exec(f.t.Context()); err != nil {
+		return nil
+	}
+	workers := map[string]string{}
+	held := map[string]holding{}
+	for i, id := range ids {
+		var j struct {
+			State   string `redis:"state"`
+			Worker  string `redis:"worker"`
+			Attempt int    `redis:"attempt"`
+			Spared  int    `redis:"spared"`
+		}
+		if err := read[i].Scan(&j); err != nil || j.State != "running" {
+			continue
+		}
+		if _, known := workers[j.Worker]; !known {
+			workers[j.Worker] = f.workerOf(j.Worker)
+		}
+		if name := workers[j.Worker]; name != "" {
+			held[id] = holding{name, j.Attempt - j.Spared}
+		}
+	}
+	return held
 }
 
 // AwaitHolder waits until a living worker has a job that runs.
@@ -59,9 +107,14 @@ func (f *Farm) Claims(job string) int {
 // crashes is how many workers may die with a job before the farm gives it up.
 const crashes = 3
 
-// LastTry reports whether a worker has a job of the case that the farm would give up if this worker died too.
-func (c *Case) LastTry(name string) bool {
-	return slices.ContainsFunc(c.running(), func(j *Job) bool { return c.f.Holder(j.ID) == name && c.f.Claims(j.ID) >= crashes })
+// LastTry reports whether a worker has a job that the farm would give up if this worker died too.
+func (f *Farm) LastTry(name string) bool {
+	for _, h := range f.held() {
+		if h.worker == name && h.deaths >= crashes {
+			return true
+		}
+	}
+	return false
 }
 
 // Objects is how many artifacts of a job are in the object store.
