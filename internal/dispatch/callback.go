@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 )
 
@@ -20,11 +21,7 @@ func (d *Dispatcher) DropCallbacks(ctx context.Context, tenant string) (n int, e
 	}
 	var problems []error
 	for _, ref := range refs {
-		err := d.queue.Remove(ctx, queue.QueueCallbacks, callbackTask(ref))
-		if err == nil {
-			err = d.store.CallbackDone(ctx, ref)
-		}
-		if err != nil {
+		if err := d.dropCallback(ctx, ref); err != nil {
 			problems = append(problems, fmt.Errorf("drop callback of job %s: %w", ref.ID, err))
 			if ctx.Err() != nil {
 				break
@@ -38,4 +35,12 @@ func (d *Dispatcher) DropCallbacks(ctx context.Context, tenant string) (n int, e
 			"most", d.limits.MaxCallbacks, "first_job_id", refs[0].ID)
 	}
 	return n, errors.Join(problems...)
+}
+
+// dropCallback gives up a callback. Its record goes first: the sweep would enqueue a task again that is gone.
+func (d *Dispatcher) dropCallback(ctx context.Context, ref farm.Ref) error {
+	if err := d.store.CallbackDone(ctx, ref); err != nil {
+		return err
+	}
+	return d.queue.Remove(ctx, queue.QueueCallbacks, callbackTask(ref))
 }

@@ -145,9 +145,7 @@ func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, 
 		case err != nil:
 		case state == "archived": // all its retries have failed: another round would never end
 			d.log.WarnContext(ctx, "callback given up", "job_id", ref.ID, "tenant", ref.Tenant)
-			if err = d.store.CallbackDone(ctx, ref); err == nil {
-				_, err = d.queue.DeleteArchived(ctx, queue.QueueCallbacks, callbackTask(ref))
-			}
+			err = d.dropCallback(ctx, ref)
 		case state == "" || state == "completed":
 			if err = d.callback(ctx, ref); err == nil {
 				n++

@@ -50,7 +50,7 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger, wakes: &wakes{rdb: rdb}}
+	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger, wakes: newWakes(rdb)}
 }
 
 // Enqueue puts a task into a queue and wakes its servers. If the queue already has a task of that id, nothing changes, and that is not an
@@ -69,7 +69,10 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	}
 	_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
-		if deleted, err := c.DeleteArchived(ctx, queue, o.ID); err != nil || !deleted {
+		if waits, err := c.Has(ctx, queue, o.ID); err != nil || waits {
+			return err
+		}
+		if err := c.Remove(ctx, queue, o.ID); err != nil { // it will not run again
 			return err
 		}
 		_, err = c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Type, payload), options...)
@@ -77,25 +80,14 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return unavailable("enqueue task", err)
 	}
-	if err := c.wakes.wake(ctx, queue); err != nil {
+	if err := c.wakes.Do(ctx, queue); err != nil {
 		c.log.DebugContext(ctx, "wake-up not published; the servers look within a second", "queue", queue, "error", err)
 	}
 	return nil
 }
 
-// DeleteArchived removes a task that will not run again: asynq would keep it, and its id, for months. It reports whether there was one.
-func (c *Client) DeleteArchived(ctx context.Context, queue, id string) (bool, error) {
-	state, err := c.State(ctx, queue, id)
-	if err != nil || (state != "archived" && state != "completed") {
-		return false, err
-	}
-	if err := c.admin.DeleteTask(queue, id); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
-		return false, unavailable("remove archived task", err)
-	}
-	return true, nil
-}
-
-// Remove removes a task, unless a server handles it at this moment. A task that is not there counts as removed.
+// Remove removes a task, unless a server handles it at this moment. A task that is not there counts as removed. asynq itself keeps a task that
+// will not run again, and its id, for months.
 func (c *Client) Remove(ctx context.Context, queue, id string) error {
 	state, err := c.State(ctx, queue, id)
 	if err != nil || state == "" || state == "active" {

@@ -47,11 +47,11 @@ func TestWakesAreSentTogether(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	rdb.AddHook(s)
-	w := &wakes{rdb: rdb}
+	w := newWakes(rdb)
 	var wg sync.WaitGroup
 	wake := func(queue string) {
 		wg.Go(func() {
-			if err := w.wake(t.Context(), queue); err != nil {
+			if err := w.Do(t.Context(), queue); err != nil {
 				t.Errorf("wake %s = %v", queue, err)
 			}
 			if !rdb.SIsMember(t.Context(), queuesKey, queue).Val() {
@@ -64,11 +64,11 @@ func TestWakesAreSentTogether(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	for range 100 {
-		if err := w.wake(ctx, "c"); err == nil {
+		if err := w.Do(ctx, "c"); err == nil {
 			t.Error("a caller that left has its wake-up")
 		}
 	}
-	if err := w.wake(ctx, "b"); err == nil {
+	if err := w.Do(ctx, "b"); err == nil {
 		t.Error("a caller that left has its wake-up")
 	}
 	wake("b")

@@ -51,7 +51,7 @@ func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func heldBatch(t *testing.T) (*batch, *held) {
+func heldBatch(t *testing.T) (*scriptBatch, *held) {
 	t.Helper()
 	h := &held{begun: make(chan struct{}, 10*maxBatched), release: make(chan struct{})}
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
@@ -61,12 +61,10 @@ func heldBatch(t *testing.T) (*batch, *held) {
 }
 
 // waitFor waits until n calls wait for a batch.
-func (b *batch) waitFor(t *testing.T, n int) {
+func (b *scriptBatch) waitFor(t *testing.T, n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		b.mu.Lock()
-		waiting := len(b.waiting)
-		b.mu.Unlock()
+		waiting := b.calls.Waiting()
 		if waiting == n {
 			return
 		}
@@ -109,9 +107,6 @@ func TestCallsThatAreReadyTogetherAreOneBatch(t *testing.T) {
 	defer h.mu.Unlock()
 	if len(h.batches) < 3 || h.batches[0] != 1 || h.batches[1] != maxBatch {
 		t.Errorf("round trips had %v calls, want 1, %d and the rest", h.batches, maxBatch)
-	}
-	if len(b.room) > 0 {
-		t.Errorf("%d calls still take room", len(b.room))
 	}
 }
 

@@ -49,7 +49,7 @@ type Store struct {
 	log     *slog.Logger
 	scripts scripts
 	hub     *hub
-	batch   *batch
+	batch   *scriptBatch
 	tenants *tenantCache
 	onNodes *tenantCache // by "node tenant"
 
