@@ -38,16 +38,6 @@ func (j *activeJob) task() execution.Task { return execution.Task{Claim: j.Claim
 // requestCancel has the job's work cancelled. It may be called again.
 func (j *activeJob) requestCancel() { j.once.Do(func() { close(j.cancel) }) }
 
-// cancelRequested reports whether the job is to be cancelled.
-func (j *activeJob) cancelRequested() bool {
-	select {
-	case <-j.cancel:
-		return true
-	default:
-		return false
-	}
-}
-
 // stopStart ends the start of the job's sandbox, if the sandbox is being started.
 func (j *activeJob) stopStart(cause error) {
 	if stop := j.start.Load(); stop != nil {

@@ -23,7 +23,7 @@ func TestCancelDuringTheClaim(t *testing.T) {
 	j := js.reserve(ref)
 	js.requestCancel(ref.ID)
 	js.claimed(j, &store.Claim{Job: &farm.Job{Tenant: "acme", ID: "job_1"}})
-	if !j.cancelRequested() {
+	if !j.task().Canceled() {
 		t.Error("the cancel is lost")
 	}
 	if again := js.reserve(ref); again != nil {
@@ -31,7 +31,7 @@ func TestCancelDuringTheClaim(t *testing.T) {
 	}
 	js.remove(ref.ID)
 	js.requestCancel(ref.ID) // of a job that ended: nothing happens
-	if next := js.reserve(ref); next == nil || next.cancelRequested() {
+	if next := js.reserve(ref); next == nil || next.task().Canceled() {
 		t.Error("the cancel of an ended job was kept")
 	}
 }

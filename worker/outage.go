@@ -112,7 +112,7 @@ func (w *Worker) stopStarts(otherHasRoom bool) {
 
 // engineDied reports whether the start of a sandbox failed because the engine does not answer.
 func (w *Worker) engineDied(ctx context.Context, j *activeJob, err error) bool {
-	if !placement.StartsSandbox(j.Claim) || errors.Is(err, execution.ErrCanceled) || j.cancelRequested() {
+	if !placement.StartsSandbox(j.Claim) || errors.Is(err, execution.ErrCanceled) || j.task().Canceled() {
 		return false
 	}
 	if errors.Is(err, errEngineSilent) {

@@ -42,7 +42,6 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	limits.MaxCallbacks = cmp.Or(limits.MaxCallbacks, farm.DefaultLimits().MaxCallbacks)
 	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
 }
 

@@ -36,7 +36,7 @@ func taskID(job string, attempt int) string {
 // stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being
 // started there. nodes are those with a live worker; the worker of a running job is known to be dead.
 func stranded(r *store.Route, nodes map[string]bool) bool {
-	if r.Kind != farm.KindCreate && r.Kind != farm.KindRun {
+	if !creates(*r) {
 		return false
 	}
 	if r.State == farm.JobRunning {

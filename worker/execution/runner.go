@@ -45,7 +45,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	}
 	if v.State == farm.JobCanceled {
 		v.Err = x.Canceled(ctx, sandbox).Err
-		if v.Err == nil && e.collect.outcome.OutputGone && !t.canceled() { // see halt
+		if v.Err == nil && e.collect.outcome.OutputGone && !t.Canceled() { // see halt
 			v.State, v.Err = farm.JobFailed, &farm.JobError{
 				Code: farm.CodeUnavailable, Message: "An earlier attempt of this job failed and stopped its code, but the record of that is lost. Send the job again.",
 			}

@@ -124,8 +124,8 @@ func (t Task) OnCancel(ctx context.Context, f func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// canceled reports whether the job is to be cancelled.
-func (t Task) canceled() bool {
+// Canceled reports whether the job is to be cancelled.
+func (t Task) Canceled() bool {
 	select {
 	case <-t.Cancel:
 		return true

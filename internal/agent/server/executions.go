@@ -32,7 +32,7 @@ func (s *Server) getInfo(http.ResponseWriter, *http.Request) (any, error) {
 // getExecutions lists the executions that run or have frames, or describes the one of the query.
 func (s *Server) getExecutions(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if id := r.URL.Query().Get("id"); id != "" {
-		return s.executions.find(id), nil
+		return s.executions.describe(id), nil
 	}
 	return s.executions.list(), nil
 }

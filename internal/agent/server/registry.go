@@ -103,18 +103,24 @@ func (r *registry) end(e *execution.Execution) {
 
 // log returns the log of an execution; of one that was forgotten it has only the outcome.
 func (r *registry) log(id string) (*execution.Log, error) {
+	log, _, err := r.find(id)
+	return log, err
+}
+
+// find returns the log of an execution, and when it was made; zero if only its tombstone is left.
+func (r *registry) find(id string) (*execution.Log, time.Time, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.running[id]; e != nil {
-		return e.Log, nil
+		return e.Log, e.Created, nil
 	}
 	if e := r.ended[id]; e != nil {
-		return e.log, nil
+		return e.log, e.created, nil
 	}
 	if stone, ok := r.buried.get(id); ok {
-		return stone.log(), nil
+		return stone.log(), time.Time{}, nil
 	}
-	return nil, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
+	return nil, time.Time{}, farm.NotFoundf("The sandbox does not hold execution %q.", execution.Cut(id, 64))
 }
 
 // get returns a running execution; nil if it has ended.
@@ -187,18 +193,13 @@ func (r *registry) list() []agent.Execution {
 	return out
 }
 
-// find describes one execution, also one that only its tombstone is left of; nothing if it is unknown.
-func (r *registry) find(id string) []agent.Execution {
-	for _, e := range r.list() {
-		if e.ID == id {
-			return []agent.Execution{e}
-		}
-	}
-	log, err := r.log(id)
+// describe describes one execution, also one that only its tombstone is left of; nothing if it is unknown.
+func (r *registry) describe(id string) []agent.Execution {
+	log, created, err := r.find(id)
 	if err != nil {
 		return []agent.Execution{}
 	}
-	return []agent.Execution{describe(id, time.Time{}, log)}
+	return []agent.Execution{describe(id, created, log)}
 }
 
 func describe(id string, created time.Time, log *execution.Log) agent.Execution {
