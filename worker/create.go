@@ -85,18 +85,10 @@ func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) 
 	return moved, nil
 }
 
-// move moves a sandbox as soon as Redis answers. An answer may have been lost, so a try that finds the sandbox in the state has succeeded before.
+// move moves a sandbox as soon as Redis answers. A repeated move succeeds.
 func (w *Worker) move(ctx context.Context, m store.Move) (moved *farm.Sandbox, err error) {
-	again := false
-	err = retry.Writes{}.Do(ctx, func(ctx context.Context) error {
-		var err error
+	err = retry.Writes{}.Do(ctx, func(ctx context.Context) (err error) {
 		moved, err = w.store.MoveSandbox(ctx, m)
-		if again && errors.Is(err, store.ErrMove) {
-			if s, serr := w.store.Sandbox(ctx, m.Ref); serr == nil && s.Generation == m.Generation && s.State == m.To {
-				moved, err = s, nil
-			}
-		}
-		again = true
 		return err
 	})
 	return moved, err
@@ -161,7 +153,7 @@ func (w *Worker) abandon(ctx context.Context, j *activeJob, err error) error {
 	if !closed && w.engineDied(ctx, j, err) {
 		return errEngineSilent
 	}
-	if j.cancelRequested() {
+	if j.task().Canceled() {
 		err = execution.ErrCanceled
 	}
 	reason := "It was cancelled before it was ready."

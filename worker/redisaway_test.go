@@ -181,9 +181,11 @@ func TestLostAnswerToAMove(t *testing.T) {
 	hook := &lostAnswer{arg: "ready"}
 	b.deps.Store = b.StoreBehind(hook)
 	w := b.worker()
-	_, box := b.Creation(farm.KindCreate)
+	job, box := b.Creation(farm.KindCreate)
+	claim, err := b.Store.Claim(t.Context(), job, w.id)
+	workertest.Must(t, err)
 	for _, to := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
-		s, err := w.move(t.Context(), store.Move{Ref: box, To: to, Node: w.node.ID(), Generation: 1})
+		s, err := w.move(t.Context(), store.Move{Ref: box, To: to, Node: w.node.ID(), Generation: 1, Job: job.ID, Attempt: claim.Job.Attempt})
 		if err != nil || s.State != to {
 			t.Fatalf("move to %s: %v %+v", to, err, s)
 		}

@@ -122,7 +122,7 @@ type moveArgs struct {
 
 // MoveSandbox makes a transition that the table allows; another one is CodeConflict and ErrMove. A final state sets ClosedAt and lets the
 // record expire after Limits.ClosedSeconds, or later (Move.Removed). ErrFenced if the sandbox has another generation, or the job no
-// longer runs under this attempt.
+// longer runs under this attempt. A job may repeat its move.
 func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) {
 	if m.To != "" && !m.To.Valid() {
 		return nil, fmt.Errorf("move sandbox %s: %q is not a state: %w", m.Ref.ID, m.To, ErrMove)

@@ -1,5 +1,5 @@
 -- Moves a sandbox to another state ('': leaves the state) and sets what is not empty. The sandbox must have this generation ('0': any), and
--- a job that is named must run under this attempt.
+-- a job that is named must run under this attempt. It may repeat its move, since the answer may have been lost.
 -- Replies {'ok', sandbox}, {'notfound'}, {'fenced'}, {'state', state}.
 local to = arg.state
 local k = key('sbx', arg.id)
@@ -10,6 +10,7 @@ if arg.job ~= '' then
   local j = call('HMGET', key('job', arg.job), 'state', 'attempt')
   if j[1] ~= 'running' or j[2] ~= arg.attempt then return {'fenced'} end
 end
+if arg.job ~= '' and state == to and not SANDBOXES[state][to] then return {'ok', call('HGETALL', k)} end
 if to == '' and final(SANDBOXES, state) or to ~= '' and not SANDBOXES[state][to] then return {'state', state} end
 if arg.node ~= '' then setNode(arg.id, arg.node) end
 for _, name in ipairs({'reason', 'container'}) do

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -198,5 +199,40 @@ func sandboxesAreRestored(t *testing.T, factory Factory) {
 	}
 	if got := b.sandbox(t, existing); got.State != farm.SandboxBusy {
 		t.Errorf("it is %s now", got.State)
+	}
+}
+
+// jobMayRepeatItsMove: the answer to a move may be lost. A repeated one changes nothing, and is refused for everyone but the job.
+func jobMayRepeatItsMove(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	out := b.accept(t, Create())
+	c := b.claim(t, out.Job.Ref(), "w")
+	move := store.Move{Ref: out.Sandbox.Ref(), Node: "n1", Container: "c1", Generation: 1, Job: c.Job.ID, Attempt: c.Job.Attempt}
+	for _, move.To = range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady} {
+		if _, err := b.MoveSandbox(t.Context(), move); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.dump(t)
+	if again, err := b.MoveSandbox(t.Context(), move); err != nil || again.State != farm.SandboxReady || again.Container != "c1" {
+		t.Errorf("the repeated move = %+v, %v", again, err)
+	}
+	other := move
+	other.Job = ""
+	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrMove) {
+		t.Errorf("the same move by no job = %v, want ErrMove", err)
+	}
+	other = move
+	other.Attempt++
+	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the same move under another attempt = %v, want ErrFenced", err)
+	}
+	other = move
+	other.To = farm.SandboxStarting
+	if _, err := b.MoveSandbox(t.Context(), other); !errors.Is(err, store.ErrMove) {
+		t.Errorf("a move back = %v, want ErrMove", err)
+	}
+	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
+		t.Errorf("the repeated moves changed records:\n%s", diff)
 	}
 }

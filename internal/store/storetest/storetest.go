@@ -63,6 +63,7 @@ func Run(t *testing.T, factory Factory) {
 		"BadCursor":                     badCursor,
 		"Deadlines":                     deadlines,
 		"SandboxesAreRestored":          sandboxesAreRestored,
+		"JobMayRepeatItsMove":           jobMayRepeatItsMove,
 		"PatchesDoNotUndoEachOther":     patchesDoNotUndoEachOther,
 		"PatchOnlyWhileItAccepts":       patchOnlyWhileItAccepts,
 		"UnfinishedJobsInOrder":         unfinishedJobsInOrder,
