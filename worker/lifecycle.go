@@ -69,15 +69,15 @@ func (l *lifecycle) closeExpired(ctx context.Context, s *farm.Sandbox) bool {
 
 // Dismantle ends a sandbox whose record says closing: its jobs but exceptJob, its container, its reservations and its record.
 func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob string, end farm.SandboxState, reason string) error {
-	open, err := l.OpenJobs(ctx, s)
+	open, err := l.store.SandboxRoutes(ctx, s.Ref())
 	if err != nil {
 		return err
 	}
-	open = slices.DeleteFunc(open, func(j *farm.Job) bool { return j.ID == exceptJob || j.Kind == farm.KindClose })
+	open = slices.DeleteFunc(open, func(j store.Route) bool { return j.Ref.ID == exceptJob || j.Kind == farm.KindClose })
 	// The last of the FIFO first, so that none becomes the head while those before it are cancelled.
 	for _, job := range slices.Backward(open) {
-		if _, err := l.dispatch.CancelFor(ctx, job.Ref(), execution.ClosedError()); err != nil {
-			l.log.WarnContext(ctx, "job of a closing sandbox was not cancelled; it is ended without its output", "job_id", job.ID, "error", err)
+		if _, err := l.dispatch.CancelFor(ctx, job.Ref, execution.ClosedError()); err != nil {
+			l.log.WarnContext(ctx, "job of a closing sandbox was not cancelled; it is ended without its output", "job_id", job.Ref.ID, "error", err)
 		}
 	}
 	l.awaitEnd(ctx, open)
@@ -98,17 +98,17 @@ func (l *lifecycle) Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob st
 }
 
 // awaitEnd waits up to closeGrace for cancelled jobs to end with their output.
-func (l *lifecycle) awaitEnd(ctx context.Context, open []*farm.Job) {
+func (l *lifecycle) awaitEnd(ctx context.Context, open []store.Route) {
 	ctx, done := context.WithTimeout(ctx, closeGrace)
 	defer done()
 	for _, job := range open {
-		watch, err := l.store.Watch(ctx, job.ID)
+		watch, err := l.store.Watch(ctx, job.Ref.ID)
 		if err != nil {
 			return
 		}
 		watch.OnlyEnd()
 		for ctx.Err() == nil {
-			if j, err := l.store.Job(ctx, job.Ref()); err != nil || j.State.Final() {
+			if j, err := l.store.Job(ctx, job.Ref); err != nil || j.State.Final() {
 				break
 			}
 			select {
@@ -149,39 +149,19 @@ func (l *lifecycle) Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason
 	l.placement.Release(ctx, s)
 }
 
-// OpenJobs returns the jobs of a sandbox that have not ended, in the order in which they were accepted.
-func (l *lifecycle) OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error) {
-	refs, err := l.store.UnfinishedJobs(ctx, s.Ref())
-	if err != nil {
-		return nil, fmt.Errorf("list open jobs: %w", err)
-	}
-	jobs := make([]*farm.Job, 0, len(refs))
-	for _, r := range refs {
-		job, err := l.store.Job(ctx, r)
-		if farm.CodeOf(err) == farm.CodeNotFound {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read open job: %w", err)
-		}
-		jobs = append(jobs, job)
-	}
-	return jobs, nil
-}
-
 // endJobs ends every open job of a sandbox but exceptJob and jobs that close it.
 func (l *lifecycle) endJobs(ctx context.Context, s *farm.Sandbox, exceptJob string, state farm.JobState, message string) {
-	jobs, err := l.OpenJobs(ctx, s)
+	jobs, err := l.store.SandboxRoutes(ctx, s.Ref())
 	if err != nil {
 		l.log.WarnContext(ctx, "open jobs of a sandbox are left to the sweep", "sandbox_id", s.ID, "error", err)
 		return
 	}
 	for _, job := range jobs {
-		if job.ID == exceptJob || job.Kind == farm.KindClose {
+		if job.Ref.ID == exceptJob || job.Kind == farm.KindClose {
 			continue
 		}
-		if err := l.dispatch.Force(ctx, job.Ref(), state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
-			l.log.WarnContext(ctx, "open job of a sandbox is left to the sweep", "job_id", job.ID, "error", err)
+		if err := l.dispatch.Force(ctx, job.Ref, state, &farm.JobError{Code: farm.CodeConflict, Message: message}); err != nil {
+			l.log.WarnContext(ctx, "open job of a sandbox is left to the sweep", "job_id", job.Ref.ID, "error", err)
 		}
 	}
 }

@@ -226,22 +226,9 @@ func (d *Dispatcher) sandboxWithJobs(ctx context.Context, ref farm.Ref) (*farm.S
 	if err != nil {
 		return nil, nil, err
 	}
-	refs, err := d.store.UnfinishedJobs(ctx, ref)
+	jobs, err := d.store.SandboxRoutes(ctx, ref)
 	if err != nil {
 		return nil, nil, err
-	}
-	jobs := make([]store.Route, 0, len(refs))
-	for _, job := range refs {
-		r, err := d.store.Route(ctx, job)
-		if farm.CodeOf(err) == farm.CodeNotFound {
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		if !r.State.Final() {
-			jobs = append(jobs, *r)
-		}
 	}
 	return s, jobs, nil
 }

@@ -41,6 +41,28 @@ func (s *Store) Route(ctx context.Context, ref farm.Ref) (*Route, error) {
 	return decodeRoute(ref.Tenant, r.fields(1)), nil
 }
 
+// SandboxRoutes reads the routes of a sandbox's unfinished jobs, in the order in which the jobs were accepted, also of those outside its FIFO.
+func (s *Store) SandboxRoutes(ctx context.Context, sandbox farm.Ref) ([]Route, error) {
+	refs, err := s.UnfinishedJobs(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	routes := make([]Route, 0, len(refs))
+	for _, ref := range refs {
+		r, err := s.Route(ctx, ref)
+		if farm.CodeOf(err) == farm.CodeNotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !r.State.Final() {
+			routes = append(routes, *r)
+		}
+	}
+	return routes, nil
+}
+
 // OpenRoutes pages through the tenant's unfinished jobs. Each call looks at no more than 200 of them and returns those that a queue should
 // hold (running, inline, head of a FIFO) and those whose sandbox is final or gone. after is "" at first; next is "" at the end.
 func (s *Store) OpenRoutes(ctx context.Context, tenant, after string) (routes []Route, next string, err error) {

@@ -24,8 +24,6 @@ type Sandboxes interface {
 	Dismantle(ctx context.Context, s *farm.Sandbox, exceptJob string, end farm.SandboxState, reason string) error
 	// Lose marks a sandbox as lost, ends its jobs but exceptJob, and removes what is left of it.
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
-	// OpenJobs gives the jobs of a sandbox that have not ended, in the order in which they were accepted.
-	OpenJobs(ctx context.Context, s *farm.Sandbox) ([]*farm.Job, error)
 }
 
 // Usage counts what sandboxes use.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/node"
 )
 
@@ -140,8 +141,8 @@ func (r *Reconciler) finishClosing(ctx context.Context, s *farm.Sandbox) error {
 
 // hasLifecycleJob reports whether a job that makes or closes the sandbox has not ended.
 func (r *Reconciler) hasLifecycleJob(ctx context.Context, s *farm.Sandbox) (bool, error) {
-	open, err := r.sandboxes.OpenJobs(ctx, s)
-	return slices.ContainsFunc(open, func(j *farm.Job) bool {
+	open, err := r.store.SandboxRoutes(ctx, s.Ref())
+	return slices.ContainsFunc(open, func(j store.Route) bool {
 		return j.Kind == farm.KindCreate || j.Kind == farm.KindRun || j.Kind == farm.KindClose
 	}), err
 }
