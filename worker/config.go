@@ -29,6 +29,8 @@ type Config struct {
 
 	SandboxCgroup string `toml:"sandbox_cgroup" default:"auto" doc:"auto: all sandboxes of a node lie under one cgroup, limited to the memory that the host has for sandboxes and to three quarters of its processes, so that the kernel never kills the engine, Redis or a worker for them. This needs a worker on the engine's host that may write cgroups; elsewhere, and with none, the engine's cgroup is used."`
 
+	OutputSpoolMB int `toml:"output_spool_mb" default:"0" min:"0" doc:"Space in the temporary directory for output that waits for its upload once the memory for that is used up (a quarter of memory_budget_mb), in MiB. A tenant gets at most half. What fits into neither is cut: the result has head and tail. 0: a quarter of the directory's free space, at most 4096, and none if the directory is in memory (tmpfs)."`
+
 	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
@@ -79,6 +81,9 @@ func (c Config) validate() error {
 	if c.UploadParallel < 1 || c.UploadParallel > 256 {
 		errs = append(errs, fmt.Errorf("worker.upload_parallel is %d; 1 to 256 are allowed", c.UploadParallel))
 	}
+	if c.OutputSpoolMB < 0 {
+		errs = append(errs, fmt.Errorf("worker.output_spool_mb is %d; it cannot be negative", c.OutputSpoolMB))
+	}
 	if err := c.placement().Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -121,7 +126,7 @@ func (c Config) placement() placement.Config {
 func (c Config) execution() execution.Config {
 	return execution.Config{
 		Grace: c.Grace, UploadRetry: c.UploadRetry, UploadParallel: c.UploadParallel, InstallTimeout: c.InstallTimeout,
-		AutoInstallAllow: c.AutoInstallAllow, AutoInstallDeny: c.AutoInstallDeny, Limits: c.Limits,
+		AutoInstallAllow: c.AutoInstallAllow, AutoInstallDeny: c.AutoInstallDeny, OutputSpoolMB: c.OutputSpoolMB, Limits: c.Limits,
 	}
 }
 

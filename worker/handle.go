@@ -58,9 +58,11 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	if err == nil && !placed {
 		return w.requeueUnplaced(work, j)
 	}
+	charged, memory := w.deps.Memory.With(work, j.Job.Tenant, 0)
+	defer memory.Release() // when the result is stored
 	var v execution.Outcome
 	if err == nil {
-		v, err = w.perform(work, j)
+		v, err = w.perform(charged, j)
 	}
 	if err != nil {
 		if errors.Is(err, store.ErrFenced) {
@@ -83,7 +85,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	return err
 }
 
-// perform does the job. A panic becomes an error, so that the job ends.
+// perform does the job, and charges what it holds to the Hold of ctx. A panic becomes an error, so that the job ends.
 func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -93,8 +95,6 @@ func (w *Worker) perform(ctx context.Context, j *activeJob) (v execution.Outcome
 	if j.Sandbox == nil {
 		return execution.Outcome{}, farm.Conflictf("The sandbox is gone. Create a new one and send the job again.")
 	}
-	ctx, memory := w.deps.Memory.With(ctx, j.Job.Tenant, 0)
-	defer memory.Release()
 	if err := w.retry(ctx, func(ctx context.Context) error { return w.store.LoadRequest(ctx, j.Claim) }); err != nil {
 		return execution.Outcome{}, err
 	}

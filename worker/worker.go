@@ -44,8 +44,10 @@ type Deps struct {
 	Blobs    *blob.Store
 	// Memory is the budget for output on its way; nil: without limit.
 	Memory *budget.Budget
-	Engine *engine.Engine
-	Log    *slog.Logger
+	// Staging is the budget for output that waits for its upload, and for nothing else; nil: without limit.
+	Staging *budget.Budget
+	Engine  *engine.Engine
+	Log     *slog.Logger
 	// Listen makes a server that is not started.
 	Listen func(queue.ServerConfig) (Server, error)
 	// Agent gives the agent's binary for an architecture, and its version.
@@ -143,7 +145,7 @@ func (w *Worker) assemble() (err error) {
 	}
 	w.lifecycle = &lifecycle{usage: w.usage, store: w.store, dispatch: w.dispatch, engine: w.engine, node: w.node, placement: w.placement, log: w.log, now: now}
 	if w.executions, err = execution.New(w.cfg.execution(), execution.Deps{
-		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Memory: w.deps.Memory, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
+		Store: w.store, Queue: w.dispatch, Blobs: w.deps.Blobs, Memory: w.deps.Memory, Staging: w.deps.Staging, Node: w.node, Sandboxes: w.lifecycle, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 	}); err != nil {
 		return err
 	}

@@ -1,12 +1,11 @@
 package blob
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"github.com/minio/minio-go/v7"
 
@@ -38,17 +37,36 @@ func (s *Store) BeginUpload(ctx context.Context, key string, opts PutOptions) (s
 }
 
 // PutPart sends a part; numbers begin with 1. A part that was sent before is replaced. All parts but the last have PartBytes.
-// CodeNotFound: the upload was completed or aborted.
-func (s *Store) PutPart(ctx context.Context, key, upload string, number int, data []byte) error {
-	sum := binary.BigEndian.AppendUint32(nil, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+// data is read twice, from its start, and not kept in memory. CodeNotFound: the upload was completed or aborted.
+func (s *Store) PutPart(ctx context.Context, key, upload string, number int, data io.ReadSeeker, size int64) error {
+	sum, err := checksum(data)
+	if err != nil {
+		return err
+	}
 	opts := minio.PutObjectPartOptions{DisableContentSha256: true, CustomHeader: map[string][]string{
-		minio.ChecksumCRC32C.Key(): {base64.StdEncoding.EncodeToString(sum)},
+		minio.ChecksumCRC32C.Key(): {sum},
 	}}
-	_, err := minio.Core{Client: s.client}.PutObjectPart(ctx, s.cfg.Bucket, key, upload, number, bytes.NewReader(data), int64(len(data)), opts)
+	_, err = minio.Core{Client: s.client}.PutObjectPart(ctx, s.cfg.Bucket, key, upload, number, data, size, opts)
 	if err != nil {
 		return toFarm(ctx, err, "put part")
 	}
 	return nil
+}
+
+// checksum is the CRC32C of data as S3 writes it. It leaves data at its start.
+func checksum(data io.ReadSeeker) (string, error) {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	_, err := data.Seek(0, io.SeekStart)
+	if err == nil {
+		_, err = io.Copy(sum, data)
+	}
+	if err == nil {
+		_, err = data.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read part: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(sum.Sum(nil)), nil
 }
 
 // CompleteUpload makes the object of the parts that were sent, which must have size bytes together. An upload that is gone counts as

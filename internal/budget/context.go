@@ -56,6 +56,9 @@ const noMemory = "This server has no memory for a request of this size now. Send
 
 var errNoMemory = errors.New("no memory became free in time")
 
+// Held is how many bytes the request of ctx holds.
+func Held(ctx context.Context) int64 { return of(ctx).Bytes() }
+
 // Without hides the Hold of the request from code that would give it back while other code needs it.
 func Without(ctx context.Context) context.Context {
 	return context.WithValue(ctx, holdKey{}, (*Hold)(nil))

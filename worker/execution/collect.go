@@ -32,6 +32,7 @@ const (
 type collector struct {
 	job       *farm.Job
 	limits    farm.Limits
+	room      room // of what is to be uploaded
 	request   *farm.Request
 	published uint64
 	quiet     bool                                          // nothing is sent as events
@@ -62,12 +63,24 @@ type collector struct {
 	bytes    int            // text in events
 }
 
-func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64) *collector {
-	c := &collector{job: job, request: request, limits: limits, published: published}
+func newCollector(job *farm.Job, request *farm.Request, limits farm.Limits, published uint64, room room) *collector {
+	c := &collector{job: job, request: request, limits: limits, published: published, room: room}
 	if request.Command == nil {
 		c.outputs = []*output{c.newOutput("")}
 	}
 	return c
+}
+
+// close gives back what the collector holds for uploads. It does nothing for nil.
+func (c *collector) close() {
+	if c == nil {
+		return
+	}
+	for _, o := range c.outputs {
+		for _, s := range o.both() {
+			s.unsent.close()
+		}
+	}
 }
 
 // sinkOf returns the stream of a frame; nil when the frame carries no output.

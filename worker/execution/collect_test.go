@@ -45,7 +45,7 @@ func collectorOf(r *farm.Request, published uint64) *collector {
 }
 
 func limited(r *farm.Request, limits farm.Limits, published uint64) *collector {
-	c := newCollector(&farm.Job{ID: "job_x"}, r, limits, published)
+	c := newCollector(&farm.Job{ID: "job_x"}, r, limits, published, room{})
 	c.artifact = func(path, contentType string) *farm.Artifact {
 		return &farm.Artifact{Path: path, Key: path, ContentType: contentType}
 	}
@@ -223,7 +223,7 @@ func TestEventsOfAStreamStopAtTheirCap(t *testing.T) {
 	t.Parallel()
 	limits := farm.DefaultLimits()
 	limits.MaxStreamEvents, limits.MaxStreamInline = 100, 40
-	c := newCollector(&farm.Job{}, code(), limits, 0)
+	c := newCollector(&farm.Job{}, code(), limits, 0, room{})
 	for seq := uint64(1); seq <= 20; seq++ {
 		workertest.Must(t, c.add(out(seq, "0123456789")))
 	}
@@ -251,7 +251,7 @@ func TestEventsOfAllCommandsStopAtOneCap(t *testing.T) {
 	limits.MaxStreamEvents = 100
 	request := &farm.Request{Command: &farm.CommandRequest{Commands: make([]string, 5)}}
 	for _, c := range []struct{ each, sent, notes int }{{19, 95, 0}, {20, 100, 0}, {21, 84, 1}} {
-		collect := newCollector(&farm.Job{}, request, limits, 0)
+		collect := newCollector(&farm.Job{}, request, limits, 0, room{})
 		seq := uint64(0)
 		for i := range request.Command.Commands {
 			for _, f := range []agent.Frame{start(0, i), out(0, strings.Repeat("x", c.each)), frame(0, agent.FrameStderr, nil), frame(0, agent.FrameCommandEnd, agent.CommandMark{Index: i})} {

@@ -76,7 +76,7 @@ func TestOutputBeyondTheLimitIsCutHereToo(t *testing.T) {
 		request := &farm.Request{Command: &farm.CommandRequest{Commands: []string{"a", "b"}}}
 		l := farm.DefaultLimits()
 		l.MaxOutputMB = 1
-		c := newCollector(&farm.Job{ID: "job_x"}, request, l, 0)
+		c := newCollector(&farm.Job{ID: "job_x"}, request, l, 0, room{})
 		seq, kept := uint64(0), 0
 		give := func(f agent.Frame) {
 			seq++

@@ -37,6 +37,7 @@ type execution struct {
 	request  *farm.Request
 	claim    *store.Claim // of the job; nil: the request is kept until the end
 	outline  bool         // request is without what is large
+	dropped  int64        // bytes that were held for the whole request
 	sandbox  *farm.Sandbox
 	collect  *collector
 	staged   *staging
@@ -86,7 +87,8 @@ func (x *Runner) follow(ctx context.Context, e *execution) error {
 
 // collect gives an execution its collector.
 func (x *Runner) collect(e *execution, limits farm.Limits, published uint64) {
-	e.collect = newCollector(e.job, e.request, limits, published)
+	e.collect.close()
+	e.collect = newCollector(e.job, e.request, limits, published, x.room)
 	e.collect.artifact = func(path, contentType string) *farm.Artifact { return x.artifact(e, path, contentType) }
 }
 
@@ -317,6 +319,7 @@ func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due b
 	if err := e.collect.add(e.collect.cut(f)); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	x.giveUpOutputs(ctx, e)
 	err = x.storeDisplays(ctx, e)
 	if f.Type == agent.FrameCommandEnd {
 		for _, s := range e.collect.current() {

@@ -96,6 +96,7 @@ func (x *Runner) InstallRequested(ctx context.Context, t Task, sandbox *farm.San
 	}
 	x.Progress(ctx, t.Job, "installing "+shorten(strings.Join(asked.Packages, ", "), 200))
 	f := x.installer(t, sandbox, requestedSuffix, agent.Install{Manager: asked.Manager, Packages: asked.Packages})
+	defer f.close()
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
@@ -118,6 +119,7 @@ func (x *Runner) installImports(ctx context.Context, t Task, sandbox *farm.Sandb
 		return nil, nil //nolint:nilnil // nothing to install
 	}
 	f := x.installer(t, sandbox, importsSuffix, install)
+	defer f.close()
 	if err := f.follow(ctx); err != nil {
 		return nil, err
 	}
@@ -218,6 +220,9 @@ func (f *installer) follow(ctx context.Context) error {
 	}
 	return err
 }
+
+// close gives back what the install holds for uploads.
+func (f *installer) close() { f.e.collect.close() }
 
 // installFrame refuses frames that no install has: they would have to be charged, and installs show no values.
 func installFrame(bytes int) error {

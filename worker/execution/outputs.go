@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -32,8 +33,8 @@ type output struct {
 func (o *output) both() []*sink { return []*sink{o.stdout, o.stderr} }
 
 // sink is a stream whose whole is an artifact when it is longer than the record takes. The artifact is uploaded in parts while the
-// stream goes on: full parts are in the object store, what follows them is in memory. Part n is always the same bytes, so that a worker that
-// takes over may send it again.
+// stream goes on: full parts are in the object store, what follows them is in the spool. Part n is always the same bytes, so that a worker
+// that takes over may send it again.
 type sink struct {
 	*stream
 	name    farm.EventName
@@ -43,13 +44,17 @@ type sink struct {
 	upload   string         // id; "" before the first part
 	parts    int            // that were sent
 	sum      hash.Hash      // SHA-256 of what is in parts; nil before the first
-	unsent   []byte         // after the parts
+	unsent   spool          // after the parts
 	artifact *farm.Artifact // of the stream that has ended
-	lost     bool           // the storage of the tenant had no room for it
+	lost     bool           // the storage of the tenant, or this worker, had no room for it
+	noRoom   bool           // this worker had none
 }
 
 // text returns the stream for the record.
 func (s *sink) text() string {
+	if s.noRoom {
+		return s.stream.text("the worker had no room for the whole output")
+	}
 	if s.lost {
 		return s.stream.text("the storage of your tenant has no room for the whole output")
 	}
@@ -65,27 +70,32 @@ func (s *sink) truncated() bool { return s.stream.truncated() || s.dropped > 0 }
 // write adds bytes. Those of a stream that the record takes whole are kept once only.
 func (s *sink) write(p []byte) {
 	before, outgrew := s.stream.write(p)
-	if s.lost {
+	if s.lost || s.noRoom || !s.stream.truncated() {
 		return
 	}
+	var err error
 	if outgrew {
-		s.unsent = before
+		err = s.unsent.add(before)
 	}
-	if s.stream.truncated() {
-		s.unsent = append(s.unsent, p...)
+	if err == nil {
+		err = s.unsent.add(p)
+	}
+	if err != nil {
+		s.noRoom = true
+		s.unsent.close()
 	}
 }
 
-// remaining is what the store lacks of the stream.
-func (s *sink) remaining() []byte {
+// remaining is what the store lacks of the stream, and its length.
+func (s *sink) remaining() (io.ReadSeeker, int64) {
 	if s.stream.truncated() {
-		return s.unsent
+		return s.unsent.first(s.unsent.len()), s.unsent.len()
 	}
-	return s.head.Bytes()
+	return bytes.NewReader(s.head.Bytes()), int64(s.head.Len())
 }
 
 // partFull reports whether a part can be sent.
-func (s *sink) partFull() bool { return len(s.unsent) >= blob.PartBytes }
+func (s *sink) partFull() bool { return s.unsent.len() >= blob.PartBytes }
 
 // inlined is how many bytes the record has of the stream.
 func (s *sink) inlined() int { return int(min(s.total, int64(s.limit))) }
@@ -97,10 +107,11 @@ func (c *collector) newOutput(prefix string) *output {
 		left -= o.stdout.inlined() + o.stderr.inlined()
 	}
 	limit := min(c.limits.MaxStreamInline, max(left/2, minStreamInline))
+	unsent := spool{room: c.room, tenant: c.job.Tenant}
 	return &output{
 		prefix: prefix,
-		stdout: &sink{stream: newStream(limit), name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
-		stderr: &sink{stream: newStream(limit), name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
+		stdout: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStdout, path: outputDir + prefix + "stdout.txt"},
+		stderr: &sink{stream: newStream(limit), unsent: unsent, name: farm.EventStderr, path: outputDir + prefix + "stderr.txt"},
 	}
 }
 
@@ -126,35 +137,40 @@ func (x *Runner) sendParts(ctx context.Context, e *execution, s *sink) error {
 		if err != nil {
 			return err
 		}
-		if err := x.sendPart(ctx, e, s, s.unsent[:blob.PartBytes]); err != nil {
+		if err := x.sendPart(ctx, e, s, blob.PartBytes); err != nil {
 			return err
 		}
-		if s.sum == nil {
-			s.sum = sha256.New()
-		}
-		s.sum.Write(s.unsent[:blob.PartBytes])
-		s.parts++
-		s.unsent = s.unsent[:copy(s.unsent, s.unsent[blob.PartBytes:])]
 	}
 	return nil
 }
 
-// sendPart sends the next part of a stream. An upload that is gone was completed by an earlier attempt that had seen the whole stream,
-// or was aborted: that is found out when it is completed.
-func (x *Runner) sendPart(ctx context.Context, e *execution, s *sink, data []byte) error {
+// sendPart sends the next part of a stream, of size bytes, and takes it out of the spool. An upload that is gone was completed by an
+// earlier attempt that had seen the whole stream, or was aborted: that is found out when it is completed.
+func (x *Runner) sendPart(ctx context.Context, e *execution, s *sink, size int64) error {
 	a := x.artifact(e, s.path, outputType)
-	return x.retry(ctx, func(ctx context.Context) (err error) {
+	err := x.retry(ctx, func(ctx context.Context) (err error) {
 		if s.upload == "" {
 			if s.upload, err = x.blobs.BeginUpload(ctx, a.Key, putOptions(a)); err != nil {
 				return err
 			}
 		}
-		err = x.blobs.PutPart(ctx, a.Key, s.upload, s.parts+1, data)
+		err = x.blobs.PutPart(ctx, a.Key, s.upload, s.parts+1, s.unsent.first(size), size)
 		if farm.CodeOf(err) == farm.CodeNotFound {
 			return nil
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	if s.sum == nil {
+		s.sum = sha256.New()
+	}
+	if _, err := io.Copy(s.sum, s.unsent.first(size)); err != nil {
+		return fmt.Errorf("hash output: %w", err)
+	}
+	s.parts++
+	return s.unsent.drop(size)
 }
 
 // storeOutput makes the artifact of a stream that has ended and that the record cuts, if the storage of the tenant has room. It does nothing
@@ -172,7 +188,8 @@ func (x *Runner) storeOutput(ctx context.Context, e *execution, s *sink) error {
 	if err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
-	s.artifact, s.unsent = a, nil
+	s.artifact = a
+	s.unsent.close()
 	return nil
 }
 
@@ -181,17 +198,18 @@ func (x *Runner) sendTail(ctx context.Context, e *execution, s *sink, a *farm.Ar
 	if err := x.sendParts(ctx, e, s); err != nil || s.lost {
 		return cmp.Or(err, errStorageFull)
 	}
-	rest := int64(len(s.remaining()))
+	_, rest := s.remaining()
 	if _, err := x.reserve(ctx, e, rest); err != nil {
 		return err
 	}
 	if s.upload == "" {
 		return x.retry(ctx, func(ctx context.Context) error {
-			return x.put(ctx, a, bytes.NewReader(s.remaining()), s.total)
+			data, size := s.remaining()
+			return x.put(ctx, a, data, size)
 		})
 	}
-	if len(s.unsent) > 0 {
-		if err := x.sendPart(ctx, e, s, s.unsent); err != nil {
+	if rest > 0 {
+		if err := x.sendPart(ctx, e, s, rest); err != nil {
 			return err
 		}
 	}
@@ -200,7 +218,6 @@ func (x *Runner) sendTail(ctx context.Context, e *execution, s *sink, a *farm.Ar
 	if err != nil {
 		return err
 	}
-	s.sum.Write(s.unsent)
 	a.Size, a.SHA256 = s.total, hex.EncodeToString(s.sum.Sum(nil))
 	return nil
 }

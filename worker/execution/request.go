@@ -18,6 +18,7 @@ func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) erro
 		return fmt.Errorf("start execution: %w", err)
 	}
 	if e.claim != nil && e.claim.ForgetRequest() {
+		e.dropped = max(e.dropped, budget.Held(ctx))
 		e.use(outline(e.request))
 		e.outline = true
 		budget.Keep(ctx, 0)
@@ -38,6 +39,32 @@ func (x *Runner) recall(ctx context.Context, e *execution) error {
 	e.use(e.claim.Request)
 	e.outline = false
 	return nil
+}
+
+// resultWeight is how often a result is in memory until it is stored: as text, encoded, and what the collector has not freed.
+const resultWeight = 3
+
+// chargeResult waits for the memory of the result, until the job's memory is released. Nothing else is held meanwhile, so it cannot deadlock:
+// the request is not needed any more, all frames are handled, and nobody waits for the staging budget.
+func (x *Runner) chargeResult(ctx context.Context, e *execution) error {
+	need := e.collect.inlined() * resultWeight
+	if e.outline && e.request.Command != nil {
+		need += e.dropped
+	}
+	if need <= budget.SmallBytes {
+		return nil
+	}
+	budget.Keep(ctx, 0)
+	return budget.Charge(ctx, need)
+}
+
+// inlined is how many bytes of output and displayed values the result has.
+func (c *collector) inlined() int64 {
+	n := int64(c.inline)
+	for _, o := range c.outputs {
+		n += int64(o.stdout.inlined() + o.stderr.inlined())
+	}
+	return n
 }
 
 func (e *execution) use(request *farm.Request) {

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/tracing"
@@ -23,6 +24,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 	if background(t.Request) {
 		e.started = func(ctx context.Context) { x.leave(ctx, t) }
 	}
+	defer func() { e.collect.close() }()
 	imports, err := x.installImports(ctx, t, sandbox)
 	if err != nil {
 		return Outcome{}, explain(ctx, err)
@@ -70,8 +72,11 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 		x.log.ErrorContext(ctx, "artifacts were not stored", "job_id", t.Job.ID, "error", err)
 	}
 	v.Upload = time.Since(began)
+	if err := x.chargeResult(ctx, e); err != nil {
+		return Outcome{}, err
+	}
 	if e.request.Command != nil { // its result repeats the commands
-		switch err := x.recall(ctx, e); {
+		switch err := x.recall(budget.Without(ctx), e); { // chargeResult has charged for it
 		case errors.Is(err, blob.ErrNoAnswer) && ctx.Err() == nil:
 			e.collect.note("The object store did not answer, so the result does not repeat the commands.")
 		case err != nil:

@@ -2,12 +2,14 @@ package execution
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -48,10 +50,12 @@ type sinkState struct {
 	Rest     int            `json:"rest,omitempty"`
 	Artifact *farm.Artifact `json:"artifact,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
+	NoRoom   bool           `json:"no_room,omitempty"`
 }
 
-// snapshot encodes the collector's state. Queued events and displays must have been taken before.
-func (c *collector) snapshot() ([]byte, error) {
+// snapshot encodes the collector's state. Queued events and displays must have been taken before. It returns a function that makes a reader of
+// the encoding, valid until the collector changes, and its length: spools are not copied.
+func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
 		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
 		RichFull: c.richFull, Marks: c.marks, Notes: c.notes, Missing: c.missing,
@@ -59,39 +63,45 @@ func (c *collector) snapshot() ([]byte, error) {
 	if c.unstored != nil {
 		state.Unstored = &farm.JobError{Code: farm.CodeOf(c.unstored), Message: c.unstored.Error()}
 	}
-	var streams [][]byte
-	size := 0
+	var streams []func() io.Reader
+	add := func(n int64, read func() io.Reader) {
+		if n > 0 {
+			streams = append(streams, read)
+			size += n
+		}
+	}
 	for _, o := range c.outputs {
 		var pair [2]sinkState
 		for i, s := range o.both() {
 			var err error
 			if pair[i], err = s.state(); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
-			for _, part := range [][]byte{s.head.Bytes(), s.tail, s.unsent} {
-				streams = append(streams, part)
-				size += len(part)
+			for _, part := range [][]byte{s.head.Bytes(), s.tail} {
+				add(int64(len(part)), func() io.Reader { return bytes.NewReader(part) })
 			}
+			add(s.unsent.len(), func() io.Reader { return s.unsent.first(s.unsent.len()) })
 		}
 		state.Outputs = append(state.Outputs, pair)
 	}
 	text, err := json.Marshal(state)
 	if err != nil {
-		return nil, fmt.Errorf("encode snapshot: %w", err)
+		return nil, 0, fmt.Errorf("encode snapshot: %w", err)
 	}
-	data := make([]byte, 0, 4+len(text)+size)
-	data = binary.BigEndian.AppendUint32(data, uint32(len(text))) //nolint:gosec // the record's bounds are far lower
-	data = append(data, text...)
-	for _, part := range streams {
-		data = append(data, part...)
-	}
-	return data, nil
+	length := binary.BigEndian.AppendUint32(nil, uint32(len(text))) //nolint:gosec // the record's bounds are far lower
+	return func() io.Reader {
+		readers := []io.Reader{bytes.NewReader(length), bytes.NewReader(text)}
+		for _, read := range streams {
+			readers = append(readers, read())
+		}
+		return io.MultiReader(readers...)
+	}, int64(len(length)+len(text)) + size, nil
 }
 
 func (s *sink) state() (sinkState, error) {
 	state := sinkState{
 		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
-		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: len(s.unsent), Artifact: s.artifact, Lost: s.lost,
+		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: int(s.unsent.len()), Artifact: s.artifact, Lost: s.lost, NoRoom: s.noRoom,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
 		var err error
@@ -104,20 +114,20 @@ func (s *sink) state() (sinkState, error) {
 
 var errSnapshot = errors.New("the snapshot is damaged")
 
-// restore puts a new collector into the state of a snapshot.
-func (c *collector) restore(data []byte) error {
-	if len(data) < 4 {
-		return errSnapshot
+// restore puts a new collector into the state of a snapshot. After an error it can be called again.
+func (c *collector) restore(r io.Reader) (err error) {
+	length, err := take(r, 4)
+	if err != nil {
+		return err
 	}
-	n := binary.BigEndian.Uint32(data)
-	if data = data[4:]; uint64(n) > uint64(len(data)) {
-		return errSnapshot
+	text, err := take(r, int64(binary.BigEndian.Uint32(length)))
+	if err != nil {
+		return err
 	}
 	var state snapshot
-	if err := json.Unmarshal(data[:n], &state); err != nil {
+	if err := json.Unmarshal(text, &state); err != nil {
 		return fmt.Errorf("%w: %w", errSnapshot, err)
 	}
-	data = data[n:]
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Shown, state.Large, state.Stored
 	c.sent, c.missing = state.Sent, state.Missing
 	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
@@ -126,6 +136,12 @@ func (c *collector) restore(data []byte) error {
 	}
 	prefixes := c.outputs // those of an execute are there from the start
 	c.outputs = nil
+	defer func() {
+		if err != nil {
+			c.close()
+			c.outputs = prefixes
+		}
+	}()
 	for i, pair := range state.Outputs {
 		var o *output
 		if i < len(prefixes) {
@@ -134,44 +150,80 @@ func (c *collector) restore(data []byte) error {
 			o = c.newOutput(commandPrefix(i))
 		}
 		for k, s := range o.both() {
-			var err error
-			if data, err = s.restore(pair[k], data); err != nil {
+			if err := s.restore(pair[k], r); err != nil {
 				return err
 			}
 		}
 		c.outputs = append(c.outputs, o)
 	}
-	if len(data) > 0 {
-		return errSnapshot
+	if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		return cmp.Or(ignoreEnd(err), errSnapshot)
 	}
 	return nil
 }
 
-// restore puts a sink into a state, with the first bytes of data, and returns the other bytes.
-func (s *sink) restore(state sinkState, data []byte) ([]byte, error) {
-	take := func(n int) []byte {
-		if n < 0 || n > len(data) {
-			return nil
-		}
-		part := bytes.Clone(data[:n])
-		data = data[n:]
-		return part
+// take reads n bytes of a snapshot.
+func take(r io.Reader, n int64) ([]byte, error) {
+	var data bytes.Buffer
+	if n < 0 || n > maxSnapshot {
+		return nil, errSnapshot
 	}
+	if _, err := io.CopyN(&data, r, n); err != nil {
+		return nil, cmp.Or(ignoreEnd(err), errSnapshot)
+	}
+	return data.Bytes(), nil
+}
+
+// ignoreEnd is nil for the end of a snapshot, which then is too short.
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// restore puts a sink into a state, with the next bytes of a snapshot.
+func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.stream = newStream(state.Limit)
 	s.total, s.at, s.stream.full, s.carry = state.Total, state.At, state.Full, state.Carry
-	s.head.Write(take(state.Head))
-	s.tail = take(state.Tail)
-	s.unsent = take(state.Rest)
-	if s.head.Len() != state.Head || len(s.tail) != state.Tail || len(s.unsent) != state.Rest {
-		return nil, errSnapshot
+	head, err := take(r, int64(state.Head))
+	if err != nil {
+		return err
+	}
+	s.head.Write(head)
+	if s.tail, err = take(r, int64(state.Tail)); err != nil {
+		return err
+	}
+	if err := s.restoreUnsent(r, state); err != nil {
+		return err
 	}
 	s.dropped = state.Dropped
 	s.upload, s.parts, s.artifact, s.lost = state.Upload, state.Parts, state.Artifact, state.Lost
+	s.noRoom = s.noRoom || state.NoRoom
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()
 		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil { //nolint:forcetypeassert // its documentation says so
-			return nil, fmt.Errorf("%w: %w", errSnapshot, err)
+			return fmt.Errorf("%w: %w", errSnapshot, err)
 		}
 	}
-	return data, nil
+	return nil
+}
+
+// restoreUnsent reads the spool of a sink. Without room for it the stream is cut as if it had come now.
+func (s *sink) restoreUnsent(r io.Reader, state sinkState) error {
+	s.unsent.close()
+	for left := int64(state.Rest); left > 0; {
+		piece, err := take(r, min(left, 1<<20))
+		if err != nil {
+			return err
+		}
+		left -= int64(len(piece))
+		if s.noRoom {
+			continue
+		}
+		if s.noRoom = s.unsent.add(piece) != nil; s.noRoom {
+			s.unsent.close()
+		}
+	}
+	return nil
 }

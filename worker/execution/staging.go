@@ -1,12 +1,10 @@
 package execution
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -21,7 +19,7 @@ const (
 	// and 65,536 frames), so the code runs on while a snapshot is written. Shorter executions are never staged.
 	ackBytes  = 10 << 20
 	ackFrames = 1 << 15
-	// maxSnapshot bounds what is read as a snapshot, far above what is written.
+	// maxSnapshot bounds each piece of a snapshot, far above what is written.
 	maxSnapshot = 256 << 20
 )
 
@@ -75,13 +73,9 @@ func (x *Runner) resume(ctx context.Context, e *execution, suffix string, instal
 			return err
 		}
 		defer func() { _ = r.Close() }()
-		data, err = io.ReadAll(io.LimitReader(r, maxSnapshot))
-		return err
+		return e.collect.restore(r)
 	})
 	if err != nil {
-		return fmt.Errorf("read snapshot: %w", err)
-	}
-	if err := e.collect.restore(data); err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	s.acked = e.collect.seq
@@ -118,20 +112,20 @@ func (x *Runner) acknowledge(ctx context.Context, e *execution, c *client.Client
 			return fmt.Errorf("stage output: %w", err)
 		}
 	}
-	data, err := e.collect.snapshot()
+	open, size, err := e.collect.snapshot()
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("%d-%d%s", s.job.Attempt, s.slot, s.suffix)
 	err = x.retry(ctx, func(ctx context.Context) error {
-		_, err := x.blobs.Put(ctx, s.prefix()+name, bytes.NewReader(data), int64(len(data)), blob.PutOptions{})
+		_, err := x.blobs.Put(ctx, s.prefix()+name, open(), size, blob.PutOptions{})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("stage snapshot: %w", err)
 	}
 	s.saved[s.suffix] = name
-	data, err = json.Marshal(s.saved)
+	data, err := json.Marshal(s.saved)
 	if err != nil {
 		return fmt.Errorf("encode checkpoint: %w", err)
 	}

@@ -1,8 +1,10 @@
 package execution
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -51,6 +53,19 @@ func randomFrames(rng *rand.Rand, commands int) []agent.Frame {
 	return frames
 }
 
+// encoded is a snapshot of a collector.
+func encoded(t *testing.T, c *collector) []byte {
+	t.Helper()
+	open, size, err := c.snapshot()
+	workertest.Must(t, err)
+	data, err := io.ReadAll(open())
+	workertest.Must(t, err)
+	if int64(len(data)) != size {
+		t.Fatalf("a snapshot of %d bytes says it has %d", len(data), size)
+	}
+	return data
+}
+
 // What follows from frames is in a snapshot, wherever it is taken: the collector that it restores goes on as the first one does.
 func TestSnapshotHasTheWholeState(t *testing.T) {
 	t.Parallel()
@@ -73,9 +88,7 @@ func TestSnapshotHasTheWholeState(t *testing.T) {
 			if i == cut {
 				first.take()
 				first.displays, first.replaced, first.freed = nil, nil, 0
-				data, err := first.snapshot()
-				workertest.Must(t, err)
-				workertest.Must(t, second.restore(data))
+				workertest.Must(t, second.restore(bytes.NewReader(encoded(t, first))))
 			}
 			workertest.Must(t, first.add(first.cut(f)))
 			if i >= cut {
@@ -95,15 +108,14 @@ func TestDamagedSnapshotIsAnError(t *testing.T) {
 	t.Parallel()
 	c := collectorOf(code(), 0)
 	workertest.Must(t, c.add(out(1, "hello")))
-	data, err := c.snapshot()
-	workertest.Must(t, err)
-	workertest.Must(t, collectorOf(code(), 0).restore(data))
+	data := encoded(t, c)
+	workertest.Must(t, collectorOf(code(), 0).restore(bytes.NewReader(data)))
 	for n := range data {
-		if collectorOf(code(), 0).restore(data[:n]) == nil {
+		if collectorOf(code(), 0).restore(bytes.NewReader(data[:n])) == nil {
 			t.Errorf("the first %d bytes of %d are a snapshot", n, len(data))
 		}
 	}
-	if collectorOf(code(), 0).restore(append(data, 'x')) == nil {
+	if collectorOf(code(), 0).restore(bytes.NewReader(append(data, 'x'))) == nil {
 		t.Error("a snapshot with one more byte is one")
 	}
 }
@@ -136,7 +148,7 @@ func TestStreamsOfAllCommandsShareTheResult(t *testing.T) {
 		f.Seq = seq
 		workertest.Must(t, c.add(f))
 		for _, s := range c.current() {
-			s.unsent = nil // as if it were stored
+			s.unsent.close() // as if it were stored
 		}
 	}
 	for i := range commands {

@@ -107,6 +107,16 @@ func (c *collector) noteSkipped() {
 		strings.Join(names, ", "), more)
 }
 
+// giveUpOutputs ends the uploads of streams that this worker has no room for.
+func (x *Runner) giveUpOutputs(ctx context.Context, e *execution) {
+	for _, s := range e.collect.current() {
+		if s.noRoom && !s.lost {
+			x.log.WarnContext(ctx, "a long output is cut: neither memory nor disk has room for it (worker.output_spool_mb)", "job_id", e.job.ID, "output", s.path)
+			x.giveUp(ctx, e, s)
+		}
+	}
+}
+
 // giveUp ends the upload of a stream that does not fit into the storage. The record has its head and tail.
 func (x *Runner) giveUp(ctx context.Context, e *execution, s *sink) {
 	e.storage.release(int64(s.parts) * blob.PartBytes)
@@ -115,14 +125,17 @@ func (x *Runner) giveUp(ctx context.Context, e *execution, s *sink) {
 			x.log.WarnContext(ctx, "upload of an output was not aborted", "job_id", e.job.ID, "error", err)
 		}
 	}
-	s.lost, s.upload, s.parts, s.sum, s.unsent = true, "", 0, nil, nil
+	s.lost, s.upload, s.parts, s.sum = true, "", 0, nil
+	s.unsent.close()
 }
 
 // noteLost tells the caller which streams were given up.
 func (c *collector) noteLost() {
 	for _, o := range c.outputs {
 		for _, s := range o.both() {
-			if s.lost {
+			if s.noRoom {
+				c.note("The worker had no room for more long outputs, so %s is not an artifact: the result has head and tail. Send the job again later, or write the output to a file.", s.path)
+			} else if s.lost {
 				c.note("The storage of your tenant is full (quota max_stored_mb), so %s is not an artifact: the result has head and tail. Delete artifacts to make room.", s.path)
 			}
 		}

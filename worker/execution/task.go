@@ -20,14 +20,15 @@ import (
 // ErrCanceled ends work of a job that was cancelled.
 var ErrCanceled = errors.New("the job was cancelled")
 
-// Config holds the settings of executions. All fields except the lists of packages are required.
+// Config holds the settings of executions. All fields are required unless they say otherwise.
 type Config struct {
 	Grace            time.Duration // between the interrupt and the kill of code
 	UploadRetry      time.Duration // for how long the object store is waited for
 	UploadParallel   int           // artifacts of one job at once
 	InstallTimeout   time.Duration // of packages that come with a create, with a run or by auto_install
 	AutoInstallAllow []string      // normal names; empty: every package
-	AutoInstallDeny  []string      // normal names
+	AutoInstallDeny  []string      // normal names; may be empty
+	OutputSpoolMB    int           // see newRoom; may be 0
 	Limits           farm.Limits
 }
 
@@ -51,12 +52,13 @@ type Sandboxes interface {
 	Lose(ctx context.Context, s *farm.Sandbox, exceptJob, reason string)
 }
 
-// Deps are the dependencies of a Runner. All fields except Memory and Metrics are required.
+// Deps are the dependencies of a Runner. All fields except Memory, Staging and Metrics are required.
 type Deps struct {
 	Store     *store.Store
 	Queue     Queue
 	Blobs     *blob.Store
 	Memory    *budget.Budget // for output on its way; nil: without limit
+	Staging   *budget.Budget // for output that waits for its upload; it must be used for nothing else; nil: without limit
 	Node      Node
 	Sandboxes Sandboxes
 	Log       *slog.Logger
@@ -72,6 +74,7 @@ type Runner struct {
 	queue     Queue
 	blobs     *blob.Store
 	memory    *budget.Budget
+	room      room
 	node      Node
 	sandboxes Sandboxes
 	log       *slog.Logger
@@ -86,7 +89,7 @@ type Runner struct {
 // New makes a Runner.
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
-		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, memory: deps.Memory, node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
+		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, memory: deps.Memory, room: newRoom(deps.Staging, "", cfg.OutputSpoolMB), node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
 		metrics: newMetrics(), stopped: make(chan struct{}),
 	}
 	return x, x.metrics.register(deps.Metrics)

@@ -1,6 +1,7 @@
 package blobtest
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -22,7 +23,7 @@ func putParts(t *testing.T, s *blob.Store, key, upload string, number int, data 
 	t.Helper()
 	for ; len(data) > 0; number++ {
 		n := min(len(data), blob.PartBytes)
-		if err := s.PutPart(t.Context(), key, upload, number, data[:n]); err != nil {
+		if err := s.PutPart(t.Context(), key, upload, number, bytes.NewReader(data[:n]), int64(n)); err != nil {
 			t.Fatalf("PutPart %d of %q: %v", number, key, err)
 		}
 		data = data[n:]
@@ -61,7 +62,7 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 	data := content(2*blob.PartBytes + 9)
 	upload := beginUpload(t, s, key)
 	putParts(t, s, key, upload, 1, data[:blob.PartBytes])
-	if err := s.PutPart(t.Context(), key, upload, 3, data[2*blob.PartBytes:]); err != nil {
+	if err := s.PutPart(t.Context(), key, upload, 3, bytes.NewReader(data[2*blob.PartBytes:]), int64(len(data)-2*blob.PartBytes)); err != nil {
 		t.Fatalf("PutPart 3: %v", err)
 	}
 	if err := s.CompleteUpload(t.Context(), key, upload, int64(len(data))); farm.CodeOf(err) != farm.CodeInvalid {
@@ -75,7 +76,7 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 	}
 	got, _ := get(t, s, key, 0, 0)
 	same(t, got, data)
-	if err := s.PutPart(t.Context(), key, upload, 4, data[:1]); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := s.PutPart(t.Context(), key, upload, 4, bytes.NewReader(data[:1]), 1); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("PutPart after the end = %v, want code %s", err, farm.CodeNotFound)
 	}
 	if err := s.CompleteUpload(t.Context(), key, upload, 1); farm.CodeOf(err) != farm.CodeNotFound {
@@ -88,7 +89,7 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 			t.Fatalf("AbortUpload: %v", err)
 		}
 	}
-	if err := s.PutPart(t.Context(), "aborted", gone, 2, data[:1]); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := s.PutPart(t.Context(), "aborted", gone, 2, bytes.NewReader(data[:1]), 1); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("PutPart of an aborted upload = %v, want code %s", err, farm.CodeNotFound)
 	}
 	if err := s.CompleteUpload(t.Context(), "aborted", gone, 9); farm.CodeOf(err) != farm.CodeNotFound {
@@ -100,7 +101,7 @@ func testUploadInPartsAgain(t *testing.T, s *blob.Store) {
 	if n, err := s.AbortUploadsOf(t.Context(), "lost"); n != 1 || err != nil {
 		t.Errorf("AbortUploadsOf = %d, %v; want 1", n, err)
 	}
-	if err := s.PutPart(t.Context(), "lost", lost, 2, data[:1]); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := s.PutPart(t.Context(), "lost", lost, 2, bytes.NewReader(data[:1]), 1); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("PutPart of a lost upload = %v, want code %s", err, farm.CodeNotFound)
 	}
 }

@@ -38,6 +38,7 @@ type Parts struct {
 	// Memory is the budget for what this process holds for its callers.
 	Memory  *budget.Budget
 	uploads *budget.Budget // for the buffers of uploads to S3
+	staging *budget.Budget // for output that waits for its upload; nobody waits for it
 	limits  budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
@@ -103,8 +104,11 @@ func (p *Parts) durability() store.Durability {
 	return store.Durability(p.Settings.Redis.Durability)
 }
 
-// uploadPart is the part of the process's budget that the buffers of uploads have for themselves: a quarter.
-const uploadPart = 4
+// Parts of the process's budget that the buffers of uploads, and output that waits for its upload, have for themselves: a quarter each.
+const (
+	uploadPart  = 4
+	stagingPart = 4
+)
 
 // openMemory makes the budgets of this process.
 func (p *Parts) openMemory() error {
@@ -117,7 +121,8 @@ func (p *Parts) openMemory() error {
 		size = int64(mb) << 20
 	}
 	p.uploads = budget.New(size / uploadPart)
-	p.Memory = budget.New(size - size/uploadPart)
+	p.staging = budget.New(size / stagingPart)
+	p.Memory = budget.New(size - size/uploadPart - size/stagingPart)
 	return telemetry.Register(p.metrics.registry, p.Memory.Collectors()...)
 }
 

@@ -1,0 +1,162 @@
+package execution
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
+)
+
+// spoolStep is how much a spool reserves at a time: a part of an upload, and the frame that completes it.
+const spoolStep = blob.PartBytes + 64<<10
+
+// errNoRoom says that neither memory nor disk had room for a spool.
+var errNoRoom = errors.New("no memory and no disk space are left for the output")
+
+// room is where spools are. Its budgets are asked with TryAcquire and Grow only, so nobody waits for them: output cannot deadlock, and
+// code that prints a little and then runs for hours delays nobody.
+type room struct {
+	memory *budget.Budget // nil: without limit
+	disk   *budget.Budget // nil: nothing is written to disk
+	dir    string         // of the files; "": the temporary directory
+}
+
+// spool is a queue of bytes: what a stream has after the last part that was sent. It is in memory while the tenant's share of the staging
+// memory lasts, then in an unlinked file while that of the disk lasts. The zero value is empty, with room without limit.
+type spool struct {
+	room     room
+	tenant   string
+	hold     *budget.Hold // of memory or, with a file, of the disk
+	reserved int64        // bytes that hold covers
+
+	memory []byte
+	file   *os.File
+	size   int64 // of the file
+}
+
+// len is the number of bytes.
+func (b *spool) len() int64 {
+	if b.file != nil {
+		return b.size
+	}
+	return int64(len(b.memory))
+}
+
+// add appends bytes. errNoRoom: they were not added, and the spool is as before.
+func (b *spool) add(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if b.file == nil && b.reserve(b.room.memory, int64(len(p))) {
+		if b.memory == nil {
+			b.memory = make([]byte, 0, max(spoolStep, len(p)))
+		}
+		b.memory = append(b.memory, p...)
+		return nil
+	}
+	if err := b.spill(int64(len(p))); err != nil {
+		return err
+	}
+	if _, err := b.file.WriteAt(p, b.size); err != nil {
+		return fmt.Errorf("%w: %w", errNoRoom, err)
+	}
+	b.size += int64(len(p))
+	return nil
+}
+
+// reserve makes the hold cover n more bytes, if the budget has them now.
+func (b *spool) reserve(from *budget.Budget, n int64) bool {
+	short := b.len() + n - b.reserved
+	if short <= 0 {
+		return true
+	}
+	step := (short + spoolStep - 1) / spoolStep * spoolStep
+	if b.hold == nil {
+		hold, ok := from.TryAcquire(b.tenant, step)
+		if !ok {
+			return false
+		}
+		b.hold = hold
+	} else if !b.hold.Grow(step) {
+		return false
+	}
+	b.reserved += step
+	return true
+}
+
+// spill moves the spool into a file with room for n more bytes, unless it is in one that has it.
+func (b *spool) spill(n int64) error {
+	if b.room.disk == nil {
+		return errNoRoom
+	}
+	if b.file != nil {
+		if !b.reserve(b.room.disk, n) {
+			return errNoRoom
+		}
+		return nil
+	}
+	onDisk := spool{room: b.room, tenant: b.tenant}
+	if !onDisk.reserve(b.room.disk, b.len()+n) {
+		return errNoRoom
+	}
+	file, err := os.CreateTemp(b.room.dir, "sandfarm-output-*")
+	if err == nil {
+		err = os.Remove(file.Name()) // it ends with the process
+	}
+	if err == nil {
+		_, err = file.WriteAt(b.memory, 0)
+	}
+	if err != nil {
+		onDisk.hold.Release()
+		if file != nil {
+			_ = file.Close()
+		}
+		return fmt.Errorf("%w: %w", errNoRoom, err)
+	}
+	onDisk.file, onDisk.size = file, b.len()
+	b.hold.Release()
+	*b = onDisk
+	return nil
+}
+
+// first reads the first n bytes; the spool must not change meanwhile.
+func (b *spool) first(n int64) io.ReadSeeker {
+	if b.file != nil {
+		return io.NewSectionReader(b.file, 0, n)
+	}
+	return bytes.NewReader(b.memory[:n])
+}
+
+// drop removes the first n bytes.
+func (b *spool) drop(n int64) error {
+	if n >= b.len() {
+		b.close()
+		return nil
+	}
+	if b.file == nil {
+		b.memory = b.memory[:copy(b.memory, b.memory[n:])]
+		return nil
+	}
+	rest := io.NewSectionReader(b.file, n, b.size-n)
+	if _, err := io.Copy(io.NewOffsetWriter(b.file, 0), rest); err != nil {
+		return fmt.Errorf("move spooled output: %w", err)
+	}
+	b.size -= n
+	if err := b.file.Truncate(b.size); err != nil {
+		return fmt.Errorf("shorten spooled output: %w", err)
+	}
+	return nil
+}
+
+// close empties the spool and gives back what it has reserved. It can be used again.
+func (b *spool) close() {
+	if b.file != nil {
+		_ = b.file.Close()
+	}
+	b.hold.Release()
+	*b = spool{room: b.room, tenant: b.tenant}
+}

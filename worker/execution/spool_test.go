@@ -1,0 +1,311 @@
+package execution
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/blob"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+// smallRoom has room for one spool of a tenant in memory, and for one on disk.
+func smallRoom(t *testing.T) room {
+	t.Helper()
+	return room{memory: budget.New(16 << 20), disk: budget.New(16 << 20), dir: t.TempDir()}
+}
+
+// empty checks that a budget has everything back.
+func empty(t *testing.T, b *budget.Budget) {
+	t.Helper()
+	s := b.Stats()
+	if s.Used != 0 || s.Waiting != 0 || s.Waited != 0 {
+		t.Errorf("a budget after the end: %+v", s)
+	}
+}
+
+// A spool is in memory, then on disk, then nowhere; its bytes stay the same.
+func TestSpoolGoesFromMemoryToDisk(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		r := smallRoom(t)
+		b := spool{room: r, tenant: "a"}
+		var want []byte
+		for range 60 {
+			if rng.IntN(4) == 0 && len(want) > 0 {
+				n := 1 + rng.IntN(len(want))
+				workertest.Must(t, b.drop(int64(n)))
+				want = want[n:]
+			}
+			p := bytes.Repeat([]byte{byte(rng.IntN(256))}, rng.IntN(600<<10))
+			before := b.len()
+			err := b.add(p)
+			if errors.Is(err, errNoRoom) {
+				if before+int64(len(p)) <= spoolStep || b.len() != before {
+					t.Fatalf("seed %d: no room for %d bytes after %d", seed, len(p), before)
+				}
+				continue
+			}
+			workertest.Must(t, err)
+			want = append(want, p...)
+			if b.file == nil && cap(b.memory) > spoolStep {
+				t.Fatalf("seed %d: %d bytes are in memory", seed, cap(b.memory))
+			}
+			got, err := io.ReadAll(b.first(b.len()))
+			workertest.Must(t, err)
+			if !bytes.Equal(got, want) {
+				t.Fatalf("seed %d: %d bytes, want %d", seed, len(got), len(want))
+			}
+		}
+		b.close()
+		empty(t, r.memory)
+		empty(t, r.disk)
+	}
+}
+
+// Where is no disk, or no budget for it, a long spool is refused.
+func TestSpoolWithoutDisk(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 << 20)
+	for _, c := range []struct {
+		name string
+		room room
+		size int
+		err  error
+	}{
+		{"Fits", room{memory: memory}, spoolStep, nil},
+		{"NoDisk", room{memory: memory}, spoolStep + 1, errNoRoom},
+		{"NoFolder", room{memory: memory, disk: budget.New(1 << 30), dir: "/does/not/exist"}, spoolStep + 1, errNoRoom},
+		{"Disk", room{memory: memory, disk: budget.New(1 << 30), dir: t.TempDir()}, 3 * spoolStep, nil},
+	} {
+		b := spool{room: c.room, tenant: "a"}
+		if err := b.add(make([]byte, c.size)); !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.err)
+		}
+		b.close()
+		empty(t, memory)
+	}
+}
+
+func TestNoSpoolInMemory(t *testing.T) {
+	t.Parallel()
+	if r := newRoom(nil, "/dev/shm", 0); r.disk != nil {
+		t.Error("a folder in memory counts as disk")
+	}
+	if r := newRoom(nil, "/dev/shm", 32); r.disk.Stats().Size != 32<<20 {
+		t.Errorf("a spool of 32 MiB that is set has %d bytes", r.disk.Stats().Size)
+	}
+}
+
+// Many long outputs at once take no more memory than their budget; the others are on disk, and all are stored whole.
+func TestLongOutputsShareTheStagingMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	x.room = room{memory: budget.New(32 << 20), disk: budget.New(1 << 30), dir: t.TempDir()}
+	const jobs, size = 6, 6 << 20
+	text := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
+	es := make([]*execution, jobs)
+	for i := range es {
+		es[i] = b.following(x, code())
+	}
+	var wg sync.WaitGroup
+	for _, e := range es {
+		wg.Go(func() {
+			for seq, off := uint64(1), 0; off < size; off += 1 << 20 {
+				for _, kind := range []agent.FrameType{agent.FrameStdout, agent.FrameStderr} {
+					due, err := x.absorb(t.Context(), e, agent.Frame{Seq: seq, Type: kind, Payload: text[off : off+1<<20]})
+					if err != nil {
+						t.Error(err)
+					}
+					if seq++; due {
+						for _, s := range e.collect.current() {
+							if err := x.sendParts(t.Context(), e, s); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	inMemory, onDisk := 0, 0
+	for _, e := range es {
+		for _, s := range e.collect.current() {
+			if s.unsent.file != nil {
+				onDisk++
+			}
+			inMemory += cap(s.unsent.memory)
+		}
+	}
+	if most := x.room.memory.Share(); int64(inMemory) > most || onDisk == 0 {
+		t.Errorf("%d bytes of spools are in memory, %d on disk; want at most %d in memory", inMemory, onDisk, most)
+	}
+	for _, e := range es {
+		_, err := x.absorb(t.Context(), e, frame(e.collect.seq+1, agent.FrameFinal, agent.Outcome{}))
+		workertest.Must(t, err)
+		artifacts, err := x.upload(t.Context(), e)
+		workertest.Must(t, err)
+		for _, a := range artifacts {
+			if got := b.content(a.Key); !bytes.Equal(got, text) {
+				t.Errorf("%s has %d bytes", a.Path, len(got))
+			}
+		}
+		if len(artifacts) != 2 {
+			t.Errorf("artifacts %+v", artifacts)
+		}
+		e.collect.close()
+	}
+	empty(t, x.room.memory)
+	empty(t, x.room.disk)
+}
+
+// What fits neither into memory nor on disk is cut, and the caller is told. The job does not fail, and other tenants lose nothing.
+func TestOutputWithoutRoomIsCut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	x, _ := b.runner()
+	x.room = room{memory: budget.New(16 << 20)}
+	other := spool{room: x.room, tenant: workertest.Tenant}
+	workertest.Must(t, other.add(make([]byte, 1<<20))) // the share of the tenant
+	defer other.close()
+	e := b.following(x, code())
+	text := strings.Repeat("x", 1<<20)
+	for seq := uint64(1); seq <= 12; seq++ {
+		_, err := x.absorb(t.Context(), e, out(seq, text))
+		workertest.Must(t, err)
+	}
+	data := encoded(t, e.collect)
+	again := newCollector(e.job, e.request, x.cfg.Limits, 0, x.room)
+	workertest.Must(t, again.restore(bytes.NewReader(data)))
+	if !again.outputs[0].stdout.noRoom {
+		t.Error("a snapshot forgets that an output is cut")
+	}
+	_, err := x.absorb(t.Context(), e, frame(13, agent.FrameFinal, agent.Outcome{}))
+	workertest.Must(t, err)
+	artifacts, err := x.upload(t.Context(), e)
+	workertest.Must(t, err)
+	r := e.collect.result()
+	if len(artifacts) != 0 || !r.Execute.Truncated.Stdout || !strings.Contains(r.Execute.Stdout, "the worker had no room") {
+		t.Errorf("artifacts %+v, truncated %+v", artifacts, r.Execute.Truncated)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "no room for more long outputs") || strings.Contains(notes, "quota") {
+		t.Errorf("notes %q", notes)
+	}
+	b.nothingStaged(e.job.Ref())
+	neighbour := spool{room: x.room, tenant: "neighbour"}
+	if err := neighbour.add(make([]byte, blob.PartBytes)); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	neighbour.close()
+}
+
+// Jobs that hold requests, frames, spools, results and buffers of uploads at once never wait for each other: synctest fails when all wait.
+func TestBudgetsOfAJobDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			memory, staging, uploads := budget.New(16<<20), budget.New(16<<20), budget.New(16<<20)
+			x := &Runner{}
+			r := room{memory: staging}
+			for i := range 40 {
+				rng := rand.New(rand.NewPCG(seed, uint64(i)))
+				go func() {
+					tenant := string(rune('a' + rng.IntN(3)))
+					ctx, hold := memory.With(t.Context(), tenant, 0)
+					defer hold.Release()
+					nap := func() { time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond) }
+					if err := budget.Charge(ctx, rng.Int64N(24<<20)); err != nil {
+						t.Error(err)
+					}
+					nap()
+					e := &execution{job: &farm.Job{Tenant: tenant}, request: &farm.Request{Command: &farm.CommandRequest{}}, outline: true, dropped: budget.Held(ctx)}
+					budget.Keep(ctx, 0) // the agent has the request
+					var b spool
+					b.room, b.tenant = r, tenant
+					for range rng.IntN(20) {
+						frame, err := memory.Acquire(ctx, tenant, rng.Int64N(8<<20))
+						if err != nil {
+							t.Error(err)
+						}
+						nap()
+						_ = b.add(make([]byte, rng.IntN(1<<10))) // or it is cut
+						frame.Release()
+					}
+					e.collect = &collector{inline: rng.IntN(16 << 20)}
+					if err := x.chargeResult(ctx, e); err != nil {
+						t.Error(err)
+					}
+					upload, err := uploads.Acquire(ctx, tenant, rng.Int64N(8<<20))
+					if err != nil {
+						t.Error(err)
+					}
+					nap()
+					upload.Release()
+					b.close()
+				}()
+			}
+			synctest.Wait()
+			time.Sleep(time.Hour)
+			for _, b := range []*budget.Budget{memory, staging, uploads} {
+				s := b.Stats()
+				if diff := cmp.Diff(budget.Stats{Size: s.Size, Waited: s.Waited}, s); diff != "" {
+					t.Errorf("seed %d (-want +got):\n%s", seed, diff)
+				}
+			}
+		})
+	}
+}
+
+// The memory of a result is waited for while nothing else is held, and a short result is not charged.
+func TestResultIsCharged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := budget.New(16 << 20)
+		ctx, hold := memory.With(t.Context(), "a", 0)
+		defer hold.Release()
+		e := &execution{request: &farm.Request{Execute: &farm.ExecuteRequest{}}, collect: &collector{inline: budget.SmallBytes / resultWeight}}
+		workertest.Must(t, budget.Charge(ctx, 1<<20))
+		workertest.Must(t, (&Runner{}).chargeResult(ctx, e))
+		if hold.Bytes() != 1<<20 {
+			t.Errorf("%d bytes are held with a short result", hold.Bytes())
+		}
+		first, err := memory.Acquire(ctx, "a", memory.Share()-1<<20)
+		workertest.Must(t, err)
+		e.collect.inline = 1 << 20
+		done := make(chan error)
+		go func() { done <- (&Runner{}).chargeResult(ctx, e) }()
+		synctest.Wait()
+		if s := memory.Stats(); s.Waiting != 3<<20 || s.Used != first.Bytes() {
+			t.Errorf("while it waits: %+v", s)
+		}
+		first.Release()
+		workertest.Must(t, <-done)
+		if hold.Bytes() != 3<<20 {
+			t.Errorf("%d bytes are held for the result", hold.Bytes())
+		}
+		canceled, cancel := context.WithCancel(ctx)
+		cancel()
+		hold.Release()
+		block, err := memory.Acquire(t.Context(), "a", memory.Share())
+		workertest.Must(t, err)
+		defer block.Release()
+		if err := (&Runner{}).chargeResult(canceled, e); !errors.Is(err, context.Canceled) {
+			t.Errorf("a result of a worker that stops: %v", err)
+		}
+	})
+}
