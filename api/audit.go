@@ -33,10 +33,9 @@ type auditor struct {
 
 	mu       sync.Mutex
 	waiting  []farm.AuditEntry
-	missed   int // entries that were dropped since the last one that was kept
-	writing  bool
-	stranger time.Time // of the last entry without a tenant
-	writes   sync.WaitGroup
+	missed   int           // entries that were dropped since the last one that was kept
+	written  chan struct{} // closed when nothing waits; nil if nothing is being written
+	stranger time.Time     // of the last entry without a tenant
 }
 
 // add adds an entry.
@@ -60,10 +59,9 @@ func (a *auditor) add(ctx context.Context, e farm.AuditEntry) {
 	}
 	e.Missed, a.missed = a.missed, 0
 	a.waiting = append(a.waiting, e)
-	if !a.writing {
-		a.writing = true
-		ctx := context.WithoutCancel(ctx)
-		a.writes.Go(func() { a.write(ctx) })
+	if a.written == nil {
+		a.written = make(chan struct{})
+		go a.write(context.WithoutCancel(ctx))
 	}
 }
 
@@ -73,8 +71,9 @@ func (a *auditor) write(ctx context.Context) {
 		a.mu.Lock()
 		batch := a.waiting[:min(len(a.waiting), auditBatch)]
 		a.waiting = a.waiting[len(batch):]
-		if a.writing = len(batch) > 0; !a.writing {
-			a.waiting = nil
+		if len(batch) == 0 {
+			close(a.written)
+			a.waiting, a.written = nil, nil
 			a.mu.Unlock()
 			return
 		}
@@ -91,8 +90,15 @@ func (a *auditor) write(ctx context.Context) {
 	}
 }
 
-// close waits until everything is written.
-func (a *auditor) close() { a.writes.Wait() }
+// close waits until everything that was added before is written.
+func (a *auditor) close() {
+	a.mu.Lock()
+	written := a.written
+	a.mu.Unlock()
+	if written != nil {
+		<-written
+	}
+}
 
 // trail is what the audit says of every job that a request starts. It is in the context of the request.
 type trail struct {

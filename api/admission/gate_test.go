@@ -169,17 +169,20 @@ func TestConnectionsAreRenewed(t *testing.T) {
 			leaves = append(leaves, leave)
 		}
 		time.Sleep(store.RenewConnectionsEvery + time.Second)
+		synctest.Wait()
 		if len(c.renewed) != 1 || len(c.renewed[0]["acme"]) != 2 {
 			t.Errorf("renewed: %v", c.renewed)
 		}
 		leaves[0]()
 		leaves[0]()
 		time.Sleep(store.RenewConnectionsEvery)
+		synctest.Wait()
 		if diff := cmp.Diff(map[string][]string{"acme": {"b"}}, c.renewed[len(c.renewed)-1]); diff != "" {
 			t.Errorf("renewed (-want +got):\n%s", diff)
 		}
 		leaves[1]()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(c.renewed) != 2 || c.ends != 2 {
 			t.Errorf("after the end: renewed %d times, given back %d times; want 2 and 2", len(c.renewed), c.ends)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
+
+// operatorTimeout bounds the end of an operator's requests.
+const operatorTimeout = 5 * time.Second
 
 // Operator connects to the records of the farm of these settings, which must run, and returns a client of an API over them. The API
 // listens nowhere, needs no key, and gives the rights of the operator: whoever can open the records could change them anyway. It
@@ -61,9 +65,11 @@ func Operator(ctx context.Context, s *Settings, version string) (*http.Client, f
 	client := &http.Client{Transport: &http.Transport{DialContext: over.dial}}
 	return client, func() error {
 		client.CloseIdleConnections()
-		server.Stop() // waits until the audit is written
-		err := web.Close()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operatorTimeout)
+		defer cancel()
+		err := web.Shutdown(ctx) // a request is in the audit at its end, which comes after its answer
 		<-served
+		server.Stop() // waits until the audit is written
 		return errors.Join(err, closeRecords())
 	}, nil
 }
