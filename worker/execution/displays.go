@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 // largeDisplay is a value that is too large for the record, on its way to the object store.
 type largeDisplay struct {
 	artifact *farm.Artifact
-	data     []byte
+	data     io.ReadSeeker // of artifact.Size bytes
 }
 
 func (c *collector) display(payload []byte) error {
@@ -115,7 +116,8 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 	if len(mime) > 128 {
 		return false
 	}
-	raw := []byte(value)
+	size := len(value)
+	var data io.ReadSeeker = strings.NewReader(value) // large text is not copied
 	text := strings.HasPrefix(mime, "text/")
 	if !text && !textual(mime) {
 		decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
@@ -123,26 +125,26 @@ func (c *collector) addRich(at, display int, mime, value string) bool {
 			c.note("A result of type %s was not base64 and was left out.", mime)
 			return false
 		}
-		raw = decoded
+		size, data, value = len(decoded), bytes.NewReader(decoded), string(decoded[:min(len(decoded), c.limits.MaxInlineRich)])
 	}
 	entry := farm.RichResult{Display: display, Mime: mime}
-	if len(raw) > c.limits.MaxInlineRich || c.inline+len(raw) > maxRichInline {
-		if c.stored+int64(len(raw)) > maxRichStored {
+	if size > c.limits.MaxInlineRich || c.inline+size > maxRichInline {
+		if c.stored+int64(size) > maxRichStored {
 			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichStored>>20)
 			return false
 		}
 		c.large++
 		entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(mime)), mime)
-		entry.Artifact.Size = int64(len(raw))
+		entry.Artifact.Size = int64(size)
 		c.stored += entry.Artifact.Size
-		c.displays = append(c.displays, largeDisplay{entry.Artifact, raw})
+		c.displays = append(c.displays, largeDisplay{entry.Artifact, data})
 		c.rich = slices.Insert(c.rich, at, entry)
 		return true
 	}
-	c.inline += len(raw)
-	entry.Data = string(raw)
+	c.inline += size
+	entry.Data = value
 	if !text {
-		entry.Data = base64.StdEncoding.EncodeToString(raw)
+		entry.Data = base64.StdEncoding.EncodeToString([]byte(value))
 	}
 	c.rich = slices.Insert(c.rich, at, entry)
 	c.emitRich(&entry)
@@ -190,7 +192,8 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 		}
 	}
 	for i, d := range displays {
-		_, err := x.reserve(ctx, e, int64(len(d.data)))
+		size := d.artifact.Size
+		_, err := x.reserve(ctx, e, size)
 		if errors.Is(err, errStorageFull) {
 			c.leaveOut(d)
 			continue
@@ -200,7 +203,10 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 			return err
 		}
 		err = x.retry(ctx, func(ctx context.Context) error {
-			return x.put(ctx, d.artifact, bytes.NewReader(d.data), int64(len(d.data)))
+			if _, err := d.data.Seek(0, io.SeekStart); err != nil {
+				return fmt.Errorf("read value: %w", err)
+			}
+			return x.put(ctx, d.artifact, d.data, size)
 		})
 		if err != nil {
 			c.forget(displays[i:])
@@ -214,7 +220,7 @@ func (x *Runner) storeDisplays(ctx context.Context, e *execution) error {
 func (c *collector) leaveOut(d largeDisplay) {
 	c.stored -= d.artifact.Size
 	c.rich = slices.DeleteFunc(c.rich, func(r farm.RichResult) bool { return r.Artifact == d.artifact })
-	c.note("The storage of your tenant is full (quota max_stored_mb), so a displayed value of %d bytes was left out. Delete artifacts to make room.", len(d.data))
+	c.note("The storage of your tenant is full (quota max_stored_mb), so a displayed value of %d bytes was left out. Delete artifacts to make room.", d.artifact.Size)
 }
 
 // forget removes the artifacts of values that could not be stored.

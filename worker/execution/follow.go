@@ -231,7 +231,9 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 				return fmt.Errorf("read execution: %w", item.err)
 			}
 			e.deadline.pause()
-			done, err := x.take(ctx, e, c, item.frame)
+			frame := item.frame
+			item.frame.Payload = nil // it can go as soon as it is decoded
+			done, err := x.take(ctx, e, c, frame)
 			e.deadline.resume()
 			in.handled(item)
 			if err != nil || done {
@@ -319,6 +321,7 @@ func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due b
 	if err := e.collect.add(e.collect.cut(f)); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	f.Payload = nil // a large value is decoded: it is not needed twice while it is stored
 	x.giveUpOutputs(ctx, e)
 	err = x.storeDisplays(ctx, e)
 	if f.Type == agent.FrameCommandEnd {
