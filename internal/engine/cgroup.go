@@ -122,6 +122,9 @@ func (p parentCgroup) apply(ctx context.Context, memory int64) error {
 // makeDirs makes the directories of the driver cgroupfs.
 func (p parentCgroup) makeDirs() error {
 	if p.v2 { // the root may have both processes and controllers for its children
+		if err := p.checkControllers(); err != nil {
+			return err
+		}
 		if err := os.WriteFile(filepath.Join(p.root, "cgroup.subtree_control"), []byte("+memory +pids"), 0o600); err != nil {
 			return fmt.Errorf("enable controllers: %w", err)
 		}
@@ -139,6 +142,21 @@ func (p parentCgroup) makeDirs() error {
 	if data, err := os.ReadFile(hierarchy); err == nil && string(bytes.TrimSpace(data)) == "0" {
 		if err := os.WriteFile(hierarchy, []byte("1"), 0o600); err != nil {
 			return fmt.Errorf("charge the memory of sandboxes to their cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkControllers reports which controllers version 2 lacks: a host that has both versions may have bound them to version 1.
+func (p parentCgroup) checkControllers() error {
+	data, err := os.ReadFile(filepath.Join(p.root, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("read the controllers of cgroups: %w", err)
+	}
+	there := strings.Fields(string(data))
+	for _, needed := range []string{"memory", "pids"} {
+		if !slices.Contains(there, needed) {
+			return farm.Conflictf("cgroup version 2 has no controller %q here: it is disabled, or bound to version 1 (cgroup_no_v1=all on the kernel's command line frees it)", needed)
 		}
 	}
 	return nil

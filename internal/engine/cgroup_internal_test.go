@@ -20,6 +20,9 @@ func TestParentCgroupOfVersion2(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu io memory pids\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{filepath.Join(root, "cgroup.subtree_control"), filepath.Join(dir, "memory.max"), filepath.Join(dir, "pids.max")} {
 		if err := os.WriteFile(path, []byte("max\n"), 0o600); err != nil {
 			t.Fatal(err)
