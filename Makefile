@@ -38,7 +38,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse bin/sandfarm-skewed test-gpu test-recipes
+	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,11 +150,17 @@ soak: setup-test build ## mixed load on a farm for SOAK (1h): memory, keys, desc
 	go test -json -count=1 -timeout 0 -tags faults,soak -run '^TestSoak$$' $(FLAGS) ./internal/faulttest | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 
+ABUSE = @report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ROUNDS=$(1) \
+	go test -json -count=1 -timeout $(2) -tags abuse -run '$(RUN)' $(FLAGS) ./internal/abusetest | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
 test-abuse: setup-test build ## do what a careless or hostile caller would, beside another tenant, and print what it cost; up to 5 minutes
 	bin/sandfarm image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report \
-	go test -json -count=1 -timeout 5m -tags abuse -run '$(RUN)' $(FLAGS) ./internal/abusetest | $(TESTSUM) -noskip; \
-	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+	$(call ABUSE,1,5m)
+
+test-abuse-all: setup-test build ## the same ten times over, with the same processes; up to an hour
+	bin/sandfarm image build python
+	$(call ABUSE,10,1h)
 
 test-recipes: setup-run build ## test the recipes of docs/recipes, with the real packages and a scripted model
 	@deploy/setup.sh recipes

@@ -4,5 +4,5 @@
 //
 // For each kind of abuse it prints one line: the bytes that Redis and the object store grew by, the resident memory of the API and of the
 // worker before, at most and after, and the 95th percentile of the neighbour's print(1), quiet and beside the abuse. The tests compare
-// bytes and counts with limits; times are printed only. They run by `make test-abuse`.
+// bytes and counts with limits; times are printed only. They run by `make test-abuse`, and ten times over by `make test-abuse-all`.
 package abusetest

@@ -116,7 +116,7 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 		}
 		r.Before = now
 	}
-	stopWatching := f.watch(func() {
+	stopWatching := f.watch(storeEvery, func() {
 		l.Redis, l.Stored = max(l.Redis, f.redisBytes()-redisBefore), max(l.Stored, f.storedBytes()-storedBefore)
 	})
 	living, done := f.WhileAlive(t.Context())
@@ -148,7 +148,7 @@ func (f *Farm) Measure(t testing.TB, name string, abuse func()) Line {
 // WhileAlive returns a context that ends when the API or the worker has ended, with the reason as its cause.
 func (f *Farm) WhileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := f.watch(func() {
+	stop := f.watch(100*time.Millisecond, func() {
 		for component := range f.pids {
 			if !f.Alive(component) {
 				cancel(fmt.Errorf("%s has ended", component))
@@ -161,12 +161,15 @@ func (f *Farm) WhileAlive(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// watch calls look every 100 ms until the returned function is called.
-func (f *Farm) watch(look func()) (stop func()) {
+// storeEvery is how often the object store is measured. To walk its folder takes a core for tens of milliseconds, which the neighbour would feel.
+const storeEvery = time.Second
+
+// watch calls look at intervals until the returned function is called.
+func (f *Farm) watch(every time.Duration, look func()) (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
