@@ -123,7 +123,7 @@ func TestLargeFileWhileTheCacheHangs(t *testing.T) {
 	u, content := newUpstream(t), random(t, 40*mib)
 	u.wheel("torch", "torch-1.0.whl", content)
 	cfg := u.config()
-	cfg.Cache, cfg.Timeout = stuck{newMemory()}, 500*time.Millisecond
+	cfg.Cache, cfg.Timeout = stuck{newMemory()}, 3*time.Second // of upstream too, which a busy machine delays
 	x, root := serve(t, cfg)
 	if got := get(t, root+"/pypi/files/torch/torch-1.0.whl"); got != string(content) {
 		t.Errorf("%d bytes", len(got))

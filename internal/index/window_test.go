@@ -85,12 +85,13 @@ func TestWindowsAreCharged(t *testing.T) {
 			u.page("torch", "text/html", links.String())
 			cfg := u.config()
 			cfg.Cache, cfg.SpoolMB, cfg.Memory = cache, spoolMB, budget.New(16*mib) // less than two windows
+			cfg.Timeout = 5 * time.Minute                                           // a busy machine takes its time for 120 MiB
 			x, root := serve(t, cfg)
 			var all sync.WaitGroup
 			for file, content := range contents {
 				all.Go(func() {
 					if a := ask(t, http.MethodGet, root+"/pypi/files/torch/"+file+"-1.0.whl"); a.err != nil || a.body != string(content) {
-						t.Errorf("%s: status %d, %d bytes, error %v", file, a.status, len(a.body), a.err)
+						t.Errorf("%s: status %d, %d bytes, error %v: %.200s", file, a.status, len(a.body), a.err, a.body)
 					}
 				})
 			}
