@@ -33,7 +33,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
-	claim, err := w.store.Claim(ctx, t.Ref, w.id)
+	claim, err := w.dispatch.Claim(ctx, t.Ref, w.id)
 	switch {
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
 		return nil // finished already, or another worker has it
@@ -44,7 +44,6 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 	w.metrics.claimed(claim.Job)
 	ctx, end := w.trace(ctx, claim.Job)
 	defer func() { end(err) }()
-	w.dispatch.EnqueueNext(ctx, claim.Unparked)
 	// The work ends with the worker, not with the queue's own deadline: then another worker takes the job over.
 	work, done := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer done(nil)

@@ -24,7 +24,7 @@ const (
 	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
 
-// Dispatcher connects the store and the queue. It is safe for concurrent use.
+// Dispatcher connects the store and the queue: a job is enqueued in the step that makes it runnable. It is safe for concurrent use.
 type Dispatcher struct {
 	store  *store.Store
 	queue  *queue.Client
@@ -42,49 +42,21 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
+	tasks := fmt.Sprintf("local TASK_SLACK, TASK_ENDLESS = %d, %d\n\n", int(taskSlack.Seconds()), int(endless.Seconds())) + queue.EnqueueLua()
+	return &Dispatcher{store: s.Enqueuing(tasks), queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
 }
 
-// Submit accepts a job and, if it is runnable, enqueues it. An accepted job is durable, so a queue that does not answer is not an error:
-// Sweep enqueues the job later.
+// Submit accepts a job and, if it is runnable, enqueues it in the same step.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	if a.Job.Trace == "" {
 		a.Job.Trace = tracing.Parent(ctx)
 	}
-	out, err := d.store.Accept(ctx, a)
-	if err != nil || !out.Ready {
-		return out, err
-	}
-	job := out.Job
-	r := &store.Route{
-		Ref: job.Ref(), Kind: job.Kind, State: job.State, Inline: job.Inline, Queue: job.Queue, TimeoutSeconds: job.TimeoutSeconds,
-		Background: a.Request != nil && a.Request.Command != nil && a.Request.Command.Background,
-	}
-	if out.Sandbox != nil {
-		r.Node = out.Sandbox.Node
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the job is accepted, whether or not the caller waits
-	defer cancel()
-	if err := d.enqueue(ctx, r, job.ID); err != nil {
-		d.log.WarnContext(ctx, "accepted job is not in its queue yet; the sweep will enqueue it", "job_id", job.ID, "tenant", job.Tenant, "error", err)
-	}
-	return out, nil
+	return d.store.Accept(ctx, a)
 }
 
-// EnqueueNext enqueues a job that became runnable; nil is allowed. A failure is logged, and Sweep enqueues the job later.
-func (d *Dispatcher) EnqueueNext(ctx context.Context, next *farm.Ref) {
-	if next == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // it must happen even if the caller is gone
-	defer cancel()
-	r, err := d.store.Route(ctx, *next)
-	if err == nil && r.State == farm.JobQueued && !r.Parked && !r.SandboxState.Final() { // else the sweep ends it
-		err = d.enqueue(ctx, r, taskID(next.ID, r.Attempt))
-	}
-	if err != nil {
-		d.log.WarnContext(ctx, "next job is not in its queue yet; the sweep will enqueue it", "job_id", next.ID, "tenant", next.Tenant, "error", err)
-	}
+// Claim gives a job to a worker, see store.Claim, and enqueues the job that gets its slot of the queue.
+func (d *Dispatcher) Claim(ctx context.Context, ref farm.Ref, worker string) (*store.Claim, error) {
+	return d.store.Claim(ctx, ref, worker)
 }
 
 // Finish ends a job, enqueues the next one of its FIFO and, if the job has a callback URL, the callback.
@@ -125,12 +97,8 @@ func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.Job
 
 // LeaveFIFO takes a running background command out of its FIFO and enqueues the next job.
 func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
-	next, err := d.store.LeaveFIFO(ctx, ref, attempt)
-	if err != nil {
-		return err
-	}
-	d.EnqueueNext(ctx, next)
-	return nil
+	_, err := d.store.LeaveFIFO(ctx, ref, attempt)
+	return err
 }
 
 // after does what follows from the end of a job. The end is stored, so failures here are not the caller's: they are logged, and Sweep makes
@@ -138,10 +106,7 @@ func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) e
 func (d *Dispatcher) after(ctx context.Context, ref farm.Ref, end store.Ended) {
 	if end.Sandbox != nil {
 		d.drain(ctx, *end.Sandbox)
-	} else {
-		d.EnqueueNext(ctx, end.Next)
 	}
-	d.EnqueueNext(ctx, end.Unparked)
 	if !end.Callback {
 		return
 	}
@@ -182,7 +147,7 @@ func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 	return nil
 }
 
-// enqueue puts a job's task into its queue.
+// enqueue puts a job's task into its queue, as the scripts of the store do.
 func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) error {
 	timeout := endless
 	if r.TimeoutSeconds > 0 && !r.Background {

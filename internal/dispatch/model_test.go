@@ -173,10 +173,9 @@ func (w *world) claimNext(t *rapid.T) {
 func (w *world) claimBy(id, worker string) {
 	claimed := 0
 	w.step("claim of "+id+" by "+worker, w.claimRule(id, worker, w.alive), func(ctx context.Context) error {
-		c, err := w.store.Claim(ctx, w.ref(id), worker)
+		c, err := w.Claim(ctx, w.ref(id), worker)
 		if err == nil {
 			claimed = c.Job.Attempt // if the answer was lost, the worker does not know of its job
-			w.EnqueueNext(ctx, c.Unparked)
 		}
 		return err
 	})

@@ -10,19 +10,10 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Requeue gives a job back, see store.Requeue, and enqueues it. Errors are those of store.Requeue. Once the record is stored, failures are
-// logged, and Sweep enqueues the job later.
+// Requeue gives a job back, see store.Requeue, and enqueues it. Errors are those of store.Requeue.
 func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, how store.Requeue) error {
-	r, err := d.store.Requeue(ctx, ref, how)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout) // the record is stored
-	defer cancel()
-	if err := d.enqueue(ctx, r, taskID(ref.ID, r.Attempt)); err != nil {
-		d.log.WarnContext(ctx, "requeued job is not in its queue yet; the sweep will enqueue it", "job_id", ref.ID, "tenant", ref.Tenant, "error", err)
-	}
-	return nil
+	_, err := d.store.Requeue(ctx, ref, how)
+	return err
 }
 
 // taskID names a job's task. Each attempt has its own, since the task of the attempt before may still be in the queue.

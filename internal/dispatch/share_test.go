@@ -55,14 +55,13 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 }
 
 func (c *crew) handle(ctx context.Context, t *testing.T, task queue.Task, worker string, do func(context.Context, *farm.Job)) error {
-	claim, err := c.store.Claim(ctx, task.Ref, worker)
+	claim, err := c.Claim(ctx, task.Ref, worker)
 	if errors.Is(err, store.ErrNotClaimable) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	c.EnqueueNext(ctx, claim.Unparked)
 	c.begun <- claim.Job
 	do(ctx, claim.Job)
 	if err := c.Finish(ctx, store.Finish{Ref: task.Ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}); err != nil {

@@ -11,7 +11,6 @@ import (
 // queueScripts are the names of the scripts of asynq, with a piece of the text of each.
 func queueScripts() map[string]string {
 	return map[string]string{
-		"task_enqueue": `redis.call("LPUSH", KEYS[2], ARGV[2])`,
 		"task_dequeue": `redis.call("RPOPLPUSH", KEYS[1], KEYS[3])`,
 		"task_done":    `if redis.call("DEL", KEYS[3]) == 0 then`,
 		"task_retry":   `redis.call("HSET", KEYS[1], "msg", ARGV[2], "state", "retry")`,

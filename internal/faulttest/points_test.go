@@ -43,8 +43,8 @@ func inWorker() []point {
 	return bothSides("task_dequeue", "job_claim", "node_reserve", "sandbox_move", "event_append", "stored_reserve", "manifest_write", "job_finish", "task_done")
 }
 
-// inAPI are the calls that accept a job.
-func inAPI() []point { return bothSides("job_accept", "task_enqueue") }
+// inAPI is the call that accepts a job and enqueues it.
+func inAPI() []point { return bothSides("job_accept") }
 
 // A job meets a fault of its process exactly before and after each call of Redis in its life.
 func TestNamedPoints(t *testing.T) {

@@ -38,7 +38,6 @@ type Client struct {
 	asynq *asynq.Client
 	admin *asynq.Inspector
 	log   *slog.Logger
-	wakes *wakes
 
 	mu     sync.Mutex
 	depths []farm.QueueDepth
@@ -50,7 +49,7 @@ func NewClient(rdb redis.UniversalClient, logger *slog.Logger) *Client {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger, wakes: newWakes(rdb)}
+	return &Client{rdb: rdb, asynq: asynq.NewClientFromRedisClient(rdb), admin: asynq.NewInspectorFromRedisClient(rdb), log: logger}
 }
 
 // Enqueue puts a task into a queue and wakes its servers. If the queue already has a task of that id, nothing changes, and that is not an
@@ -80,7 +79,10 @@ func (c *Client) Enqueue(ctx context.Context, queue string, t Task, o EnqueueOpt
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return unavailable("enqueue task", err)
 	}
-	if err := c.wakes.Do(ctx, queue); err != nil {
+	pipe := c.rdb.Pipeline()
+	pipe.SAdd(ctx, queuesKey, queue) // asynq registers a queue once in the life of a client, and Trim may have removed it since
+	pipe.Publish(ctx, wakeChannel(queue), "1")
+	if _, err := pipe.Exec(ctx); err != nil {
 		c.log.DebugContext(ctx, "wake-up not published; the servers look within a second", "queue", queue, "error", err)
 	}
 	return nil

@@ -84,8 +84,8 @@ func NewServer(dial func() redis.UniversalClient, cfg ServerConfig) (*Server, er
 		Concurrency:              cfg.Concurrency,
 		Queues:                   cfg.Queues,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
-		TaskCheckInterval:        time.Millisecond, // the hook waits
-		DelayedTaskCheckInterval: time.Second,      // retries
+		TaskCheckInterval:        1,           // the hook waits
+		DelayedTaskCheckInterval: time.Second, // retries
 		RetryDelayFunc:           func(n int, _ error, t *asynq.Task) time.Duration { return retryDelay(t.Type(), n) },
 		IsFailure: func(err error) bool {
 			return !errors.Is(err, asynq.ErrLeaseExpired) && !errors.Is(err, context.Canceled)

@@ -7,18 +7,11 @@ local j = call('HMGET', k, 'state', 'attempt', 'ev', 'win')
 if not j[1] then return {'notfound'} end
 if final(JOBS, j[1]) then return {'ok'} end
 if attempt ~= '0' and attempt ~= j[2] then return {'fenced'} end
-local last, size = j[3] or '0-0', tonumber(j[4] or '0')
-local new = {}
-for i = 6, #ARGV, 2 do
-  local at = nextEventID(last, ARGV[i])
-  if at then
-    last, size = at, size + #ARGV[i + 1] + EVENT_EXTRA
-    table.insert(new, {at, ARGV[i + 1]})
-  end
-end
+local new, size = newerEvents(j[3] or '0-0', ARGV, 6)
 if #new == 0 then return {'ok'} end
+size = size + tonumber(j[4] or '0')
 if size > window then return {'full'} end
-for _, event in ipairs(new) do call('XADD', key('ev', id), event[1], 'e', event[2]) end
-call('HSET', k, 'ev', last, 'win', int(size))
+addEvents(id, new)
+call('HSET', k, 'win', int(size))
 notifyWatchers(id)
 return {'ok'}

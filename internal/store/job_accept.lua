@@ -1,12 +1,12 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO.
--- Replies {'ok', '1' if the job existed before, '1' if it must be enqueued now, job, sandbox}, or why it was refused: {'notfound'},
+-- Replies {'ok', '1' if the job existed before, '1' if it is runnable now, job, sandbox}, or why it was refused: {'notfound'},
 -- {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue}, {'waiting'}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
 local function answer(job, existing)
   local f = call('HMGET', key('job', job), 'sandbox', 'state', 'inline')
-  local runnable = f[2] == 'queued' and (f[3] == '1' or call('LINDEX', fifoKey(f[1]), 0) == job) and takeQueueSlot(job)
+  local runnable = f[2] == 'queued' and (f[3] == '1' or call('LINDEX', fifoKey(f[1]), 0) == job) and makeReady(job)
   return {'ok', existing, flag(runnable), call('HGETALL', key('job', job)), call('HGETALL', key('sbx', f[1]))}
 end
 

@@ -13,7 +13,7 @@ type Claim struct {
 	Request  *farm.Request // nil until LoadRequest if it is a document
 	Sandbox  *farm.Sandbox // nil if its record is gone
 	Cancel   bool          // a cancel was requested before
-	Unparked *farm.Ref     // a job that got the queue slot of this one and must be enqueued; nil: none
+	Unparked *farm.Ref     // a job that got the queue slot of this one and is runnable now; nil: none
 
 	request string // stored value that refers to documents; empty: it does not
 }

@@ -18,20 +18,25 @@ type Finish struct {
 	Result    *farm.Result  // nil: none
 	Error     *farm.JobError
 	Timings   farm.Timings // run and upload; the time in the queue is known
-	LastEvent uint64       // sequence number of the last event that was appended; the event of the final state gets the next one
+	Events    []farm.Event // the last ones before that of the final state, at most EndEventBytes; longer ones are for AppendEvents
+	LastEvent uint64       // sequence number of the last event, those in Events included; the event of the final state gets the next one
 	Token     string       // of this end: a call that repeats one whose answer was lost has the same; empty: the call is not repeated
 }
 
+// EndEventBytes is how many bytes of text and data the events have at most that go with the end of a job: encoded, they are no longer than the
+// window of events in Redis.
+const EndEventBytes = 4 << 10
+
 // Ended is what follows from the end of a job.
 type Ended struct {
-	Next     *farm.Ref // the new head of the sandbox's FIFO, which must be enqueued; nil: none
-	Unparked *farm.Ref // a parked job that got the job's queue slot and must be enqueued; nil: none
+	Next     *farm.Ref // the new head of the sandbox's FIFO, which is runnable now; nil: none
+	Unparked *farm.Ref // a parked job that got the job's queue slot and is runnable now; nil: none
 	Callback bool      // a callback must be delivered
 	Sandbox  *farm.Ref // the sandbox that ended with its creation; its unfinished jobs must end too; nil: none
 }
 
 // Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step.
-// next is the new head of the FIFO, which must be enqueued.
+// next is the new head of the FIFO, which is runnable now.
 func (s *Store) Finish(ctx context.Context, f Finish) (next *farm.Ref, err error) {
 	end, err := s.FinishEnd(ctx, f)
 	return end.Next, err
@@ -43,7 +48,7 @@ func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, ErrMove)
 	}
 	_, end, err := s.end(ctx, ending{
-		mode: "finish", ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, lastEvent: f.LastEvent, token: f.Token,
+		mode: "finish", events: f.Events, ref: f.Ref, attempt: f.Attempt, state: f.State, result: f.Result, err: f.Error, timings: &f.Timings, lastEvent: f.LastEvent, token: f.Token,
 	})
 	return end, err
 }
@@ -85,28 +90,30 @@ type ending struct {
 	result    *farm.Result
 	err       *farm.JobError
 	timings   *farm.Timings
+	events    []farm.Event
 	lastEvent uint64
 	token     string
 }
 
 // finishArgs are the arguments of job_finish.lua. Times to live are in seconds.
 type finishArgs struct {
-	ID        string `lua:"id"`
-	Mode      string `lua:"mode"`
-	Attempt   int    `lua:"attempt"`
-	State     string `lua:"state"`
-	Result    []byte `lua:"result"` // JSON, or a reference if Spilled; empty: none, like Error
-	Spilled   bool   `lua:"spilled"`
-	Error     []byte `lua:"error"`
-	RunMS     string `lua:"run_ms"` // empty: not known, like UploadMS
-	UploadMS  string `lua:"upload_ms"`
-	LastEvent uint64 `lua:"last_event"`
-	Token     string `lua:"token"`  // see Finish
-	Hint      []byte `lua:"hint"`   // message to the workers about a cancel
-	Reason    string `lua:"reason"` // why the sandbox ends, if the job was its creation
-	Retention int    `lua:"retention"`
-	HiddenTTL int    `lua:"hidden_ttl"`
-	ClosedTTL int    `lua:"closed_ttl"`
+	ID        string   `lua:"id"`
+	Mode      string   `lua:"mode"`
+	Attempt   int      `lua:"attempt"`
+	State     string   `lua:"state"`
+	Result    []byte   `lua:"result"` // JSON, or a reference if Spilled; empty: none, like Error
+	Spilled   bool     `lua:"spilled"`
+	Error     []byte   `lua:"error"`
+	RunMS     string   `lua:"run_ms"` // empty: not known, like UploadMS
+	UploadMS  string   `lua:"upload_ms"`
+	Events    []string `lua:"events"` // ids and JSON that alternate
+	LastEvent uint64   `lua:"last_event"`
+	Token     string   `lua:"token"`  // see Finish
+	Hint      []byte   `lua:"hint"`   // message to the workers about a cancel
+	Reason    string   `lua:"reason"` // why the sandbox ends, if the job was its creation
+	Retention int      `lua:"retention"`
+	HiddenTTL int      `lua:"hidden_ttl"`
+	ClosedTTL int      `lua:"closed_ttl"`
 }
 
 func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
@@ -170,6 +177,13 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 	if e.err != nil {
 		args.Reason = e.err.Message
 	}
+	for _, event := range e.events {
+		data, err := encode("event", event)
+		if err != nil {
+			return finishArgs{}, err
+		}
+		args.Events = append(args.Events, event.ID, string(data))
+	}
 	if e.timings != nil {
 		args.RunMS, args.UploadMS = decimal(e.timings.RunMS), decimal(e.timings.UploadMS)
 	}
@@ -177,7 +191,7 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 }
 
 // LeaveFIFO takes a running background command out of its sandbox's FIFO: no job waits for it, and it does not count as use of the sandbox.
-// next is the new head, which must be enqueued.
+// next is the new head, which is runnable now.
 func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) (next *farm.Ref, err error) {
 	r, err := s.run(ctx, "leave FIFO", s.scripts.jobLeaveFIFO, ref.Tenant, ref.ID, attempt)
 	if err != nil {

@@ -7,7 +7,7 @@ local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
 
--- next: the new head of the FIFO, to be enqueued. unparked: the job that got the queue slot, to be enqueued. callback: '1' if one is due.
+-- next: the new head of the FIFO, if it is runnable now. unparked: the job that got the queue slot. callback: '1' if one is due.
 -- sandbox: the sandbox that ended with its creation. request: '1' if the request is a document, which is not needed any more.
 local function answer(follows)
   local out = {}
@@ -21,7 +21,7 @@ end
 if mode == 'finish' then
   if j[9] == arg.token then -- a retry of a call whose answer was lost
     local head = call('LINDEX', fifoKey(box), 0)
-    if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not takeQueueSlot(head)) then head = false end
+    if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not makeReady(head)) then head = false end
     return answer({next = head or '', callback = callback})
   end
   if final(JOBS, state) or attempt ~= arg.attempt then return {'fenced'} end
@@ -42,6 +42,7 @@ if mode == 'force' then call('HINCRBY', k, 'attempt', 1) end
 if arg.result ~= '' then call('HSET', k, 'result', arg.result) end
 if arg.error ~= '' then call('HSET', k, 'error', arg.error) end
 if arg.run_ms ~= '' then call('HSET', k, 'rms', arg.run_ms, 'ums', arg.upload_ms) end
+if arg.events ~= '[]' then addEvents(id, (newerEvents(call('HGET', k, 'ev') or '0-0', cjson.decode(arg.events), 1))) end
 appendStateEvent(id, int(tonumber(arg.last_event) + 1) .. '+', to)
 
 if reserved then -- bytes of artifacts that it will not record any more
@@ -66,7 +67,6 @@ if not inline and not outsideFIFO then
   local first = call('LINDEX', fifoKey(box), 0) == id
   head = leaveFIFO(box, id)
   if first and state == 'running' then freeSandbox(box, true) end
-  if head ~= '' and not takeQueueSlot(head) then head = '' end
 end
 
 -- A sandbox whose creation did not succeed ends with it.
@@ -85,4 +85,5 @@ if to ~= 'completed' and (kind == 'create' or kind == 'run') then
     ended = box
   end
 end
+if head ~= '' and not makeReady(head) then head = '' end
 return answer({next = head, unparked = unparked, callback = callback, sandbox = ended, request = flag(j[10] == 'r')})

@@ -1,4 +1,4 @@
--- Takes a running job out of its sandbox's FIFO; it runs on. ARGV: id, attempt. Replies {'ok', new head to be enqueued or ''}.
+-- Takes a running job out of its sandbox's FIFO; it runs on. ARGV: id, attempt. Replies {'ok', new head that is runnable now or ''}.
 local id, attempt = ARGV[3], ARGV[4]
 local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'sandbox', 'inline', 'left')
@@ -8,11 +8,11 @@ if j[1] ~= 'running' or j[2] ~= attempt then return {'fenced'} end
 if inline then return {'ok', ''} end
 if outsideFIFO then
   local head = call('LINDEX', fifoKey(box), 0)
-  if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not takeQueueSlot(head)) then head = false end
+  if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not makeReady(head)) then head = false end
   return {'ok', head or ''}
 end
 call('HSET', k, 'left', '1')
 local head = leaveFIFO(box, id)
 freeSandbox(box, false)
-if head ~= '' and not takeQueueSlot(head) then head = '' end
+if head ~= '' and not makeReady(head) then head = '' end
 return {'ok', head}

@@ -35,8 +35,8 @@ type requeueArgs struct {
 }
 
 // Requeue gives a job back that its worker cannot start, does not finish, or has left. The job keeps its place in its sandbox's FIFO. The attempt
-// still fences, but does not count as a crash unless r says so. The job must be enqueued afterwards, by the route that is returned: see
-// dispatch.Requeue. A repeated call changes nothing.
+// still fences, but does not count as a crash unless r says so. The route that is returned is its new one. A repeated
+// call changes nothing.
 //
 // Errors: ErrFenced if the job does not have this attempt, or has ended; ErrMove if Elsewhere is set and the sandbox is ready, closing or final;
 // ErrCanceled if a cancel was requested: then the job keeps running under this attempt, and the caller ends it (its sandbox has left its

@@ -16,6 +16,7 @@ if arg.begun == '1' then
     if arg.crashed ~= '1' then call('HINCRBY', k, 'spared', 1) end
     call('HSET', k, 'worker', arg.no_worker)
   end
+  enqueue(id)
   return {'ok', route(id)}
 end
 
@@ -58,4 +59,5 @@ if not urgent(j[7]) and (running or slotQueue and slotQueue ~= q) then
   call('ZADD', slotsKey(q), j[9], id)
   if not inline then call('SADD', ACTIVE, id) end
 end
+enqueue(id)
 return {'ok', route(id)}

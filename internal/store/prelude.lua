@@ -48,6 +48,26 @@ local function nextEventID(last, id)
   return id
 end
 
+-- Picks from a list of ids and the JSON of events, which alternate, those that are newer than the last event. Returns {id, JSON} of each, and
+-- what they count in the window.
+local function newerEvents(last, list, from)
+  local new, size = {}, 0
+  for i = from, #list, 2 do
+    local at = nextEventID(last, list[i])
+    if at then
+      last, size = at, size + #list[i + 1] + EVENT_EXTRA
+      table.insert(new, {at, list[i + 1]})
+    end
+  end
+  return new, size
+end
+
+-- Adds what newerEvents gave.
+local function addEvents(job, new)
+  for _, event in ipairs(new) do call('XADD', key('ev', job), event[1], 'e', event[2]) end
+  if #new > 0 then call('HSET', key('job', job), 'ev', new[#new][1]) end
+end
+
 -- Wakes those who watch a job; ended: those who wait for its end, too.
 local function notifyWatchers(job, ended) call('PUBLISH', G .. 'w:' .. job, ended and '1' or 'more') end
 
@@ -222,7 +242,27 @@ local function takeQueueSlot(id)
   return false
 end
 
--- Frees the queue slot of a job that no longer waits for a worker. Returns the parked job that got the slot and must be enqueued, or ''.
+-- Puts the task of a runnable job into its queue, in a store that enqueues (see Enqueuing). Each attempt has a task of its own, since that of
+-- the attempt before may still be in the queue. A job of a sandbox that has ended is left to the sweep, which ends it.
+local function enqueue(id)
+  if not enqueueTask then return end
+  local j = call('HMGET', key('job', id), 'state', 'attempt', 'sandbox', 'queue', 'inline', 'timeout', 'bg')
+  local box = call('HMGET', key('sbx', j[3]), 'state', 'node')
+  if box[1] and final(SANDBOXES, box[1]) then return end
+  local q, timeout = queueOf(j[4], j[5] == '1', j[3]), tonumber(j[6])
+  if j[1] == 'running' and box[2] and box[2] ~= '' then q = 'node-' .. box[2] end -- only that engine has the container
+  timeout = (timeout > 0 and j[7] ~= '1') and timeout + TASK_SLACK or TASK_ENDLESS
+  enqueueTask(q, j[2] == '0' and id or id .. '.' .. j[2], string.match(P, '{(.*)}:$'), id, timeout, NOW)
+end
+
+-- Enqueues a job that has become runnable, or parks it. Returns whether it is enqueued.
+local function makeReady(id)
+  if not takeQueueSlot(id) then return false end
+  enqueue(id)
+  return true
+end
+
+-- Frees the queue slot of a job that no longer waits for a worker. Returns the parked job that got the slot, or ''.
 local function freeQueueSlot(id)
   local q = call('HGET', key('job', id), 'aq')
   if not q then return '' end
@@ -230,11 +270,11 @@ local function freeQueueSlot(id)
   call('ZREM', parkedKey(q), id)
   if call('ZREM', slotsKey(q), id) == 0 then return '' end
   local first = call('ZRANGE', parkedKey(q), 0, 0)[1]
-  if first and takeQueueSlot(first) then return first end
+  if first and makeReady(first) then return first end
   return ''
 end
 
--- Gives the oldest job that max_running has parked a slot. Returns it, since it must be enqueued, or ''.
+-- Gives the oldest job that max_running has parked a slot. Returns it, or ''.
 local function unparkOldest()
   local oldest, since = nil, nil
   for _, q in ipairs(call('SMEMBERS', P .. 'holds')) do
@@ -243,7 +283,7 @@ local function unparkOldest()
       oldest, since = first[1], tonumber(first[2])
     end
   end
-  if oldest and takeQueueSlot(oldest) then return oldest end
+  if oldest and makeReady(oldest) then return oldest end
   return ''
 end
 

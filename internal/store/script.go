@@ -24,15 +24,19 @@ type scripts struct {
 	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration                                   *redis.Script
 }
 
-func loadScripts(limits farm.Limits) scripts {
-	prelude := tables() + fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth) + quotaTable(limits.TenantQuotas()) + mustLua("prelude")
+// loadScripts puts the scripts together. tasks is what Enqueuing got.
+func loadScripts(limits farm.Limits, tasks string) scripts {
+	shared := newPrelude(
+		tables(), fmt.Sprintf("local SHARE, DEPTH = %d, %d\n", limits.QueueShare, limits.MaxQueueDepth), quotaTable(limits.TenantQuotas()), tasks, mustLua("prelude"))
 	script := func(name, before string) *redis.Script { return redis.NewScript(before + mustLua(name)) }
-	tenant := func(name string) *redis.Script { return script(name, prelude) } // on a tenant's records
-	bound := func(name string) *redis.Script { return script(name, prelude+bind(namedArgs()[name], tenantArgs)) }
-	shared := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
+	tenant := func(name string) *redis.Script { return script(name, shared.of(mustLua(name))) } // on a tenant's records
+	bound := func(name string) *redis.Script {
+		return script(name, shared.of(mustLua(name))+bind(namedArgs()[name], tenantArgs))
+	}
+	common := func(name string) *redis.Script { return script(name, bind(namedArgs()[name], 1)) } // on records of all tenants
 	return scripts{
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
-		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: shared("node_reserve"), nodeLease: shared("node_lease"), gpu: shared("gpu"),
+		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: common("node_reserve"), nodeLease: common("node_lease"), gpu: common("gpu"),
 
 		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
 
@@ -81,7 +85,7 @@ func tables() string {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\nlocal SANDBOXES = {\n")
+	b.WriteString("}\n\nlocal SANDBOXES = {\n")
 	for _, from := range farm.SandboxStates() {
 		fmt.Fprintf(&b, "%s = {", from)
 		for _, to := range farm.SandboxStates() {
@@ -91,7 +95,7 @@ func tables() string {
 		}
 		b.WriteString("},\n")
 	}
-	b.WriteString("}\nlocal ACCEPTS = {")
+	b.WriteString("}\n\nlocal ACCEPTS = {")
 	for _, state := range farm.SandboxStates() {
 		if state.Accepts() {
 			fmt.Fprintf(&b, "%s = true, ", state)

@@ -28,6 +28,7 @@ func Run(t *testing.T, factory Factory) {
 	for name, test := range map[string]func(*testing.T, Factory){
 		"DeliversToTheHandler":   deliversToTheHandler,
 		"SameIDIsOneTask":        sameIDIsOneTask,
+		"ScriptEnqueues":         scriptEnqueues,
 		"ArchivedTaskIsReplaced": archivedTaskIsReplaced,
 		"HasAndDepths":           hasAndDepths,
 		"FailedTaskIsRetried":    failedTaskIsRetried,

@@ -76,6 +76,35 @@ func eventsOnceAndInOrder(t *testing.T, factory Factory) {
 	}
 }
 
+// endCarriesEvents ends a job with its last events: those that are newer than what was sent before are added, once, before the final state.
+func endCarriesEvents(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	ref := b.accept(t, Execute(box.ID)).Job.Ref()
+	b.claim(t, ref, "w")
+	if err := b.AppendEvents(t.Context(), ref, 1, []farm.Event{stdout("1-1", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	full := strings.Repeat("\x01", store.EndEventBytes-3) // each byte becomes six
+	end := store.Finish{
+		Ref: ref, Attempt: 1, State: farm.JobCompleted, LastEvent: 4, Token: "once",
+		Events: []farm.Event{stdout("1-1", "a"), stdout("2-1", "b"), stdout("2-2", full), {ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}}},
+	}
+	for range 2 { // its answer may be lost
+		if _, err := b.Finish(t.Context(), end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []farm.Event{
+		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}, {ID: "0-2", Name: farm.EventState, State: farm.JobRunning},
+		stdout("1-1", "a"), stdout("2-1", "b"), stdout("2-2", full), {ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}},
+		{ID: "5-0", Name: farm.EventState, State: farm.JobCompleted},
+	}
+	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 // watchMissesNothing lets many readers follow a job by Watch and Events alone while it writes: each sees all of it.
 func watchMissesNothing(t *testing.T, factory Factory) {
 	b := setup(t, factory)

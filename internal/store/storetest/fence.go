@@ -22,7 +22,7 @@ func everyWriteIsFenced(t *testing.T, factory Factory) {
 	large := strings.Repeat("x", store.InlineBytes)
 	writes := map[string]func(attempt int) error{
 		"Finish": func(attempt int) error {
-			_, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted})
+			_, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted, Events: []farm.Event{stdout("9-1", "late")}})
 			return err
 		},
 		"Requeue":        func(attempt int) error { return b.requeue(t, ref, store.Requeue{Attempt: attempt}) },

@@ -48,6 +48,7 @@ func Run(t *testing.T, factory Factory) {
 		"CanceledCreateEndsSandbox":     canceledCreateEndsSandbox,
 		"Checkpoints":                   checkpoints,
 		"EventsOnceAndInOrder":          eventsOnceAndInOrder,
+		"EndCarriesEvents":              endCarriesEvents,
 		"EventsLeaveTheWindow":          eventsLeaveTheWindow,
 		"EventsAtTheWindowLimit":        eventsAtTheWindowLimit,
 		"EventsAreFenced":               eventsAreFenced,

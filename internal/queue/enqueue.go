@@ -1,0 +1,16 @@
+package queue
+
+import (
+	_ "embed"
+	"fmt"
+)
+
+//go:embed enqueue.lua
+var enqueueLua string
+
+// EnqueueLua is a piece of Lua for scripts that enqueue jobs in the step that makes them runnable. It defines the function enqueueTask(queue,
+// id of the task, tenant, id of the job, timeout in seconds, time in microseconds), which does what Client.Enqueue does with a task of
+// TypeJob, but leaves an archived task of that id alone.
+func EnqueueLua() string {
+	return fmt.Sprintf("local TASK_TYPE, TASK_RETRY = '%s', %d\n\n", TypeJob, defaultMaxRetry) + enqueueLua
+}
