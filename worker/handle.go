@@ -144,7 +144,7 @@ func (w *Worker) finish(ctx context.Context, j *activeJob, v execution.Outcome) 
 	ctx, done := retry.Commit(ctx, w.base)
 	defer done()
 	f := store.Finish{
-		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, LastEvent: v.LastEvent, Token: rand.Text(),
+		Ref: j.Job.Ref(), Attempt: j.Job.Attempt, State: v.State, Result: v.Result, Error: v.Err, Events: v.Events, LastEvent: v.LastEvent, Token: rand.Text(),
 		Timings: farm.Timings{RunMS: milliseconds(v.Run), UploadMS: milliseconds(v.Upload)},
 	}
 	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Finish(ctx, f) })

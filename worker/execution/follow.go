@@ -23,6 +23,8 @@ const (
 	eventDelay = 8 * time.Millisecond
 	// attachFor is how long a broken connection to a sandbox is dialled again before the job fails.
 	attachFor = 60 * time.Second
+	// mostEndEvents is how many events go with the commit of a job.
+	mostEndEvents = 64
 	// overrun is how long an execution may take to end after its timeout: interrupt, kill, a new kernel, the list of files.
 	overrun = 2 * time.Minute
 	// lateEvery is how often output is stored again that the object store did not take.
@@ -46,6 +48,7 @@ type execution struct {
 	deadline *deadline       // nil: none
 	cancel   <-chan struct{} // closed when the job is to be cancelled
 	started  func(context.Context)
+	sent     bool // events were sent
 
 	installs []*Installed // what was installed before
 }
@@ -64,7 +67,17 @@ func (x *Runner) execute(ctx context.Context, e *execution) error {
 	if err := x.follow(ctx, e); err != nil {
 		return err
 	}
+	if e.endsSoon() {
+		return nil
+	}
 	return x.publishLast(ctx, e)
+}
+
+// endsSoon reports whether the last events of an execution that has ended can go with the commit: nothing remains to be done before it, and they
+// are few and the first of the job.
+func (e *execution) endsSoon() bool {
+	return !e.sent && e.job.Attempt == 1 && len(e.installs) == 0 && !e.sandbox.OneShot && len(e.collect.outcome.Files) == 0 &&
+		e.collect.bytes <= store.EndEventBytes && len(e.collect.events) <= mostEndEvents
 }
 
 // follow attaches to an execution until it has ended.
@@ -344,6 +357,7 @@ func (x *Runner) publish(ctx context.Context, e *execution) error {
 	if len(events) == 0 {
 		return nil
 	}
+	e.sent = true
 	err := x.retry(ctx, func(ctx context.Context) error { return x.store.AppendEvents(ctx, e.job.Ref(), e.job.Attempt, events) })
 	if err != nil {
 		e.collect.unsend(events)

@@ -83,6 +83,7 @@ func (x *Runner) Run(ctx context.Context, t Task, sandbox *farm.Sandbox, request
 			return Outcome{}, err
 		}
 	}
+	v.Events = e.collect.take()
 	v.Result = e.collect.result()
 	v.Result.Artifacts = artifacts
 	imports.addTo(v.Result)
@@ -152,6 +153,11 @@ func (x *Runner) keep(ctx context.Context, e *execution) ([]farm.Artifact, error
 	}
 	for _, i := range e.installs {
 		artifacts = append(artifacts, i.artifacts...)
+	}
+	if len(artifacts) > 0 { // their events follow
+		if err := x.publishLast(ctx, e); err != nil {
+			return nil, err
+		}
 	}
 	return artifacts, x.record(ctx, e.job, artifacts, e.collect.seq+1)
 }

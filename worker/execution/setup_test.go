@@ -45,7 +45,7 @@ func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store)
 
 // finishOf commits an outcome.
 func finishOf(job *farm.Job, o Outcome) store.Finish {
-	return store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: o.State, Result: o.Result, Error: o.Err, LastEvent: o.LastEvent}
+	return store.Finish{Ref: job.Ref(), Attempt: job.Attempt, State: o.State, Result: o.Result, Error: o.Err, Events: o.Events, LastEvent: o.LastEvent}
 }
 
 // openSandboxes is Sandboxes of which none ends.

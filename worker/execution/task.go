@@ -144,7 +144,8 @@ type Outcome struct {
 	Err       *farm.JobError
 	Run       time.Duration // in the sandbox
 	Upload    time.Duration
-	LastEvent uint64 // number of the last event that was sent, see store.Finish
+	Events    []farm.Event // the last ones, which go with the commit
+	LastEvent uint64       // number of the last event, see store.Finish
 
 	// Forget are the executions that the sandbox's agent may forget, and Cleanup is what else is to be done (nil: nothing), once the outcome is
 	// committed durably, also that of a job that failed; see CleanUp. Before that, a worker that takes over may need everything still.
