@@ -63,7 +63,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
 	hook := &lostClaim{}
-	first.store = b.StoreBehind(hook)
+	first.dispatch = b.DispatchBehind(hook)
 	b.agent(box, first, second)
 	beat := func() {
 		t.Helper()
