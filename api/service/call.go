@@ -145,7 +145,7 @@ func (s *Service) await(ctx context.Context, watch *store.Watch, job *farm.Job, 
 	defer timer.Stop()
 	for last := false; ; {
 		if look {
-			now, err := s.Store.Reload(ctx, job)
+			now, err := s.Store.Reload(ctx, job, watch)
 			if err != nil {
 				return nil, err
 			}

@@ -29,7 +29,7 @@ type Submitter interface {
 // Jobs reads the records of jobs and their events.
 type Jobs interface {
 	Job(ctx context.Context, ref farm.Ref) (*farm.Job, error)
-	Reload(ctx context.Context, job *farm.Job) (*farm.Job, error)
+	Reload(ctx context.Context, job *farm.Job, watch *store.Watch) (*farm.Job, error)
 	WholeRequest(ctx context.Context, job farm.Ref) (*farm.Request, error)
 	FIFOPosition(ctx context.Context, job *farm.Job) (int, error)
 	QueuePosition(ctx context.Context, job *farm.Job) (store.QueuePosition, error)

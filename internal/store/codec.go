@@ -16,6 +16,14 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	if err := json.Unmarshal([]byte(f["doc"]), &job); err != nil {
 		return nil, fmt.Errorf("decode job record: %w", err)
 	}
+	if err := decodeChanges(&job, f); err != nil {
+		return nil, err
+	}
+	return &job, nil
+}
+
+// decodeChanges reads what may change after a job was accepted. Documents are not read.
+func decodeChanges(job *farm.Job, f map[string]string) error {
 	job.State = farm.JobState(f["state"])
 	job.Attempt, _ = strconv.Atoi(f["attempt"])
 	job.Uncounted, _ = strconv.Atoi(f["spared"])
@@ -27,15 +35,15 @@ func decodeJob(f map[string]string) (*farm.Job, error) {
 	job.Timings = farm.Timings{QueueMS: number(f["qms"]), RunMS: number(f["rms"]), UploadMS: number(f["ums"])}
 	if text := f["result"]; text != "" && !spilled(text) {
 		if err := json.Unmarshal([]byte(text), &job.Result); err != nil {
-			return nil, fmt.Errorf("decode result of job %s: %w", job.ID, err)
+			return fmt.Errorf("decode result of job %s: %w", job.ID, err)
 		}
 	}
 	if text := f["error"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &job.Error); err != nil {
-			return nil, fmt.Errorf("decode error of job %s: %w", job.ID, err)
+			return fmt.Errorf("decode error of job %s: %w", job.ID, err)
 		}
 	}
-	return &job, nil
+	return nil
 }
 
 // encodeJob encodes the part of a job that never changes, without what it shows of its request if that is too long: then shown has it.

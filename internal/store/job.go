@@ -25,8 +25,20 @@ func (s *Store) Job(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
 	return s.readJob(ctx, fields)
 }
 
-// Reload reads a job again. What it shows of its request never changes and is taken from the job.
-func (s *Store) Reload(ctx context.Context, job *farm.Job) (*farm.Job, error) {
+// Reload gives a job as it is now. If the message of its end has come to a watch of its end, that has the answer; else, or without a watch,
+// the record is read. What never changes is taken from the job, like what it shows of its request.
+func (s *Store) Reload(ctx context.Context, job *farm.Job, w *Watch) (*farm.Job, error) {
+	if w != nil {
+		if fields := w.ended(); fields != nil {
+			now := *job
+			now.Result, now.Error = nil, nil
+			if err := decodeChanges(&now, fields); err != nil {
+				return nil, err
+			}
+			_, err := s.readDocuments(ctx, &now, map[string]string{"result": fields["result"]})
+			return &now, err
+		}
+	}
 	fields, err := s.rdb.HGetAll(ctx, s.key(job.Tenant, "job", job.ID)).Result()
 	if err != nil {
 		return nil, wrap("read job", err)

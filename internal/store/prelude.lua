@@ -68,8 +68,23 @@ local function addEvents(job, new)
   if #new > 0 then call('HSET', key('job', job), 'ev', new[#new][1]) end
 end
 
--- Wakes those who watch a job; ended: those who wait for its end, too.
-local function notifyWatchers(job, ended) call('PUBLISH', G .. 'w:' .. job, ended and '1' or 'more') end
+-- Wakes those who watch a job. The message is 'more', or another one if the job has ended.
+local function notifyWatchers(job, message) call('PUBLISH', G .. 'w:' .. job, message or 'more') end
+
+-- The message of the end of a job: the fields of its record that have changed since it was accepted, as a JSON list of names and values that
+-- alternate, so that those who wait need not read it. '1' if that is too long for a message.
+local function endMessage(job)
+  local names = {'state', 'attempt', 'spared', 'worker', 'queue', 'started', 'finished', 'qms', 'rms', 'ums', 'result', 'error'}
+  local list, size = {}, 0
+  for i, value in ipairs(call('HMGET', key('job', job), unpack(names))) do
+    if value then
+      size = size + #value
+      table.insert(list, names[i])
+      table.insert(list, value)
+    end
+  end
+  return size <= END_MESSAGE and cjson.encode(list) or '1'
+end
 
 local function appendStateEvent(job, id, state)
   id = nextEventID(call('HGET', key('job', job), 'ev') or '0-0', id)
@@ -77,7 +92,7 @@ local function appendStateEvent(job, id, state)
     call('XADD', key('ev', job), id, 'e', '{"name":"state","state":"' .. state .. '"}')
     call('HSET', key('job', job), 'ev', id)
   end
-  notifyWatchers(job, final(JOBS, state))
+  notifyWatchers(job, final(JOBS, state) and endMessage(job))
 end
 
 -- Updates the index of deadlines: the earlier of the absolute and the idle deadline, as farm.Sandbox.Deadline computes it.

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,12 +19,16 @@ type Watch struct {
 	hub   *hub
 	topic *topic
 	wake  chan struct{}
-	end   bool // fires for the end of the job only; guarded by the hub's mutex
+	end   bool   // fires for the end of the job only; guarded by the hub's mutex, like last
+	last  string // of the messages that fired it: that of the end of the job, if it came
 	once  sync.Once
 }
 
 // more is the message of a change that is not the end of a job. Any other message may be one: so was that of earlier versions.
 const more = "more"
+
+// endMessageBytes is how much of a record the message of the end of a job has at most. Whoever waits reads a longer one.
+const endMessageBytes = 8 << 10
 
 // OnlyEnd has the watch fire only when the job may have ended. A caller that waits for the end would read the record for each line of output.
 func (w *Watch) OnlyEnd() {
@@ -40,6 +46,17 @@ func (s *Store) Watch(ctx context.Context, jobID string) (*Watch, error) {
 // C fires after changes, and after a reconnect, since changes may have been missed. One signal may stand for several changes: read all new
 // events, then wait again.
 func (w *Watch) C() <-chan struct{} { return w.wake }
+
+// ended is the record of the job as the message of its end has it; nil if there was none, or if the record is too long for one.
+func (w *Watch) ended() map[string]string {
+	w.hub.mu.Lock()
+	defer w.hub.mu.Unlock()
+	var list []any
+	if !strings.HasPrefix(w.last, "[") || json.Unmarshal([]byte(w.last), &list) != nil {
+		return nil
+	}
+	return pairs(list)
+}
 
 // Close ends the subscription.
 func (w *Watch) Close() { w.once.Do(func() { w.hub.drop(w) }) }
@@ -157,6 +174,9 @@ func (h *hub) fire(channel, message string, confirmed bool) {
 	for w := range t.watches {
 		if w.end && message == more {
 			continue
+		}
+		if w.end && message != "" {
+			w.last = message
 		}
 		select {
 		case w.wake <- struct{}{}:

@@ -210,6 +210,57 @@ func watchOfTheEnd(t *testing.T, factory Factory) {
 	fires(end, "the job has ended")
 }
 
+// endCarriesTheRecord ends jobs that are waited for: the message of the end has the record, unless it is too long, and Reload with the watch gives
+// what the record says.
+func endCarriesTheRecord(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	for name, c := range map[string]struct {
+		end   store.Finish
+		reads bool
+	}{
+		"short":     {end: store.Finish{State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: "a/\"ü\x00\n", Rich: []farm.RichResult{}}}}},
+		"error":     {end: store.Finish{State: farm.JobFailed, Error: &farm.JobError{Code: farm.CodeInvalid, Message: "no"}}},
+		"bare":      {end: store.Finish{State: farm.JobCompleted}},
+		"long":      {end: store.Finish{State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("x", 10<<10)}}}, reads: true},
+		"in object": {end: store.Finish{State: farm.JobCompleted, Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: strings.Repeat("x", 2*store.InlineBytes)}}}},
+	} {
+		accepted := b.accept(t, Execute(box.ID)).Job
+		watch, err := b.Watch(t.Context(), accepted.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch.OnlyEnd()
+		c.end.Ref, c.end.Attempt, c.end.Timings = accepted.Ref(), b.claim(t, accepted.Ref(), "w").Job.Attempt, farm.Timings{RunMS: 1.5, UploadMS: 2}
+		if now, err := b.Reload(t.Context(), accepted, watch); err != nil || now.State != farm.JobRunning {
+			t.Errorf("%s: before the end Reload = %+v, %v; want the record", name, now, err)
+		}
+		if _, err := b.Finish(t.Context(), c.end); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-watch.C():
+		case <-time.After(patience):
+			t.Fatalf("%s: the watch of the end does not fire", name)
+		}
+		want, err := b.Reload(t.Context(), accepted, nil)
+		if err != nil || want.State != c.end.State {
+			t.Fatalf("%s: the record is %+v, %v", name, want, err)
+		}
+		record := b.prefix + "{" + Tenant + "}:job:" + accepted.ID
+		if err := b.rdb.Rename(t.Context(), record, record+".away").Err(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Reload(t.Context(), accepted, watch)
+		if c.reads {
+			wantCode(t, name+" without its record", err, farm.CodeNotFound)
+		} else if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: from the message %v (-record +message):\n%s", name, err, diff)
+		}
+		watch.Close()
+	}
+}
+
 func watchUnsubscribes(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	var wg sync.WaitGroup

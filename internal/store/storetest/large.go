@@ -91,7 +91,7 @@ func largeRecords(t *testing.T, factory Factory) {
 	if err != nil || len(listed) != 1 {
 		t.Fatalf("Jobs = %v, %v", listed, err)
 	}
-	reloaded, err := b.Reload(t.Context(), accepted)
+	reloaded, err := b.Reload(t.Context(), accepted, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

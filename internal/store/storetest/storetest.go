@@ -49,6 +49,7 @@ func Run(t *testing.T, factory Factory) {
 		"Checkpoints":                   checkpoints,
 		"EventsOnceAndInOrder":          eventsOnceAndInOrder,
 		"EndCarriesEvents":              endCarriesEvents,
+		"EndCarriesTheRecord":           endCarriesTheRecord,
 		"EventsLeaveTheWindow":          eventsLeaveTheWindow,
 		"EventsAtTheWindowLimit":        eventsAtTheWindowLimit,
 		"EventsAreFenced":               eventsAreFenced,
