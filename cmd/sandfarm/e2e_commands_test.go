@@ -14,8 +14,8 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// mostCommands bounds the Redis commands of one execution, from the request to the answer: it was 13 when this was written, on a busy machine.
-const mostCommands = 16
+// mostCommands bounds the Redis commands of one execution, from the request to the answer: it was 8 when this was written.
+const mostCommands = 9
 
 // TestRedisCommandsForEachJob counts the farm's commands to Redis while jobs run, less those of an idle farm.
 func TestRedisCommandsForEachJob(t *testing.T) {
