@@ -1,0 +1,126 @@
+//go:build integration
+
+package dispatch_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/dispatch"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// names has the names of the commands of some clients.
+type names struct{ seen chan string }
+
+func (n *names) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *names) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.seen <- fmt.Sprint(cmd.Args()[0])
+		return next(ctx, cmd)
+	}
+}
+
+func (n *names) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			n.seen <- fmt.Sprint(cmd.Args()[0])
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A job that is waited for takes few commands of Redis from its request to the answer: the script that accepts it enqueues it, the one that ends
+// it writes its last events, and the message of its end has the answer.
+func TestCommandsOfAJob(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	api, worker := server.Client(t), server.Client(t)
+	records, workerRecords := store.New(api, store.Options{}), store.New(worker, store.Options{})
+	front := dispatch.New(records, queue.NewClient(api, nil), farm.DefaultLimits(), nil)
+	back := dispatch.New(workerRecords, queue.NewClient(worker, nil), farm.DefaultLimits(), nil)
+	t.Cleanup(func() { _ = records.Close() })
+	s, err := queue.NewServer(server.Dial, queue.ServerConfig{
+		Queues: map[string]int{farm.QueueCPU: 1}, Concurrency: 4,
+		Handler: func(ctx context.Context, task queue.Task) error {
+			c, err := back.Claim(ctx, task.Ref, "w")
+			if err != nil {
+				return err
+			}
+			return back.Finish(ctx, store.Finish{
+				Ref: task.Ref, Attempt: c.Job.Attempt, State: farm.JobCompleted, LastEvent: 1,
+				Events: []farm.Event{{ID: "1-1", Name: farm.EventStdout, Text: "1\n"}},
+				Result: &farm.Result{Execute: &farm.ExecuteResult{Stdout: "1\n"}},
+			})
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	box := ""
+	run := func() {
+		t.Helper()
+		a := storetest.Create()
+		if box != "" {
+			a = storetest.Execute(box)
+		}
+		watch, err := records.Watch(t.Context(), a.Job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Close()
+		watch.OnlyEnd()
+		out, err := front.Submit(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-watch.C():
+		case <-time.After(time.Minute):
+			t.Fatal("the job does not end")
+		}
+		job, err := records.Reload(t.Context(), out.Job, watch)
+		if err != nil || job.State != farm.JobCompleted || job.Result.Execute.Stdout != "1\n" {
+			t.Fatalf("Reload = %+v, %v", job, err)
+		}
+		box = a.Job.SandboxID
+	}
+	for range 3 {
+		run() // scripts are loaded, tenants remembered
+	}
+	seen := &names{seen: make(chan string, 100)}
+	api.AddHook(seen)
+	worker.AddHook(seen)
+	run()
+	if got := strings.Join(drain(seen.seen), " "); got != "evalsha evalsha evalsha" {
+		t.Errorf("a job took the commands %q, want those to accept, claim and end it; the subscription and the queue's own are not counted", got)
+	}
+}
+
+// drain gives the commands so far, without those that a Store sends once a second or a minute.
+func drain(c chan string) (all []string) {
+	for {
+		select {
+		case s := <-c:
+			if s != "info" && s != "sadd" {
+				all = append(all, s)
+			}
+		default:
+			return all
+		}
+	}
+}
