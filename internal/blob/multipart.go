@@ -58,7 +58,7 @@ func checksum(data io.ReadSeeker) (string, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	_, err := data.Seek(0, io.SeekStart)
 	if err == nil {
-		_, err = io.Copy(sum, data)
+		err = Hash(sum, data)
 	}
 	if err == nil {
 		_, err = data.Seek(0, io.SeekStart)

@@ -130,6 +130,7 @@ func (s *source) Read(p []byte) (int, error) {
 	if s.left >= 0 && int64(len(p)) > s.left {
 		p = p[:s.left]
 	}
+	p = p[:min(len(p), hashPiece)]
 	n, err := s.r.Read(p)
 	s.sum.Write(p[:n])
 	s.read += int64(n)

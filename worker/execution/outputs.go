@@ -166,8 +166,8 @@ func (x *Runner) sendPart(ctx context.Context, e *execution, s *sink, size int64
 	if s.sum == nil {
 		s.sum = sha256.New()
 	}
-	if _, err := io.Copy(s.sum, s.unsent.first(size)); err != nil {
-		return fmt.Errorf("hash output: %w", err)
+	if err := blob.Hash(s.sum, s.unsent.first(size)); err != nil {
+		return fmt.Errorf("output %s: %w", s.path, err)
 	}
 	s.parts++
 	return s.unsent.drop(size)
