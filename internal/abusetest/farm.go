@@ -33,7 +33,7 @@ type Farm struct {
 	Neighbour *Neighbour
 
 	t     testing.TB
-	quiet time.Duration
+	quiet Call
 	pids  map[string]int
 }
 
@@ -92,13 +92,13 @@ type Line struct {
 	Redis, Stored int64 // growth at most, in bytes
 	RedisAfter    int64 // growth that stayed
 	API, Worker   Resident
-	Quiet, Beside time.Duration // 95th percentile of the neighbour
-	Calls         int           // of the neighbour, each of which is a job that Redis keeps
+	Quiet, Beside Call // 95th percentile of the neighbour
+	Calls         int  // of the neighbour, each of which is a job that Redis keeps
 }
 
 func (l Line) String() string {
-	return fmt.Sprintf("%-46s redis +%.1f MiB (+%.1f stay); stored +%.0f MiB; rss before/most/after: api %s, worker %s; neighbour p95 %.1f ms, quiet %.1f ms",
-		l.Name, mib(l.Redis), mib(l.RedisAfter), mib(l.Stored), l.API, l.Worker, ms(l.Beside), ms(l.Quiet))
+	return fmt.Sprintf("%-46s redis +%.1f MiB (+%.1f stay); stored +%.0f MiB; rss before/most/after: api %s, worker %s; neighbour p95 %s, quiet %s",
+		l.Name, mib(l.Redis), mib(l.RedisAfter), mib(l.Stored), l.API, l.Worker, l.Beside, l.Quiet)
 }
 
 func mib(n int64) float64        { return float64(n) / (1 << 20) }

@@ -1,6 +1,7 @@
 package abusetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,16 @@ type Neighbour struct {
 	Box string
 
 	mu    sync.Mutex
-	times []time.Duration
+	times []Call
 	err   error
+}
+
+// Call is how long a call took, and what of that its job waited for a worker and was in the sandbox. The rest is the way there and back, and
+// the records.
+type Call struct{ Took, Queue, Run time.Duration }
+
+func (c Call) String() string {
+	return fmt.Sprintf("%.1f ms (queue %.1f, sandbox %.1f)", ms(c.Took), ms(c.Queue), ms(c.Run))
 }
 
 // once calls print(1) and notes how long it took.
@@ -35,23 +44,24 @@ func (n *Neighbour) once(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.times = append(n.times, took)
+	part := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+	n.times = append(n.times, Call{took, part(job.Timings.QueueMS), part(job.Timings.RunMS)})
 	return nil
 }
 
-// Quiet calls some times and returns the 95th percentile.
-func (n *Neighbour) Quiet(ctx context.Context, calls int) (time.Duration, error) {
+// Quiet calls some times and returns the call at the 95th percentile.
+func (n *Neighbour) Quiet(ctx context.Context, calls int) (Call, error) {
 	for range calls {
 		if err := n.once(ctx); err != nil {
-			return 0, err
+			return Call{}, err
 		}
 	}
 	p95, _, err := n.take()
 	return p95, err
 }
 
-// Start calls until the returned function is called, which returns the 95th percentile and the number of calls.
-func (n *Neighbour) Start(ctx context.Context) func() (p95 time.Duration, calls int, err error) {
+// Start calls until the returned function is called, which returns the call at the 95th percentile and the number of calls.
+func (n *Neighbour) Start(ctx context.Context) func() (p95 Call, calls int, err error) {
 	calling, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -65,7 +75,7 @@ func (n *Neighbour) Start(ctx context.Context) func() (p95 time.Duration, calls 
 			}
 		}
 	}()
-	return func() (time.Duration, int, error) {
+	return func() (Call, int, error) {
 		stop()
 		<-done
 		return n.take()
@@ -73,14 +83,14 @@ func (n *Neighbour) Start(ctx context.Context) func() (p95 time.Duration, calls 
 }
 
 // take returns the 95th percentile and the number of the calls since the last take, and forgets them.
-func (n *Neighbour) take() (p95 time.Duration, calls int, err error) {
+func (n *Neighbour) take() (p95 Call, calls int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	times, err := n.times, n.err
 	n.times, n.err = nil, nil
 	if err != nil || len(times) == 0 {
-		return 0, 0, errors.Join(err, errors.New("the neighbour had no answer"))
+		return Call{}, 0, errors.Join(err, errors.New("the neighbour had no answer"))
 	}
-	slices.Sort(times)
+	slices.SortFunc(times, func(a, b Call) int { return cmp.Compare(a.Took, b.Took) })
 	return times[min(len(times)*95/100, len(times)-1)], len(times), nil
 }

@@ -33,7 +33,8 @@ type parentCgroup struct {
 
 // LimitSandboxes puts sandboxes that are created from now on under one cgroup that may use this many bytes of memory and three quarters of
 // the host's processes. When all sandboxes together need more, the kernel ends processes of sandboxes, never the engine, Redis or a
-// worker. An error says why it is not possible; then sandboxes lie where the engine puts them, each under its own limits.
+// worker. Its CPU weight stays the default: with an eighth of it, on a host whose cores are all in use, six wake-ups in a sandbox that
+// mostly sleeps took 40 ms at the 95th percentile instead of 1, so every tenant would pay for the busy one. An error says why it is not possible; then sandboxes lie where the engine puts them, each under its own limits.
 func (e *Engine) LimitSandboxes(ctx context.Context, memory int64) error {
 	p, err := e.parentCgroup(ctx)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	cpuShares   = 128 // an eighth of the default: the engine, Redis and the worker have priority when cores are short
+	cpuShares   = 128 // where a sandbox lies beside services, an eighth of their weight; under the sandboxes' own cgroup, as much as any other
 	oomScoreAdj = 500 // a sandbox dies before the engine does; user code can lower it to 0 again, so the cgroup is the limit
 	openFiles   = 1024
 	// socketMemoryMB limits what sockets of a sandbox keep on cgroup v1, beside its memory. Beyond it senders wait.
