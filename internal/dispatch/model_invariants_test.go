@@ -140,7 +140,6 @@ func (c *checker) boxes() {
 			}
 			continue
 		}
-		open[id] = b.Seq
 		if b.Node != "" || b.State == farm.SandboxClosing {
 			if nodes[b.Node] == nil {
 				nodes[b.Node] = map[string]bool{}
@@ -153,14 +152,18 @@ func (c *checker) boxes() {
 				due[id] = idle
 			}
 		}
+		if record.TTL != 0 {
+			c.fail("sandbox %s is %s, but expires after %d ms", id, b.State, record.TTL)
+		}
+		if b.charge == "" && c.ranOnce(b) {
+			continue // it counts against no quota any more
+		}
+		open[id] = b.Seq
 		var memory, cores, gpus int64
 		if _, err := fmt.Sscan(b.charge, &memory, &cores, &gpus); err != nil {
 			c.fail("sandbox %s is %s, and is charged %q", id, b.State, b.charge)
 		}
 		use["mem"], use["mcpu"], use["gpus"] = use["mem"]+memory, use["mcpu"]+cores, use["gpus"]+gpus
-		if record.TTL != 0 {
-			c.fail("sandbox %s is %s, but expires after %d ms", id, b.State, record.TTL)
-		}
 		if busy := c.busy(id); (b.State == farm.SandboxBusy) != busy && (b.State == farm.SandboxBusy || b.State == farm.SandboxReady) {
 			c.fail("sandbox %s is %s, but a job of its FIFO runs: %v", id, b.State, busy)
 		}
@@ -175,6 +178,16 @@ func (c *checker) boxes() {
 		}
 	}
 	c.nodeIndex(nodes)
+}
+
+// ranOnce reports whether a sandbox is closing after the end of its run.
+func (c *checker) ranOnce(b *boxRecord) bool {
+	for _, j := range c.r.Jobs {
+		if j.Box == b.ID && j.Kind == farm.KindRun {
+			return b.State == farm.SandboxClosing && j.State.Final()
+		}
+	}
+	return false
 }
 
 // busy reports whether work of the FIFO runs in a sandbox.

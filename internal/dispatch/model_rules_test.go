@@ -90,7 +90,7 @@ func (w *world) refusal(r *records, a store.Accept) error {
 
 func (w *world) openBoxes(r *records) (n int) {
 	for _, b := range r.Boxes {
-		if !b.State.Final() {
+		if !b.State.Final() && b.charge != "" {
 			n++
 		}
 	}
@@ -231,7 +231,11 @@ func (w *world) moveRule(m store.Move) func(*steps) error {
 				return store.ErrFenced
 			}
 		}
-		if !b.State.To(m.To) {
+		switch {
+		case b.State.To(m.To):
+		case m.Job != "" && b.State == m.To: // a job may repeat its move
+			return nil
+		default:
 			return store.ErrMove
 		}
 		b = s.next().Boxes[m.Ref.ID]

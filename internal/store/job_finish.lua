@@ -69,6 +69,9 @@ if not inline and not outsideFIFO then
   if first and state == 'running' then freeSandbox(box, true) end
 end
 
+-- The sandbox of a run can run nothing more: it only waits for its end.
+if kind == 'run' and call('HGET', key('sbx', box), 'state') == 'closing' then releaseQuotas(box) end
+
 -- A sandbox whose creation did not succeed ends with it.
 local ended = ''
 if to ~= 'completed' and (kind == 'create' or kind == 'run') then

@@ -132,6 +132,12 @@ local function refundSandbox(box)
   addUse('-', mem, mcpu, gpus)
 end
 
+-- A sandbox that can run nothing more does not count against the quotas.
+local function releaseQuotas(box)
+  refundSandbox(box)
+  call('ZREM', P .. 'openboxes', box)
+end
+
 -- The index of open sandboxes by node: on:<node> has their ids, 'nodes' the nodes with any. The node '' is of sandboxes that are closing
 -- without one.
 local function indexNode(box, node)
@@ -177,8 +183,7 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
   if state == 'closing' then indexClosing(box) end
   if final(SANDBOXES, state) then
     call('HSET', k, 'closed', NOW)
-    refundSandbox(box)
-    call('ZREM', P .. 'openboxes', box)
+    releaseQuotas(box)
     unindexNode(box, call('HGET', k, 'node') or '')
     closedTTL = keptFor(box, closedTTL, removed)
     call('EXPIRE', k, closedTTL)

@@ -17,15 +17,21 @@ local function chargeOf(box)
   return mem, mcpu, gpus
 end
 
-local truth, placed = {mem = 0, mcpu = 0, gpus = 0}, {}
+-- The node in whose index a sandbox belongs; nil if in none.
+local function placeOf(box)
+  local s = call('HMGET', key('sbx', box), 'node', 'state')
+  if not s[2] or final(SANDBOXES, s[2]) then return nil end
+  local node = s[1] or ''
+  return (node ~= '' or s[2] == 'closing') and node or nil
+end
+
+local truth = {mem = 0, mcpu = 0, gpus = 0}
 for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
   local mem, mcpu, gpus = chargeOf(box)
   if mem then
     truth.mem, truth.mcpu, truth.gpus = truth.mem + mem, truth.mcpu + mcpu, truth.gpus + gpus
-    local s = call('HMGET', key('sbx', box), 'node', 'state')
-    local node = s[1] or ''
-    if node ~= '' or s[2] == 'closing' then
-      placed[box] = node
+    local node = placeOf(box)
+    if node then
       if call('SISMEMBER', key('on', node), box) == 0 then drift.nodes = drift.nodes + 1 end
       indexNode(box, node)
     end
@@ -36,7 +42,7 @@ for _, box in ipairs(call('ZRANGE', P .. 'openboxes', 0, -1)) do
 end
 for _, node in ipairs(call('SMEMBERS', P .. 'nodes')) do
   for _, box in ipairs(call('SMEMBERS', key('on', node))) do
-    if placed[box] ~= node then
+    if placeOf(box) ~= node then
       unindexNode(box, node)
       drift.nodes = drift.nodes + 1
     end

@@ -23,8 +23,9 @@ type restoreArgs struct {
 	Generation int    `lua:"generation"`
 }
 
-// RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record
-// that exists stays unchanged, and restored is false.
+// RestoreSandbox writes the record of a sandbox whose container runs but whose record is gone, as ready: Redis has lost its data. A record of an
+// earlier generation than the container's gets container, node and generation: Redis has lost what is newer than the record, or another node
+// has restored it from a container that was left behind. Another record stays unchanged, and restored is false.
 func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored bool, err error) {
 	// Not rememberTenant and rememberOnNode: their caches may be older than the loss.
 	if err := errors.Join(s.storeTenant(ctx, box.Tenant), s.storeOnNode(ctx, box.Node, box.Tenant)); err != nil {

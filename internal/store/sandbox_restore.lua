@@ -1,6 +1,15 @@
--- Writes the record of a sandbox whose container outlived it. Replies {'ok'}, or {'exists'} if there is a record.
+-- Writes the record of a sandbox whose container outlived it. A record of an earlier generation takes over the container, unless it is closing
+-- or final. Replies {'ok'}, or {'exists'} if there is another record.
 local k = key('sbx', arg.id)
-if call('EXISTS', k) == 1 then return {'exists'} end
+local state = call('HGET', k, 'state')
+if state then
+  local later = tonumber(arg.generation) > tonumber(generationOf(arg.id))
+  if not later or state == 'closing' or final(SANDBOXES, state) then return {'exists'} end
+  call('HSET', k, 'container', arg.container, 'gen', arg.generation)
+  setNode(arg.id, arg.node)
+  if state ~= 'busy' then setSandboxState(arg.id, 'ready') end
+  return {'ok'}
+end
 local seq = call('INCR', P .. 'seq')
 call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
   'container', arg.container, 'gen', arg.generation, 'seq', seq)

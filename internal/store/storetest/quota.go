@@ -274,6 +274,59 @@ func (b *bundle) requeueAndCheck(t *testing.T, ref farm.Ref) error {
 	return nil
 }
 
+// noDrift checks that what is counted for the quotas, and the index of sandboxes by node, agree with the records.
+func (b *bundle) noDrift(t *testing.T) {
+	t.Helper()
+	if drift, err := b.RepairUse(t.Context(), Tenant); err != nil || len(drift) > 0 {
+		t.Errorf("RepairUse of right counts = %v, %v", drift, err)
+	}
+}
+
+// endedRunFreesItsQuotas: the sandbox of a run is closed some seconds after the run has ended, when the end is durable. It does not count
+// against the quotas meanwhile, and stays in the index of its node.
+func endedRunFreesItsQuotas(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	b.quota(t, farm.QuotaSandboxes, 1)
+	b.quota(t, farm.QuotaMemoryMB, 100)
+	run := func() store.Accept {
+		a := sized(100, 0.5, 1)
+		a.Job.Kind, a.Sandbox.OneShot = farm.KindRun, true
+		return a
+	}
+	var ended []farm.Ref
+	for range 3 {
+		out := b.accept(t, run())
+		job, box := out.Job.Ref(), out.Sandbox.Ref()
+		b.claim(t, job, "w")
+		for _, state := range []farm.SandboxState{farm.SandboxStarting, farm.SandboxReady, farm.SandboxClosing} {
+			if _, err := b.Accept(t.Context(), run()); err == nil {
+				t.Fatalf("a second run is accepted before the first has ended")
+			}
+			b.move(t, store.Move{Ref: box, To: state, Node: "n1"})
+			b.noDrift(t)
+		}
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: job, Attempt: 1, State: farm.JobCompleted}); err != nil {
+			t.Fatal(err)
+		}
+		ended = append(ended, box)
+		b.noDrift(t)
+		b.onNode(t, "after the end", "n1", ended...)
+		for _, name := range []farm.QuotaName{farm.QuotaSandboxes, farm.QuotaMemoryMB, farm.QuotaCPUs, farm.QuotaGPUs} {
+			if got := b.used(t, name); got != 0 {
+				t.Errorf("after the end of the run %v of %s is used", got, name)
+			}
+		}
+	}
+	for i, box := range ended {
+		b.move(t, store.Move{Ref: box, To: farm.SandboxClosed, Removed: true})
+		b.onNode(t, "closed", "n1", ended[i+1:]...)
+		b.noDrift(t)
+	}
+	if got := b.used(t, farm.QuotaMemoryMB); got != 0 {
+		t.Errorf("in the end %v MiB are used", got)
+	}
+}
+
 // driftIsRepaired changes the counts behind the quotas, as a bug or an older version could have, and finds each again.
 func driftIsRepaired(t *testing.T, factory Factory) {
 	b := setup(t, factory)

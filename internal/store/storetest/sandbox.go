@@ -202,6 +202,57 @@ func sandboxesAreRestored(t *testing.T, factory Factory) {
 	}
 }
 
+// laterGenerationIsRestored: of the containers of a sandbox that Redis does not know, or no longer knows, that of the last generation is adopted,
+// whichever node is first. Nothing is counted twice.
+func laterGenerationIsRestored(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	ctx, now := t.Context(), b.clock.Now()
+	restore := func(id, node string, generation int) bool {
+		t.Helper()
+		restored, err := b.RestoreSandbox(ctx, &farm.Sandbox{
+			ID: id, Tenant: Tenant, Node: node, Container: "on-" + node, Generation: generation, CreatedAt: now, LastUsedAt: now, ExpiresAt: now.Add(time.Hour),
+			Spec: farm.SandboxSpec{Image: "python", Resources: farm.Resources{MemoryMB: 512, CPUs: 1}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return restored
+	}
+	check := func(id, node string, generation int) {
+		t.Helper()
+		got := b.sandbox(t, farm.Ref{Tenant: Tenant, ID: id})
+		if got.State != farm.SandboxReady || got.Node != node || got.Container != "on-"+node || got.Generation != generation {
+			t.Errorf("the record is %+v", got)
+		}
+		b.noDrift(t)
+	}
+	id := farm.NewID(farm.SandboxPrefix)
+	if !restore(id, "n1", 1) || !restore(id, "n2", 2) { // n1 was silent when the create left it
+		t.Error("the later generation is not restored")
+	}
+	check(id, "n2", 2)
+	if restore(id, "n1", 1) || restore(id, "n3", 2) {
+		t.Error("an earlier generation, or another container of the same one, is restored")
+	}
+	check(id, "n2", 2)
+	b.onNode(t, "after the restore", "n1")
+	b.onNode(t, "after the restore", "n2", farm.Ref{Tenant: Tenant, ID: id})
+
+	starting := b.accept(t, Create()).Sandbox.Ref() // its create is known, but not that it left its node
+	b.move(t, store.Move{Ref: starting, To: farm.SandboxStarting, Node: "n1"})
+	if !restore(starting.ID, "n3", 3) {
+		t.Error("a later generation of a sandbox that starts is not restored")
+	}
+	check(starting.ID, "n3", 3)
+	for _, state := range []farm.SandboxState{farm.SandboxClosing, farm.SandboxClosed} {
+		b.move(t, store.Move{Ref: starting, To: state})
+		if restore(starting.ID, "n1", 4) || b.sandbox(t, starting).State != state {
+			t.Errorf("a sandbox that is %s is restored", state)
+		}
+	}
+	b.noDrift(t)
+}
+
 // jobMayRepeatItsMove: the answer to a move may be lost. A repeated one changes nothing, and is refused for everyone but the job.
 func jobMayRepeatItsMove(t *testing.T, factory Factory) {
 	b := setup(t, factory)

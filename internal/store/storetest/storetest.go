@@ -65,6 +65,8 @@ func Run(t *testing.T, factory Factory) {
 		"BadCursor":                     badCursor,
 		"Deadlines":                     deadlines,
 		"SandboxesAreRestored":          sandboxesAreRestored,
+		"EndedRunFreesItsQuotas":        endedRunFreesItsQuotas,
+		"LaterGenerationIsRestored":     laterGenerationIsRestored,
 		"JobMayRepeatItsMove":           jobMayRepeatItsMove,
 		"PatchesDoNotUndoEachOther":     patchesDoNotUndoEachOther,
 		"PatchOnlyWhileItAccepts":       patchOnlyWhileItAccepts,
