@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,42 +34,55 @@ func (w *beating) beat(t *testing.T) {
 }
 
 // A claim whose answer was lost leaves a running job that its worker, which is alive, does not have. After two heartbeats of all workers
-// without it any worker can claim it. This happens any number of times: it is no crash.
+// without it any worker can claim it. A job that is dropped each time ends as lost, after as many tries as one that kills its workers: it
+// used to go on for ever.
 func TestJobThatItsWorkerDoesNotHaveIsFreed(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	job := b.submit(t, storetest.Execute(b.box(t)))
-	one, two := b.beating(t, "w1"), b.beating(t, "w2")
-	b.later(time.Minute)
-	for attempt := 1; attempt <= 4; attempt++ {
-		if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil { // its answer is lost
-			t.Fatal(err)
-		}
-		b.sweep(t, 0)
-		one.beat(t)
-		one.beat(t)
-		b.sweep(t, 0) // two has sent none: Redis may have been away for everybody
-		two.beat(t)
-		b.sweep(t, 0)
-		two.beat(t)
-		b.sweep(t, 1)
-		b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
-		r, err := b.store.Route(t.Context(), job.Ref())
-		if err != nil || r.State != farm.JobRunning || r.Worker == "w1" || r.Attempt != attempt || r.Uncounted != attempt {
-			t.Fatalf("freed job: %+v, %v", r, err)
-		}
-		b.sweep(t, 0) // it is in its queue
+	for _, dropped := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(dropped), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			job := b.submit(t, storetest.Execute(b.box(t)))
+			one, two := b.beating(t, "w1"), b.beating(t, "w2")
+			b.later(time.Minute)
+			for attempt := 1; attempt <= dropped; attempt++ {
+				if _, err := b.store.Claim(t.Context(), job.Ref(), "w1"); err != nil { // its answer is lost
+					t.Fatal(err)
+				}
+				b.sweep(t, 0)
+				one.beat(t)
+				one.beat(t)
+				b.sweep(t, 0) // two has sent none: Redis may have been away for everybody
+				two.beat(t)
+				b.sweep(t, 0)
+				two.beat(t)
+				b.sweep(t, 1)
+				if attempt == 3 {
+					got, err := b.store.Job(t.Context(), job.Ref())
+					if err != nil || got.State != farm.JobLost || !strings.Contains(got.Error.Message, "3 workers died while they ran this job, or dropped it") {
+						t.Fatalf("after 3 tries the job is %+v, %v", got, err)
+					}
+					return
+				}
+				b.enqueued(t, "node-n1", fmt.Sprintf("%s.%d", job.ID, attempt), true)
+				r, err := b.store.Route(t.Context(), job.Ref())
+				if err != nil || r.State != farm.JobRunning || r.Worker == "w1" || r.Attempt != attempt || r.Uncounted != 0 {
+					t.Fatalf("freed job: %+v, %v", r, err)
+				}
+				b.sweep(t, 0) // it is in its queue
+			}
+			if c, err := b.store.Claim(t.Context(), job.Ref(), "w2"); err != nil || c.Job.Attempt != dropped+1 {
+				t.Fatalf("Claim = %+v, %v", c, err)
+			}
+			two.w.Holds[job.ID] = dropped + 1
+			for range 3 {
+				one.beat(t)
+				two.beat(t)
+				b.sweep(t, 0)
+			}
+			b.state(t, job.Ref(), farm.JobRunning)
+		})
 	}
-	if c, err := b.store.Claim(t.Context(), job.Ref(), "w2"); err != nil || c.Job.Attempt != 5 {
-		t.Fatalf("Claim = %+v, %v", c, err)
-	}
-	two.w.Holds[job.ID] = 5
-	for range 3 {
-		one.beat(t)
-		two.beat(t)
-		b.sweep(t, 0)
-	}
-	b.state(t, job.Ref(), farm.JobRunning)
 }
 
 // A job that a worker lists, or is about to claim, is left to it, and so are the jobs of a worker of a release that lists none.

@@ -14,7 +14,7 @@ import (
 // Rules of the sweep.
 const (
 	sweepAge      = 3 * time.Second // younger jobs may still be on their way to a queue
-	maxCrashes    = 3               // a job whose workers died so often is marked as lost: it may be what kills them
+	maxCrashes    = 3               // a job whose workers died or dropped it so often is marked as lost: it may be what kills them
 	maxMoreTasks  = 5               // of a job whose tasks were lost on their way, beside the first one
 	callbackBatch = 200
 )
@@ -63,11 +63,8 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 	switch {
 	case gone:
 		return true, d.endLeftOver(ctx, r)
-	case running && r.Attempt-r.Uncounted >= maxCrashes:
-		return true, d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
-			Code:    farm.CodeUnavailable,
-			Message: fmt.Sprintf("%d workers died while they ran this job. See their logs, and send the job again if they died for another reason.", r.Attempt-r.Uncounted),
-		})
+	case running && crashedOften(r):
+		return true, d.giveUp(ctx, r)
 	case stranded(r, f.nodes):
 		return true, d.startElsewhere(ctx, r)
 	default:
@@ -75,14 +72,30 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 	}
 }
 
-// sweepHeld frees a running job of a live worker that does not have it, so that a worker of its node continues it.
+// crashedOften reports whether a job is not tried again.
+func crashedOften(r *store.Route) bool { return r.Attempt-r.Uncounted >= maxCrashes }
+
+// giveUp ends a job whose workers died or dropped it too often.
+func (d *Dispatcher) giveUp(ctx context.Context, r *store.Route) error {
+	return d.Force(ctx, r.Ref, farm.JobLost, &farm.JobError{
+		Code: farm.CodeUnavailable,
+		Message: fmt.Sprintf("%d workers died while they ran this job, or dropped it. See their logs, and send the job again if they died for another reason.",
+			r.Attempt-r.Uncounted),
+	})
+}
+
+// sweepHeld frees a running job of a live worker that does not have it, so that a worker of its node continues it. That counts as a crash: the
+// answer to a claim may be lost, but not each time.
 func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
 	if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
 		return false, err
 	}
+	if crashedOften(r) {
+		return true, d.giveUp(ctx, r)
+	}
 	d.log.WarnContext(ctx, "the worker of a running job does not have it; the job is continued by any worker of its node",
 		"job_id", r.Ref.ID, "tenant", r.Ref.Tenant, "worker_id", r.Worker, "attempt", r.Attempt)
-	err := d.Requeue(ctx, r.Ref, store.Requeue{Attempt: r.Attempt, Begun: true})
+	err := d.Requeue(ctx, r.Ref, store.Requeue{Attempt: r.Attempt, Begun: true, Crashed: true})
 	if errors.Is(err, store.ErrFenced) { // it was claimed again, or has ended
 		return false, nil
 	}
