@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
@@ -111,11 +112,8 @@ func (w *Worker) startContainerWithRetry(ctx context.Context, s *farm.Sandbox) (
 	}
 }
 
-// startContainer creates and starts the container. A container that an earlier attempt made is used, unless it is of an earlier generation.
+// startContainer creates and starts the container. A container that an earlier attempt of the same generation made is used.
 func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, error) {
-	if err := w.removeStale(ctx, s); err != nil {
-		return "", err
-	}
 	image, err := w.node.Image(ctx, s.Spec.Image)
 	if err != nil {
 		return "", err
@@ -124,7 +122,7 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, e
 	if err := w.placement.AddDevices(s, &spec); err != nil {
 		return "", err
 	}
-	id, err := w.engine.Create(ctx, spec)
+	id, err := w.createContainer(ctx, s, spec)
 	if err != nil {
 		return "", fmt.Errorf("create container: %w", err)
 	}
@@ -135,6 +133,53 @@ func (w *Worker) startContainer(ctx context.Context, s *farm.Sandbox) (string, e
 		return "", fmt.Errorf("start container: %w", err)
 	}
 	return id, nil
+}
+
+// createContainer creates the container. The engine goes on with a create whose caller leaves, so nobody leaves it: once ctx has ended, the
+// container is removed if its sandbox is not being started any more. Who ends a start changes the record before it removes the container,
+// so one of the two removes it. ErrFenced if the engine has the container of a later generation.
+func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec engine.Spec) (string, error) {
+	type result struct {
+		id  string
+		err error
+	}
+	made := make(chan result)
+	w.background.Go(func() {
+		work, done := context.WithCancel(context.WithoutCancel(ctx))
+		defer done()
+		defer context.AfterFunc(w.base, done)() // the next worker uses the container
+		id, err := w.engine.Create(work, spec)
+		if errors.Is(err, engine.ErrNewer) {
+			err = errors.Join(err, store.ErrFenced)
+		}
+		select {
+		case made <- result{id, err}:
+		case <-ctx.Done():
+			if err == nil {
+				w.removeUnwanted(work, s, id)
+			}
+		}
+	})
+	select {
+	case r := <-made:
+		return r.id, r.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// removeUnwanted removes a container that was made after the start of its sandbox had ended, unless another attempt continues the start here.
+func (w *Worker) removeUnwanted(ctx context.Context, s *farm.Sandbox, container string) {
+	now, err := w.lifecycle.read(ctx, s)
+	if err == nil && now.Generation == s.Generation && !now.State.Final() && now.State != farm.SandboxClosing {
+		return
+	}
+	if err == nil || farm.CodeOf(err) == farm.CodeNotFound {
+		err = w.engine.Remove(ctx, container)
+	}
+	if err != nil {
+		w.log.WarnContext(ctx, "container that was made too late is left to the reconciler", "sandbox_id", s.ID, "error", err)
+	}
 }
 
 // abandon cleans up after a sandbox that did not become ready, and returns the reason for the job. errEngineSilent means that the create

@@ -3,15 +3,12 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/dispatch"
-	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/execution"
-	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/retry"
 )
@@ -167,22 +164,4 @@ func (w *Worker) cleanUpFenced(ctx context.Context, j *activeJob) {
 	if err := w.engine.Remove(ctx, w.engine.Name(j.Sandbox.ID)); err != nil {
 		w.log.WarnContext(ctx, "container of a sandbox on another node is left to the reconciler", "sandbox_id", j.Sandbox.ID, "error", err)
 	}
-}
-
-// removeStale removes the container that an earlier generation made of a sandbox on this engine: this one must not use it.
-func (w *Worker) removeStale(ctx context.Context, s *farm.Sandbox) error {
-	if s.Generation <= 1 {
-		return nil
-	}
-	c, err := w.engine.Inspect(ctx, w.engine.Name(s.ID))
-	switch {
-	case farm.CodeOf(err) == farm.CodeNotFound:
-		return nil
-	case err != nil:
-		return fmt.Errorf("look for an earlier container: %w", err)
-	case node.Belongs(c, s):
-		return nil
-	}
-	w.log.InfoContext(ctx, "container of an earlier generation is removed", "sandbox_id", s.ID)
-	return w.engine.Remove(ctx, c.ID)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
-	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
 
@@ -174,7 +173,7 @@ func TestReconcilerRemovesStaleContainers(t *testing.T) {
 	made := func(box farm.Ref, generation string) {
 		b.Fake.Put(box.ID, true)
 		b.Fake.SetLabels(box.ID, map[string]string{
-			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", node.LabelGeneration: generation,
+			engine.LabelNamespace: "test", engine.LabelSandbox: box.ID, engine.LabelTenant: workertest.Tenant, engine.LabelNode: "n1", engine.LabelGeneration: generation,
 		})
 	}
 	begin := func(attempts int) (job, box farm.Ref) {
@@ -201,13 +200,19 @@ func TestReconcilerRemovesStaleContainers(t *testing.T) {
 	_, taken := begin(2)
 	made(taken, "1")
 
-	if err := w.removeStale(t.Context(), b.Sandbox(taken)); err != nil || !b.Fake.Has(taken.ID) {
-		t.Errorf("a takeover removed the container of an earlier attempt (%v)", err)
+	b.Fake.Create()
+	create := func(box farm.Ref) error {
+		spec := w.node.ContainerSpec(b.Sandbox(box), farm.Image{Ref: "sandfarm/python:1"})
+		spec.AgentVolume = "agent"
+		_, err := w.engine.Create(t.Context(), spec)
+		return err
 	}
-	if err := w.removeStale(t.Context(), b.Sandbox(back)); err != nil || b.Fake.Has(back.ID) {
+	if err := create(taken); err != nil || !b.Fake.Has(taken.ID) || b.Fake.Created() != 0 {
+		t.Errorf("a takeover does not use the container of an earlier attempt (%v)", err)
+	}
+	if err := create(back); err != nil || b.Fake.Created() != 1 {
 		t.Errorf("an attempt uses the container of an earlier generation (%v)", err)
 	}
-	made(back, "2")
 	workertest.Must(t, w.reconciler.Run(t.Context()))
 	if b.Fake.Has(left.ID) {
 		t.Error("the container of a sandbox that another node starts was not removed")

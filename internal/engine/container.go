@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,8 +42,12 @@ type Container struct {
 	Privileged     bool    // (inspect)
 }
 
+// ErrNewer says that the engine has the container of a later generation of the sandbox.
+var ErrNewer = errors.New("the engine has a container of a later generation")
+
 // Create creates a sandbox's container with the hardened profile, without starting it, and returns its id. A second Create for the same
-// sandbox returns the same container. CodeNotFound: no such image or volume.
+// generation of the sandbox (LabelGeneration) returns the same container. A container of an earlier one is removed: who made it is late.
+// ErrNewer if there is one of a later generation. CodeNotFound: no such image or volume.
 func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 	if err := s.validate(); err != nil {
 		return "", err
@@ -58,26 +64,52 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 
 // createOnce is Create with the spec's uid. cpus are the cores of the engine.
 func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, error) {
-	nvidia := e.hasNvidia()
-	name := e.Name(s.SandboxID)
-	var made container.CreateResponse
-	err := e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
-		var err error
-		facts := e.facts(s, cpus)
-		made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
-		return err
-	})
-	if err == nil {
-		return made.ID, nil
+	nvidia, name := e.hasNvidia(), e.Name(s.SandboxID)
+	var problem error
+	for range createTries {
+		var made container.CreateResponse
+		problem = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
+			var err error
+			facts := e.facts(s, cpus)
+			made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
+			return err
+		})
+		if problem == nil {
+			return made.ID, nil
+		}
+		if !cerrdefs.IsConflict(problem) {
+			return "", problem
+		}
+		existing, err := e.Inspect(ctx, name)
+		if farm.CodeOf(err) == farm.CodeNotFound { // it was removed meanwhile
+			continue
+		}
+		if err != nil || existing.SandboxID != s.SandboxID || existing.Labels[LabelNamespace] != e.namespace {
+			return "", problem
+		}
+		switch order := cmp.Compare(existing.Generation(), generationOf(s.Labels)); {
+		case order == 0:
+			return existing.ID, nil
+		case order > 0:
+			return "", fmt.Errorf("create container of sandbox %s: %w", s.SandboxID, ErrNewer)
+		}
+		e.log.InfoContext(ctx, "container of an earlier generation is removed", "sandbox_id", s.SandboxID)
+		if err := e.Remove(ctx, existing.ID); err != nil {
+			return "", err
+		}
 	}
-	if !cerrdefs.IsConflict(err) {
-		return "", err
+	return "", problem
+}
+
+// Generation is the generation of the sandbox that a container was made for. Those of the pool have no label: they are of the first.
+func (c Container) Generation() int { return generationOf(c.Labels) }
+
+func generationOf(labels map[string]string) int {
+	n, err := strconv.Atoi(labels[LabelGeneration])
+	if err != nil {
+		return 1
 	}
-	existing, inspectErr := e.Inspect(ctx, name)
-	if inspectErr == nil && existing.SandboxID == s.SandboxID && existing.Labels[LabelNamespace] == e.namespace {
-		return existing.ID, nil
-	}
-	return "", err
+	return n
 }
 
 // facts returns what hostConfig needs to know for a sandbox. cores must have been called before.

@@ -21,6 +21,7 @@ import (
 const (
 	pingTimeout   = 5 * time.Second  // answered from memory: an engine that needs longer counts as down
 	readTimeout   = 15 * time.Second // lists and inspections wait for locks of containers that are changing
+	createTries   = 3                // while containers of earlier generations appear under its name
 	createTimeout = 60 * time.Second // creates a file system layer: usually 0.1 s, much longer on a loaded disk
 	startTimeout  = 60 * time.Second // namespaces, cgroups and mounts; during a burst an engine starts containers one by one
 	removeTimeout = 60 * time.Second // waits for the kill and for the layer to be deleted

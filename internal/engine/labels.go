@@ -8,9 +8,11 @@ const (
 	LabelTenant    = "sandfarm.tenant"    // its owner
 	LabelNode      = "sandfarm.node"      // the node that made it; on the node's volume: the node's id
 	LabelDeadline  = "sandfarm.deadline"  // when it must be gone, in seconds since 1970
-	LabelUID       = "sandfarm.uid"       // user id of everything in it
-	LabelGPUs      = "sandfarm.gpus"      // ids of its GPUs, separated by commas
-	LabelFill      = "sandfarm.fill"      // random mark that ties an agent volume to the volume which says that its fill is complete
+	// LabelGeneration is the generation of the sandbox that a container was made for; without it, it is of the first.
+	LabelGeneration = "sandfarm.generation"
+	LabelUID        = "sandfarm.uid"  // user id of everything in it
+	LabelGPUs       = "sandfarm.gpus" // ids of its GPUs, separated by commas
+	LabelFill       = "sandfarm.fill" // random mark that ties an agent volume to the volume which says that its fill is complete
 
 	LabelImage       = "sandfarm.image"       // name of a sandbox image
 	LabelLanguages   = "sandfarm.languages"   // its languages, separated by commas

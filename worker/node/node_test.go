@@ -176,7 +176,7 @@ func TestDeadlineOfALabelIsKnown(t *testing.T) {
 // before made belongs to a sandbox of its node.
 func TestBelongs(t *testing.T) {
 	t.Parallel()
-	second := engine.Container{Node: "n1", Labels: map[string]string{LabelGeneration: "2"}}
+	second := engine.Container{Node: "n1", Labels: map[string]string{engine.LabelGeneration: "2"}}
 	member := engine.Container{Node: "n1", Labels: map[string]string{LabelPool: "python"}}
 	older := engine.Container{Node: "n1", Labels: map[string]string{labelAttempt: "2"}}
 	for _, c := range []struct {

@@ -14,10 +14,7 @@ import (
 const (
 	// LabelRecord holds a sandbox's record, for a Redis that loses its data. Values of variables are left out.
 	LabelRecord = "sandfarm.record"
-	// LabelGeneration is the generation of the sandbox that a container was made for, see Belongs. Containers of the pool have none: they
-	// are of the first.
-	LabelGeneration = "sandfarm.generation"
-	// labelAttempt is in place of LabelGeneration on containers that the release before made.
+	// labelAttempt is in place of engine.LabelGeneration on containers that the release before made.
 	labelAttempt = "sandfarm.attempt"
 	// LabelPool marks the container of a member of the warm pool, with the name of its image. The member had no owner when it was
 	// made: the owner is in the pool's records and, for a Redis that loses its data, in the engine's note of the sandbox.
@@ -33,12 +30,11 @@ func Belongs(c engine.Container, s *farm.Sandbox) bool {
 	if c.Labels[labelAttempt] != "" {
 		return s.Node == "" || s.Node == c.Node
 	}
-	generation, err := strconv.Atoi(c.Labels[LabelGeneration])
-	if err != nil {
-		generation = 1
-	}
-	return generation == max(s.Generation, 1)
+	return c.Generation() == max(s.Generation, 1)
 }
+
+// Newer reports whether a container was made for a later generation than its record has: Redis has lost what is newer than the record.
+func Newer(c engine.Container, s *farm.Sandbox) bool { return c.Generation() > max(s.Generation, 1) }
 
 // Labels are what a sandbox's container carries: its generation, and what restores its record when Redis loses its data.
 func Labels(s *farm.Sandbox) map[string]string {
@@ -51,7 +47,7 @@ func Labels(s *farm.Sandbox) map[string]string {
 	if err != nil {
 		text = nil // a record always encodes; without it the sandbox is only not restored
 	}
-	return map[string]string{LabelRecord: string(text), LabelGeneration: strconv.Itoa(max(s.Generation, 1))}
+	return map[string]string{LabelRecord: string(text), engine.LabelGeneration: strconv.Itoa(max(s.Generation, 1))}
 }
 
 // RecordOf reads the record that a container carries; nil when it carries none, or that of another sandbox.

@@ -63,25 +63,33 @@ func (r *Reconciler) keeps(ctx context.Context, pool *poolView, c engine.Contain
 	return r.keepsSandbox(ctx, c)
 }
 
-// keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost is restored.
+// keepsSandbox reports whether a container's sandbox is open. A sandbox whose record was lost, or is of an earlier generation, is restored.
 func (r *Reconciler) keepsSandbox(ctx context.Context, c engine.Container) (bool, error) {
-	open, known, err := r.isOpen(ctx, c)
-	if err != nil || known {
-		return open, err
+	s, err := r.record(ctx, c)
+	if err != nil {
+		return false, err
 	}
-	return r.restore(ctx, c)
+	if s == nil || node.Newer(c, s) {
+		return r.restore(ctx, c)
+	}
+	return isOpen(c, s), nil
 }
 
-// isOpen reports whether a container's sandbox is open and of the container's generation, and whether there is a record of it.
-func (r *Reconciler) isOpen(ctx context.Context, c engine.Container) (open, known bool, err error) {
+// record reads the record of a container's sandbox; nil if there is none.
+func (r *Reconciler) record(ctx context.Context, c engine.Container) (*farm.Sandbox, error) {
 	s, err := r.store.Sandbox(ctx, farm.Ref{Tenant: c.Tenant, ID: c.SandboxID})
-	switch {
-	case farm.CodeOf(err) == farm.CodeNotFound:
-		return false, false, nil
-	case err != nil:
-		return false, false, fmt.Errorf("read sandbox: %w", err)
+	if farm.CodeOf(err) == farm.CodeNotFound {
+		return nil, nil
 	}
-	return !s.State.Final() && node.Belongs(c, s), true, nil
+	if err != nil {
+		return nil, fmt.Errorf("read sandbox: %w", err)
+	}
+	return s, nil
+}
+
+// isOpen reports whether a container's sandbox is open and of the container's generation.
+func isOpen(c engine.Container, s *farm.Sandbox) bool {
+	return s != nil && !s.State.Final() && node.Belongs(c, s)
 }
 
 // reconcileRecords checks every open sandbox of this node, and returns those whose container runs.

@@ -28,6 +28,6 @@ func (r *Reconciler) restore(ctx context.Context, c engine.Container) (bool, err
 		r.log.WarnContext(ctx, "Redis has lost the record of a sandbox; it is restored from the container", "sandbox_id", s.ID, "tenant", s.Tenant)
 		return true, nil
 	}
-	open, _, err := r.isOpen(ctx, c) // another worker of the engine was first
-	return open, err
+	now, err := r.record(ctx, c) // another worker of the engine was first, or the sandbox is being closed
+	return isOpen(c, now), err
 }

@@ -30,6 +30,8 @@ type Engine struct {
 	notes   map[string]map[string]string // labels of volumes
 	updates []string                     // bodies of changes of limits
 
+	creates *creates // nil: no container can be created
+
 	drops map[string]int // how many of the next requests to a path get no answer
 }
 
@@ -81,6 +83,7 @@ const CPUSeconds = int64(7)
 
 // ServeHTTP answers as Docker does.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e.awaitCreate(r)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w.Header().Set("Api-Version", "1.47")
@@ -109,10 +112,15 @@ func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "containers/json":
 		list := []any{}
 		for name, running := range e.containers {
+			if !hasLabels(labels(name), r.URL.Query().Get("filters")) {
+				continue
+			}
 			state := map[bool]string{true: "running", false: "exited"}[running]
 			list = append(list, map[string]any{"Id": name, "Names": []string{"/" + name}, "Labels": labels(name), "State": state, "HostConfig": map[string]any{}})
 		}
 		_ = json.NewEncoder(w).Encode(list)
+	case path == "containers/create" && e.creates != nil:
+		e.create(w, r)
 	case strings.HasPrefix(path, "volumes"):
 		e.volume(w, r, strings.TrimPrefix(strings.TrimPrefix(path, "volumes"), "/"))
 	case r.Method == http.MethodDelete && e.broken:
