@@ -12,7 +12,7 @@
 #   deploy/setup.sh sdk    the tools that build, check and test the Python SDK
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
-#   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run
+#   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
 #
@@ -26,6 +26,7 @@
 #   SANDFARM_TEST_SDK       a virtual environment of your own with sdk/python/requirements-dev.txt
 #   SANDFARM_TEST_RECIPES   a virtual environment of your own with examples/python/recipes/requirements.txt
 #   SANDFARM_TEST_KERNEL    a virtual environment of your own with images/python/requirements.txt
+#   SANDFARM_TEST_REFERENCE a folder of your own with internal/agent/difftest/*.txt (libraries, ipykernel, matplotlib)
 #   SANDFARM_TEST_UV        a uv of your own, for the agent's tests
 #   SANDFARM_NPM_REGISTRY, npm_config_registry
 #                           the registry for those tools (default https://registry.npmjs.org); pip uses its own settings
@@ -121,6 +122,7 @@ test)
     setup_mcp
     setup_sdk
     setup_kernel
+    setup_reference
     wait "$minio" || exit 1
     ;;
 minio) setup_minio ;;
@@ -147,8 +149,12 @@ sdk) setup_sdk ;;
 sdk-dir) sdk_dir ;;
 recipes) setup_recipes ;;
 recipes-dir) recipes_dir ;;
-kernel) setup_kernel ;;
+kernel)
+    setup_kernel
+    setup_reference
+    ;;
 kernel-dir) kernel_dir ;;
+reference-dir) reference_dir ;;
 uv-path) uv_path ;;
 lint)
     need_go

@@ -124,3 +124,51 @@ setup_kernel() {
     fi
     if kernel_works "$dir"; then discard; else publish "$dir"; fi
 }
+
+# --- the comparison with ipykernel ------------------------------------------------------------------------------------
+
+# reference_dir prints the path of what internal/agent/difftest adds to the kernels' environment.
+reference_dir() {
+    printf '%s/reference-%s-%s' "$cache" "$image_python" \
+        "$(cat "$here/images/python/requirements.txt" "$here"/internal/agent/difftest/*.txt | sha256sum | cut -c 1-12)"
+}
+
+# reference_works reports whether the folder is complete, for the Python of the kernels.
+reference_works() {
+    PYTHONPATH=$1/libraries:$1/ipykernel "$kernel/bin/python" -c 'import importlib.util as u, ipykernel, zmq
+for name in ("altair", "ipywidgets", "jupyter_client", "plotly", "rich", "sympy", "tqdm"): assert u.find_spec(name)' 2>/dev/null &&
+        ls "$1"/matplotlib/fontlist-*.json >/dev/null 2>&1
+}
+
+# setup_reference makes a folder with libraries for both kernels, ipykernel for the other one only, and matplotlib's list of fonts,
+# which takes it seconds to make.
+setup_reference() {
+    kernel=${SANDFARM_TEST_KERNEL:-$(kernel_dir)}
+    if [ -n "${SANDFARM_TEST_REFERENCE:-}" ] && [ "$SANDFARM_TEST_REFERENCE" != "$(reference_dir)" ]; then
+        reference_works "$SANDFARM_TEST_REFERENCE" || die "SANDFARM_TEST_REFERENCE=$SANDFARM_TEST_REFERENCE lacks packages of internal/agent/difftest"
+        return 0
+    fi
+    dir=$(reference_dir)
+    if reference_works "$dir"; then return 0; fi
+    say "fetching ipykernel and libraries for the comparison with it (once; about half a minute)"
+    new_folder "$dir"
+    mkdir "$work/requirements"
+    for name in libraries ipykernel; do
+        requirements=$here/internal/agent/difftest/$name.txt
+        # As in setup_kernel: another Python gets the newest versions that it supports.
+        if ! "$kernel/bin/python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$image_python')"; then
+            sed 's/==/<=/' "$requirements" >"$work/requirements/$name.txt"
+            requirements=$work/requirements/$name.txt
+        fi
+        if ! timed "installing internal/agent/difftest/$name.txt" "$log/reference.log" "$kernel/bin/python" -m pip install \
+            --disable-pip-version-check --progress-bar off --no-deps --target "$work/$name" -r "$requirements"; then
+            tail_of "$log/reference.log"
+            die "the packages of internal/agent/difftest/$name.txt could not be installed: see above"
+        fi
+    done
+    if ! MPLCONFIGDIR=$work/matplotlib "$kernel/bin/python" -c 'import matplotlib.font_manager' >>"$log/reference.log" 2>&1; then
+        tail_of "$log/reference.log"
+        die "matplotlib does not start: see above"
+    fi
+    if reference_works "$dir"; then discard; else publish "$dir"; fi
+}
