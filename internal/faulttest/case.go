@@ -206,7 +206,7 @@ func (c *Case) End() Report {
 			r.Lost++
 			t.Errorf("accepted job %s is lost: %s", j.ID, why)
 		}
-		if why := j.misreported(ran); why != "" && (j.run.Alone || !slices.Contains(unread, j.Box)) {
+		if why := j.misreported(ran); why != "" && (j.apart() || !slices.Contains(unread, j.Box)) {
 			r.Misreported++
 			t.Errorf("accepted job %s is misreported: %s", j.ID, why)
 		}

@@ -21,7 +21,7 @@ func TestEngineIsGone(t *testing.T) {
 	engine := enginetest.New(t, enginetest.Options{})
 	engine.Load("sandfarm/python")
 	f := newFarm(t, faulttest.Config{
-		Workers: 2, Schedulers: 1, Second: strings.TrimPrefix(engine.Host, "unix://"),
+		Workers: 2, Links: true, Second: strings.TrimPrefix(engine.Host, "unix://"),
 		Env: []string{"SANDFARM_WORKER_ENGINE_PATIENCE=5s", "SANDFARM_WORKER_RECONCILE_EVERY=2s", "SANDFARM_SCHEDULER_NODE_PATIENCE=15s"},
 	})
 	e := &engineCase{Farm: f, engine: engine, other: f.Workers()[0], doomed: f.Workers()[1]}
@@ -36,7 +36,9 @@ func TestEngineIsGone(t *testing.T) {
 			e.midCreate(t, "the only engine killed mid-create", engine.Kill, engine.Start)
 		})
 		t.Run("RestartedMidRun", e.midRun)
-		t.Run("NodeGone", e.nodeGone)
+		for _, p := range some(inNodeEnd(), 1) {
+			t.Run("NodeGone", func(t *testing.T) { e.nodeGone(t, p) })
+		}
 	}
 	f.End()
 }

@@ -24,6 +24,7 @@ type Run struct {
 	Want  []string // states that it may end in; none: completed, with its whole output, once
 	Never bool     // it must not start at all
 	Alone bool     // in a sandbox of its own (POST /v1/run) instead of the given one
+	First bool     // it is the only job of its sandbox, which is closed before the books are read
 	Files int      // small files that it leaves in its workspace, each of which must be stored
 	Held  bool     // after its lines it goes on until Case.Release
 }
@@ -35,18 +36,23 @@ type Job struct {
 
 	token string
 	run   Run
+	bare  bool   // it runs no code: a create or a close
+	saw   string // what a caller saw that is not what it was told
 	end   wire.Job
 }
+
+// apart reports whether nobody can look into the job's sandbox afterwards.
+func (j *Job) apart() bool { return j.run.Alone || j.run.First }
 
 // completes reports whether the job must have run to its end.
 func (j *Job) completes() bool { return len(j.run.Want) == 0 }
 
-// code is what the job runs. It writes a line when it begins and one when it has ended. A job with a sandbox of its own prints how often it
-// has begun there, since nobody can look afterwards.
+// code is what the job runs. It writes a line when it begins and one when it has ended. A job whose sandbox is gone later prints how often it
+// has begun there.
 func (j *Job) code() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "import time\nopen(%q, 'a').write(%q)\n", effects, j.token+"\n")
-	if j.run.Alone {
+	if j.apart() {
 		fmt.Fprintf(&b, "print('begun', len(open(%q).readlines()))\n", effects)
 	}
 	fmt.Fprintf(&b, "for n in range(%d):\n    print(n, flush=True)\n    time.sleep(0.1)\n", j.run.Lines)
@@ -67,7 +73,10 @@ func (j *Job) released() string { return "/tmp/released-" + j.token }
 // output is the complete output of the job.
 func (j *Job) output() string {
 	var b strings.Builder
-	if j.run.Alone {
+	if j.bare {
+		return ""
+	}
+	if j.apart() {
 		b.WriteString("begun 1\n")
 	}
 	for n := range j.run.Lines {
@@ -101,9 +110,11 @@ func (j *Job) lost() string {
 func (j *Job) misreported(ran map[string]int) string {
 	began, whole := ran[j.token], ran[j.token+ended]
 	switch told := j.end.State; {
-	case !j.end.Final(), j.run.Alone && told != "completed":
+	case !j.end.Final(), j.apart() && told != "completed":
 		return ""
-	case !j.completes() && !j.run.Alone && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
+	case j.bare:
+		return j.saw
+	case !j.completes() && !j.apart() && told == "completed" && whole == 0 && (j.end.Result == nil || j.end.Result.Execute == nil || j.end.Result.Execute.Error == nil):
 		return "it is told completed without an error, but did not run to its end"
 	case !j.completes():
 		return ""
@@ -115,7 +126,7 @@ func (j *Job) misreported(ran map[string]int) string {
 		return "it is told completed, without a result"
 	case j.end.Result.Execute.Error != nil:
 		return fmt.Sprintf("it is told completed, with %+v", j.end.Result.Execute.Error)
-	case !j.run.Alone && (began == 0 || whole == 0):
+	case !j.apart() && (began == 0 || whole == 0):
 		return fmt.Sprintf("it is told completed, but began %d times and ended %d times", began, whole)
 	case j.end.Result.Execute.Stdout != j.output():
 		return fmt.Sprintf("its output is %q", shortened(j.end.Result.Execute.Stdout))
@@ -172,25 +183,33 @@ func (c *Case) submit(ctx context.Context, box string, run Run, insist bool) (*J
 		c.most[j.token] = 0
 	}
 	c.mu.Unlock()
-	key := client.WithIdempotencyKey(fmt.Sprintf("%s-%d", j.token, c.f.started.UnixNano()))
-	send := func() (wire.Job, error) {
+	send := func(key client.CallOption) (err error) {
+		var got wire.Job
 		if run.Alone {
-			return c.f.Run(ctx, wire.RunRequest{Code: j.code()}, key)
+			got, err = c.f.Run(ctx, wire.RunRequest{Code: j.code()}, key)
+		} else {
+			got, err = c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()}, key)
 		}
-		return c.f.Execute(ctx, box, wire.ExecuteRequest{Code: j.code()}, key)
+		j.ID = got.ID
+		return err
 	}
-	got, err := send()
+	return j, c.accept(j, send, insist)
+}
+
+// accept makes a request, with insist again and again until it is accepted, and notes the job.
+func (c *Case) accept(j *Job, send func(key client.CallOption) error, insist bool) error {
+	key := client.WithIdempotencyKey(fmt.Sprintf("%s-%d", j.token, c.f.started.UnixNano()))
+	err := send(key)
 	for again := time.Now().Add(insistFor); insist && err != nil && time.Now().Before(again); <-time.After(200 * time.Millisecond) {
-		got, err = send()
+		err = send(key)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	j.ID = got.ID
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.jobs = append(c.jobs, j)
-	c.mu.Unlock()
-	return j, nil
+	return nil
 }
 
 // Cancel cancels a job of the case, which may then end as canceled too.

@@ -51,34 +51,41 @@ func TestNamedPoints(t *testing.T) {
 	t.Parallel()
 	f := newFarm(t, faulttest.Config{Workers: 6, Schedulers: 1, Links: true})
 	workers := f.Workers()
-	kill := func(name string, _ []string) bool { f.Kill(name); return false }
 	pause := func(name string, _ []string) bool {
 		f.Pause(name)
 		defer f.Resume(name)
 		<-time.After(12 * time.Second) // longer than a heartbeat lives
 		return true
 	}
-	cut := func(string, []string) bool { return false }
 	t.Run("WorkerKilled", func(t *testing.T) {
-		atPoints(t, f, "worker killed at each point", inWorker(), workers[1:], kill)
+		atPoints(t, f, atEach{name: "worker killed at each point", points: inWorker(), processes: workers[1:], act: kill(f)})
 	})
 	t.Run("WorkerPaused", func(t *testing.T) {
-		atPoints(t, f, "worker paused for 12 s at a point", some(inWorker(), 5), workers[1:], pause)
+		atPoints(t, f, atEach{name: "worker paused for 12 s at a point", points: some(inWorker(), 5), processes: workers[1:], act: pause})
 	})
 	t.Run("LinkCut", func(t *testing.T) {
-		atPoints(t, f, "link to Redis cut at each point", inWorker(), workers, cut)
+		atPoints(t, f, atEach{name: "link to Redis cut at each point", points: inWorker(), processes: workers, act: cut})
 	})
 	t.Run("Canceled", func(t *testing.T) {
-		atPoints(t, f, "job cancelled at each point", inWorker(), workers, nil)
+		atPoints(t, f, atEach{name: "job cancelled at each point", points: inWorker(), processes: workers})
 	})
+	api := []string{faulttest.API}
 	t.Run("APIKilled", func(t *testing.T) {
-		atPoints(t, f, "API killed between accept and answer", inAPI(), []string{faulttest.API}, kill)
+		atPoints(t, f, atEach{name: "API killed between accept and answer", points: inAPI(), processes: api, act: kill(f)})
 	})
 	t.Run("APILinkCut", func(t *testing.T) {
-		atPoints(t, f, "link of the API cut between accept and answer", inAPI(), []string{faulttest.API}, cut)
+		atPoints(t, f, atEach{name: "link of the API cut between accept and answer", points: inAPI(), processes: api, act: cut})
 	})
 	f.End()
 }
+
+// kill kills the process.
+func kill(f *faulttest.Farm) func(string, []string) bool {
+	return func(name string, _ []string) bool { f.Kill(name); return false }
+}
+
+// cut cuts the link of the process.
+func cut(string, []string) bool { return false }
 
 // some takes n points, or all of them in the whole suite.
 func some(points []point, n int) []point {
@@ -91,27 +98,56 @@ func some(points []point, n int) []point {
 // jobID finds the jobs that a call of Redis is about.
 var jobID = regexp.MustCompile("job_[0-9a-z]{26}")
 
-// atPoints lets act happen to a process at each of the points, several processes at a time, while jobs are submitted. A nil act cancels the
-// job that the call is about.
-func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, processes []string, act func(name string, words []string) (pass bool)) {
-	c := f.Case(t, name)
+// atEach is a fault at points.
+type atEach struct {
+	name      string
+	points    []point
+	processes []string
+	act       func(process string, words []string) (pass bool) // nil cancels the job that the call is about
+	with      func(c *faulttest.Case) traffic                  // nil: executions and runs
+}
+
+// traffic is what callers do while processes meet points.
+type traffic struct {
+	before func()      // each batch of points; nothing happens to it
+	send   func(n int) // for the nth time; it may take long
+	after  func()      // each batch
+}
+
+// jobs are executions in a few sandboxes, and runs.
+func jobs(c *faulttest.Case) traffic {
 	boxes := c.Boxes(4)
-	if act == nil {
-		act = func(_ string, words []string) bool {
+	return traffic{before: func() {}, after: func() {}, send: func(n int) {
+		run := faulttest.Run{Lines: rand.IntN(4), Files: 1, Alone: n%6 == 0 || n > 200}
+		c.Insist(boxes[rand.IntN(len(boxes))], run) // the process that takes it may be the one that dies
+	}}
+}
+
+// atPoints lets a fault happen to a process at each of the points, several processes at a time, while callers are busy.
+func atPoints(t *testing.T, f *faulttest.Farm, at atEach) {
+	t.Helper()
+	c := f.Case(t, at.name)
+	if at.with == nil {
+		at.with = jobs
+	}
+	callers := at.with(c)
+	if at.act == nil {
+		at.act = func(_ string, words []string) bool {
 			for _, id := range jobID.FindAllString(strings.Join(words, " "), -1) {
 				c.Cancel(id)
 			}
 			return true
 		}
 	}
-	points = slices.Repeat(points, rounds())
+	points := slices.Repeat(at.points, rounds())
 	for len(points) > 0 {
-		n := min(len(points), len(processes))
-		h := &hits{f: f, c: c, act: act, left: slices.Clone(points[:n]), free: slices.Clone(processes), fired: make(chan point, n)}
+		n := min(len(points), len(at.processes))
+		callers.before()
+		h := &hits{f: f, act: at.act, left: slices.Clone(points[:n]), free: slices.Clone(at.processes), fired: make(chan point, n)}
 		points = points[n:]
-		h.arm(processes)
-		h.await(t, c, boxes)
-		for _, process := range processes {
+		h.arm(at.processes)
+		h.await(t, callers.send)
+		for _, process := range at.processes {
 			f.Link(process).Clear()
 			if !f.Alive(process) {
 				f.Start(process)
@@ -119,6 +155,7 @@ func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, proc
 		}
 		h.sent.Wait() // some may wait for the process that is back now
 		c.Fault(func() {}, f.AwaitReady)
+		callers.after()
 	}
 	c.End()
 }
@@ -126,7 +163,6 @@ func atPoints(t *testing.T, f *faulttest.Farm, name string, points []point, proc
 // hits hands points out to processes: the first process that reaches a point gets it, and each process gets one.
 type hits struct {
 	f     *faulttest.Farm
-	c     *faulttest.Case
 	act   func(name string, words []string) bool
 	fired chan point
 	acts  sync.WaitGroup
@@ -175,8 +211,8 @@ func (h *hits) take(process string, p point) bool {
 	return true
 }
 
-// await submits jobs until every point was reached.
-func (h *hits) await(t *testing.T, c *faulttest.Case, boxes []string) {
+// await sends until every point was reached.
+func (h *hits) await(t *testing.T, send func(n int)) {
 	t.Helper()
 	defer h.acts.Wait()
 	limit := time.After(4 * time.Minute)
@@ -197,9 +233,7 @@ func (h *hits) await(t *testing.T, c *faulttest.Case, boxes []string) {
 			if n > 200 && n%10 != 0 { // the last point may need a process that is spared until its jobs have ended
 				continue
 			}
-			run := faulttest.Run{Lines: rand.IntN(4), Files: 1, Alone: n%6 == 0 || n > 200}
-			box := boxes[rand.IntN(len(boxes))]
-			h.sent.Go(func() { c.Insist(box, run) }) // the process that takes it may be the one that dies
+			h.sent.Go(func() { send(n) })
 		}
 	}
 }

@@ -61,7 +61,7 @@ func spoiled(t *testing.T, f *faulttest.Farm, name string, harm, heal func()) {
 func storeAwayForLong(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "object store away for 10 minutes at upload")
 	boxes := c.Boxes(1)
-	job := c.Insist(boxes[0], faulttest.Run{Files: 1, Want: []string{"failed"}})
+	job := c.Insist(boxes[0], faulttest.Run{Lines: 50, Files: 1, Want: []string{"failed"}}) // it still runs when the store goes
 	f.AwaitHolder(job.ID)
 	c.Fault(func() { f.S3Link().Away(true) }, func() {
 		<-time.After(10 * time.Minute)
