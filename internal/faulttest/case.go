@@ -79,21 +79,17 @@ func (c *Case) Boxes(n int) []string {
 	reused := min(n, len(c.f.idle))
 	boxes := slices.Clone(c.f.idle[:reused])
 	c.f.idle = c.f.idle[reused:]
-	made := make([]wire.Created, n-reused)
+	made := make([]string, n-reused)
 	errs := make([]error, n-reused)
 	var group sync.WaitGroup
 	for i := range made {
-		group.Go(func() {
-			made[i], errs[i] = c.f.CreateSandbox(c.f.t.Context(), wire.CreateRequest{}, client.WithWait(60*time.Second))
-		})
+		group.Go(func() { made[i], errs[i] = c.f.create(wire.CreateRequest{}) })
 	}
 	group.Wait()
-	for i := range made {
-		if errs[i] != nil || made[i].Job.State != "completed" {
-			c.f.t.Fatalf("create: %v %+v", errs[i], made[i].Job)
-		}
-		boxes = append(boxes, made[i].Sandbox.ID)
+	if err := errors.Join(errs...); err != nil {
+		c.f.t.Fatal(err)
 	}
+	boxes = append(boxes, made...)
 	c.boxes = append(c.boxes, boxes...)
 	return boxes
 }

@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -158,14 +159,34 @@ func (f *Farm) AwaitReady() {
 	})
 }
 
+// createWithin is how long a sandbox may take to start, of several on a busy machine.
+const createWithin = 3 * time.Minute
+
 // Box creates a sandbox that is ready. The caller closes it.
 func (f *Farm) Box(request wire.CreateRequest) string {
 	f.t.Helper()
-	made, err := f.CreateSandbox(f.t.Context(), request, client.WithWait(60*time.Second))
-	if err != nil || made.Job.State != "completed" {
-		f.t.Fatalf("create: %v %+v", err, made.Job)
+	box, err := f.create(request)
+	if err != nil {
+		f.t.Fatal(err)
 	}
-	return made.Sandbox.ID
+	return box
+}
+
+// create creates a sandbox and waits until it is ready.
+func (f *Farm) create(request wire.CreateRequest) (box string, err error) {
+	ctx, done := context.WithTimeout(f.t.Context(), createWithin)
+	defer done()
+	made, err := f.CreateSandbox(ctx, request, client.WithWait(60*time.Second))
+	if err == nil && !made.Job.Final() {
+		made.Job, err = f.Wait(ctx, made.Job.ID)
+	}
+	if err == nil && made.Job.State != "completed" {
+		err = fmt.Errorf("it is %s: %+v", made.Job.State, made.Job.Error)
+	}
+	if err != nil {
+		return "", fmt.Errorf("create a sandbox: %w", err)
+	}
+	return made.Sandbox.ID, nil
 }
 
 // Until polls a condition; the test fails if it does not come true in time.

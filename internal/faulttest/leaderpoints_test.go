@@ -56,15 +56,13 @@ func killLeader(t *testing.T, f *faulttest.Farm, p point, with string, nth int) 
 	}
 }
 
-// The leading scheduler is killed before and after each of its calls while it hands the jobs of a dead worker to others and closes sandboxes
-// whose time is up: the next leader goes on.
-func TestLeaderAtPoints(t *testing.T) {
-	t.Parallel()
-	f := newFarm(t, faulttest.Config{Workers: 2, Schedulers: 2, Links: true})
+// leaderKilledAtPoints kills the leading scheduler before and after each of its calls while it hands the jobs of a dead worker to others and
+// closes sandboxes whose time is up: the next leader goes on.
+func leaderKilledAtPoints(t *testing.T, f *faulttest.Farm) {
 	c := f.Case(t, "leader killed at each point of its sweep")
 	boxes := c.Boxes(3)
 	ttl := 15
-	for _, p := range slices.Repeat(some(inSweep(), 3), rounds()) {
+	for _, p := range slices.Repeat(some(inSweep(), 2), rounds()) {
 		short := f.Box(wire.CreateRequest{TTLSeconds: &ttl})
 		jobs := work(c, boxes)
 		holder := f.AwaitHolder(jobs[0].ID)
@@ -84,5 +82,4 @@ func TestLeaderAtPoints(t *testing.T) {
 		})
 	}
 	c.End()
-	f.End()
 }

@@ -21,10 +21,10 @@ func inClose() []point {
 }
 
 // The creation and the close of a sandbox meet a fault of their process before and after each call of Redis. A sandbox that is told ready runs
-// code, and has one container; one that is told closed has none.
+// code, and has one container; one that is told closed has none. Then the leading scheduler meets one while it makes up for a dead worker.
 func TestSandboxesAtPoints(t *testing.T) {
 	t.Parallel()
-	f := newFarm(t, faulttest.Config{Workers: 4, Schedulers: 1, Links: true})
+	f := newFarm(t, faulttest.Config{Workers: 4, Links: true})
 	workers := f.Workers()
 	t.Run("CreatingWorkerKilled", func(t *testing.T) {
 		atPoints(t, f, atEach{name: "worker killed at each point of a creation", points: some(inCreate(), 3), processes: workers[1:], act: kill(f), with: creates})
@@ -32,6 +32,7 @@ func TestSandboxesAtPoints(t *testing.T) {
 	t.Run("ClosingWorkerKilled", func(t *testing.T) {
 		atPoints(t, f, atEach{name: "worker killed at each point of a close", points: some(inClose(), 3), processes: workers[1:], act: kill(f), with: closes})
 	})
+	t.Run("LeaderKilled", func(t *testing.T) { leaderKilledAtPoints(t, f) })
 	if rounds() > 1 {
 		t.Run("CreatingLinkCut", func(t *testing.T) {
 			atPoints(t, f, atEach{name: "link cut at each point of a creation", points: inCreate(), processes: workers, act: cut, with: creates})
