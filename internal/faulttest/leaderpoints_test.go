@@ -18,7 +18,7 @@ func inSweep() []point { return bothSides("job_open_routes", "task_enqueue", "jo
 
 // inNodeEnd are the calls that the leading scheduler makes for a node that is gone.
 func inNodeEnd() []point {
-	return bothSides("node_lease", "job_requeue", "sandbox_move", "job_finish", "hdel", "srem")
+	return bothSides("node_lease", "sandbox_move", "job_finish", "hdel", "srem")
 }
 
 // killLeader kills the scheduler that first comes to a point, and returns a function that waits for this and starts the scheduler again. with
