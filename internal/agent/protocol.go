@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -98,7 +99,23 @@ type Display struct {
 	// 0: the agent is older than this field.
 	Number int               `json:"number,omitempty"`
 	Data   map[string]string `json:"data"`
+	// Metadata is a JSON object for those who render the value, such as its size; empty: none.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// ID is the code's name of the value; empty: none. Update: the value replaces the one with that name.
+	ID     string `json:"display_id,omitempty"`
+	Update bool   `json:"update,omitempty"`
+	// Clear says that everything displayed so far is to be cleared, and that there is no value; empty: there is one.
+	Clear Clear `json:"clear,omitempty"`
 }
+
+// Clear says when to clear what was displayed.
+type Clear string
+
+// The times to clear.
+const (
+	ClearNow  Clear = "now"
+	ClearWait Clear = "wait" // when there is output or a value again
+)
 
 // CommandMark begins or ends one command of a list.
 type CommandMark struct {

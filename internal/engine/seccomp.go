@@ -30,7 +30,7 @@ func seccompProfile(netlink bool) (string, error) {
 	profile.Syscalls = slices.Concat(profile.Syscalls, restricted(), sockets(), socketOptions(), absent())
 	if netlink {
 		profile.Syscalls = append(profile.Syscalls, allow([]string{"socket"}, within(0, unix.AF_NETLINK, 1)))
-	} else { // ZeroMQ, and so every kernel, goes on after this error; it aborts at EAFNOSUPPORT
+	} else { // ZeroMQ goes on after this error; it aborts at EAFNOSUPPORT
 		profile.Syscalls = append(profile.Syscalls, fail(unix.EOPNOTSUPP, []string{"socket"}, is(0, unix.AF_NETLINK)))
 	}
 	data, err := json.Marshal(profile)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/agent/probe"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Answer is the answer of the Python kernel of a context.
@@ -26,57 +28,110 @@ func (ks *Kernels) Ask(contextName string, q probe.Question) []Answer {
 	return answers
 }
 
+// A Kind is a kind of question that a notebook asks. Question and answer are the contents of Jupyter's messages; buffers of comms are
+// base64 in the content.
+type Kind string
+
+// The kinds.
+const (
+	Inspect    Kind = "inspect"
+	Complete   Kind = "complete"
+	IsComplete Kind = "is_complete"
+	History    Kind = "history"
+	CommInfo   Kind = "comm_info"
+	CommOpen   Kind = "comm_open"
+	CommMsg    Kind = "comm_msg"
+	CommClose  Kind = "comm_close"
+)
+
+// askTimeout bounds the answer to a notebook's question. The first completion loads a library.
+const askTimeout = 30 * time.Second
+
+// AskNotebook asks the Python kernel of a context what a notebook asks. A kernel that runs code answers when it is done, or not in time.
+// An answer whose status is error has ename, evalue and traceback. CodeUnavailable: there is no answer.
+func (ks *Kernels) AskNotebook(contextName string, kind Kind, content any) (json.RawMessage, error) {
+	for _, at := range ks.slotsOf(contextName) {
+		at.mu.Lock()
+		k := at.kernel
+		at.mu.Unlock()
+		if k == nil || !k.up() {
+			continue
+		}
+		if raw, err := k.ask(string(kind), content, askTimeout); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, farm.Errorf(farm.CodeUnavailable, "No kernel of context %q answers.", execution.Cut(contextName, 64))
+}
+
 // errNoAnswer means that no kernel is idle.
 var errNoAnswer = errors.New("ask kernel: none is idle")
 
-// ask queries the kernel of a slot if it is our own Python kernel and idle.
+// ask queries the kernel of a slot if it is idle.
 func (at *slot) ask(q probe.Question) (probe.Answer, error) {
 	var answer probe.Answer
 	at.mu.Lock()
 	k := at.kernel
 	at.mu.Unlock()
-	if k == nil || !k.spec.own || !k.idle() {
+	if k == nil || !k.idle() {
 		return answer, errNoAnswer
 	}
-	m, err := k.codec.request(probe.ModuleName, q, struct{}{})
+	raw, err := k.ask("probe", q, q.Timeout())
 	if err != nil {
 		return answer, err
 	}
-	reply := make(chan json.RawMessage, 1)
+	return answer, json.Unmarshal(raw, &answer)
+}
+
+// question asks a kernel something that it answers between executions.
+type question struct {
+	Op      string `json:"op"`
+	Kind    string `json:"kind"`
+	Number  uint64 `json:"number"`
+	Content any    `json:"content"`
+}
+
+// ask asks a kernel a question and waits for the answer.
+func (k *kernel) ask(kind string, content any, timeout time.Duration) (json.RawMessage, error) {
+	answer := make(chan json.RawMessage, 1)
 	k.mu.Lock()
-	if k.questions == nil {
-		k.questions = map[string]chan<- json.RawMessage{}
-	}
-	k.questions[m.Header.ID] = reply
+	k.question++
+	number := k.question
+	k.questions[number] = answer
 	k.mu.Unlock()
 	defer func() {
 		k.mu.Lock()
-		delete(k.questions, m.Header.ID)
+		delete(k.questions, number)
 		k.mu.Unlock()
 	}()
-	if err := k.send(k.shell, m); err != nil {
-		return answer, err
+	if err := k.control.write(question{Op: "ask", Kind: kind, Number: number, Content: content}); err != nil {
+		return nil, err
 	}
-	timer := time.NewTimer(q.Timeout())
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
-	case raw := <-reply:
-		return answer, json.Unmarshal(raw, &answer)
+	case raw := <-answer:
+		return raw, nil
 	case <-k.proc.Done():
 	case <-k.closed:
 	case <-timer.C:
 	}
-	return answer, errNoAnswer
+	return nil, errNoAnswer
+}
+
+// up reports whether the kernel has started and not ended.
+func (k *kernel) up() bool {
+	select {
+	case <-k.ready:
+		return !k.dead()
+	default:
+		return false
+	}
 }
 
 // idle reports whether the kernel is up and runs nothing.
 func (k *kernel) idle() bool {
-	select {
-	case <-k.ready:
-	default:
-		return false
-	}
-	if k.dead() {
+	if !k.up() {
 		return false
 	}
 	k.mu.Lock()
@@ -85,13 +140,13 @@ func (k *kernel) idle() bool {
 }
 
 // deliverAnswer passes an answer to its caller.
-func (k *kernel) deliverAnswer(m message) {
+func (k *kernel) deliverAnswer(number uint64, content json.RawMessage) {
 	k.mu.Lock()
-	reply := k.questions[m.Parent.ID]
+	answer := k.questions[number]
 	k.mu.Unlock()
-	if reply != nil {
+	if answer != nil {
 		select {
-		case reply <- m.Content:
+		case answer <- content:
 		default:
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,21 +20,35 @@ const (
 	maxControlFDs = 8
 )
 
-// controlMessage is a message of our own Python kernel over the control socket, which it has in addition to Jupyter's channels.
+// controlMessage is a message of a kernel.
 type controlMessage struct {
-	Op     string            `json:"op"` // ready, begin (with the pipes of stdout and stderr), display
-	ID     string            `json:"id"`
-	Number uint32            `json:"number"`
-	Data   map[string]string `json:"data"`
-	Value  string            `json:"display_id"` // of display: IPython's name of the value; may be empty
-	Update bool              `json:"update"`     // of display: the value replaces the one with that name
+	Op     string `json:"op"`     // ready, begin (with the pipes of stdout and stderr), display, clear, reply, answer, comm
+	ID     string `json:"id"`     // of the execution: begin, display, clear
+	Number uint64 `json:"number"` // of a display or clear, which the kernel waits for; of an answer: the question's
+
+	Data      map[string]string `json:"data"`       // of a display: a MIME bundle
+	Metadata  json.RawMessage   `json:"metadata"`   // of a display: an object; may be empty
+	DisplayID string            `json:"display_id"` // of a display: IPython's name of the value; may be empty
+	Update    bool              `json:"update"`     // of a display: the value replaces the one with that name
+	Wait      bool              `json:"wait"`       // of a clear: only when something else is displayed
+
+	Kind    string          `json:"kind"`    // of a comm: comm_open, comm_msg, comm_close
+	Content json.RawMessage `json:"content"` // of a reply, answer or comm
 }
 
-// control is the socket to our own Python kernel. A message is a length of 4 bytes, then JSON; it may carry descriptors.
+// shown tells a kernel that a displayed value and the output before it have been read.
+type shown struct {
+	Op     string `json:"op"`
+	Number uint64 `json:"number"`
+}
+
+// control is the socket to a kernel. A message is a length of 4 bytes, then JSON; one of the kernel may carry descriptors.
 type control struct {
 	conn *net.UnixConn
 	data []byte
 	fds  []int
+
+	writing sync.Mutex
 }
 
 // newControl creates a pair of sockets: ours, and a descriptor for the kernel that the caller closes.
@@ -127,10 +142,18 @@ func (c *control) pipes() (out, err int, ok bool) {
 	return out, err, true
 }
 
-// answer acknowledges a display, for which the kernel waits.
-func (c *control) answer(number uint32) error {
-	_, err := c.conn.Write(binary.BigEndian.AppendUint32(nil, number))
-	return err
+// write sends a message.
+func (c *control) write(message any) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode control message: %w", err)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if _, err := c.conn.Write(append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)); err != nil { //nolint:gosec // requests are smaller
+		return fmt.Errorf("write control message: %w", err)
+	}
+	return nil
 }
 
 // close closes the socket. Only the reader calls it.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -43,7 +44,6 @@ type slot struct {
 // Config holds paths and what executions need.
 type Config struct {
 	RunDir    string // the agent's own files
-	HomeDir   string
 	TmpDir    string
 	Workspace string
 	Image     []string // the environment of the image, in which its programs are found
@@ -52,6 +52,8 @@ type Config struct {
 
 	// Installed counts package installs: after one, a kernel rescans for modules.
 	Installed func() int64
+	// Comm gets the messages that the comms of a context send, in their order; nil: they are dropped.
+	Comm func(contextName, kind string, content json.RawMessage)
 	// Measure runs an execution and adds the measurements to its outcome.
 	Measure func(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome
 }
@@ -68,11 +70,8 @@ type Kernels struct {
 }
 
 // New creates the Kernels of a sandbox; no kernel runs yet. Kernels end with life.
-func New(life context.Context, cfg Config) (*Kernels, error) {
-	if err := registerBounded(); err != nil {
-		return nil, err
-	}
-	return &Kernels{cfg: cfg, life: life, slots: map[slotKey]*slot{}}, nil
+func New(life context.Context, cfg Config) *Kernels {
+	return &Kernels{cfg: cfg, life: life, slots: map[slotKey]*slot{}}
 }
 
 // Check reports whether an execution of a context in a language can run here, and reserves the context. Empty names are the
@@ -141,8 +140,8 @@ func (ks *Kernels) slotsOf(contextName string) []*slot {
 // kernelOf returns the kernel of a slot, and starts one if none runs. lost: an earlier one ended unexpectedly. It returns nil for
 // languages that have no kernel.
 func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
-	spec, ok := ks.languages().kernels[at.language]
-	if !ok {
+	langs := ks.languages()
+	if at.language != defaultLanguage || langs.python == "" {
 		return nil, false
 	}
 	at.mu.Lock()
@@ -152,7 +151,7 @@ func (ks *Kernels) kernelOf(at *slot) (k *kernel, lost bool) {
 		at.kernel = nil
 	}
 	if at.kernel == nil {
-		at.kernel = ks.startKernel(spec)
+		at.kernel = ks.startKernel(at, langs.python)
 	}
 	lost, at.lost = at.lost, false
 	return at.kernel, lost

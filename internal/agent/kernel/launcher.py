@@ -1,14 +1,16 @@
-"""The agent's own Python kernel: ipykernel, with output through pipes instead of ZeroMQ.
+"""The agent's Python kernel: IPython's shell, driven over the inherited socket to the agent. Its output goes through pipes.
 
-For each execution the kernel creates two pipes and passes their read ends to the agent over an inherited socket, so that output of C code
-and of child processes is captured, a slow reader slows the code down, and no output is attributed to another execution.
+For each execution the kernel creates two pipes and passes their read ends to the agent, so that output of C code and of child processes
+is captured, a slow reader slows the code down, and no output is attributed to another execution. Cells run on one asyncio loop
+that lives as long as the kernel.
 """
 
 import array
 import asyncio
-import base64
 import builtins
+import collections
 import functools
+import getpass
 import importlib
 import json
 import os
@@ -17,63 +19,107 @@ import socket
 import struct
 import sys
 import threading
-import types
 
 import sandfarm_output as output  # next to this file, outside the search path of code
-import sandfarm_probe as probe
 
-sys.path[0] = ""
+FOLDER, sys.path[0] = sys.path[0], ""
 CONTROL = int(os.environ.pop("SANDFARM_CONTROL_FD"))
 os.set_inheritable(CONTROL, False)
 
-import warnings  # noqa: E402
+
+def own_module(name):
+    """Imports a module next to this file."""
+    sys.path.insert(0, FOLDER)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(FOLDER)
+
+
+shells = own_module("sandfarm_shell")
 
 import IPython  # noqa: E402
-from ipykernel.displayhook import ZMQShellDisplayHook  # noqa: E402
-from ipykernel.ipkernel import IPythonKernel  # noqa: E402
-from ipykernel.jsonutil import encode_images, json_clean  # noqa: E402
-from ipykernel.kernelapp import IPKernelApp  # noqa: E402
-from ipykernel.zmqshell import ZMQDisplayPublisher, ZMQInteractiveShell  # noqa: E402
-from IPython.core.autocall import IPyAutocall  # noqa: E402
-from traitlets import Any, Type  # noqa: E402
-
-MAX_ERROR = 64 << 10  # characters of an error's text, and of each line of its traceback
-MAX_ERROR_LINES = 200
+from IPython.core.async_helpers import _asyncio_runner, _pseudo_sync_runner  # noqa: E402
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult  # noqa: E402
+from traitlets.config import Config  # noqa: E402
 
 
 class Control:
-    """The socket to the agent: a length, then JSON; descriptors are attached. The agent answers displays with their number."""
+    """The socket to the agent. A message is a length, then JSON; descriptors are attached.
+
+    The kernel's loop reads it. A thread that has displayed a value reads it too, until the agent has answered that it has the value and
+    the output before it: later output must not overtake the value.
+    """
 
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
-        self.lock = threading.Lock()
-        self.number = 0
+        self.lock = threading.RLock()
+        self.data = bytearray()
+        self.inbox = collections.deque()  # messages that nobody has taken
+        self.waiter = None  # the future of the loop, while it waits for a message
+        self.number = self.shown = 0
         self.pid = os.getpid()
 
     def send(self, message, fds=()):
-        body = json.dumps(message).encode("utf-8", "replace")
-        data = struct.pack(">I", len(body)) + body
         with Shield(), self.lock:
-            self._send(data, fds)
+            self._send(message, fds)
 
     def ask(self, message):
+        """Sends a message and waits until the agent has answered it."""
         with Shield(), self.lock:
-            self.number = (self.number + 1) & 0xFFFFFFFF
-            message["number"] = self.number
-            body = json.dumps(message).encode("utf-8", "replace")
-            self._send(struct.pack(">I", len(body)) + body, ())
-            answer = b""
-            while len(answer) < 4:
-                part = self.socket.recv(4 - len(answer))
-                if not part:
-                    raise OSError("the agent is gone")
-                answer += part
+            self.number += 1
+            number = message["number"] = self.number
+            self._send(message)
+            while self.shown < number:
+                self._fill(0)
+        if self.inbox:
+            loop.call_soon_threadsafe(self._wake)
 
-    def _send(self, data, fds):
+    def _send(self, message, fds=()):
+        body = json.dumps(message).encode()
+        data = struct.pack(">I", len(body)) + body
         if fds:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
             data = data[self.socket.sendmsg([data], rights) :]
         self.socket.sendall(data)
+
+    def _fill(self, flags):
+        """Reads what has arrived."""
+        part = self.socket.recv(1 << 18, flags)
+        if not part:
+            os._exit(0)  # the agent is gone
+        self.data += part
+        while len(self.data) >= 4:
+            size = 4 + int.from_bytes(self.data[:4], "big")
+            if len(self.data) < size:
+                break
+            message = json.loads(self.data[4:size])
+            del self.data[:size]
+            if message["op"] == "shown":
+                self.shown = message["number"]
+            else:
+                self.inbox.append(message)
+
+    def readable(self):
+        """Runs on the loop when there is something to read."""
+        if self.lock.acquire(blocking=False):  # else a thread reads
+            try:
+                self._fill(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                pass
+            finally:
+                self.lock.release()
+            self._wake()
+
+    def _wake(self):
+        if self.inbox and self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def next(self):
+        while not self.inbox:
+            self.waiter = loop.create_future()
+            await self.waiter
+        return self.inbox.popleft()
 
 
 class Shield:
@@ -91,139 +137,28 @@ class Shield:
         if self.old is not None:
             signal.signal(signal.SIGINT, self.old)
             if self.caught and self.old is not signal.SIG_IGN:
-                raise KeyboardInterrupt
+                if callable(self.old) and self.old is not signal.default_int_handler:
+                    self.old(signal.SIGINT, None)
+                else:
+                    raise KeyboardInterrupt
         return False
 
 
-def as_text(mime, value):
-    """One representation of a displayed value as the agent expects it: text unchanged, other bytes in base64, objects as JSON."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        textual = mime.startswith("text/") or mime.endswith(("json", "xml", "javascript"))
-        return str(value, "utf-8", "replace") if textual else base64.b64encode(value).decode("ascii")
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def show(bundle, display_id=None, update=False):
-    """Sends a displayed value to the agent, after the output before it."""
+def send_event(message):
+    """Sends a message of the execution in whose context the caller runs, after the output before it."""
     here = output.execution()
     if here is None or os.getpid() != control.pid:  # a fork must not send as the kernel
         return
-    data = {str(mime): as_text(str(mime), value) for mime, value in bundle.items()}
     for sink in here.sinks:
         sink.flush()
-    if data:
-        control.ask({"op": "display", "id": here.ident, "data": data, "display_id": str(display_id or ""), "update": bool(update)})
+    message["id"] = here.ident
+    control.ask(message)
 
 
-class Publisher(ZMQDisplayPublisher):
-    def publish(self, data, metadata=None, *args, transient=None, update=False, **kwargs):
-        show(json_clean(encode_images(data)), (transient or {}).get("display_id"), update)
-
-    def clear_output(self, wait=False):
-        pass
-
-
-class Hook(ZMQShellDisplayHook):
-    def finish_displayhook(self):
-        message, self.msg = self.msg, None
-        if message:
-            show(message["content"]["data"])
-
-
-class Exit(IPyAutocall):
-    """exit and quit: end the execution, not the kernel."""
-
-    rewrite = False
-
-    def __call__(self, code=None):
-        raise SystemExit(code)
-
-    def __repr__(self):
-        return "Use exit() to end the execution"
-
-
-class Shell(ZMQInteractiveShell):
-    displayhook_class = Type(Hook)
-    display_pub_class = Type(Publisher)
-    exiter = Any()
-
-    def _exiter_default(self):
-        return Exit(self)
-
-    def showtraceback(self, *args, **kwargs):
-        kind, value = sys.exc_info()[:2]
-        if kind is not None and issubclass(kind, SystemExit):
-            here = output.execution()
-            code = value.code
-            if code is None:
-                code = 0
-            elif not isinstance(code, int):
-                print(code, file=sys.stderr)
-                code = 1
-            if here is not None:
-                here.exit_code = code & 0xFF
-            return
-        super().showtraceback(*args, **kwargs)
-
-
-class Kernel(IPythonKernel):
-    shell_class = Type(Shell)
-    msg_types = [*IPythonKernel.msg_types, "sandfarm_probe"]
-    _execute_sleep = 0
-    _installed = 0
-
-    async def sandfarm_probe(self, stream, ident, parent):
-        """Answers the agent's questions about code and modules, between executions."""
-        self.session.send(stream, "sandfarm_probe_reply", probe.answer(parent["content"]), parent, ident)
-
-    async def do_execute(
-        self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, *, cell_meta=None, cell_id=None
-    ):
-        meta = (cell_meta or self.get_parent().get("metadata") or {}).get("sandfarm") or {}
-        env = meta.get("env") or {}
-        if meta.get("installed", 0) != self._installed:  # modules may have been installed since
-            self._installed = meta["installed"]
-            importlib.invalidate_caches()
-        try:
-            here = begin(meta.get("id", ""))
-        except OSError as e:
-            return failure(e, self.shell.execution_count)
-        token = output.current.set(here)
-        output.running = here
-        saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
-        try:
-            os.environ.update(env)
-            os.environ["SBX_EXEC"] = here.ident
-            reply = await super().do_execute(code, silent, store_history, None, False)
-        except (Exception, KeyboardInterrupt) as e:  # without a reply the execution would never end
-            reply = failure(e, self.shell.execution_count)
-        finally:
-            # an interrupt for this execution may still arrive; it must not abort anything here
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-            for name, value in saved.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
-            finish(here)
-            output.running = None
-            output.current.reset(token)
-        clip(reply)
-        reply["sandfarm_exit"] = here.exit_code
-        reply["sandfarm_begun"] = True
-        return reply
-
-
-def clip(reply):
-    """Bounds the text of an error: an exception may contain large user data."""
-    if reply.get("status") == "error":
-        reply["evalue"] = str(reply.get("evalue", ""))[:MAX_ERROR]
-        reply["traceback"] = [str(line)[:MAX_ERROR] for line in reply.get("traceback", ())[-MAX_ERROR_LINES:]]
-
-
-def failure(e, count):
-    return {"status": "error", "ename": type(e).__name__, "evalue": str(e), "traceback": [], "execution_count": count}
+def send(message):
+    """Sends a message that belongs to no execution."""
+    if os.getpid() == control.pid:
+        control.send(message)
 
 
 def begin(ident):
@@ -241,8 +176,7 @@ def begin(ident):
 def finish(here):
     """Ends the outputs of an execution: later output of its threads is discarded.
 
-    The next execution prints as usual, even if this one replaced sys.stdout: ipykernel flushes sys.stdout before it
-    answers, and a value that is None or closed would block the answer forever.
+    The next execution prints as usual, even if this one replaced sys.stdout.
     """
     for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         output.flush(getattr(sys, name, None))
@@ -254,14 +188,94 @@ def finish(here):
         sink.close()
 
 
+async def execute(message):
+    """Runs one execution and returns its reply."""
+    global installed
+    if message.get("installed", 0) != installed:  # modules may have been installed since
+        installed = message["installed"]
+        importlib.invalidate_caches()
+    ident, env = message["id"], message.get("env") or {}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        here = begin(ident)
+    except OSError as error:
+        return {**shells.failure(error), "id": ident, "begun": False}
+    token = output.current.set(here)
+    output.running = here
+    saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
+    readers = builtins.input, getpass.getpass
+    try:
+        os.environ.update(env)
+        os.environ["SBX_EXEC"] = ident
+        builtins.input = getpass.getpass = shells.no_input
+        reply = shell.outcome(await run_cell(message["code"]))
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # without a reply the execution would never end
+        reply = shells.failure(error)
+    finally:
+        # an interrupt for this execution may still arrive; it must not abort anything here
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        builtins.input, getpass.getpass = readers
+        for name, value in saved.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        finish(here)
+        output.running = None
+        output.current.reset(token)
+    return {"execution_count": shell.execution_count - 1, **reply, "id": ident, "exit": here.exit_code, "begun": True}
+
+
+async def run_cell(code):
+    """Runs a cell, as a task of the loop if it awaits anything."""
+    shell.begin_cell()
+    broken, result = None, None
+    try:
+        cell = shell.transform_cell(code)
+    except Exception:
+        cell, broken = code, sys.exc_info()
+    awaits = shell.should_run_async(code, transformed_cell=cell, preprocessing_exc_tuple=broken)
+    coroutine = shell.run_cell_async(code, store_history=True, transformed_cell=cell, preprocessing_exc_tuple=broken)
+    try:
+        if not awaits:
+            result = _pseudo_sync_runner(coroutine)
+        elif shell.loop_runner is _asyncio_runner:
+            result = await interruptible(loop.create_task(coroutine))
+        else:  # a loop of the user's choice
+            result = shell.loop_runner(coroutine)
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:
+        shell.result = result = ExecutionResult(ExecutionInfo(code, True, False, True, None, None, transformed_cell=cell))
+        result.error_in_exec = error
+        error.__traceback__ = error.__traceback__.tb_next  # not this function
+        shell.showtraceback(running_compiled_code=True)
+    finally:
+        shell.events.trigger("post_execute")
+        shell.events.trigger("post_run_cell", result)
+    return result
+
+
+async def interruptible(task):
+    """Awaits a task. An interrupt ends the code that runs at that moment, and cancels the task if that is not its own code."""
+
+    def interrupt(*_):
+        running = asyncio.current_task(loop)
+        if running is not task:
+            loop.call_soon_threadsafe(task.cancel)
+        if running is not None:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    return await task
+
+
 def as_in_a_script():
     """Lets code written for a script run: asyncio.run, although the kernel's own loop runs, and argument parsers."""
     plain = asyncio.run
 
     @functools.wraps(plain)
     def run(main, **options):
-        loop = asyncio._get_running_loop()
-        if loop is None or loop is not kernel_loop():  # in the code's own loop it is an error, as usual
+        here = asyncio._get_running_loop()
+        if here is None or here is not loop:  # in the code's own loop it is an error, as usual
             return plain(main, **options)
         task = asyncio.current_task(loop)
         if task is not None:
@@ -279,32 +293,33 @@ def as_in_a_script():
     sys.argv[:] = [""]
 
 
-def kernel_loop():
-    """Returns the loop in which cells run."""
-    return App.instance().io_loop.asyncio_loop
+async def serve():
+    """Serves the messages of the agent, one at a time."""
+    while True:
+        message = await control.next()
+        if message["op"] == "execute":
+            reply = await execute(message)
+            if os.getpid() != control.pid:  # a fork that ran to the end of the cell
+                os._exit(reply["exit"] if reply["exit"] is not None else int(reply["status"] != "ok"))
+            control.send({"op": "reply", "content": reply})
+        elif message["op"] == "ask":
+            try:
+                content = ask(message["kind"], message["content"])
+            except Exception as error:
+                content = {"status": "error", **shells.failure(error)}
+            control.send({"op": "answer", "number": message["number"], "content": content})
 
 
-class App(IPKernelApp):
-    name = "sandfarm"
-    kernel_class = Type(Kernel)
-    connection_dir = ""
-
-    def init_io(self):
-        sys.stdout, sys.stderr = streams
-        self.displayhook = types.SimpleNamespace()
-        self.patch_io()
-
-    def reset_io(self):
-        pass
-
-    def log_connection_info(self):
-        pass
+def ask(kind, content):
+    """Answers a question of the agent, between executions."""
+    if kind == "probe":
+        return own_module("sandfarm_probe").answer(content)
+    return own_module("sandfarm_jupyter").answer(shell, kind, content)
 
 
-control = Control(CONTROL)
-streams = (output.Text(0), output.Text(1))
-nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-libc_flush = output.find_libc_flush()
+def create_comm(*args, **kwargs):
+    """Makes a comm, for the package comm."""
+    return own_module("sandfarm_jupyter").Comm(*args, **kwargs)
 
 
 def main():
@@ -312,23 +327,36 @@ def main():
     output.survive_forks()
     output.flusher = output.Flusher()
     output.flusher.start()
-    app = App.instance()
-    app.config.HistoryManager.enabled = False
-    app.config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
-    app.config.InteractiveShell.xmode = "Context"
-    app.config.IPKernelApp.quiet = True
-    app.initialize(["-f", sys.argv[sys.argv.index("-f") + 1]])
     as_in_a_script()
-    for name in ("exit", "quit"):
-        app.shell.user_ns[name] = app.shell.user_ns_hidden[name] = app.shell.exiter
-    builtins.exit = builtins.quit = app.shell.exiter
-    warnings.filterwarnings("ignore", message="To exit: use")
-    # The threads belong to the kernel, and survive_forks handles them.
-    warnings.filterwarnings("ignore", message=r"This process \(pid=\d+\) is multi-threaded", category=DeprecationWarning)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     control.send({"op": "ready"})
-    app.start()
+    loop.add_reader(CONTROL, control.readable)
+    task = loop.create_task(serve())
+    while not task.done():
+        try:
+            loop.run_until_complete(task)
+        except (Exception, KeyboardInterrupt, SystemExit):  # of a task of the code, which must not end the kernel
+            pass
 
 
+control = Control(CONTROL)
+streams = sys.stdout, sys.stderr = output.Text(0), output.Text(1)
+nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+libc_flush = output.find_libc_flush()
+installed = 0
+loop = asyncio.new_event_loop()
+asyncio.set_event_loop(loop)
+config = Config()
+config.HistoryManager.enabled = False
+config.InteractiveShell.colors = "nocolor" if IPython.version_info[0] >= 9 else "NoColor"
+config.InteractiveShell.xmode = "Context"
+shell = shells.make(config, send_event, send)
+try:
+    import comm
+except ImportError:  # nothing here uses comms
+    pass
+else:
+    comm.create_comm = create_comm
 main()

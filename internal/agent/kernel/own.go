@@ -16,30 +16,48 @@ import (
 // maxDisplayBytes bounds one displayed value under agent.MaxFrameBytes.
 const maxDisplayBytes = 48 << 20
 
-// followControl reads the control socket of our own Python kernel: the pipes of each execution, and displayed values. It kills a
-// kernel that breaks the protocol, because the next execution would wait for its pipes forever.
-func (k *kernel) followControl(r *process.Reaper) {
+// follow reads the socket of a kernel: the pipes of each execution, displayed values, replies. It kills a kernel that breaks the protocol,
+// because the next execution would wait forever.
+func (ks *Kernels) follow(k *kernel, contextName string) {
 	defer k.control.close()
-	defer k.end(r)
+	defer k.end(ks.cfg.Reaper)
 	for {
 		m, err := k.control.read()
-		if err != nil {
+		if err != nil || ks.take(k, contextName, m) != nil {
 			return
 		}
-		switch m.Op {
-		case "begin":
-			if k.takePipes(m, r) != nil {
-				return
-			}
-		case "display":
-			if run := k.run(func(r *kernelRun) bool { return r.e.ID == m.ID }); run != nil {
-				run.display(m.Data, m.Value, m.Update)
-			}
-			if k.control.answer(m.Number) != nil {
-				return
+	}
+}
+
+// take handles one message of a kernel. An error means that the kernel broke the protocol or is gone.
+func (ks *Kernels) take(k *kernel, contextName string, m controlMessage) error {
+	switch m.Op {
+	case "begin":
+		return k.takePipes(m, ks.cfg.Reaper)
+	case "display", "clear":
+		if run := k.run(m.ID); run != nil {
+			run.display(m)
+		}
+		return k.control.write(shown{Op: "shown", Number: m.Number})
+	case "reply":
+		var answer reply
+		if err := json.Unmarshal(m.Content, &answer); err != nil {
+			return err
+		}
+		if run := k.run(answer.ID); run != nil {
+			select {
+			case run.reply <- answer:
+			default:
 			}
 		}
+	case "answer":
+		k.deliverAnswer(m.Number, m.Content)
+	case "comm":
+		if ks.cfg.Comm != nil {
+			ks.cfg.Comm(contextName, m.Kind, m.Content)
+		}
 	}
+	return nil
 }
 
 // takePipes receives the pipes of an execution.
@@ -49,7 +67,7 @@ func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
 		return errNoPipes
 	}
 	defer func() { _, _ = unix.Close(out), unix.Close(err) }()
-	run := k.run(func(r *kernelRun) bool { return r.e.ID == m.ID })
+	run := k.run(m.ID)
 	if run == nil {
 		return nil
 	}
@@ -69,7 +87,7 @@ func (k *kernel) takePipes(m controlMessage, r *process.Reaper) error {
 	}
 	run.out = r.Pump(first, agent.FrameStdout, run.e.Log, nil)
 	run.err = r.Pump(second, agent.FrameStderr, run.e.Log, nil)
-	run.begin()
+	close(run.begun)
 	return nil
 }
 
@@ -90,8 +108,8 @@ func reopenPipe(fd int) (int, error) {
 	return own, nil
 }
 
-// display logs a displayed value after the output before it. id is the kernel's name of the value, if it has one.
-func (r *kernelRun) display(data map[string]string, id string, update bool) {
+// display logs a displayed value after the output before it.
+func (r *kernelRun) display(m controlMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -101,7 +119,16 @@ func (r *kernelRun) display(data map[string]string, id string, update bool) {
 		r.out.Drain()
 		r.err.Drain()
 	}
-	appendDisplay(r.e.Log, agent.Display{Number: r.values.number(id, update), Data: data})
+	d := agent.Display{Data: m.Data, Metadata: m.Metadata, ID: m.DisplayID, Update: m.Update}
+	switch {
+	case m.Op == "display":
+		d.Number = r.values.number(m.DisplayID, m.Update)
+	case m.Wait:
+		d.Clear = agent.ClearWait
+	default:
+		d.Clear = agent.ClearNow
+	}
+	appendDisplay(r.e.Log, d)
 }
 
 // appendDisplay logs a displayed value. A note replaces a value that does not fit into a frame.

@@ -101,12 +101,10 @@ func (s *Server) assemble(image []string) error {
 	}
 	env := packages.Environment()
 	s.commands = &process.Commands{Reaper: s.reaper, Workspace: cfg.Workspace, Image: image, Env: env}
-	if s.kernels, err = kernel.New(s.life, kernel.Config{
-		RunDir: cfg.RunDir, HomeDir: cfg.HomeDir, TmpDir: cfg.TmpDir, Workspace: cfg.Workspace, Image: image, Env: env,
+	s.kernels = kernel.New(s.life, kernel.Config{
+		RunDir: cfg.RunDir, TmpDir: cfg.TmpDir, Workspace: cfg.Workspace, Image: image, Env: env,
 		Reaper: s.reaper, Installed: s.installs.Load, Measure: s.measured,
-	}); err != nil {
-		return err
-	}
+	})
 	packages.Kernels = s.kernels
 	packages.Python = probe.New(probe.Config{
 		RunDir: cfg.RunDir, HomeDir: cfg.HomeDir, Workspace: cfg.Workspace, Reaper: s.reaper, Image: image, Env: env,
