@@ -147,7 +147,7 @@ func (w *Worker) createContainer(ctx context.Context, s *farm.Sandbox, spec engi
 	w.background.Go(func() {
 		work, done := context.WithCancel(context.WithoutCancel(ctx))
 		defer done()
-		defer context.AfterFunc(w.base, done)() // the next worker uses the container
+		defer context.AfterFunc(w.base, done)() //nolint:contextcheck // a stop of the worker ends it: the next one uses the container
 		id, err := w.engine.Create(work, spec)
 		if errors.Is(err, engine.ErrNewer) {
 			err = errors.Join(err, store.ErrFenced)
