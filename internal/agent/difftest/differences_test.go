@@ -9,37 +9,27 @@ import (
 // known lists every program in which our kernel differs from ipykernel: the reason, the aspects that differ, and the programs.
 var known = []struct{ reason, aspects, programs string }{
 	{
-		"What goes to the pager is dropped.", "stdout", `
-		magic/quickref magic/magic magic/prun-pager magic/psearch magic/less magic/man-missing
-		pager/question pager/question-first pager/two-questions pager/of-an-instance pager/of-a-method pager/of-a-variable
-		pager/of-a-magic pager/wildcard pager/pinfo pager/pinfo2 pager/pdoc pager/psource pager/page pager/pycat pager/several
-		pager/in-an-error pager/page-function pager/question-alone`,
+		"ipykernel reports the error of a last value that cannot be shown as NoneType.", "error", `
+		display/image-missing-file value/repr-raises value/repr-html-raises value/repr-mimebundle-raises value/repr-returns-a-number
+		value/ipython-display-raises`,
 	},
-	{
-		"Errors that IPython shows beside the cell's own are dropped.", "stderr", `
-		display/image-missing-file display/display-raises error/error-whose-str-raises magic/capture-error magic/run-error magic/tb
-		magic/tb-none shell/run-cell-error shell/run-cell-syntax-error shell/event-raises shell/event-raises-before
-		shell/showtraceback shell/showsyntaxerror`,
-	},
-	{"The traceback of a RecursionError is dropped.", "traceback", "error/recursion error/recursion-in-repr"},
-	{
-		"The metadata of displayed values is dropped.", "metadata", `
-		display/raw-metadata display/metadata display/html-and-friends display/json-options display/image-size
-		display/publish-display-data library/matplotlib-retina value/repr-bytes-metadata value/repr-mimebundle-metadata`,
-	},
-	{
-		"clear_output does nothing.", "clears", `
-		display/clear-output display/clear-output-wait display/clear-output-with-displays library/matplotlib-loop
-		library/ipywidgets-interact`,
-	},
-	{"Hooks of the display publisher are not called.", "stdout", "display/own-pub-hook"},
-	{
-		"The shell's class is Shell, so libraries do not know that they run in a notebook.", "displays",
-		"library/rich-console library/rich-pretty library/plotly shell/shell-class",
-	},
-	{"The same.", "stdout", "library/plotly-show magic/config-classes"},
-	{"The same.", "stdout displays", "library/rich"},
-	{"The same.", "stdout displays clears", "library/rich-progress"},
+	{"The same, and the middle of a very long traceback is left out.", "error traceback", "error/recursion-in-repr"},
+	{"An interrupt also ends a cell that awaits something and computes.", "status error traceback stdout", "async/interrupt-in-an-async-cell-that-blocks"},
+	{"A breakpoint asks for input, which there is none of. ipykernel leaves it out.", "status error traceback stdout", "magic/breakpoint"},
+	{"There is no editor.", "status error stdout stderr", "magic/edit"},
+	{"There is no notebook.", "stdout displays", "magic/autosave"},
+	{"%clear clears the output of the cell; there is no terminal.", "clears", "magic/clear"},
+	{"A page is printed where the code asks for it. ipykernel sends the last one with its reply.", "stdout", "pager/several"},
+	{"The file of the profile is printed before the page.", "stdout", "magic/prun-pager"},
+	{"%store is loaded when it is first used.", "stdout", "magic/load-ext-twice"},
+	{"Parts of ipykernel that are configured are not there.", "stdout", "magic/config-classes"},
+	{"The kernel has fewer parts.", "displays", "shell/shell-kernel"},
+	{"A cell is compiled once less, so what that prints comes once less.", "stdout", "shell/autocall-and-quotes"},
+	{"The same.", "stderr", "text/invalid-escape text/is-with-a-literal"},
+	{"ipykernel publishes an error whose text cannot be made beside the error of making it.", "stderr", "error/error-whose-str-raises"},
+	{"The middle of a very long traceback is left out.", "traceback", "error/recursion"},
+	{"A hook that prints comes before the value that it returns.", "order", "display/own-pub-hook"},
+	{"The kernel's own magics say what they do here.", "stdout", "magic/quickref magic/magic"},
 	{
 		"An exit ends the execution with its code; it is no error.", "status error traceback", `
 		error/system-exit error/system-exit-none error/system-exit-in-a-function value/repr-exits`,

@@ -74,6 +74,7 @@ type display struct {
 	Number   int               `json:"number"`
 	Data     map[string]string `json:"data"`
 	Metadata map[string]any    `json:"metadata"`
+	Clear    string            `json:"clear"`
 }
 
 func (k *kernel) cell(ctx context.Context, code string, p program) (cell, error) {
@@ -115,6 +116,10 @@ func (k *kernel) add(c *cell, f agent.Frame) error {
 		var d display
 		if err := json.Unmarshal(f.Payload, &d); err != nil {
 			return err
+		}
+		if d.Clear != "" {
+			c.show(shown{Clear: d.Clear})
+			return nil
 		}
 		for mime, value := range d.Data {
 			d.Data[mime] = normalValue(mime, value, k.dir)

@@ -207,7 +207,7 @@ async def execute(message):
     try:
         os.environ.update(env)
         os.environ["SBX_EXEC"] = ident
-        builtins.input = getpass.getpass = shells.no_input
+        builtins.input, getpass.getpass = shells.no_input, shells.no_password
         reply = shell.outcome(await run_cell(message["code"]))
     except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # without a reply the execution would never end
         reply = shells.failure(error)

@@ -361,6 +361,10 @@ def no_input(prompt="", *args, **kwargs):
     raise StdinNotImplementedError("raw_input was called, but this frontend does not support input requests.")
 
 
+def no_password(prompt="", stream=None, **kwargs):
+    raise StdinNotImplementedError("getpass was called, but this frontend does not support input requests.")
+
+
 def make(config, send_event, send):
     """Creates the shell."""
     config.IPKernelApp.quiet = True  # libraries look for this section to find out that they run in a notebook
