@@ -96,8 +96,10 @@ func endCarriesEvents(t *testing.T, factory Factory) {
 		}
 	}
 	want := []farm.Event{
-		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued}, {ID: "0-2", Name: farm.EventState, State: farm.JobRunning},
-		stdout("1-1", "a"), stdout("2-1", "b"), stdout("2-2", full), {ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}},
+		{ID: "0-1", Name: farm.EventState, State: farm.JobQueued},
+		{ID: "0-2", Name: farm.EventState, State: farm.JobRunning},
+		stdout("1-1", "a"), stdout("2-1", "b"), stdout("2-2", full),
+		{ID: "3-1", Name: farm.EventProgress, Progress: &farm.Progress{Message: "ü"}},
 		{ID: "5-0", Name: farm.EventState, State: farm.JobCompleted},
 	}
 	if diff := cmp.Diff(want, b.events(t, ref, "")); diff != "" {
