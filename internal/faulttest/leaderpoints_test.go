@@ -14,7 +14,7 @@ import (
 )
 
 // inSweep are the calls that the leading scheduler makes for the jobs of a dead worker, and for sandboxes whose time is up.
-func inSweep() []point { return bothSides("job_open_routes", "task_enqueue", "job_accept") }
+func inSweep() []point { return bothSides("job_open_routes", "job_accept") }
 
 // inNodeEnd are the calls that the leading scheduler makes for a node that is gone.
 func inNodeEnd() []point {
