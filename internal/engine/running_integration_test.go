@@ -11,9 +11,9 @@ import (
 func TestRunningNeedsEveryLabel(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	spec := e.spec(t)
+	spec := e.spec(t, "wait")
 	e.start(t, spec)
-	still := e.spec(t)
+	still := e.spec(t, "wait")
 	if _, err := e.Create(t.Context(), still); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestUsageOfAContainer(t *testing.T) {
 	t.Parallel()
 	e := setup(t)
-	spec := e.spec(t)
+	spec := e.spec(t, "wait")
 	id := e.start(t, spec)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		u, ok, err := e.Usage(t.Context(), id)
@@ -27,7 +27,7 @@ func TestUsageOfAContainer(t *testing.T) {
 			t.Fatalf("Usage = %+v, %v", u, ok)
 		}
 	}
-	still := e.spec(t)
+	still := e.spec(t, "wait")
 	stopped, err := e.Create(t.Context(), still)
 	if err != nil {
 		t.Fatal(err)
