@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandfarm/sandfarm/internal/blob"
@@ -46,7 +47,9 @@ func run(m *testing.M) int {
 	return code
 }
 
-// newConfig names a bucket that only one test uses.
+var buckets atomic.Int64
+
+// newConfig names a bucket that only one run of one test uses.
 func newConfig(t testing.TB, endpoint string) blob.Config {
 	t.Helper()
 	name := strings.Map(func(r rune) rune {
@@ -58,7 +61,7 @@ func newConfig(t testing.TB, endpoint string) blob.Config {
 	if len(name) > 50 {
 		name = name[len(name)-50:]
 	}
-	return blob.Config{Endpoint: endpoint, AccessKey: accessKey, SecretKey: secretKey, Bucket: "t" + strings.Trim(name, "-")}
+	return blob.Config{Endpoint: endpoint, AccessKey: accessKey, SecretKey: secretKey, Bucket: fmt.Sprintf("t%d-%s", buckets.Add(1), strings.Trim(name, "-"))}
 }
 
 func TestEmbeddedS3(t *testing.T) {
