@@ -1,6 +1,17 @@
 # Folders in the cache, which appear complete or not at all.
 # shellcheck shell=sh disable=SC2154 # deploy/setup.sh sources this file and sets the variables
 
+# is_there reports whether a folder or program is there and works: the one that the caller's variable names, which must work, or else the
+# one that this script makes.
+is_there() { # variable, path that this script uses, function that checks a path, what there must be
+    eval "named=\${$1:-}"
+    if [ -z "$named" ] || [ "$named" = "$2" ]; then
+        "$3" "$2"
+        return
+    fi
+    "$3" "$named" || die "$1=$named does not work: there must be $4. Install it there, or unset $1"
+}
+
 # new_folder makes a temporary folder, which is removed if this script is interrupted. Its path is in $work.
 new_folder() { # the name under which it will be published
     mkdir -p "$cache" "$log"
@@ -19,7 +30,7 @@ publish() { # name
     if [ ! -L "$1" ]; then rm -rf "$1"; fi # a folder that an earlier version of this script made
     python3 -c 'import os, sys; os.replace(sys.argv[1], sys.argv[2])' "$work.link" "$1"
     trap - EXIT INT TERM
-    if [ -n "$old" ]; then rm -rf "${1%/*}/$old"; fi
+    if [ -n "$old" ]; then rm -rf "${1%/*}/${old:?}"; fi
 }
 
 # discard removes the prepared folder. It is used if another run of this script has published one in the meantime.

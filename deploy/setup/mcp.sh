@@ -23,12 +23,8 @@ npm_tarball() { # name, version, sum, directory
 # setup_mcp installs Node and, from their lock files, the official MCP clients and the conformance runner. Node and npm are
 # downloaded from the npm registry, so neither needs to be installed.
 setup_mcp() {
-    if [ -n "${SANDFARM_TEST_MCP:-}" ] && [ "$SANDFARM_TEST_MCP" != "$(mcp_dir)" ]; then
-        [ -x "$SANDFARM_TEST_MCP/node/bin/node" ] || die "SANDFARM_TEST_MCP=$SANDFARM_TEST_MCP has no node/bin/node"
-        return 0
-    fi
     dir=$(mcp_dir)
-    if mcp_works "$dir"; then return 0; fi
+    if is_there SANDFARM_TEST_MCP "$dir" mcp_works "node/bin/node, and venv with deploy/mcp/requirements.txt"; then return 0; fi
     case $(uname -m) in
     x86_64) node_arch=x64 node_sum=$node_sum_x64 ;;
     aarch64 | arm64) node_arch=arm64 node_sum=$node_sum_arm64 ;;

@@ -1,4 +1,5 @@
 # Progress of long steps: a line that counts the seconds on a terminal, or a line every 15 s elsewhere.
+# shellcheck shell=sh # deploy/setup.sh sources this file
 
 say() { printf '==> %s\n' "$*"; }
 

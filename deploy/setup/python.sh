@@ -14,13 +14,9 @@ need_python() {
 }
 
 setup_sdk() {
-    if [ -n "${SANDFARM_TEST_SDK:-}" ] && [ "$SANDFARM_TEST_SDK" != "$(sdk_dir)" ]; then
-        [ -x "$SANDFARM_TEST_SDK/bin/python" ] || die "SANDFARM_TEST_SDK=$SANDFARM_TEST_SDK has no bin/python"
-        return 0
-    fi
-    need_python
     dir=$(sdk_dir)
-    if sdk_works "$dir"; then return 0; fi
+    if is_there SANDFARM_TEST_SDK "$dir" sdk_works "an environment with sdk/python/requirements-dev.txt"; then return 0; fi
+    need_python
     say "fetching the tools of the Python SDK (once; about a minute)"
     new_folder "$dir"
     if ! make_venv "$work" python3 "$here/sdk/python/requirements-dev.txt" sdk; then
@@ -39,13 +35,9 @@ sdk_works() { "$1/bin/python" -c 'import pytest, zmq' 2>/dev/null; }
 recipes_dir() { printf '%s/recipes-%s' "$cache" "$(sha256sum <"$here/examples/python/recipes/requirements.txt" | cut -c 1-12)"; }
 
 setup_recipes() {
-    if [ -n "${SANDFARM_TEST_RECIPES:-}" ] && [ "$SANDFARM_TEST_RECIPES" != "$(recipes_dir)" ]; then
-        [ -x "$SANDFARM_TEST_RECIPES/bin/python" ] || die "SANDFARM_TEST_RECIPES=$SANDFARM_TEST_RECIPES has no bin/python"
-        return 0
-    fi
-    need_python
     dir=$(recipes_dir)
-    if recipes_work "$dir"; then return 0; fi
+    if is_there SANDFARM_TEST_RECIPES "$dir" recipes_work "an environment with examples/python/recipes/requirements.txt"; then return 0; fi
+    need_python
     say "fetching the packages of the recipes (once; about a minute)"
     new_folder "$dir"
     if ! make_venv "$work" python3 "$here/examples/python/recipes/requirements.txt" recipes; then
@@ -66,17 +58,18 @@ uv_version() { sed -n 's/^const Version = "\(.*\)"$/\1/p' "$here/internal/uv/uv.
 # uv_path prints the path of that uv.
 uv_path() { printf '%s/uv-%s/bin/uv' "$cache" "$(uv_version)"; }
 
+# uv_works reports whether the program exists and starts.
+uv_works() { "$1" --version >/dev/null 2>&1; }
+
 setup_uv() {
-    path=${SANDFARM_TEST_UV:-$(uv_path)}
-    if "$path" --version >/dev/null 2>&1; then return 0; fi
-    [ "$path" = "$(uv_path)" ] || die "SANDFARM_TEST_UV=$path does not run"
+    if is_there SANDFARM_TEST_UV "$(uv_path)" uv_works "a uv that runs"; then return 0; fi
     say "fetching uv $(uv_version)"
     new_folder "$cache/uv-$(uv_version)"
     if ! { python3 -m venv "$work" && "$work/bin/python" -m pip install -q --disable-pip-version-check "uv==$(uv_version)"; } >"$log/uv.log" 2>&1; then
         tail_of "$log/uv.log"
         die "uv $(uv_version) could not be installed: see above"
     fi
-    if "$path" --version >/dev/null 2>&1; then discard; else publish "$cache/uv-$(uv_version)"; fi
+    if uv_works "$(uv_path)"; then discard; else publish "$cache/uv-$(uv_version)"; fi
 }
 
 # image_python is the version of Python in images/python.
@@ -102,12 +95,8 @@ kernel_works() { "$1/bin/python" -c 'import ipykernel, matplotlib, numpy, pandas
 
 setup_kernel() {
     setup_uv
-    if [ -n "${SANDFARM_TEST_KERNEL:-}" ] && [ "$SANDFARM_TEST_KERNEL" != "$(kernel_dir)" ]; then
-        kernel_works "$SANDFARM_TEST_KERNEL" || die "SANDFARM_TEST_KERNEL=$SANDFARM_TEST_KERNEL lacks packages of images/python/requirements.txt"
-        return 0
-    fi
     dir=$(kernel_dir)
-    if kernel_works "$dir"; then return 0; fi
+    if is_there SANDFARM_TEST_KERNEL "$dir" kernel_works "an environment with images/python/requirements.txt"; then return 0; fi
     say "fetching the Python packages of the sandbox image for the agent's tests (once; about a minute)"
     new_folder "$dir"
     requirements=$here/images/python/requirements.txt
@@ -144,12 +133,8 @@ for name in ("altair", "ipywidgets", "jupyter_client", "plotly", "rich", "sympy"
 # which takes it seconds to make.
 setup_reference() {
     kernel=${SANDFARM_TEST_KERNEL:-$(kernel_dir)}
-    if [ -n "${SANDFARM_TEST_REFERENCE:-}" ] && [ "$SANDFARM_TEST_REFERENCE" != "$(reference_dir)" ]; then
-        reference_works "$SANDFARM_TEST_REFERENCE" || die "SANDFARM_TEST_REFERENCE=$SANDFARM_TEST_REFERENCE lacks packages of internal/agent/difftest"
-        return 0
-    fi
     dir=$(reference_dir)
-    if reference_works "$dir"; then return 0; fi
+    if is_there SANDFARM_TEST_REFERENCE "$dir" reference_works "the packages of internal/agent/difftest/*.txt"; then return 0; fi
     say "fetching ipykernel and libraries for the comparison with it (once; about half a minute)"
     new_folder "$dir"
     mkdir "$work/requirements"
