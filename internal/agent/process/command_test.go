@@ -99,7 +99,7 @@ func TestCommandTimeoutKillsAllItsProcesses(t *testing.T) {
 			t.Parallel()
 			id := agenttest.NewID()
 			spec := agenttest.Commands("echo begun; "+command, "echo never")
-			spec.Timeout, spec.Grace = 300*time.Millisecond, 200*time.Millisecond
+			spec.Timeout, spec.Grace = 3*time.Second, 200*time.Millisecond // a shell on a busy machine starts within this time
 			agenttest.Must(t, a.Start(t.Context(), id, spec))
 			ran := agenttest.Read(t, a.Client, id)
 			if !ran.Outcome.TimedOut || ran.Stdout != "begun\n" || ran.Outcome.ExitCode < 128 {
@@ -233,7 +233,7 @@ func TestStopOfAFullLogEndsIt(t *testing.T) {
 	a := agenttest.Start(t, "/usr/bin:/bin", func(c *server.Config) { c.LogBytes = 1 << 16 })
 	id := agenttest.NewID()
 	spec := agenttest.Commands("yes")
-	spec.Timeout, spec.Grace = 200*time.Millisecond, 200*time.Millisecond
+	spec.Timeout, spec.Grace = 3*time.Second, 200*time.Millisecond // the log is full within this time
 	agenttest.Must(t, a.Start(t.Context(), id, spec))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
