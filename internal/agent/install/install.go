@@ -192,7 +192,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	if in.timeout > 0 {
 		in.Spec.Timeout = max(in.timeout-time.Since(in.began), time.Millisecond)
 	}
-	_, _, kills := process.Memory()
+	kills := process.Kills()
 	began := time.Now()
 	in.said = ends{}
 	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, in.said.add)
@@ -211,7 +211,7 @@ func (in *installation) step(argv, env []string) *trouble {
 		return nil
 	}
 	t := &trouble{output: in.said.text(), took: time.Since(began)}
-	if _, _, now := process.Memory(); short || now > kills {
+	if short || process.Kills() > kills {
 		t.memory = true
 		in.forget()          // unpacked files use memory that user code and the next package need
 		debug.FreeOSMemory() // and so does what this process has buffered of the download

@@ -21,7 +21,7 @@ const (
 // remain after the out-of-memory killer has killed the installer, and it would then kill user code. The caller calls the returned
 // function when the program has ended; reached reports whether it was killed.
 func (in *installation) guardMemory(p *process.Logged) (reached func() bool) {
-	_, limit, _ := process.Memory()
+	_, limit := process.Memory()
 	if limit <= 0 {
 		return func() bool { return false }
 	}

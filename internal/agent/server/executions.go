@@ -22,10 +22,10 @@ const (
 )
 
 func (s *Server) getInfo(http.ResponseWriter, *http.Request) (any, error) {
-	used, limit, kills := process.Memory()
+	used, limit := process.Memory()
 	return agent.Info{
 		Version: s.cfg.Version, Languages: s.kernels.Languages(), Kernels: s.kernels.Running(),
-		UsedBytes: used, LimitBytes: limit, OOMKills: kills,
+		UsedBytes: used, LimitBytes: limit, OOMKills: process.Kills(),
 	}, nil
 }
 

@@ -33,7 +33,7 @@ func (s *Server) run(e *execution.Execution) {
 // measured runs an execution and adds to its outcome the time it took, the files it changed, and whether the kernel killed it
 // because its memory was used up.
 func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
-	_, limit, kills := process.Memory()
+	kills := process.Kills()
 	sockets, terminals := s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills()
 	before := s.files.Snapshot()
 	began := time.Now()
@@ -41,7 +41,8 @@ func (s *Server) measured(e *execution.Execution, body func(*execution.Execution
 	out.RunMS = float64(time.Since(began).Microseconds()) / 1000
 	out.Files, out.Skipped = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
 	died := out.ExitCode == process.ExitKilled || (out.Error != nil && out.Error.Name == farm.ErrorKernelDied)
-	if _, _, now := process.Memory(); now > kills && died && !e.IsStopped() {
+	if died && !e.IsStopped() && process.Kills() > kills {
+		_, limit := process.Memory()
 		out.OutOfMemory = true
 		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: memorySentence(limit), Traceback: []string{}}
 	} else if s.cfg.Sockets.Kills() > sockets && died {

@@ -66,7 +66,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, memory, _ := process.Memory()
+	_, memory := process.Memory()
 	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory)}
 	s.life, s.endLife = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	s.handler = s.routes()
