@@ -1,9 +1,9 @@
 package process
 
 import (
-	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,15 +27,15 @@ const (
 // never get SIGPIPE and their output never appears in a later log.
 type Pump struct {
 	file    *os.File
+	pipe    syscall.RawConn
 	kind    agent.FrameType
 	log     *execution.Log
 	buffers *sync.Pool
+	tee     func([]byte) // also gets the logged data
 
-	requests chan bool     // true: finish; false: only drain
-	wake     chan struct{} // ends a pause
-	answer   chan struct{} // one for each request
-	ended    chan struct{} // closed at the end of the pipe
-	tee      func([]byte)  // also gets the logged data
+	mu       sync.Mutex // held from a read to its place in the log
+	finished bool
+	done     chan struct{} // closed by Finish; ends a pause
 }
 
 // newBufferPool returns a pool of read buffers.
@@ -48,103 +48,96 @@ func (r *Reaper) Pump(fd int, kind agent.FrameType, log *execution.Log, tee func
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes) //nolint:gosec // a descriptor is small
 	_ = unix.SetNonblock(fd, true)
 	p := &Pump{
-		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: r.buffers, //nolint:gosec // a descriptor is small
-		requests: make(chan bool, 1), wake: make(chan struct{}, 1), answer: make(chan struct{}), ended: make(chan struct{}), tee: tee,
+		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: r.buffers, tee: tee, done: make(chan struct{}), //nolint:gosec // a descriptor is small
+	}
+	var err error
+	if p.pipe, err = p.file.SyscallConn(); err != nil { // never for an open file
+		_ = p.file.Close()
+		return p
 	}
 	go p.run()
 	return p
 }
 
-// Drain returns once the current content of the pipe is in the log. Only one caller at a time may use a pump.
-func (p *Pump) Drain() { p.request(false) }
+// Drain returns once the current content of the pipe is in the log. The caller reads it itself, since the pump may be pausing.
+func (p *Pump) Drain() { p.drain(false) }
 
 // Finish is Drain, and discards later output.
-func (p *Pump) Finish() { p.request(true) }
+func (p *Pump) Finish() { p.drain(true) }
 
-func (p *Pump) request(finish bool) {
-	select {
-	case p.requests <- finish:
-	case <-p.ended:
+func (p *Pump) drain(finish bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pipe != nil {
+		_ = p.pipe.Control(func(fd uintptr) { p.take(int(fd)) }) //nolint:gosec // a descriptor is small; an error means that the pipe has ended
+	}
+	if finish && !p.finished {
+		p.finished = true
+		close(p.done)
+	}
+}
+
+// take reads the current content of the pipe. The caller holds mu.
+func (p *Pump) take(fd int) {
+	left, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil || left == 0 {
 		return
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-	_ = p.file.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
-	select {
-	case <-p.answer:
-	case <-p.ended:
-	}
-}
-
-func (p *Pump) run() {
-	defer close(p.ended)
-	defer func() { _ = p.file.Close() }()
 	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer p.buffers.Put(buf)
-	discard := false
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		n, err := p.file.Read(*buf)
-		if n > 0 && !discard {
-			p.put((*buf)[:n])
-		}
-		switch {
-		case err == nil && n < smallRead:
-			timer.Reset(smallPause)
-			select {
-			case <-timer.C:
-			case <-p.wake:
-			}
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			_ = p.file.SetReadDeadline(time.Time{})
-			select {
-			case finish := <-p.requests:
-				p.take(*buf, discard)
-				discard = discard || finish
-				p.answer <- struct{}{}
-			default:
-			}
-		default:
-			return
-		}
-	}
-}
-
-func (p *Pump) put(b []byte) {
-	if p.tee != nil {
-		p.tee(b)
-	}
-	p.log.Append(p.kind, b)
-}
-
-// take reads the current content of the pipe.
-func (p *Pump) take(buf []byte, discard bool) {
-	left := p.waiting()
 	for left > 0 {
-		n, err := p.file.Read(buf[:min(left, len(buf))])
-		if n > 0 && !discard {
-			p.put(buf[:n])
-		}
-		if err != nil {
+		n, err := p.read(fd, (*buf)[:min(left, len(*buf))])
+		if err != nil || n == 0 {
 			return
 		}
 		left -= n
 	}
 }
 
-// waiting returns the number of bytes in the pipe.
-func (p *Pump) waiting() int {
-	raw, err := p.file.SyscallConn()
-	if err != nil {
-		return 0
+// read reads once, and logs what it has read. The caller holds mu.
+func (p *Pump) read(fd int, buf []byte) (n int, err error) {
+	for {
+		n, err = unix.Read(fd, buf)
+		if err != unix.EINTR { //nolint:errorlint // an error number of the kernel
+			break
+		}
 	}
-	n := 0
-	if err := raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil { //nolint:gosec // a descriptor is small
-		return 0
+	if n > 0 && !p.finished {
+		if p.tee != nil {
+			p.tee(buf[:n])
+		}
+		p.log.Append(p.kind, buf[:n])
 	}
-	return n
+	return max(n, 0), err
+}
+
+// run reads the pipe to its end.
+func (p *Pump) run() {
+	defer func() { _ = p.file.Close() }()
+	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
+	defer p.buffers.Put(buf)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	done := p.done
+	for {
+		var n int
+		var err error
+		closed := p.pipe.Read(func(fd uintptr) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			n, err = p.read(int(fd), *buf) //nolint:gosec // a descriptor is small
+			return err != unix.EAGAIN      //nolint:errorlint // an error number of the kernel
+		})
+		if closed != nil || err != nil || n == 0 {
+			return
+		}
+		if n < smallRead {
+			timer.Reset(smallPause)
+			select {
+			case <-timer.C:
+			case <-done:
+				done = nil // a process that prints on is read with pauses
+			}
+		}
+	}
 }
