@@ -68,6 +68,9 @@ type Install struct {
 	Deny []string `json:"deny,omitempty"` // normalised names that Auto never installs
 }
 
+// FramesType is the media type of a stream of frames.
+const FramesType = "application/octet-stream"
+
 // FrameType says what a frame carries.
 type FrameType uint8
 

@@ -162,9 +162,12 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 	if err != nil {
 		return err
 	}
-	if err := x.start(ctx, e, c); err != nil {
+	frames, err := x.start(ctx, e, c)
+	if err != nil {
 		return err
 	}
+	in := newFrameReader(ctx, frames, x.memory, e.job.Tenant)
+	defer in.stop()
 	if e.started != nil {
 		e.started(ctx)
 		e.started = nil
@@ -172,19 +175,13 @@ func (x *Runner) attach(ctx context.Context, e *execution) error {
 	if err := e.staged.ack(ctx, c, e.job.ID); err != nil {
 		return err
 	}
-	frames, err := e.frames(ctx, c, e.job.ID)
-	if err != nil {
-		return fmt.Errorf("read execution: %w", err)
-	}
-	in := newFrameReader(ctx, frames, x.memory, e.job.Tenant)
-	defer in.stop()
 	return x.pump(ctx, e, c, in)
 }
 
-// frames reads an execution's frames from where the collector is. It skips frames that the agent does not have any more: Redis lost the
-// checkpoint of those that were acknowledged, or the agent had no room for so many ended executions.
-func (e *execution) frames(ctx context.Context, c *client.Client, id string) (*client.Frames, error) {
-	frames, err := c.Frames(ctx, id, e.collect.seq+1)
+// run starts an execution, unless it runs, and reads its frames from where the collector is. It skips frames that the agent does not have any
+// more: Redis lost the checkpoint of those that were acknowledged, or the agent had no room for so many ended executions.
+func (e *execution) run(ctx context.Context, c *client.Client, id string, spec agent.Spec) (*client.Frames, error) {
+	frames, err := c.Run(ctx, id, spec, e.collect.seq+1)
 	if farm.CodeOf(err) != farm.CodeConflict {
 		return frames, err
 	}

@@ -238,17 +238,14 @@ func (f *installer) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Start(ctx, f.id, f.spec); err != nil {
+	frames, err := f.e.run(ctx, c, f.id, f.spec)
+	if err != nil {
 		return fmt.Errorf("start install: %w", err)
 	}
+	defer func() { _ = frames.Close() }()
 	if err := f.e.staged.ack(ctx, c, f.id); err != nil {
 		return err
 	}
-	frames, err := f.e.frames(ctx, c, f.id)
-	if err != nil {
-		return fmt.Errorf("read install: %w", err)
-	}
-	defer func() { _ = frames.Close() }()
 	defer f.task.OnCancel(ctx, func() { _ = c.Stop(ctx, f.id, agent.StopCancel) })()
 	for {
 		frame, err := frames.NextAdmitted(installFrame)

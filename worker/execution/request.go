@@ -9,13 +9,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// start starts the execution in the agent, which has the request then: a large one is dropped here, since many jobs may run for long.
-func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) error {
+// start starts the execution in the agent, or attaches to it. The agent has the request then: a large one is dropped here, since many jobs may
+// run for long.
+func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) (*client.Frames, error) {
 	if err := x.recall(ctx, e); err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.Start(ctx, e.job.ID, x.spec(e)); err != nil {
-		return fmt.Errorf("start execution: %w", err)
+	frames, err := e.run(ctx, c, e.job.ID, x.spec(e))
+	if err != nil {
+		return nil, fmt.Errorf("start execution: %w", err)
 	}
 	if e.claim != nil && e.claim.ForgetRequest() {
 		e.dropped = max(e.dropped, budget.Held(ctx))
@@ -23,7 +25,7 @@ func (x *Runner) start(ctx context.Context, e *execution, c *client.Client) erro
 		e.outline = true
 		budget.Keep(ctx, 0)
 	}
-	return nil
+	return frames, nil
 }
 
 // recall reads the request again if it was dropped.

@@ -2,12 +2,16 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -27,18 +31,48 @@ type Frames struct {
 // frame it reads that one again. CodeConflict: the frames have been dropped; Execution tells which is the first that is left. ctx bounds
 // the whole stream.
 func (c *Client) Frames(ctx context.Context, id string, from uint64) (*Frames, error) {
-	if from == 0 {
-		from = 1
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	query := url.Values{"from": {strconv.FormatUint(from, 10)}}
-	res, err := c.do(ctx, http.MethodGet, executionPath(id)+"/frames", query, nil) //nolint:bodyclose // Frames.Close closes it
+	from = max(from, 1)
+	res, err := c.do(ctx, http.MethodGet, executionPath(id)+"/frames", fromQuery(from), nil) //nolint:bodyclose // Frames.Close closes it
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), from: from, next: from, cancel: cancel}, nil
+	return newFrames(res, from, cancel), nil
 }
+
+// Run is Start and Frames in one call.
+func (c *Client) Run(ctx context.Context, id string, spec agent.Spec, from uint64) (*Frames, error) {
+	raw, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	whole := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(callTimeout, cancel)
+	from = max(from, 1)
+	res, err := c.do(ctx, http.MethodPut, executionPath(id), fromQuery(from), bytes.NewReader(raw))
+	timer.Stop()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if res.Header.Get("Content-Type") == agent.FramesType {
+		return newFrames(res, from, cancel), nil
+	}
+	defer cancel() // an agent that only starts is older
+	defer func() { _ = res.Body.Close() }()
+	if err := decode(res, nil); err != nil {
+		return nil, err
+	}
+	return c.Frames(whole, id, from)
+}
+
+func newFrames(res *http.Response, from uint64, cancel context.CancelFunc) *Frames {
+	return &Frames{body: res.Body, r: bufio.NewReaderSize(res.Body, 64<<10), from: from, next: from, cancel: cancel}
+}
+
+func fromQuery(from uint64) url.Values { return url.Values{"from": {strconv.FormatUint(from, 10)}} }
 
 // Next returns the next frame, and io.EOF after the final one. A stream that breaks before that is unavailable.
 func (f *Frames) Next() (agent.Frame, error) { return f.NextAdmitted(nil) }

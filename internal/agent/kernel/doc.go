@@ -4,10 +4,10 @@ a fresh process for each execution. All access to kernels is through Kernels.
 
 # The life of a cell
 
-A worker starts an execution and reads its frames, both by HTTP on one yamux session (package client). In the agent:
+A worker starts an execution and reads its frames by one HTTP request on a yamux session (package client). In the agent:
 
- 1. PUT /v1/executions/{id}: the goroutine of the request checks the spec (Kernels.Check), makes the execution with its log, starts a
-    goroutine that runs it (server.run), and answers. GET /v1/executions/{id}/frames waits for the log in a goroutine of its own.
+ 1. PUT /v1/executions/{id}: the goroutine of the request checks the spec (Kernels.Check), makes the execution with its log, and starts a
+    goroutine that runs it (server.run). Then it waits for frames in the log, which are the answer; those of short code are sent at once.
  2. The running goroutine waits for its turn: one execution of a context at a time (slot.turn, in order of arrival). It starts a kernel if
     none runs, and waits until that is ready.
  3. It makes the execution current and writes the message execute to the kernel's control socket: a socket pair, of which the kernel
@@ -18,11 +18,11 @@ A worker starts an execution and reads its frames, both by HTTP on one yamux ses
  5. The goroutine that reads the control socket in the agent (follow) opens the two read ends anew, non-blocking, and starts a pump for
     each: a goroutine that copies the pipe into the log as frames. If the log is full because nobody reads it, the pump waits, the pipe
     fills, and the code waits in write(2). Interrupts are SIGINT, sent only between begin and the reply.
- 6. A displayed value goes over the control socket. The kernel first flushes its buffers. The agent lets the pumps empty the pipes, appends
+ 6. A displayed value goes over the control socket. The kernel first flushes its buffers. The agent empties the pipes, appends
     the value to the log, and answers shown; until then the thread that displayed it waits. So the order of output and values is kept.
  7. After the cell the kernel flushes what the code and C libraries have buffered, closes its ends of the pipes, puts /dev/null on
     descriptors 1 and 2, and sends the reply. Later output of the cell's threads is dropped; processes that it left keep the pipes.
- 8. follow passes the reply to the running goroutine. That lets the pumps empty the pipes; from then on they discard. It ends the
+ 8. follow passes the reply to the running goroutine. That empties the pipes itself; from then on the pumps discard. It ends the
     watcher, notes changed files (server.measured), and appends the final frame, which ends the frames of the reader.
 
 If the kernel ends before it replies, the outcome is KernelDied, and the next execution starts a new kernel.

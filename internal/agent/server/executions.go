@@ -19,6 +19,8 @@ const (
 	maxIDBytes = 128
 	// framePause is the minimum time between two batches of frames to one reader, so that small writes are combined.
 	framePause = 2 * time.Millisecond
+	// firstPause is how long the first batch waits for the end: frames of short code are sent at once, with the header of the answer.
+	firstPause = 4 * time.Millisecond
 )
 
 func (s *Server) getInfo(http.ResponseWriter, *http.Request) (any, error) {
@@ -37,35 +39,45 @@ func (s *Server) getExecutions(_ http.ResponseWriter, r *http.Request) (any, err
 	return s.executions.list(), nil
 }
 
+// putExecution starts an execution, unless its id is known. With a number in the query from, it streams the frames too, as getFrames does.
 func (s *Server) putExecution(w http.ResponseWriter, r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	if len(id) > maxIDBytes {
 		return nil, farm.Invalidf("id has %d bytes; at most %d are allowed", len(id), maxIDBytes)
 	}
-	if s.executions.has(id) {
+	if !s.executions.has(id) {
+		if err := s.startExecution(w, r, id); err != nil {
+			return nil, err
+		}
+	}
+	if !r.URL.Query().Has("from") {
 		return nil, nil
 	}
+	return s.getFrames(w, r)
+}
+
+func (s *Server) startExecution(w http.ResponseWriter, r *http.Request, id string) error {
 	var spec agent.Spec
 	if err := readJSON(w, r, &spec); err != nil {
-		return nil, err
+		return err
 	}
 	switch spec.Kind {
 	case farm.KindCommand:
 		if len(spec.Commands) == 0 {
-			return nil, farm.Invalidf("there is no command to run")
+			return farm.Invalidf("there is no command to run")
 		}
 	case farm.KindExecute:
 		if err := s.kernels.Check(spec.Context, spec.Language); err != nil {
-			return nil, err
+			return err
 		}
 	case farm.KindInstall:
 		if err := install.Check(spec.Install); err != nil {
-			return nil, err
+			return err
 		}
 	default:
-		return nil, farm.Invalidf("kind %q cannot be executed", spec.Kind)
+		return farm.Invalidf("kind %q cannot be executed", spec.Kind)
 	}
-	return nil, s.executions.start(execution.New(id, spec, s.cfg.LogBytes, time.Now()), s.run)
+	return s.executions.start(execution.New(id, spec, s.cfg.LogBytes, time.Now()), s.run)
 }
 
 // getFrames streams frames until the final one. It batches frames that arrive in quick succession.
@@ -80,11 +92,14 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	from = max(from, 1)
 	flush := http.NewResponseController(w).Flush
-	if first, _, _, _ := log.State(); from >= first {
-		w.Header().Set("Content-Type", "application/octet-stream")
+	gather(r.Context(), log.Final(), firstPause)
+	if first, last, _, _ := log.State(); from >= first {
+		w.Header().Set("Content-Type", agent.FramesType)
 		w.WriteHeader(http.StatusOK)
-		if err := flush(); err != nil {
-			return nil, err
+		if from > last {
+			if err := flush(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var head []byte
@@ -109,13 +124,13 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 		if err := flush(); err != nil {
 			return nil, err
 		}
-		gather(r.Context(), log.Final())
+		gather(r.Context(), log.Final(), framePause)
 	}
 }
 
-// gather waits briefly, but not beyond the end of an execution.
-func gather(ctx context.Context, final <-chan struct{}) {
-	timer := time.NewTimer(framePause)
+// gather waits for more frames, but not beyond the end of an execution.
+func gather(ctx context.Context, final <-chan struct{}, pause time.Duration) {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
