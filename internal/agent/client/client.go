@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -51,7 +52,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	config.ConnectionWriteTimeout = writeTimeout
 	config.AcceptBacklog = acceptBacklog
 	config.LogOutput = io.Discard
-	session, err := yamux.Client(conn, config)
+	session, err := yamux.Client(agent.Joined(conn), config)
 	if err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/egress"
 	"github.com/sandfarm/sandfarm/internal/agent/files"
 	"github.com/sandfarm/sandfarm/internal/agent/install"
@@ -127,7 +128,7 @@ func (s *Server) ServeConn(ctx context.Context, conn io.ReadWriteCloser) error {
 	config.MaxStreamWindowSize = streamWindow
 	config.ConnectionWriteTimeout = writeTimeout
 	config.LogOutput = io.Discard
-	session, err := yamux.Server(conn, config)
+	session, err := yamux.Server(agent.Joined(conn), config)
 	if err != nil {
 		return fmt.Errorf("open session: %w", err)
 	}
