@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -152,4 +153,35 @@ func TestEventsCarryLinksAndHeartbeats(t *testing.T) {
 		}
 	}
 	t.Fatal("no sign of life in a quiet stream")
+}
+
+// Fields that a value does not have are left out, so that older clients see what they saw.
+func TestUpdatesAndClearsAreEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	box := b.sandbox()
+	job := get[struct {
+		ID     string
+		Result struct{ Results json.RawMessage }
+	}](b, http.StatusOK, "POST", "/v1/sandboxes/"+box+"/execute?wait=20", `{"code":"animate"}`)
+	var seen []event
+	for _, e := range b.follow(job.ID, "", nil) {
+		if e.Name != "state" {
+			seen = append(seen, event{Name: e.Name, Data: e.Data})
+		}
+	}
+	want := []event{
+		{Name: "display", Data: `{"display":0,"mime":"text/plain","data":"1","display_id":"bar","metadata":{"width":"\u003c3"}}`},
+		{Name: "display", Data: `{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"update":true,"data":""}`},
+		{Name: "clear", Data: `{"wait":true}`},
+		{Name: "display", Data: `{"display":1,"mime":"text/plain","data":"2"}`},
+		{Name: "clear", Data: `{"wait":false}`},
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	const results = `[{"display":0,"mime":"text/plain","display_id":"bar","metadata":{"width":"\u003c3"},"data":""},{"display":1,"mime":"text/plain","data":"2"}]`
+	if got := string(job.Result.Results); got != results {
+		t.Errorf("results %s, want %s", got, results)
+	}
 }

@@ -29,7 +29,7 @@ func (s *Server) jobRoutes() []route {
 		}, wait: true, handler: s.cancelJob},
 		{method: "GET", path: "/v1/jobs/{id}/request", tag: "Jobs", summary: "Read the request of a job", detail: "All of it, where the job's own request is cut. Values of env and contents of files are not shown.", answers: []answer{{http.StatusOK, "the request", wire.JobSpec{}, ""}}, handler: s.jobRequest},
 		{
-			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
+			method: "GET", path: "/v1/jobs/{id}/events", tag: "Jobs", summary: "Follow a job", detail: "Server-sent events stdout, stderr, display, clear, progress, artifact and state; from the start or behind the given id, also after the end. The final state is last.",
 			query:   []parameter{after, query("after", "the same as Last-Event-ID", object{"type": "string"})},
 			answers: []answer{{http.StatusOK, "the events", nil, "text/event-stream"}}, handler: s.events,
 		},

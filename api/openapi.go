@@ -60,7 +60,7 @@ func (s *Server) document() ([]byte, error) {
 		}
 	}
 	sch.add("Problem", wire.Problem{})
-	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ProgressData{}, wire.StateData{}} {
+	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ClearData{}, wire.ProgressData{}, wire.StateData{}} {
 		sch.of(data) // the data of events, which no answer references
 	}
 	doc := object{

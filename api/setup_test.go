@@ -275,7 +275,7 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	}
 }
 
-// execute plays code: "print X" prints, "make NAME" makes an artifact, "block" waits for the gate.
+// execute plays code: "print X" prints, "make NAME" makes an artifact, "animate" displays, updates and clears, "block" waits for the gate.
 func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Claim, end *store.Finish) {
 	verb, rest, _ := strings.Cut(claim.Request.Execute.Code, " ")
 	out := &farm.ExecuteResult{ExecutionCount: 1}
@@ -294,6 +294,17 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 		_ = w.AddArtifacts(ctx, 0, []farm.Artifact{a})
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventArtifact, Artifact: &a}})
 		end.Result.Artifacts, end.LastEvent = []farm.Artifact{a}, 3
+	case "animate":
+		first := farm.RichResult{Mime: "text/plain", Data: "1", DisplayID: "bar", Metadata: json.RawMessage(`{"width":"<3"}`)}
+		update := first
+		update.Data, update.Update = "", true
+		last := farm.RichResult{Display: 1, Mime: "text/plain", Data: "2"}
+		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{
+			{ID: "3-1", Name: farm.EventDisplay, Display: &first}, {ID: "4-1", Name: farm.EventDisplay, Display: &update},
+			{ID: "5-1", Name: farm.EventClear, Wait: true}, {ID: "6-1", Name: farm.EventDisplay, Display: &last}, {ID: "7-1", Name: farm.EventClear},
+		})
+		update.Update = false
+		out.Rich, end.LastEvent = []farm.RichResult{update, last}, 7
 	case "block":
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{{ID: "3-0", Name: farm.EventStdout, Text: "begun\n"}})
 		select {

@@ -127,7 +127,13 @@ func (s *Service) event(ctx context.Context, e *farm.Event) (wire.Event, error) 
 	case e.Name == farm.EventStdout || e.Name == farm.EventStderr:
 		data = wire.TextData{Text: e.Text}
 	case e.Name == farm.EventDisplay && e.Display != nil:
-		data = wire.DisplayData(s.rich(ctx, *e.Display))
+		r := s.rich(ctx, *e.Display)
+		data = wire.DisplayData{
+			Display: r.Display, Mime: r.Mime, Data: r.Data, ArtifactID: r.ArtifactID, URL: r.URL,
+			DisplayID: r.DisplayID, Metadata: r.Metadata, Update: e.Display.Update,
+		}
+	case e.Name == farm.EventClear:
+		data = wire.ClearData{Wait: e.Wait}
 	case e.Name == farm.EventProgress && e.Progress != nil:
 		data = wire.ProgressData(*e.Progress)
 	case e.Name == farm.EventArtifact && e.Artifact != nil:

@@ -17,6 +17,10 @@ func TestDisplayedValueHasDataOrALink(t *testing.T) {
 		`{"display":2,"mime":"text/html","data":""}`:                               wire.DisplayData{Display: 2, Mime: "text/html"},
 		`{"display":1,"mime":"text/html","data":"a"}`:                              wire.Rich{Display: 1, Mime: "text/html", Data: "a"},
 		`{"display":0,"mime":"text/html","artifact_id":"art_2","url":"http://x/"}`: wire.DisplayData{Mime: "text/html", ArtifactID: "art_2", URL: "http://x/"},
+		`{"display":0,"mime":"a/b","display_id":"n","metadata":{"a":1},"data":""}`: wire.Rich{Mime: "a/b", DisplayID: "n", Metadata: []byte(`{"a":1}`)},
+		`{"display":0,"mime":"a/b","display_id":"n","update":true,"data":""}`:      wire.DisplayData{Mime: "a/b", DisplayID: "n", Update: true},
+		`{"display":0,"mime":"a/b","data":"x","display_id":"n","update":true}`:     wire.DisplayData{Mime: "a/b", Data: "x", DisplayID: "n", Update: true},
+		`{"wait":false}`: wire.ClearData{},
 	} {
 		if got, err := json.Marshal(value); err != nil || string(got) != want {
 			t.Errorf("%+v is written as %s, %v; want %s", value, got, err, want)

@@ -5,7 +5,7 @@ import "encoding/json"
 // Event is one server-sent event of a job. Data is the JSON of the type that belongs to Name.
 type Event struct {
 	ID   string
-	Name string // stdout, stderr, display, progress, artifact, state
+	Name string // stdout, stderr, display, clear, progress, artifact, state
 	Data json.RawMessage
 }
 
@@ -21,6 +21,15 @@ type DisplayData struct {
 	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
 	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`
 	URL        string `json:"url,omitempty" doc:"link to a large value"`
+
+	DisplayID string          `json:"display_id,omitempty" doc:"the name that the code gave the value; at most 256 bytes"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"an object: how to show the value, such as its size; all entries of a value have the same"`
+	Update    bool            `json:"update,omitempty" doc:"the value replaces the one with this number. If this job has not displayed that, it replaces the value with this display_id that an earlier job of the kernel displayed"`
+}
+
+// ClearData is the data of clear events: the code cleared all output before, text and values. Results have only what came after it.
+type ClearData struct {
+	Wait bool `json:"wait" doc:"true: clear when the next output comes, and not before; updates of values are no such output. false: now"`
 }
 
 // ProgressData is the data of progress events. Total 0: not known.

@@ -18,11 +18,11 @@ type Result struct {
 
 // ExecuteResult is the outcome of code.
 type ExecuteResult struct {
-	Stdout           string         `json:"stdout" doc:"standard output; over 1 MiB only head and tail"`
-	Stderr           string         `json:"stderr" doc:"standard error; over 1 MiB only head and tail"`
+	Stdout           string         `json:"stdout" doc:"standard output, without what the code cleared; over 1 MiB only head and tail"`
+	Stderr           string         `json:"stderr" doc:"standard error, without what the code cleared; over 1 MiB only head and tail"`
 	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
 	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
-	Results          []Rich         `json:"results" doc:"displayed values: one entry for each MIME type of each value, grouped by display"`
+	Results          []Rich         `json:"results" doc:"displayed values that the code has not cleared, in their last state: one entry for each MIME type of each value, grouped by display"`
 	Artifacts        []Artifact     `json:"artifacts" doc:"every file of the workspace that is new or changed"`
 	ArtifactsSkipped int            `json:"artifacts_skipped" doc:"files over the caps, which stay in the workspace"`
 	ExecutionCount   int            `json:"execution_count" doc:"counter of the kernel"`
@@ -60,6 +60,9 @@ type Rich struct {
 	Data       string `json:"data,omitempty" doc:"the value: text as it is, anything else base64"`
 	ArtifactID string `json:"artifact_id,omitempty" doc:"the artifact that holds a large value"`
 	URL        string `json:"url,omitempty" doc:"link to a large value"`
+
+	DisplayID string          `json:"display_id,omitempty" doc:"the name that the code gave the value; at most 256 bytes"`
+	Metadata  json.RawMessage `json:"metadata,omitempty" doc:"an object: how to show the value, such as its size; all entries of a value have the same"`
 }
 
 // CommandResult is the outcome of commands, as far as they ran.

@@ -88,6 +88,9 @@ const (
 // MaxFrameBytes bounds the payload of a frame. Output frames are at most 64 KiB.
 const MaxFrameBytes = 64 << 20
 
+// MaxDisplayID bounds the bytes of the name of a displayed value. IPython's names have 32. A value with a longer one has no name.
+const MaxDisplayID = 256
+
 // Frame is one piece of an execution's log. Seq counts from 1 without gaps.
 type Frame struct {
 	Seq     uint64
@@ -104,14 +107,14 @@ type Display struct {
 	Data   map[string]string `json:"data"`
 	// Metadata is a JSON object for those who render the value, such as its size; empty: none.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
-	// ID is the code's name of the value; empty: none. Update: the value replaces the one with that name.
+	// ID is the code's name of the value, at most MaxDisplayID bytes; empty: none. Update: the value replaces the one with that name.
 	ID     string `json:"display_id,omitempty"`
 	Update bool   `json:"update,omitempty"`
-	// Clear says that everything displayed so far is to be cleared, and that there is no value; empty: there is one.
+	// Clear says that all output so far, text and values, is to be cleared, and that there is no value; empty: there is one.
 	Clear Clear `json:"clear,omitempty"`
 }
 
-// Clear says when to clear what was displayed.
+// Clear says when to clear the output so far.
 type Clear string
 
 // The times to clear.

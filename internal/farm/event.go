@@ -8,6 +8,7 @@ const (
 	EventStdout   EventName = "stdout"
 	EventStderr   EventName = "stderr"
 	EventDisplay  EventName = "display"
+	EventClear    EventName = "clear"
 	EventProgress EventName = "progress"
 	EventArtifact EventName = "artifact"
 	EventState    EventName = "state"
@@ -21,6 +22,7 @@ type Event struct {
 	Display  *RichResult `json:"display,omitempty"`
 	Artifact *Artifact   `json:"artifact,omitempty"`
 	Progress *Progress   `json:"progress,omitempty"`
+	Wait     bool        `json:"wait,omitempty"` // clear: only when there is more output
 	State    JobState    `json:"state,omitempty"`
 }
 

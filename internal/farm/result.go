@@ -1,6 +1,9 @@
 package farm
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Result is what a job produced. The kind decides which fields are set: Execute for execute and run, Command for commands, File for files.
 type Result struct {
@@ -65,6 +68,10 @@ type RichResult struct {
 	Mime     string    `json:"mime"`
 	Data     string    `json:"data,omitempty"`
 	Artifact *Artifact `json:"artifact,omitempty"`
+
+	DisplayID string          `json:"display_id,omitempty"` // the code's name of the value; empty: none
+	Metadata  json.RawMessage `json:"metadata,omitempty"`   // of the value: a JSON object for those who show it; empty: none
+	Update    bool            `json:"update,omitempty"`     // events only: it replaces what had this number
 }
 
 // CommandResult is the outcome of the commands that ran.

@@ -12,12 +12,16 @@ import (
 
 // Bounds on what an execution may put into its record. The agent is not trusted.
 const (
-	maxErrorName   = 256
-	maxErrorText   = 64 << 10
-	maxTraceLines  = 200
-	maxRichResults = 500      // MIME entries of one execution
-	maxRichInline  = 8 << 20  // bytes of all inline entries together
-	maxRichStored  = 64 << 20 // bytes of all entries in the object store together
+	maxErrorName    = 256
+	maxErrorText    = 64 << 10
+	maxTraceLines   = 200
+	maxRichResults  = 500      // MIME entries of one execution
+	maxMime         = 128      // bytes of a MIME type
+	maxRichInline   = 8 << 20  // bytes of all inline entries together
+	maxRichStored   = 64 << 20 // bytes of all entries in the object store together
+	maxRichMetadata = 4 << 10  // bytes of the metadata of one displayed value
+	// maxMetadataDepth bounds the levels of metadata: decoders of clients have a limit, above which they read nothing of the answer.
+	maxMetadataDepth = 32
 	// maxRichEvents bounds the events of displayed values: a value may be updated any number of times, and each update is an event.
 	maxRichEvents   = 16 << 20
 	richEventExtra  = 256 // bytes that an event takes beside its data
@@ -47,6 +51,8 @@ type collector struct {
 	inline   int   // bytes of rich
 	richSent int   // bytes of the events of displayed values
 	richFull bool  // no more of them are sent
+	clearing bool  // the output is to be cleared when there is more of it
+	cleared  int   // how many of the displayed values came before the last clear
 	outcome  *agent.Outcome
 	marks    []agent.CommandMark // ends of commands, by position
 	notes    []string
@@ -96,6 +102,7 @@ func (c *collector) add(f agent.Frame) error {
 	c.seq = f.Seq
 	switch f.Type {
 	case agent.FrameStdout, agent.FrameStderr:
+		c.clearNow()
 		if s := c.sinkOf(f); s != nil {
 			s.write(f.Payload)
 			c.emitText(s, s.live(f.Payload))
@@ -220,7 +227,7 @@ func (c *collector) unsend(events []farm.Event) {
 func size(e farm.Event) int {
 	n := len(e.Text)
 	if e.Display != nil {
-		n += len(e.Display.Data)
+		n += len(e.Display.Data) + len(e.Display.Metadata)
 	}
 	return n
 }

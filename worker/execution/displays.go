@@ -33,17 +33,27 @@ func (c *collector) display(payload []byte) error {
 	if err := json.Unmarshal(payload, &d); err != nil {
 		return fmt.Errorf("read display: %w", err)
 	}
+	if d.Clear != "" {
+		c.clear(d.Clear == agent.ClearWait)
+		return nil
+	}
 	number, err := c.displayNumber(d.Number)
 	if err != nil {
 		return err
 	}
+	if number >= c.shown { // an update is no new output
+		c.clearNow()
+		c.shown = number + 1
+	}
+	value := farm.RichResult{Display: number, DisplayID: c.displayID(d.ID), Metadata: c.metadata(d.Metadata), Update: d.Update}
 	at := c.removeRich(number)
 	for _, mime := range slices.SortedFunc(maps.Keys(d.Data), plainTextLast) {
 		if len(c.rich) == maxRichResults {
 			c.note("More than %d results were displayed; the rest was left out.", maxRichResults)
 			return nil
 		}
-		if c.addRich(at, number, strings.ToValidUTF8(mime, "\uFFFD"), d.Data[mime]) {
+		value.Mime = strings.ToValidUTF8(mime, "\uFFFD")
+		if c.addRich(at, value, d.Data[mime]) {
 			at++
 		}
 	}
@@ -60,17 +70,22 @@ func (c *collector) removeRich(display int) int {
 	}
 	end := at
 	for end < len(c.rich) && ofValue(c.rich[end]) {
-		if a := c.rich[end].Artifact; a != nil {
-			c.stored -= a.Size
-			c.freed += a.Size
-			c.replaced = append(c.replaced, a.Key)
-		} else {
-			c.inline -= inlineSize(c.rich[end])
-		}
+		c.release(c.rich[end])
 		end++
 	}
 	c.rich = slices.Delete(c.rich, at, end)
 	return at
+}
+
+// release gives back the space of an entry that is removed.
+func (c *collector) release(entry farm.RichResult) {
+	if a := entry.Artifact; a != nil {
+		c.stored -= a.Size
+		c.freed += a.Size
+		c.replaced = append(c.replaced, a.Key)
+	} else {
+		c.inline -= inlineSize(entry)
+	}
 }
 
 // inlineSize is the size in bytes of a value that is kept in the record, before base64.
@@ -106,48 +121,69 @@ func (c *collector) displayNumber(number int) (int, error) {
 	if number < 0 || uint64(number) > c.seq { // each value has had a frame, or the note that replaced it
 		return 0, fmt.Errorf("read display: frame %d cannot have value number %d", c.seq, number)
 	}
-	c.shown = max(c.shown, number)
 	return number - 1, nil
 }
 
-// addRich keeps one MIME type of a displayed value as entry number at: text as it is, anything else base64, large ones in S3.
-// It reports whether there was room for it.
-func (c *collector) addRich(at, display int, mime, value string) bool {
-	if len(mime) > 128 {
+// content is one MIME type of a displayed value.
+type content struct {
+	size   int           // in bytes
+	all    io.ReadSeeker // large text is not copied
+	inline string        // for the record; only if the size is at most limits.MaxInlineRich
+}
+
+// contentOf reads one MIME type of a displayed value: text as it is, anything else is base64 in the record. It reports whether it can be
+// read.
+func (c *collector) contentOf(mime, value string) (content, bool) {
+	switch {
+	case len(mime) > maxMime:
+		return content{}, false
+	case strings.HasPrefix(mime, "text/"):
+		return content{len(value), strings.NewReader(value), value}, true
+	case textual(mime):
+		return content{len(value), strings.NewReader(value), base64.StdEncoding.EncodeToString([]byte(value[:min(len(value), c.limits.MaxInlineRich)]))}, true
+	}
+	decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
+	if err != nil {
+		c.note("A result of type %s was not base64 and was left out.", mime)
+		return content{}, false
+	}
+	return content{len(decoded), bytes.NewReader(decoded), base64.StdEncoding.EncodeToString(decoded[:min(len(decoded), c.limits.MaxInlineRich)])}, true
+}
+
+// addRich keeps one MIME type of a displayed value, which entry describes, as entry number at; a large one in S3. An update of a value that
+// was cleared is an event only. It reports whether the record has one more entry.
+func (c *collector) addRich(at int, entry farm.RichResult, value string) bool {
+	v, ok := c.contentOf(entry.Mime, value)
+	if !ok {
 		return false
 	}
-	size := len(value)
-	var data io.ReadSeeker = strings.NewReader(value) // large text is not copied
-	text := strings.HasPrefix(mime, "text/")
-	if !text && !textual(mime) {
-		decoded, err := base64.StdEncoding.DecodeString(unspaced(value))
-		if err != nil {
-			c.note("A result of type %s was not base64 and was left out.", mime)
-			return false
-		}
-		size, data, value = len(decoded), bytes.NewReader(decoded), string(decoded[:min(len(decoded), c.limits.MaxInlineRich)])
+	event := entry
+	entry.Update = false // of events only
+	cleared := entry.Display < c.cleared
+	if v.size > c.limits.MaxInlineRich || !cleared && c.inline+v.size > maxRichInline {
+		return !cleared && c.addLarge(at, entry, v)
 	}
-	entry := farm.RichResult{Display: display, Mime: mime}
-	if size > c.limits.MaxInlineRich || c.inline+size > maxRichInline {
-		if c.stored+int64(size) > maxRichStored {
-			c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichStored>>20)
-			return false
-		}
-		c.large++
-		entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(mime)), mime)
-		entry.Artifact.Size = int64(size)
-		c.stored += entry.Artifact.Size
-		c.displays = append(c.displays, largeDisplay{entry.Artifact, data})
+	entry.Data, event.Data = v.inline, v.inline
+	if !cleared {
+		c.inline += v.size
 		c.rich = slices.Insert(c.rich, at, entry)
-		return true
 	}
-	c.inline += size
-	entry.Data = value
-	if !text {
-		entry.Data = base64.StdEncoding.EncodeToString([]byte(value))
+	c.emitRich(&event)
+	return !cleared
+}
+
+// addLarge is addRich for a value in S3.
+func (c *collector) addLarge(at int, entry farm.RichResult, v content) bool {
+	if c.stored+int64(v.size) > maxRichStored {
+		c.note("More than %d MiB of large results were displayed; the rest was left out.", maxRichStored>>20)
+		return false
 	}
+	c.large++
+	entry.Artifact = c.artifact(fmt.Sprintf("%sdisplay-%d%s", outputDir, c.large, extensionOf(entry.Mime)), entry.Mime)
+	entry.Artifact.Size = int64(v.size)
+	c.stored += entry.Artifact.Size
+	c.displays = append(c.displays, largeDisplay{entry.Artifact, v.all})
 	c.rich = slices.Insert(c.rich, at, entry)
-	c.emitRich(&entry)
 	return true
 }
 
@@ -159,19 +195,27 @@ func unspaced(value string) string {
 	return strings.Join(strings.Fields(value), "")
 }
 
-// emitRich queues a displayed value as an event, up to maxRichEvents; then one progress event says that the rest is in the result only.
+// emitRich queues a displayed value as an event.
 func (c *collector) emitRich(entry *farm.RichResult) {
+	if c.canSend(len(entry.Data) + len(entry.Metadata) + len(entry.DisplayID)) {
+		c.emit(farm.Event{Name: farm.EventDisplay, Display: entry})
+	}
+}
+
+// canSend reports whether the events of displayed values and of clears may have some bytes more. They have maxRichEvents; then one progress
+// event says that the rest is in the result only.
+func (c *collector) canSend(bytes int) bool {
 	if c.richFull {
-		return
+		return false
 	}
-	if c.richSent += len(entry.Data) + richEventExtra; c.richSent > maxRichEvents {
-		c.richFull = true
-		c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
-			Message: fmt.Sprintf("Displayed values are longer than %d MiB with their updates: no more of them are sent as events; the result has their last state.", maxRichEvents>>20),
-		}})
-		return
+	if c.richSent += bytes + richEventExtra; c.richSent <= maxRichEvents {
+		return true
 	}
-	c.emit(farm.Event{Name: farm.EventDisplay, Display: entry})
+	c.richFull = true
+	c.emit(farm.Event{Name: farm.EventProgress, Progress: &farm.Progress{
+		Message: fmt.Sprintf("Displayed values are longer than %d MiB with their updates: no more of them are sent as events; the result has their last state.", maxRichEvents>>20),
+	}})
+	return false
 }
 
 // textual reports whether Jupyter sends this type as text although it is not text/*.

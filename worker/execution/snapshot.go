@@ -28,6 +28,8 @@ type snapshot struct {
 	RichSent int                 `json:"rich_sent,omitempty"`
 	Sent     [2]int              `json:"sent"`
 	RichFull bool                `json:"rich_full,omitempty"`
+	Clearing bool                `json:"clearing,omitempty"`
+	Cleared  int                 `json:"cleared,omitempty"`
 	Marks    []agent.CommandMark `json:"marks,omitempty"`
 	Notes    []string            `json:"notes,omitempty"`
 	Missing  bool                `json:"missing,omitempty"`
@@ -51,6 +53,7 @@ type sinkState struct {
 	Artifact *farm.Artifact `json:"artifact,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
 	NoRoom   bool           `json:"no_room,omitempty"`
+	Cleared  bool           `json:"cleared,omitempty"`
 }
 
 // snapshot encodes the collector's state. Queued events and displays must have been taken before. It returns a function that makes a reader of
@@ -58,7 +61,7 @@ type sinkState struct {
 func (c *collector) snapshot() (open func() io.Reader, size int64, err error) {
 	state := snapshot{
 		Seq: c.seq, Rich: c.rich, Shown: c.shown, Large: c.large, Stored: c.stored, Inline: c.inline, RichSent: c.richSent, Sent: c.sent,
-		RichFull: c.richFull, Marks: c.marks, Notes: c.notes, Missing: c.missing,
+		RichFull: c.richFull, Clearing: c.clearing, Cleared: c.cleared, Marks: c.marks, Notes: c.notes, Missing: c.missing,
 	}
 	if c.unstored != nil {
 		state.Unstored = &farm.JobError{Code: farm.CodeOf(c.unstored), Message: c.unstored.Error()}
@@ -102,6 +105,7 @@ func (s *sink) state() (sinkState, error) {
 	state := sinkState{
 		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
 		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: int(s.unsent.len()), Artifact: s.artifact, Lost: s.lost, NoRoom: s.noRoom,
+		Cleared: s.cleared,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
 		var err error
@@ -131,6 +135,7 @@ func (c *collector) restore(r io.Reader) (err error) {
 	c.seq, c.rich, c.shown, c.large, c.stored = state.Seq, state.Rich, state.Shown, state.Large, state.Stored
 	c.sent, c.missing = state.Sent, state.Missing
 	c.inline, c.richSent, c.richFull, c.marks, c.notes = state.Inline, state.RichSent, state.RichFull, state.Marks, state.Notes
+	c.clearing, c.cleared = state.Clearing, state.Cleared
 	if e := state.Unstored; e != nil {
 		c.unstored = farm.Errorf(e.Code, "%s", e.Message)
 	}
@@ -200,6 +205,7 @@ func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.dropped = state.Dropped
 	s.upload, s.parts, s.artifact, s.lost = state.Upload, state.Parts, state.Artifact, state.Lost
 	s.noRoom = s.noRoom || state.NoRoom
+	s.cleared = state.Cleared
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()
 		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil { //nolint:forcetypeassert // its documentation says so

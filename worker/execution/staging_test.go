@@ -27,12 +27,16 @@ func randomFrames(rng *rand.Rand, commands int) []agent.Frame {
 		frames = append(frames, f)
 	}
 	some := func() {
-		switch text := strings.Repeat(fmt.Sprintf("<%d é>", len(frames)), 1+rng.IntN(20)); rng.IntN(6) {
+		switch text := strings.Repeat(fmt.Sprintf("<%d é>", len(frames)), 1+rng.IntN(20)); rng.IntN(7) {
 		case 0:
 			add(agent.Frame{Type: agent.FrameStderr, Payload: []byte(text)[:len(text)-1-rng.IntN(3)]})
 		case 1:
-			add(frame(0, agent.FrameDisplay, agent.Display{Number: 1 + rng.IntN(min(5, len(frames)+1)), Data: map[string]string{"text/plain": text, "text/html": text}}))
+			add(frame(0, agent.FrameDisplay, agent.Display{
+				Number: 1 + rng.IntN(min(5, len(frames)+1)), Data: map[string]string{"text/plain": text, "text/html": text}, ID: "n", Metadata: []byte(`{"a":1}`),
+			}))
 		case 2:
+			add(cleared(0, rng.IntN(2) == 0))
+		case 3:
 			add(dropped(0, int64(rng.IntN(3)), int64(rng.IntN(3))))
 		default:
 			add(out(0, text))

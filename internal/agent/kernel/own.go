@@ -119,10 +119,12 @@ func (r *kernelRun) display(m controlMessage) {
 		r.out.Drain()
 		r.err.Drain()
 	}
-	d := agent.Display{Data: m.Data, Metadata: m.Metadata, ID: m.DisplayID, Update: m.Update}
+	var d agent.Display
 	switch {
 	case m.Op == "display":
-		d.Number = r.values.number(m.DisplayID, m.Update)
+		d = agent.Display{Data: m.Data, Metadata: m.Metadata}
+		d.Number, d.ID = r.values.number(m.DisplayID, m.Update)
+		d.Update = m.Update && d.ID != ""
 	case m.Wait:
 		d.Clear = agent.ClearWait
 	default:

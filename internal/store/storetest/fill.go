@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
@@ -13,6 +14,10 @@ var FillTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func Fill(v any) { fill(reflect.ValueOf(v).Elem(), "x") }
 
 func fill(v reflect.Value, path string) {
+	if v.Type() == reflect.TypeFor[json.RawMessage]() {
+		v.SetBytes(fmt.Appendf(nil, `{"a":%q}`, path))
+		return
+	}
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(path)
