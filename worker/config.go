@@ -34,7 +34,7 @@ type Config struct {
 	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
-	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2. auto: python=2 under sandfarm up on an engine with 8 GiB or more, none elsewhere. none: no pool."`
+	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2. auto: an eighth of the memory that is free on the node, at most one for each core and 16, of the image python. none: no pool."`
 	PoolAge  time.Duration `toml:"pool_age" default:"1h" min:"1s" doc:"How old a sandbox of the warm pool may become before it is replaced."`
 	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started at a time. None are started while creates wait."`
 
@@ -42,10 +42,9 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	SingleProcess bool        `toml:"-"` // the whole farm is this process, see pool
-	Limits        farm.Limits `toml:"-"`
-	Version       string      `toml:"-"`
-	Host          string      `toml:"-"`
+	Limits  farm.Limits `toml:"-"`
+	Version string      `toml:"-"`
+	Host    string      `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {
@@ -117,7 +116,7 @@ func (c Config) placement() placement.Config {
 	return placement.Config{
 		MemoryReserveMB: c.MemoryReserveMB, SandboxCgroup: c.SandboxCgroup, MemoryOvercommit: c.MemoryOvercommit, CPUOvercommit: c.CPUOvercommit,
 		GPUs: c.GPUs, GPUTakesCPU: c.GPUTakesCPU,
-		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, SingleProcess: c.SingleProcess, Images: c.Images,
+		Pool: c.Pool, PoolAge: c.PoolAge, PoolFill: c.PoolFill, Images: c.Images,
 		CreateTimeout: c.CreateTimeout, UploadRetry: c.UploadRetry, Limits: c.Limits, Version: c.Version,
 	}
 }

@@ -4,7 +4,10 @@ package main_test
 
 import (
 	"crypto/rand"
+	"fmt"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +32,38 @@ func TestWarmPool(t *testing.T) {
 	t.Run("WorkerKilledBetweenClaimAndReady", f.killedAfterClaim)
 	t.Run("FiftyAtOnce", f.manyCreates)
 	t.Run("DownLeavesNothing", func(t *testing.T) { f.poolGone(t, namespace) })
+}
+
+// TestAutomaticPool runs a farm that chooses the size of its pool: one member, and none while a sandbox has reserved what is free.
+func TestAutomaticPool(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("docker", "info", "--format", "{{.NCPU}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cores, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Sandboxes can reserve 16 cores, a member reserves 2: that is the eighth that the pool gets.
+	f := newFarm(t, "SANDFARM_WORKER_POOL=auto", fmt.Sprintf("SANDFARM_WORKER_CPU_OVERCOMMIT=%g", 16/float64(cores)))
+	await := func(target, ready int) {
+		t.Helper()
+		until(t.Context(), t, fmt.Sprintf("%d of %d members are ready", ready, target), 3*time.Minute, func() bool {
+			workers, err := f.Workers(t.Context())
+			return err == nil && len(workers) == 1 && slices.Equal(workers[0].Pool, []wire.PoolStock{{Image: "python", Target: target, Ready: ready}})
+		})
+	}
+	await(1, 1)
+	box := f.sandbox(wire.CreateRequest{})
+	if got := f.hits(t); got != "1" {
+		t.Errorf("%s creates came from the pool, want 1", got)
+	}
+	await(0, 0)
+	if _, err := f.Close(t.Context(), box.ID, client.WithWait(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	await(1, 1)
 }
 
 // pool is the number of ready members.

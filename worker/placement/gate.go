@@ -31,6 +31,7 @@ type gate struct {
 	mu       sync.Mutex
 	down     bool // the engine does not answer
 	node     string
+	host     farm.Capacity // memory and cores of the engine's host; zero: not measured yet
 	capacity farm.Capacity // zero: not measured yet
 	physical int           // MiB that the host has for sandboxes, which is the most for one; 0: not measured yet
 	nodes    map[string]store.NodeCapacity
@@ -144,15 +145,8 @@ func (p *Placer) Measure(ctx context.Context) error {
 	}
 	physical := max(host.MemoryMB-p.cfg.MemoryReserveMB, 0)
 	p.limitSandboxes(ctx, physical)
-	targets, err := p.cfg.poolTargets(host.MemoryMB)
-	if err != nil {
-		return err
-	}
-	p.pool.mu.Lock()
-	p.pool.targets = targets
-	p.pool.mu.Unlock()
 	p.gate.mu.Lock()
-	p.gate.node, p.gate.physical = p.node.ID(), physical
+	p.gate.node, p.gate.host, p.gate.physical = p.node.ID(), host, physical
 	p.gate.capacity = farm.Capacity{MemoryMB: int(float64(physical) * p.cfg.MemoryOvercommit), CPUs: host.CPUs * p.cfg.CPUOvercommit}
 	p.gate.mu.Unlock()
 	return p.RefreshCapacity(ctx)

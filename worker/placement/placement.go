@@ -34,11 +34,10 @@ type Config struct {
 	GPUs        []string
 	GPUTakesCPU bool
 
-	Pool          []string
-	PoolAge       time.Duration
-	PoolFill      int
-	SingleProcess bool     // the whole farm is this process; "auto" in Pool depends on it
-	Images        []string // built at start; "auto" in Pool depends on them, too
+	Pool     []string
+	PoolAge  time.Duration
+	PoolFill int
+	Images   []string // built at start; "auto" in Pool depends on them
 
 	CreateTimeout time.Duration
 	UploadRetry   time.Duration // for how long the engine is waited for
@@ -58,7 +57,7 @@ func (c Config) Validate() error {
 	if c.PoolFill < 1 || c.PoolFill > 64 {
 		errs = append(errs, fmt.Errorf("worker.pool_fill is %d; 1 to 64 are allowed", c.PoolFill))
 	}
-	if _, err := c.poolTargets(0); err != nil {
+	if _, err := c.poolTargets(); err != nil {
 		errs = append(errs, err)
 	}
 	for name, factor := range map[string]float64{"memory_overcommit": c.MemoryOvercommit, "cpu_overcommit": c.CPUOvercommit} {
@@ -113,8 +112,12 @@ type Placer struct {
 
 // New makes a Placer. Call Measure and FindGPUs before its first use, once the node has its identity.
 func New(cfg Config, deps Deps) (*Placer, error) {
+	targets, err := cfg.poolTargets()
+	if err != nil {
+		return nil, err
+	}
 	p := &Placer{
-		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(),
+		cfg: cfg, deps: deps, store: deps.Store, engine: deps.Engine, node: deps.Node, log: deps.Log, pool: newPool(targets),
 		gate: gate{smallest: farm.Capacity{MemoryMB: cfg.Limits.Memory.Min, CPUs: cfg.Limits.CPUs.Min}, now: deps.Now, wake: deps.Wake},
 		gpus: newGPUs(deps.Now, deps.Wake),
 	}

@@ -26,7 +26,7 @@ const (
 	LeftDied    = "died"    // its container or its kernel
 	LeftChanged = "changed" // the image, the agent or the settings that it was made from
 	LeftOld     = "old"     // over worker.pool_age
-	LeftSurplus = "surplus" // more than worker.pool asks for
+	LeftSurplus = "surplus" // more than worker.pool asks for, or than fit now
 	LeftRoom    = "room"    // a create needed its memory and cores
 	LeftStale   = "stale"   // its worker died while it started
 )
@@ -36,7 +36,9 @@ type pool struct {
 	wake chan struct{} // starts the next round now
 
 	mu      sync.Mutex
-	targets map[string]int  // wanted members of each image; set by Measure
+	targets map[string]int  // wanted members of each image
+	spare   int             // an image may have so many times its target before members are retired
+	auto    bool            // the targets are chosen, and a pool fits
 	filling map[string]bool // members that this worker starts now
 	cold    int             // sandboxes that this worker starts for jobs now, which go first
 	idle    map[string]int  // idle members of the node, by image
@@ -47,8 +49,8 @@ type pool struct {
 	until   time.Time       // nothing is started until then
 }
 
-func newPool() pool {
-	return pool{wake: make(chan struct{}, 1), targets: map[string]int{}, filling: map[string]bool{}, idle: map[string]int{}}
+func newPool(targets map[string]int) pool {
+	return pool{wake: make(chan struct{}, 1), targets: targets, spare: 1, filling: map[string]bool{}, idle: map[string]int{}}
 }
 
 // wakeUp starts the next round of maintenance now.
@@ -120,7 +122,7 @@ func (p *pool) wants() bool {
 			return true
 		}
 	}
-	return false
+	return p.auto
 }
 
 // coldStart counts a sandbox that is started for a job, until ended is called.
@@ -136,7 +138,7 @@ func (p *pool) coldStart() (ended func()) {
 	}
 }
 
-// RefreshPool reads the node's members from the records.
+// RefreshPool reads the node's members from the records, and chooses the size of an automatic pool.
 func (p *Placer) RefreshPool(ctx context.Context) ([]store.Member, error) {
 	members, err := p.store.Members(ctx, p.node.ID())
 	if err != nil {
@@ -146,6 +148,7 @@ func (p *Placer) RefreshPool(ctx context.Context) ([]store.Member, error) {
 	p.gate.mu.Lock()
 	p.gate.pooled = p.pool.reserved()
 	p.gate.mu.Unlock()
+	p.resizePool(members)
 	return members, nil
 }
 
@@ -205,7 +208,7 @@ func (p *Placer) maintain(ctx context.Context) error {
 // retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its image that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
-	target, ours := p.pool.targets[m.Image], p.pool.filling[m.ID]
+	most, ours := p.pool.targets[m.Image]*p.pool.spare, p.pool.filling[m.ID]
 	p.pool.mu.Unlock()
 	if m.State == store.MemberStarting {
 		if ours {
@@ -227,7 +230,7 @@ func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (st
 		return LeftChanged, nil
 	case p.deps.Now().Sub(m.At) > p.cfg.PoolAge:
 		return LeftOld, nil
-	case have >= target:
+	case have >= most:
 		return LeftSurplus, nil
 	case p.memberDead(ctx, m):
 		return LeftDied, nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,22 +14,14 @@ const (
 	poolNone = "none"
 )
 
-// The meaning of poolAuto on a farm in one process: the next two sandboxes of one person. A member uses some 150 MiB, so a small host gets
-// none.
-const (
-	autoImage  = "python"
-	autoCount  = 2
-	autoHostMB = 7 << 10 // of a host sold as 8 GiB
-)
-
 // maxPool bounds the members of one image on one node.
 const maxPool = 1000
 
 // poolImage is the name of an image in worker.pool.
 var poolImage = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// poolTargets reads worker.pool: how many members each image should have. hostMB is the memory of the engine's host in MiB.
-func (c Config) poolTargets(hostMB int) (map[string]int, error) {
+// poolTargets reads worker.pool: how many members each image should have; none if the number is chosen (isAuto).
+func (c Config) poolTargets() (map[string]int, error) {
 	targets := map[string]int{}
 	var errs []error
 	for _, entry := range c.Pool {
@@ -51,9 +42,6 @@ func (c Config) poolTargets(hostMB int) (map[string]int, error) {
 		default:
 			targets[name] = count
 		}
-	}
-	if slices.Equal(c.Pool, []string{poolAuto}) && c.SingleProcess && hostMB >= autoHostMB && slices.Contains(c.Images, autoImage) {
-		targets[autoImage] = autoCount
 	}
 	return targets, errors.Join(errs...)
 }

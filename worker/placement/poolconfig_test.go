@@ -9,9 +9,9 @@ import (
 func TestPoolTargets(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]int{
-		"": {}, "none": {}, "python=0": {"python": 0}, "python=2,node=1": {"python": 2, "node": 1}, "python=1000": {"python": 1000},
+		"": {}, "none": {}, "auto": {}, "python=0": {"python": 0}, "python=2,node=1": {"python": 2, "node": 1}, "python=1000": {"python": 1000},
 	} {
-		got, err := Config{Pool: split(text)}.poolTargets(0)
+		got, err := Config{Pool: split(text)}.poolTargets()
 		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("%q gives %v, %v", text, got, err)
 		}
@@ -19,19 +19,6 @@ func TestPoolTargets(t *testing.T) {
 	for _, text := range []string{"python", "python=", "python=-1", "python=1001", "=2", "Python=1", "python=1,python=2", "auto,python=1", "none,auto", "python=two"} {
 		if err := (Config{Pool: split(text), PoolFill: 2, MemoryOvercommit: 1, CPUOvercommit: 1}).Validate(); err == nil {
 			t.Errorf("%q is allowed", text)
-		}
-	}
-	for _, c := range []struct {
-		alone  bool
-		host   int
-		images string
-		want   int
-	}{
-		{true, autoHostMB, "python", 2}, {true, autoHostMB - 1, "python", 0}, {false, autoHostMB, "python", 0}, {true, autoHostMB, "node", 0},
-	} {
-		got, err := Config{Pool: []string{"auto"}, SingleProcess: c.alone, Images: split(c.images)}.poolTargets(c.host)
-		if err != nil || got["python"] != c.want {
-			t.Errorf("auto, %+v: %v, %v", c, got, err)
 		}
 	}
 	for fill, ok := range map[int]bool{-1: false, 1: true, 64: true, 65: false} {

@@ -103,10 +103,9 @@ func (p *Placer) addMember(ctx context.Context, id, image string) error {
 	if err != nil {
 		return err
 	}
-	l := p.cfg.Limits
 	m := store.Member{
 		ID: id, Node: p.node.ID(), Image: image, Network: p.memberNetwork(), Version: version, Worker: p.deps.WorkerID, State: store.MemberStarting,
-		Resources: farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default},
+		Resources: p.memberResources(),
 	}
 	ok, nodes, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: farm.Ref{ID: id}, Want: m.Resources.Capacity()})
 	if err != nil {
@@ -131,6 +130,12 @@ func (p *Placer) addMember(ctx context.Context, id, image string) error {
 	p.metrics.started.Inc()
 	p.log.InfoContext(ctx, "sandbox joined the warm pool", "sandbox_id", id, "image", image)
 	return nil
+}
+
+// memberResources are those of members: the defaults of creates.
+func (p *Placer) memberResources() farm.Resources {
+	l := p.cfg.Limits
+	return farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default}
 }
 
 // memberNetwork is the network of members: the default of creates.

@@ -52,7 +52,6 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 			running[i].Stop()
 		}
 	}()
-	s.Worker.SingleProcess = true
 	w, err := p.newWorker(e, version, p.callback(data.Secret), say.printProgress)
 	if err != nil {
 		return err
