@@ -61,7 +61,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
-	b.store = store.New(rdb, store.Options{Limits: cfg.Limits, Documents: b.documents})
+	b.store = store.New(rdb, storetest.NoTasks, store.Options{Limits: cfg.Limits, Documents: b.documents})
 	t.Cleanup(func() { _ = b.store.Close() })
 	b.worker = startWorker(t, b)
 	deps.Store, deps.Submitter = b.store, b.worker

@@ -11,12 +11,15 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
+// noTasks enqueues nothing: no worker has these jobs.
+const noTasks = "local function enqueueTask() end\n"
+
 // fill adds n finished jobs in idle sandboxes to the farm's Redis, with the store's own scripts. Their node has no worker, so only
 // their records exist.
 func (b *bench) fill(ctx context.Context, n, lanes int) error {
 	rdb := b.redis()
 	defer func() { _ = rdb.Close() }()
-	st := store.New(rdb, store.Options{Limits: farm.DefaultLimits()})
+	st := store.New(rdb, noTasks, store.Options{Limits: farm.DefaultLimits()})
 	defer func() { _ = st.Close() }()
 	const tenant = "default"
 	g, ctx := errgroup.WithContext(ctx)

@@ -203,7 +203,7 @@ func TestLongResultWithoutAnObjectStore(t *testing.T) {
 	blobs := b.BrokenBlobs()
 	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	b.deps.Blobs, b.deps.Store = blobs, store.New(rdb, store.Options{Logger: b.Log, Documents: blobs})
+	b.deps.Blobs, b.deps.Store = blobs, store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: blobs})
 	t.Cleanup(func() { _ = b.deps.Store.Close() })
 	b.deps.Dispatch = dispatch.New(b.deps.Store, queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
 	w, box := b.worker(), b.Ready()

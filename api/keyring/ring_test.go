@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/api/keyring"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -304,7 +305,7 @@ func TestManyKeys(t *testing.T) {
 	const many = 10_000
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := store.New(rdb, store.Options{})
+	s := store.New(rdb, storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	for i := range many {
 		secret := fmt.Sprint("secret-", i)

@@ -36,7 +36,7 @@ func TestBatchReadsOneResultAtATime(t *testing.T) {
 	mini := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	documents := storetest.NewDocuments()
-	st := store.New(rdb, store.Options{Documents: documents})
+	st := store.New(rdb, storetest.NoTasks, store.Options{Documents: documents})
 	t.Cleanup(func() { _, _ = st.Close(), rdb.Close() })
 	ctx := t.Context()
 	if err := st.Heartbeat(ctx, farm.Worker{ID: "w", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python"}}}}); err != nil {

@@ -46,7 +46,7 @@ func TestCommandsOfAJob(t *testing.T) {
 	t.Parallel()
 	server := redistest.New(t)
 	api, worker := server.Client(t), server.Client(t)
-	records, workerRecords := store.New(api, store.Options{}), store.New(worker, store.Options{})
+	records, workerRecords := store.New(api, queue.EnqueueLua(), store.Options{}), store.New(worker, queue.EnqueueLua(), store.Options{})
 	front := dispatch.New(records, queue.NewClient(api, nil), farm.DefaultLimits(), nil)
 	back := dispatch.New(workerRecords, queue.NewClient(worker, nil), farm.DefaultLimits(), nil)
 	t.Cleanup(func() { _ = records.Close() })

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +16,7 @@ import (
 
 // Times of tasks.
 const (
-	taskSlack      = 10 * time.Minute // staging, start, upload and grace periods, beside the job's own timeout
-	endless        = 25 * time.Hour   // of jobs without a timeout: longer than a day, the maximum that a caller can set
-	callbackTime   = 2 * time.Minute  // one delivery
+	callbackTime   = 2 * time.Minute // one delivery
 	callbackTries  = 15
 	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
@@ -42,8 +39,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	if logger == nil {
 		logger = slog.Default()
 	}
-	tasks := fmt.Sprintf("local TASK_SLACK, TASK_ENDLESS = %d, %d\n\n", int(taskSlack.Seconds()), int(endless.Seconds())) + queue.EnqueueLua()
-	return &Dispatcher{store: s.Enqueuing(tasks), queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
+	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
 }
 
 // Submit accepts a job and, if it is runnable, enqueues it in the same step.
@@ -145,25 +141,4 @@ func (d *Dispatcher) callback(ctx context.Context, ref farm.Ref) error {
 		return fmt.Errorf("enqueue callback: %w", err)
 	}
 	return nil
-}
-
-// enqueue puts a job's task into its queue, as the scripts of the store do.
-func (d *Dispatcher) enqueue(ctx context.Context, r *store.Route, id string) error {
-	timeout := endless
-	if r.TimeoutSeconds > 0 && !r.Background {
-		timeout = time.Duration(r.TimeoutSeconds)*time.Second + taskSlack
-	}
-	return d.queue.Enqueue(ctx, queueOf(r), queue.Task{Type: queue.TypeJob, Ref: r.Ref}, queue.EnqueueOptions{ID: id, Timeout: timeout})
-}
-
-// queueOf finds the queue of a job: its own, that of its sandbox's node, or cpu while no node is chosen. A running job goes to its node: only
-// that engine has the container.
-func queueOf(r *store.Route) string {
-	if r.Node != "" && (r.Queue == "" || r.State == farm.JobRunning) {
-		return farm.NodeQueue(r.Node)
-	}
-	if r.Queue == "" && r.Inline {
-		return farm.QueueControl // it ends a sandbox without a node: any worker can do that, even on a full node
-	}
-	return cmp.Or(r.Queue, farm.QueueCPU)
 }

@@ -37,7 +37,7 @@ func setup(t *testing.T) *bundle {
 	forQueue := redis.NewClient(&redis.Options{Addr: addr})
 	forQueue.AddHook(b.fail)
 	t.Cleanup(func() { _, _ = b.rdb.Close(), forQueue.Close() })
-	b.store, b.queue = store.New(b.rdb, store.Options{}), queue.NewClient(forQueue, nil)
+	b.store, b.queue = store.New(b.rdb, queue.EnqueueLua(), store.Options{}), queue.NewClient(forQueue, nil)
 	b.Dispatcher = dispatch.New(b.store, b.queue, farm.DefaultLimits(), nil)
 	return b
 }
@@ -149,7 +149,9 @@ func TestAcceptedWithoutTaskIsSwept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	a := storetest.Create()
-	if _, err := b.store.Accept(t.Context(), a); err != nil { // as an API of the release before did that died then
+	without := store.New(b.rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _ = without.Close() })
+	if _, err := without.Accept(t.Context(), a); err != nil { // as if its task was lost
 		t.Fatal(err)
 	}
 	b.enqueued(t, farm.QueueCPU, a.Job.ID, false)

@@ -202,7 +202,7 @@ func (b *bundle) dying(t *testing.T, n int) *dispatch.Dispatcher {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: b.rdb.Options().Addr, MaxRetries: -1})
 	rdb.AddHook(&dyingHook{left: n})
-	s := store.New(rdb, store.Options{})
+	s := store.New(rdb, queue.EnqueueLua(), store.Options{})
 	t.Cleanup(func() { _, _ = s.Close(), rdb.Close() })
 	return dispatch.New(s, queue.NewClient(rdb, nil), farm.DefaultLimits(), slog.New(slog.DiscardHandler))
 }

@@ -69,7 +69,7 @@ func TestCutsUnderLoad(t *testing.T) {
 	workerRDB := proxy.Dial()
 	t.Cleanup(func() { _, _ = direct.Close(), workerRDB.Close() })
 
-	records, workerRecords := store.New(direct, store.Options{}), store.New(workerRDB, store.Options{})
+	records, workerRecords := store.New(direct, queue.EnqueueLua(), store.Options{}), store.New(workerRDB, queue.EnqueueLua(), store.Options{})
 	api := dispatch.New(records, queue.NewClient(direct, nil), farm.DefaultLimits(), nil)
 	worker := dispatch.New(workerRecords, queue.NewClient(workerRDB, nil), farm.DefaultLimits(), nil)
 	h := &holding{jobs: map[string]int{}}

@@ -76,7 +76,7 @@ func newWorld(t *rapid.T, rdb, server redis.UniversalClient, crash *crasher) *wo
 // start starts a process: what the one before it remembered is gone.
 func (w *world) start() {
 	w.crash.heal()
-	w.store = store.New(w.server, store.Options{Limits: w.limits, Now: w.tick})
+	w.store = store.New(w.server, queue.EnqueueLua(), store.Options{Limits: w.limits, Now: w.tick})
 	w.queue = queue.NewClient(w.server, nil)
 	w.Dispatcher = dispatch.New(w.store, w.queue, w.limits, quiet)
 	w.SetNow(func() time.Time { return w.clock.Add(time.Hour) }) // every job is old enough for the sweep

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -14,14 +13,6 @@ import (
 func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, how store.Requeue) error {
 	_, err := d.store.Requeue(ctx, ref, how)
 	return err
-}
-
-// taskID names a job's task. Each attempt has its own, since the task of the attempt before may still be in the queue.
-func taskID(job string, attempt int) string {
-	if attempt == 0 {
-		return job
-	}
-	return fmt.Sprintf("%s.%d", job, attempt)
 }
 
 // stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being

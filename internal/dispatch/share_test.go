@@ -32,7 +32,7 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 	t.Helper()
 	server := redistest.New(t)
 	rdb := server.Client(t)
-	c := &crew{store: store.New(rdb, store.Options{}), begun: make(chan *farm.Job, 10_000), ended: make(chan *farm.Job, 10_000)}
+	c := &crew{store: store.New(rdb, queue.EnqueueLua(), store.Options{}), begun: make(chan *farm.Job, 10_000), ended: make(chan *farm.Job, 10_000)}
 	c.Dispatcher = dispatch.New(c.store, queue.NewClient(rdb, nil), farm.DefaultLimits(), nil)
 	for i := range workers {
 		id := fmt.Sprintf("wrk_%d", i)
@@ -79,6 +79,7 @@ func (c *crew) box(t *testing.T, tenant string) string {
 	t.Helper()
 	a := storetest.Create()
 	a.Job.Tenant, a.Sandbox.Tenant = tenant, tenant
+	a.Job.Queue = "setup" // which no worker serves
 	if _, err := c.store.Accept(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}

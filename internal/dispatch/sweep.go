@@ -68,7 +68,7 @@ func (d *Dispatcher) sweepJob(ctx context.Context, r *store.Route, f *fleet) (bo
 	case stranded(r, f.nodes):
 		return true, d.startElsewhere(ctx, r)
 	default:
-		return d.ensureEnqueued(ctx, r, f, taskID(r.Ref.ID, r.Attempt))
+		return d.ensureEnqueued(ctx, r, f)
 	}
 }
 
@@ -107,43 +107,20 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 
 // ensureEnqueued enqueues a job's task unless it is in its queue. A task can be active without a worker that has it, if the answer with
 // the task was lost; asynq notices that after a minute or two. So a job whose task is active while no worker lists the job gets a second task.
-// If the first one is alive after all, only one of them can claim the job. The second one may be lost in the same way, and so on.
-func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet, id string) (bool, error) {
-	state, err := d.queue.State(ctx, queueOf(r), id)
-	if err != nil {
-		return false, err
-	}
-	switch {
-	case state == "active":
+// If the first one is alive after all, only one of them can claim the job. The second one may be lost in the same way, and so on; if there
+// are too many, asynq finds them.
+func (d *Dispatcher) ensureEnqueued(ctx context.Context, r *store.Route, f *fleet) (bool, error) {
+	enqueued, active, err := d.store.Enqueue(ctx, r.Ref, r.Attempt, 0)
+	if active && err == nil {
 		if nobody, err := d.nobodys(ctx, r, f); err != nil || !nobody {
 			return false, err
 		}
-		if id, err = d.anotherTask(ctx, r, id); err != nil || id == "" {
-			return false, err
-		}
-	case state != "" && state != "archived" && state != "completed":
-		return false, nil
+		enqueued, _, err = d.store.Enqueue(ctx, r.Ref, r.Attempt, maxMoreTasks)
 	}
-	d.forgetUnheld(r.Ref.ID)
-	return true, d.enqueue(ctx, r, id)
-}
-
-// anotherTask names a further task for a job whose tasks so far are all active, though no worker lists the job; "" if one of them waits, or if
-// there are too many: then asynq finds them.
-func (d *Dispatcher) anotherTask(ctx context.Context, r *store.Route, id string) (string, error) {
-	for n := range maxMoreTasks {
-		another := fmt.Sprintf("%s.again%d", id, n+1)
-		state, err := d.queue.State(ctx, queueOf(r), another)
-		switch {
-		case err != nil:
-			return "", err
-		case state == "" || state == "archived" || state == "completed":
-			return another, nil
-		case state != "active":
-			return "", nil
-		}
+	if enqueued {
+		d.forgetUnheld(r.Ref.ID)
 	}
-	return "", nil
+	return enqueued, err
 }
 
 func (d *Dispatcher) sweepCallbacks(ctx context.Context, tenant string) (n int, err error) {

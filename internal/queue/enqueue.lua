@@ -1,10 +1,16 @@
 -- Puts the task of a job into a queue of asynq, unless the queue has a task of that id, and wakes the queue's servers: Client.Enqueue as a
--- part of other scripts. now is in microseconds. The message has the encoding of asynq, protobuf with the fields 1 type, 2 payload, 3 id,
--- 4 queue, 5 retry and 8 timeout.
+-- part of other scripts. now is in microseconds. Returns nil, or the state of the task that is there. The message has the encoding of asynq,
+-- protobuf with the fields 1 type, 2 payload, 3 id, 4 queue, 5 retry and 8 timeout.
 local function enqueueTask(queue, id, tenant, job, timeout, now)
   local prefix = 'asynq:{' .. queue .. '}:'
   local key = prefix .. 't:' .. id
-  if redis.call('EXISTS', key) == 1 then return end
+  local state = redis.call('HGET', key, 'state')
+  if state == 'archived' or state == 'completed' then -- it will not run again
+    redis.call('ZREM', prefix .. state, id)
+    redis.call('DEL', key)
+  elseif state then
+    return state
+  end
   local function varint(n)
     if n < 128 then return string.char(n) end
     return string.char(n % 128 + 128) .. varint(math.floor(n / 128))

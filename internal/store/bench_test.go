@@ -29,7 +29,7 @@ func BenchmarkAccept(b *testing.B) {
 			rdb := redistest.New(b).Client(b)
 			limits := farm.DefaultLimits()
 			limits.MaxWaiting, limits.MaxQueued, limits.MaxQueueDepth = 1<<30, 1<<30, 1<<30
-			s := store.New(rdb, store.Options{Limits: limits})
+			s := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})
 			defer s.Close()
 			box := storetest.Create()
 			if _, err := s.Accept(b.Context(), box); err != nil {

@@ -39,7 +39,7 @@ func TestRedisBytesOfAJob(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.New(t).Client(t)
-			s := store.New(rdb, store.Options{Documents: storetest.NewDocuments()})
+			s := store.New(rdb, storetest.NoTasks, store.Options{Documents: storetest.NewDocuments()})
 			t.Cleanup(func() { _ = s.Close() })
 			for round := range 4 {
 				l := &life{T: t, rdb: rdb, s: s, random: rand.New(rand.NewPCG(uint64(round), 1))} //nolint:gosec // the same each time

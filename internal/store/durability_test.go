@@ -71,7 +71,7 @@ func waitingStore(t *testing.T) (*store.Store, *waits) {
 	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	rdb.AddHook(w)
 	t.Cleanup(func() { _ = rdb.Close() })
-	return store.New(rdb, store.Options{Durability: store.DurabilityAOF}), w
+	return store.New(rdb, storetest.NoTasks, store.Options{Durability: store.DurabilityAOF}), w
 }
 
 func TestAcceptAndFinishWaitForTheFile(t *testing.T) {
@@ -162,7 +162,7 @@ func TestDurableAfter(t *testing.T) {
 	for d, want := range map[store.Durability]time.Duration{
 		"": 0, store.DurabilityAOF: 0, store.DurabilityReplica: 0, store.DurabilityEverySec: 2 * time.Second,
 	} {
-		if got := store.New(rdb, store.Options{Durability: d}).DurableAfter(); got != want {
+		if got := store.New(rdb, storetest.NoTasks, store.Options{Durability: d}).DurableAfter(); got != want {
 			t.Errorf("%q: durable after %s, want %s", d, got, want)
 		}
 	}

@@ -27,7 +27,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	server := redistest.New(t)
 	proxy := redistest.NewProxy(t, server)
 	rdb := proxy.Dial()
-	far, near := store.New(rdb, store.Options{}), store.New(server.Client(t), store.Options{})
+	far, near := store.New(rdb, storetest.NoTasks, store.Options{}), store.New(server.Client(t), storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _, _ = far.Close(), rdb.Close() })
 	ctx, a := t.Context(), storetest.Create()
 	if _, err := near.Accept(ctx, a); err != nil {

@@ -24,7 +24,7 @@ func TestRecordFormat(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.New(t).Client(t)
 	now := formatNow
-	s := store.New(rdb, store.Options{Now: func() time.Time { now = now.Add(time.Second); return now }})
+	s := store.New(rdb, storetest.NoTasks, store.Options{Now: func() time.Time { now = now.Add(time.Second); return now }})
 	f := &format{t: t, Store: s}
 	f.workers()
 	f.sandboxes()

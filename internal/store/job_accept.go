@@ -32,7 +32,7 @@ type Accepted struct {
 	Job      *farm.Job
 	Sandbox  *farm.Sandbox // the job's; nil if its record is gone
 	Existing bool          // an earlier job answers this call: the same idempotency key, or a close in progress
-	Ready    bool          // the job is runnable, and must be in its queue: see Enqueuing
+	Ready    bool          // the job is runnable, and is in its queue
 }
 
 // Accept stores a job in one step: it checks idempotency, the state of the sandbox and the limits, then writes the record, its first event

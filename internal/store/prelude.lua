@@ -221,7 +221,8 @@ local function trimIndex(index, kind)
   end
 end
 
--- The queue of a job that no worker has started; package dispatch has the same rule.
+-- The queue of a job that no worker has started: its own, that of its sandbox's node, or cpu while no node is chosen. Any worker can end a
+-- sandbox without a node, even on a full node: control.
 local function queueOf(queue, inline, box)
   if queue ~= '' then return queue end
   local node = call('HGET', key('sbx', box), 'node')
@@ -262,17 +263,27 @@ local function takeQueueSlot(id)
   return false
 end
 
--- Puts the task of a runnable job into its queue, in a store that enqueues (see Enqueuing). Each attempt has a task of its own, since that of
--- the attempt before may still be in the queue. A job of a sandbox that has ended is left to the sweep, which ends it.
-local function enqueue(id)
-  if not enqueueTask then return end
+-- How long a worker may have a task, in seconds. TASK_SLACK: for staging, start, upload and grace periods, beside the job's own timeout.
+-- TASK_ENDLESS: of jobs without a timeout; longer than a day, the maximum that a caller can set.
+local TASK_SLACK, TASK_ENDLESS = 600, 90000
+
+-- Puts the task of a runnable job into its queue. Each attempt has a task of its own, since that of the attempt before may still be in the
+-- queue. more: how many further tasks there may be, each only while those before it are active. Returns nil if a task was added, else the state
+-- of the last one that is there: 'active' if a server has it, '' if there is none, since the job's sandbox has ended: the sweep ends the job.
+local function enqueue(id, more)
   local j = call('HMGET', key('job', id), 'state', 'attempt', 'sandbox', 'queue', 'inline', 'timeout', 'bg')
   local box = call('HMGET', key('sbx', j[3]), 'state', 'node')
-  if box[1] and final(SANDBOXES, box[1]) then return end
+  if box[1] and final(SANDBOXES, box[1]) then return '' end
   local q, timeout = queueOf(j[4], j[5] == '1', j[3]), tonumber(j[6])
   if j[1] == 'running' and box[2] and box[2] ~= '' then q = 'node-' .. box[2] end -- only that engine has the container
   timeout = (timeout > 0 and j[7] ~= '1') and timeout + TASK_SLACK or TASK_ENDLESS
-  enqueueTask(q, j[2] == '0' and id or id .. '.' .. j[2], string.match(P, '{(.*)}:$'), id, timeout, NOW)
+  local task, tenant = j[2] == '0' and id or id .. '.' .. j[2], string.match(P, '{(.*)}:$')
+  local found = enqueueTask(q, task, tenant, id, timeout, NOW)
+  for n = 1, more or 0 do
+    if found ~= 'active' then break end
+    found = enqueueTask(q, task .. '.again' .. n, tenant, id, timeout, NOW)
+  end
+  return found
 end
 
 -- Enqueues a job that has become runnable, or parks it. Returns whether it is enqueued.

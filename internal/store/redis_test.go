@@ -28,7 +28,7 @@ func TestOnRedis(t *testing.T) {
 
 func TestPersistence(t *testing.T) {
 	t.Parallel()
-	s := store.New(redistest.New(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), store.Options{})
+	s := store.New(redistest.New(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction").Client(t), storetest.NoTasks, store.Options{})
 	if aof, policy, err := s.Persistence(t.Context()); err != nil || !aof || policy != "noeviction" {
 		t.Errorf("Persistence = %v, %q, %v", aof, policy, err)
 	}
@@ -37,7 +37,7 @@ func TestPersistence(t *testing.T) {
 // TestHeartbeatExpires waits for Redis itself to forget a worker, and lets another one take its job over.
 func TestHeartbeatExpires(t *testing.T) {
 	t.Parallel()
-	s := store.New(redistest.New(t).Client(t), store.Options{})
+	s := store.New(redistest.New(t).Client(t), storetest.NoTasks, store.Options{})
 	ctx := t.Context()
 	if err := s.Heartbeat(ctx, farm.Worker{ID: "w1"}); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestHeartbeatExpires(t *testing.T) {
 func TestManyFinishedJobs(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.New(t).Client(t)
-	s := store.New(rdb, store.Options{})
+	s := store.New(rdb, storetest.NoTasks, store.Options{})
 	ctx := t.Context()
 	end := func(a store.Accept) {
 		t.Helper()
@@ -139,7 +139,7 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.New(t, "--maxmemory-policy", "noeviction").Client(t)
 	ctx := t.Context()
-	first := store.New(rdb, store.Options{})
+	first := store.New(rdb, storetest.NoTasks, store.Options{})
 	a := storetest.Create()
 	if _, err := first.Accept(ctx, a); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestRefusesWhenRedisFillsUp(t *testing.T) {
 		if err := rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used*100/c.percent)).Err(); err != nil {
 			t.Fatal(err)
 		}
-		s := store.New(rdb, store.Options{}) // a new store has not cached the memory use
+		s := store.New(rdb, storetest.NoTasks, store.Options{}) // a new store has not cached the memory use
 		if _, err := s.Accept(ctx, storetest.Create()); (farm.CodeOf(err) == farm.CodeExhausted) != c.refused || (err != nil) != c.refused {
 			t.Errorf("at %d %% of the memory limit Accept = %v", c.percent, err)
 		}

@@ -39,7 +39,7 @@ func oldRecords(t *testing.T) (rdb redis.UniversalClient, dump storetest.Dump) {
 
 func storeAt(t *testing.T, rdb redis.UniversalClient) *store.Store {
 	t.Helper()
-	s := store.New(rdb, store.Options{Now: func() time.Time { return formatNow.Add(time.Hour) }})
+	s := store.New(rdb, storetest.NoTasks, store.Options{Now: func() time.Time { return formatNow.Add(time.Hour) }})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

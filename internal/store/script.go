@@ -18,13 +18,13 @@ var luaFiles embed.FS
 
 // scripts are the Lua scripts, by the names of their files.
 type scripts struct {
-	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobRoute, jobOpenRoutes                          *redis.Script
+	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes              *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
 	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                           *redis.Script
 	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration                                   *redis.Script
 }
 
-// loadScripts puts the scripts together. tasks is what Enqueuing got.
+// loadScripts puts the scripts together. tasks is what New got.
 func loadScripts(limits farm.Limits, tasks string) scripts {
 	shared := newPrelude(
 		tables(), fmt.Sprintf("local SHARE, DEPTH, END_MESSAGE = %d, %d, %d\n", limits.QueueShare, limits.MaxQueueDepth, endMessageBytes), quotaTable(limits.TenantQuotas()), tasks, mustLua("prelude"))
@@ -41,8 +41,8 @@ func loadScripts(limits farm.Limits, tasks string) scripts {
 		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
 
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
-		jobRequeue: bound("job_requeue"),
-		jobRoute:   tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
+		jobRequeue: bound("job_requeue"), jobEnqueue: tenant("job_enqueue"),
+		jobRoute: tenant("job_route"), jobOpenRoutes: tenant("job_open_routes"), eventAppend: tenant("event_append"),
 		manifestWrite: bound("manifest_write"), storedReserve: bound("stored_reserve"), storedRepair: bound("stored_repair"), parked: tenant("parked"),
 
 		pool: script("pool", ""), key: script("key", ""), lockTake: script("lock_take", ""), lockRelease: script("lock_release", ""),

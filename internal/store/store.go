@@ -62,8 +62,9 @@ type Store struct {
 	waiting *waitingTenants
 }
 
-// New makes a Store on a client, which the caller closes.
-func New(rdb redis.UniversalClient, o Options) *Store {
+// New makes a Store on a client, which the caller closes. tasks is the Lua code with which its scripts enqueue a job in the step that makes it
+// runnable: it defines the function enqueueTask, see queue.EnqueueLua.
+func New(rdb redis.UniversalClient, tasks string, o Options) *Store {
 	if o.Prefix == "" {
 		o.Prefix = "sf:"
 	}
@@ -84,22 +85,10 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 	}
 	return &Store{
 		rdb: rdb, prefix: o.Prefix, limits: o.Limits, now: o.Now, log: o.Logger,
-		scripts: loadScripts(o.Limits, notEnqueuing), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
+		scripts: loadScripts(o.Limits, tasks), hub: newHub(rdb, o.Prefix+"w:"), batch: newBatch(rdb, o.Durability.confirm()), tenants: newTenantCache(), onNodes: newTenantCache(),
 		durability: o.Durability, documents: o.Documents, manifests: newManifestCache(),
 		memory: &memoryUse{}, waiting: &waitingTenants{queues: map[string]tenantsOfQueue{}},
 	}
-}
-
-// notEnqueuing is the tasks of a store that does not enqueue.
-const notEnqueuing = "local enqueueTask, TASK_SLACK, TASK_ENDLESS = nil, 0, 0\n"
-
-// Enqueuing gives a Store of the same records that also enqueues a job in the step that makes it runnable. tasks is the Lua code that does it:
-// it defines the function enqueueTask (see queue.EnqueueLua) and the numbers TASK_SLACK and TASK_ENDLESS: the seconds that a task may take
-// longer than its job, and those of a job without a timeout. Close the first Store only.
-func (s *Store) Enqueuing(tasks string) *Store {
-	enqueuing := *s
-	enqueuing.scripts = loadScripts(s.limits, tasks)
-	return &enqueuing
 }
 
 // Ping checks that Redis answers.

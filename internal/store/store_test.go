@@ -32,7 +32,7 @@ func client(t *testing.T, addr string) redis.UniversalClient {
 func TestRedisDownIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	s := store.New(client(t, server.Addr()), store.Options{})
+	s := store.New(client(t, server.Addr()), storetest.NoTasks, store.Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	server.Close()
 	ctx, ref := t.Context(), farm.Ref{Tenant: "acme", ID: "job_x"}

@@ -27,7 +27,7 @@ func TestFinishThatRedisLosesInACrash(t *testing.T) {
 	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "everysec")
 	rdb := server.Client(t)
 	b := setup(t)
-	b.Store = store.New(rdb, store.Options{Logger: b.Log, Documents: b.Blobs, Durability: store.DurabilityEverySec})
+	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs, Durability: store.DurabilityEverySec})
 	t.Cleanup(func() { _ = b.Store.Close() })
 	b.Dispatch = dispatch.New(b.Store, queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
 	box := b.Ready()

@@ -63,7 +63,7 @@ func NewOn(t *testing.T, rdb redis.UniversalClient) *Farm {
 	b.Blobs, err = blob.New(blob.Config{Endpoint: s3.Endpoint(), AccessKey: "access", SecretKey: "secret-key", Bucket: "farm", Region: "us-east-1"})
 	Must(t, err)
 	Must(t, b.Blobs.EnsureBucket(t.Context()))
-	b.Store = store.New(rdb, store.Options{Logger: b.Log, Documents: b.Blobs})
+	b.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs})
 	t.Cleanup(func() { _ = b.Store.Close() })
 	b.Engine, err = engine.New(engine.Config{Host: "tcp://" + strings.TrimPrefix(b.Fake.URL, "http://"), Namespace: "test", Logger: b.Log})
 	Must(t, err)
@@ -111,7 +111,7 @@ func (b *Farm) StoreBehind(hook redis.Hook) *store.Store {
 	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
 	rdb.AddHook(hook)
 	b.T.Cleanup(func() { _ = rdb.Close() })
-	s := store.New(rdb, store.Options{Logger: b.Log, Documents: b.Blobs})
+	s := store.New(rdb, queue.EnqueueLua(), store.Options{Logger: b.Log, Documents: b.Blobs})
 	b.T.Cleanup(func() { _ = s.Close() })
 	return s
 }

@@ -12,15 +12,28 @@ import (
 	"github.com/sandfarm/sandfarm/internal/queue"
 )
 
-// scriptEnqueues compares the tasks that EnqueueLua and Enqueue write, byte by byte, and has a server handle the one of the script.
+// archive makes a task that waits an archived one, as asynq does after its last error.
+func (b *bundle) archive(t *testing.T, name, id string) {
+	t.Helper()
+	pipe := b.rdb.TxPipeline()
+	pipe.HSet(t.Context(), "asynq:{"+name+"}:t:"+id, "state", "archived")
+	pipe.LRem(t.Context(), "asynq:{"+name+"}:pending", 0, id)
+	pipe.ZAdd(t.Context(), "asynq:{"+name+"}:archived", redis.Z{Score: 1, Member: id})
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scriptEnqueues compares the tasks that EnqueueLua and Enqueue write, byte by byte, and has a server handle the one of the script. It does not
+// add a second task, but replaces an archived one.
 func scriptEnqueues(t *testing.T, factory Factory) {
 	b := setup(t, factory)
-	script := redis.NewScript(queue.EnqueueLua() + "enqueueTask(ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6])\nreturn 'ok'")
-	byScript := func(task queue.Task, id string, timeout time.Duration) {
+	script := redis.NewScript(queue.EnqueueLua() + "return enqueueTask(ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]) or 'added'")
+	byScript := func(task queue.Task, id string, timeout time.Duration, want string) {
 		t.Helper()
 		args := []any{"cpu", id, task.Ref.Tenant, task.Ref.ID, int(timeout.Seconds()), time.Now().UnixMicro()}
-		if err := script.Run(t.Context(), b.rdb, nil, args...).Err(); err != nil {
-			t.Fatal(err)
+		if got, err := script.Run(t.Context(), b.rdb, nil, args...).Text(); err != nil || got != want {
+			t.Fatalf("enqueueTask = %q, %v; want %q", got, err, want)
 		}
 	}
 	written := func(id string) map[string]string {
@@ -37,9 +50,17 @@ func scriptEnqueues(t *testing.T, factory Factory) {
 	for _, timeout := range []time.Duration{time.Second, 127 * time.Second, 128 * time.Second, 25 * time.Hour} {
 		for _, tenant := range []string{"acme", strings.Repeat("long tenant ", 20)} {
 			task := queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: tenant, ID: "job_1"}}
-			byScript(task, "job_1.2", timeout)
-			byScript(task, "job_1.2", timeout) // changes nothing
+			byScript(task, "job_1.2", timeout, "added")
+			byScript(task, "job_1.2", timeout, "pending") // changes nothing
 			got := written("job_1.2")
+			b.archive(t, "cpu", "job_1.2")
+			byScript(task, "job_1.2", timeout, "added") // it would not run again
+			if diff := cmp.Diff(got, written("job_1.2")); diff != "" {
+				t.Errorf("the task that replaces an archived one (-first +second):\n%s", diff)
+			}
+			if n := b.rdb.ZCard(t.Context(), "asynq:{cpu}:archived").Val(); n != 0 {
+				t.Errorf("%d archived tasks are left", n)
+			}
 			b.rdb.FlushAll(t.Context())
 			if err := b.Enqueue(t.Context(), "cpu", task, queue.EnqueueOptions{ID: "job_1.2", Timeout: timeout}); err != nil {
 				t.Fatal(err)
@@ -52,6 +73,6 @@ func scriptEnqueues(t *testing.T, factory Factory) {
 	}
 	b.serve(t, nil)
 	odd := queue.Task{Type: queue.TypeJob, Ref: farm.Ref{Tenant: `a "quoted" \ ténant`, ID: "job_2"}}
-	byScript(odd, "job_2", time.Minute)
+	byScript(odd, "job_2", time.Minute, "added")
 	b.expect(t, odd)
 }

@@ -176,7 +176,7 @@ func nodesWithoutWorkersAreRemoved(t *testing.T, factory Factory) {
 		"n1": {Capacity: sizeOfNode, Reserved: farm.Capacity{MemoryMB: 1, CPUs: 1}}, "n2": {Capacity: farm.Capacity{MemoryMB: 7, CPUs: 0.5}},
 	}
 	for _, skew := range []time.Duration{0, 40 * time.Second, -40 * time.Second, 24 * time.Hour} {
-		skewed := store.New(b.rdb, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(skew) }})
+		skewed := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(skew) }})
 		t.Cleanup(func() { _ = skewed.Close() })
 		nodes, err := skewed.ReportCapacity(t.Context(), "n2", farm.Capacity{MemoryMB: 7, CPUs: 0.5})
 		if diff := cmp.Diff(want, nodes); err != nil || diff != "" {

@@ -58,7 +58,7 @@ func wantLapsed(t *testing.T, what string, got, want map[string]bool) {
 func nodeLeasesLapse(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	ctx := t.Context()
-	skewed := store.New(b.rdb, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(-24 * time.Hour) }})
+	skewed := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Now: func() time.Time { return time.Now().Add(-24 * time.Hour) }})
 	t.Cleanup(func() { _ = skewed.Close() })
 	for node, s := range map[string]*store.Store{"n1": b.Store, "n2": skewed} {
 		if err := s.RenewNode(ctx, node); err != nil {

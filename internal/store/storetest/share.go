@@ -144,7 +144,7 @@ func shareIsRepaired(t *testing.T, factory Factory) {
 	}
 	limits := farm.DefaultLimits()
 	limits.QueueShare = 7
-	more := store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
+	more := store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now})
 	defer func() { _ = more.Close() }()
 	if diff := cmp.Diff(want[:7], open(more)); diff != "" {
 		t.Errorf("jobs that a queue should hold, with a larger share (-want +got):\n%s", diff)

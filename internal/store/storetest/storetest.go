@@ -89,6 +89,7 @@ func Run(t *testing.T, factory Factory) {
 		"AuditIsBounded":                auditIsBounded,
 		"ExpiredKeysAreTrimmed":         expiredKeysAreTrimmed,
 		"OpenRoutes":                    openRoutes,
+		"EnqueueIsFenced":               enqueueIsFenced,
 		"DepthLimit":                    depthLimit,
 		"ShareOfAQueue":                 shareOfAQueue,
 		"ShareIsRepaired":               shareIsRepaired,
@@ -168,7 +169,7 @@ func setup(t *testing.T, factory Factory, change ...func(*farm.Limits)) *bundle 
 		f(&limits)
 	}
 	b := &bundle{rdb: factory(t), clock: newClock(), prefix: farm.NewID("t") + ":", documents: NewDocuments()}
-	b.Store = store.New(b.rdb, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now, Documents: b.documents})
+	b.Store = store.New(b.rdb, Tasks, store.Options{Prefix: b.prefix, Limits: limits, Now: b.clock.Now, Documents: b.documents})
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("close store: %v", err)

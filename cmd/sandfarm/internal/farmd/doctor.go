@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/placement"
 )
@@ -145,7 +146,7 @@ func doctorRedis(ctx context.Context, s *Settings) []Finding {
 	ctx, done := context.WithTimeout(ctx, doctorTimeout)
 	defer done()
 	rdb := redis.NewClient(options)
-	st := store.New(rdb, store.Options{Limits: s.Limits, Logger: Logger(s)})
+	st := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: Logger(s)})
 	defer func() { _, _ = st.Close(), rdb.Close() }()
 	if err := st.Ping(ctx); err != nil {
 		return []Finding{{What: "Redis", Status: statusProblem, Found: options.Addr + " does not answer", Advice: "Start it, or correct redis.url."}}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
@@ -96,6 +97,6 @@ func withStore(s *Settings, look func(*store.Store) error) error {
 		return errBadRedisURL
 	}
 	rdb := redis.NewClient(withTimeouts(options))
-	st := store.New(rdb, store.Options{Limits: s.Limits, Logger: s.Log.logger()})
+	st := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: s.Log.logger()})
 	return errors.Join(look(st), st.Close(), rdb.Close())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/cmd/sandfarm/internal/farmd"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
 )
@@ -51,7 +52,7 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
 	s := &farmd.Settings{Redis: farmd.RedisSettings{URL: "redis://" + server.Addr()}, Limits: farm.DefaultLimits()}
-	st := store.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), store.Options{Limits: s.Limits})
+	st := store.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), queue.EnqueueLua(), store.Options{Limits: s.Limits})
 	t.Cleanup(func() { _ = st.Close() })
 	host, err := os.Hostname()
 	if err != nil {

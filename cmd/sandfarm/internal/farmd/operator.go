@@ -40,7 +40,7 @@ func Operator(ctx context.Context, s *Settings, version string) (*http.Client, f
 		return nil, nil, err
 	}
 	rdb := redis.NewClient(p.Redis)
-	records := store.New(rdb, store.Options{Limits: s.Limits, Logger: log})
+	records := store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: log})
 	closeRecords := func() error { return errors.Join(records.Close(), rdb.Close()) }
 	if err := records.Ping(ctx); err != nil {
 		_ = closeRecords()

@@ -71,7 +71,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 	rdb := redis.NewClient(p.Redis)
 	rdb.AddHook(counted.redis.Hook())
 	p.closers = append(p.closers, rdb.Close)
-	p.Store = store.New(rdb, store.Options{Limits: s.Limits, Logger: log, Documents: p.Blobs, Durability: p.durability()})
+	p.Store = store.New(rdb, queue.EnqueueLua(), store.Options{Limits: s.Limits, Logger: log, Documents: p.Blobs, Durability: p.durability()})
 	p.closers = append(p.closers, p.Store.Close)
 	p.Queue = queue.NewClient(rdb, log)
 	p.Dispatch = dispatch.New(p.Store, p.Queue, s.Limits, log)
