@@ -63,7 +63,7 @@ func setup(t *testing.T, options ...option) *bundle {
 	}
 	b.store = store.New(rdb, storetest.NoTasks, store.Options{Limits: cfg.Limits, Documents: b.documents})
 	t.Cleanup(func() { _ = b.store.Close() })
-	b.worker = startWorker(t, b)
+	b.worker = startWorker(t, b, rdb, cfg.Limits)
 	deps.Store, deps.Submitter = b.store, b.worker
 	var err error
 	if b.server, err = api.New(cfg, deps); err != nil {
@@ -174,6 +174,7 @@ func (b *bundle) sandbox(headers ...string) string {
 // fakeWorker takes jobs from the store as a worker would and ends them by what their code says.
 type fakeWorker struct {
 	*store.Store
+	rdb   *redis.Client
 	tasks chan farm.Ref
 	files *workspace
 	blobs *memory
@@ -181,9 +182,11 @@ type fakeWorker struct {
 	have  installed
 }
 
-func startWorker(t *testing.T, b *bundle) *fakeWorker {
+func startWorker(t *testing.T, b *bundle, rdb *redis.Client, limits farm.Limits) *fakeWorker {
 	t.Helper()
-	w := &fakeWorker{Store: b.store, tasks: make(chan farm.Ref, 1000), files: &workspace{files: map[string][]byte{}}, blobs: b.blobs, gate: make(chan struct{})}
+	records := store.New(rdb, storetest.Tasks, store.Options{Limits: limits, Documents: b.documents})
+	t.Cleanup(func() { _ = records.Close() })
+	w := &fakeWorker{Store: records, rdb: rdb, tasks: make(chan farm.Ref, 1000), files: &workspace{files: map[string][]byte{}}, blobs: b.blobs, gate: make(chan struct{})}
 	err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python", "bash"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -209,19 +212,23 @@ func startWorker(t *testing.T, b *bundle) *fakeWorker {
 // Submit takes a job in as the dispatcher does.
 func (w *fakeWorker) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	accepted, err := w.Accept(ctx, a)
-	if err == nil && accepted.Ready {
-		w.tasks <- accepted.Job.Ref()
-	}
+	w.take(ctx)
 	return accepted, err
 }
 
 // Cancel ends a job as the dispatcher does.
 func (w *fakeWorker) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error) {
-	job, next, err := w.Store.Cancel(ctx, ref)
-	if next != nil {
-		w.tasks <- *next
-	}
+	job, _, err := w.Store.Cancel(ctx, ref, nil)
+	w.take(ctx)
 	return job, err
+}
+
+// take takes the jobs that were enqueued.
+func (w *fakeWorker) take(ctx context.Context) {
+	jobs, _ := storetest.Enqueued(context.WithoutCancel(ctx), w.rdb, "sf:")
+	for _, ref := range jobs {
+		w.tasks <- ref
+	}
 }
 
 func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
@@ -229,9 +236,7 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 	if err != nil || w.LoadRequest(ctx, claim) != nil {
 		return
 	}
-	if claim.Unparked != nil {
-		w.tasks <- *claim.Unparked
-	}
+	w.take(ctx)
 	end := store.Finish{Ref: ref, Attempt: claim.Job.Attempt, State: farm.JobCompleted}
 	box := farm.Ref{Tenant: ref.Tenant, ID: claim.Job.SandboxID}
 	switch claim.Job.Kind {
@@ -269,10 +274,8 @@ func (w *fakeWorker) work(ctx context.Context, ref farm.Ref) {
 		}
 	default:
 	}
-	next, err := w.Finish(ctx, end)
-	if err == nil && next != nil {
-		w.tasks <- *next
-	}
+	_, _ = w.Finish(ctx, end)
+	w.take(ctx)
 }
 
 // execute plays code: "print X" prints, "make NAME" makes an artifact, "animate" displays, updates and clears, "block" waits for the gate.

@@ -33,7 +33,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) (err error) {
 		return nil // another handler of this worker has the job
 	}
 	defer w.jobs.remove(t.Ref.ID)
-	claim, err := w.dispatch.Claim(ctx, t.Ref, w.id)
+	claim, err := w.store.Claim(ctx, t.Ref, w.id)
 	switch {
 	case errors.Is(err, store.ErrNotClaimable), farm.CodeOf(err) == farm.CodeNotFound:
 		return nil // finished already, or another worker has it

@@ -63,7 +63,7 @@ func TestJobThatNobodyHasIsContinued(t *testing.T) {
 	b := setup(t)
 	first, second, box := b.worker(), b.worker(), b.Ready()
 	hook := &lostClaim{}
-	first.dispatch = b.DispatchBehind(hook)
+	first.store = b.StoreBehind(hook)
 	b.agent(box, first, second)
 	beat := func() {
 		t.Helper()

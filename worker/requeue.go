@@ -33,7 +33,7 @@ func (w *Worker) requeueUnplaced(ctx context.Context, j *activeJob) error {
 // cancelled meanwhile, or whose sandbox was closed, ends. ErrFenced if another attempt has the job.
 func (w *Worker) requeue(ctx context.Context, j *activeJob, how store.Requeue) (requeued bool, err error) {
 	how.Attempt = j.Job.Attempt
-	err = w.retry(ctx, func(ctx context.Context) error { return w.dispatch.Requeue(ctx, j.Job.Ref(), how) })
+	err = w.retry(ctx, func(ctx context.Context) error { return w.store.Requeue(ctx, j.Job.Ref(), how) })
 	switch {
 	case errors.Is(err, store.ErrCanceled):
 		_, err = w.finish(ctx, j, w.executions.Canceled(ctx, j.Sandbox))
@@ -51,7 +51,7 @@ func (w *Worker) requeue(ctx context.Context, j *activeJob, how store.Requeue) (
 func (w *Worker) leave(ctx context.Context, j *activeJob) error {
 	ctx, done := retry.Detached(ctx)
 	defer done()
-	err := w.dispatch.Requeue(ctx, j.Job.Ref(), store.Requeue{Attempt: j.Job.Attempt, Begun: true})
+	err := w.store.Requeue(ctx, j.Job.Ref(), store.Requeue{Attempt: j.Job.Attempt, Begun: true})
 	switch {
 	case errors.Is(err, store.ErrFenced):
 		return nil

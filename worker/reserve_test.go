@@ -81,7 +81,7 @@ func TestCanceledCreateWithoutRoomEnds(t *testing.T) {
 	job, box := b.Sized(2048, 1)
 	claim, err := b.Store.Claim(t.Context(), job, w.id)
 	workertest.Must(t, err)
-	if _, _, err := b.Store.Cancel(t.Context(), job); err != nil {
+	if _, _, err := b.Store.Cancel(t.Context(), job, nil); err != nil {
 		t.Fatal(err)
 	}
 	workertest.Must(t, w.requeueUnplaced(t.Context(), claimedJob(claim)))

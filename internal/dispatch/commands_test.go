@@ -53,7 +53,7 @@ func TestCommandsOfAJob(t *testing.T) {
 	s, err := queue.NewServer(server.Dial, queue.ServerConfig{
 		Queues: map[string]int{farm.QueueCPU: 1}, Concurrency: 4,
 		Handler: func(ctx context.Context, task queue.Task) error {
-			c, err := back.Claim(ctx, task.Ref, "w")
+			c, err := workerRecords.Claim(ctx, task.Ref, "w")
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,8 @@ const (
 	enqueueTimeout = 5 * time.Second // of steps that must happen even if the caller is gone
 )
 
-// Dispatcher connects the store and the queue: a job is enqueued in the step that makes it runnable. It is safe for concurrent use.
+// Dispatcher connects the store and the queue. The store's scripts enqueue a job in the step that makes it runnable; the dispatcher does what
+// else follows from the end of a job, and finds what was lost. It is safe for concurrent use.
 type Dispatcher struct {
 	store  *store.Store
 	queue  *queue.Client
@@ -42,7 +43,7 @@ func New(s *store.Store, q *queue.Client, limits farm.Limits, logger *slog.Logge
 	return &Dispatcher{store: s, queue: q, limits: limits, log: logger, now: time.Now, parked: newParkedCache(), unheld: map[string]*unheld{}}
 }
 
-// Submit accepts a job and, if it is runnable, enqueues it in the same step.
+// Submit accepts a job, see store.Accept, with the trace of its call.
 func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted, error) {
 	if a.Job.Trace == "" {
 		a.Job.Trace = tracing.Parent(ctx)
@@ -50,14 +51,9 @@ func (d *Dispatcher) Submit(ctx context.Context, a store.Accept) (store.Accepted
 	return d.store.Accept(ctx, a)
 }
 
-// Claim gives a job to a worker, see store.Claim, and enqueues the job that gets its slot of the queue.
-func (d *Dispatcher) Claim(ctx context.Context, ref farm.Ref, worker string) (*store.Claim, error) {
-	return d.store.Claim(ctx, ref, worker)
-}
-
-// Finish ends a job, enqueues the next one of its FIFO and, if the job has a callback URL, the callback.
+// Finish ends a job, see store.Finish, and enqueues its callback if it has a callback URL.
 func (d *Dispatcher) Finish(ctx context.Context, f store.Finish) error {
-	end, err := d.store.FinishEnd(ctx, f)
+	end, err := d.store.Finish(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -67,7 +63,7 @@ func (d *Dispatcher) Finish(ctx context.Context, f store.Finish) error {
 
 // Force ends an unfinished job, whichever worker runs it; see store.Force.
 func (d *Dispatcher) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) error {
-	end, err := d.store.ForceEnd(ctx, ref, state, jerr)
+	end, err := d.store.Force(ctx, ref, state, jerr)
 	if err != nil {
 		return err
 	}
@@ -83,18 +79,12 @@ func (d *Dispatcher) Cancel(ctx context.Context, ref farm.Ref) (*farm.Job, error
 
 // CancelFor is Cancel on behalf of someone other than the job's caller; jerr tells the caller why.
 func (d *Dispatcher) CancelFor(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, error) {
-	job, end, err := d.store.CancelEnd(ctx, ref, jerr)
+	job, end, err := d.store.Cancel(ctx, ref, jerr)
 	if err != nil {
 		return nil, err
 	}
 	d.after(ctx, ref, end)
 	return job, nil
-}
-
-// LeaveFIFO takes a running background command out of its FIFO and enqueues the next job.
-func (d *Dispatcher) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
-	_, err := d.store.LeaveFIFO(ctx, ref, attempt)
-	return err
 }
 
 // after does what follows from the end of a job. The end is stored, so failures here are not the caller's: they are logged, and Sweep makes

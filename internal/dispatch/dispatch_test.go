@@ -305,7 +305,7 @@ func TestLeaveFIFOEnqueuesTheNextJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.enqueued(t, "node-n1", next.ID, false)
-	if err := b.LeaveFIFO(t.Context(), background.Job.Ref(), 1); err != nil {
+	if err := b.store.LeaveFIFO(t.Context(), background.Job.Ref(), 1); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueued(t, "node-n1", next.ID, true)
@@ -322,7 +322,7 @@ func TestRequeuesDoNotCountAsCrashes(t *testing.T) {
 		if err != nil || c.Job.Attempt != attempt {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}); err != nil {
+		if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt}); err != nil {
 			t.Fatal(err)
 		}
 		b.enqueued(t, farm.QueueCPU, fmt.Sprintf("%s.%d", job.ID, attempt), true)

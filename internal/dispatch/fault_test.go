@@ -81,7 +81,7 @@ func TestCutsUnderLoad(t *testing.T) {
 				return nil
 			}
 			defer h.drop(task.Ref.ID)
-			c, err := worker.Claim(ctx, task.Ref, "w")
+			c, err := workerRecords.Claim(ctx, task.Ref, "w")
 			if errors.Is(err, store.ErrNotClaimable) {
 				return nil
 			}

@@ -32,7 +32,7 @@ func (w *world) requeue(t *rapid.T) {
 	}
 	how.Begun = !how.Elsewhere && rapid.Bool().Draw(t, "it goes on")
 	w.step(fmt.Sprintf("requeue of %s: %+v", id, how), w.requeueRule(id, how), func(ctx context.Context) error {
-		return w.Requeue(ctx, w.ref(id), how)
+		return w.store.Requeue(ctx, w.ref(id), how)
 	})
 }
 

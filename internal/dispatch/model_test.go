@@ -173,7 +173,7 @@ func (w *world) claimNext(t *rapid.T) {
 func (w *world) claimBy(id, worker string) {
 	claimed := 0
 	w.step("claim of "+id+" by "+worker, w.claimRule(id, worker, w.alive), func(ctx context.Context) error {
-		c, err := w.Claim(ctx, w.ref(id), worker)
+		c, err := w.store.Claim(ctx, w.ref(id), worker)
 		if err == nil {
 			claimed = c.Job.Attempt // if the answer was lost, the worker does not know of its job
 		}
@@ -281,7 +281,7 @@ func (w *world) leave(t *rapid.T) {
 	commands := slices.DeleteFunc(w.now.jobIDs(), func(id string) bool { return w.now.Jobs[id].Kind != farm.KindCommand })
 	if id := pick(t, "job", commands); id != "" {
 		attempt := w.now.Jobs[id].Attempt
-		w.step("leave of "+id, w.leaveRule(id, attempt), func(ctx context.Context) error { return w.LeaveFIFO(ctx, w.ref(id), attempt) })
+		w.step("leave of "+id, w.leaveRule(id, attempt), func(ctx context.Context) error { return w.store.LeaveFIFO(ctx, w.ref(id), attempt) })
 	}
 }
 

@@ -9,12 +9,6 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// Requeue gives a job back, see store.Requeue, and enqueues it. Errors are those of store.Requeue.
-func (d *Dispatcher) Requeue(ctx context.Context, ref farm.Ref, how store.Requeue) error {
-	_, err := d.store.Requeue(ctx, ref, how)
-	return err
-}
-
 // stranded reports whether a create depends on a node without a worker: it claimed a member of that node's pool, or its sandbox was being
 // started there. nodes are those with a live worker; the worker of a running job is known to be dead.
 func stranded(r *store.Route, nodes map[string]bool) bool {
@@ -32,7 +26,7 @@ func stranded(r *store.Route, nodes map[string]bool) bool {
 // ends the job if a cancel was requested. It does nothing if a worker has the job again, or the sandbox is ready or has ended.
 func (d *Dispatcher) startElsewhere(ctx context.Context, r *store.Route) error {
 	how := store.Requeue{Attempt: r.Attempt, Elsewhere: true, Crashed: r.State == farm.JobRunning}
-	err := d.Requeue(ctx, r.Ref, how)
+	err := d.store.Requeue(ctx, r.Ref, how)
 	switch {
 	case errors.Is(err, store.ErrCanceled):
 		return d.Force(ctx, r.Ref, farm.JobCanceled, nil)

@@ -109,7 +109,7 @@ func TestRequeueOfABegunJob(t *testing.T) {
 			t.Fatalf("Claim = %+v, %v", c, err)
 		}
 		for range 2 { // the second call imitates a retry after a lost answer
-			if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}); err != nil {
+			if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Begun: true}); err != nil {
 				t.Fatalf("Requeue = %v", err)
 			}
 		}
@@ -119,11 +119,11 @@ func TestRequeueOfABegunJob(t *testing.T) {
 		if err != nil || r.State != farm.JobRunning || r.Attempt != attempt || r.Uncounted != attempt {
 			t.Fatalf("Route = %+v, %v", r, err)
 		}
-		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true}); !errors.Is(err, store.ErrFenced) {
+		if err := b.store.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt - 1, Begun: true}); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
 		}
 	}
-	if err := b.Requeue(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, store.Requeue{Attempt: 1, Begun: true}); farm.CodeOf(err) != farm.CodeNotFound {
+	if err := b.store.Requeue(t.Context(), farm.Ref{Tenant: storetest.Tenant, ID: "job_none"}, store.Requeue{Attempt: 1, Begun: true}); farm.CodeOf(err) != farm.CodeNotFound {
 		t.Errorf("Requeue of an unknown job = %v", err)
 	}
 }

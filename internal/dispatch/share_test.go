@@ -55,7 +55,7 @@ func newCrew(t *testing.T, workers, slots int, do func(ctx context.Context, job 
 }
 
 func (c *crew) handle(ctx context.Context, t *testing.T, task queue.Task, worker string, do func(context.Context, *farm.Job)) error {
-	claim, err := c.Claim(ctx, task.Ref, worker)
+	claim, err := c.store.Claim(ctx, task.Ref, worker)
 	if errors.Is(err, store.ErrNotClaimable) {
 		return nil
 	}

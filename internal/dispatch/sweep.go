@@ -95,7 +95,7 @@ func (d *Dispatcher) sweepHeld(ctx context.Context, r *store.Route, f *fleet) (b
 	}
 	d.log.WarnContext(ctx, "the worker of a running job does not have it; the job is continued by any worker of its node",
 		"job_id", r.Ref.ID, "tenant", r.Ref.Tenant, "worker_id", r.Worker, "attempt", r.Attempt)
-	err := d.Requeue(ctx, r.Ref, store.Requeue{Attempt: r.Attempt, Begun: true, Crashed: true})
+	err := d.store.Requeue(ctx, r.Ref, store.Requeue{Attempt: r.Attempt, Begun: true, Crashed: true})
 	if errors.Is(err, store.ErrFenced) { // it was claimed again, or has ended
 		return false, nil
 	}

@@ -57,7 +57,7 @@ func TestSubscriptionsOutliveACut(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the worker is not signalled to read again")
 	}
-	if _, _, err := near.Cancel(ctx, a.Job.Ref()); err != nil {
+	if _, _, err := near.Cancel(ctx, a.Job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	select {

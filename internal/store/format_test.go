@@ -118,8 +118,7 @@ func (f *format) execute(box farm.Ref, id string) farm.Ref {
 
 func (f *format) requeue(job farm.Ref, how store.Requeue) {
 	f.t.Helper()
-	_, err := f.Requeue(f.t.Context(), job, how)
-	f.must(err)
+	f.must(f.Requeue(f.t.Context(), job, how))
 }
 
 func (f *format) workers() {
@@ -188,8 +187,7 @@ func (f *format) jobs() {
 	background.Job.ID, background.Job.Kind, background.Request = "job_background", farm.KindCommand, &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 9"}, Background: true}}
 	ref := f.accept(background)
 	attempt = f.claim(ref, "wrk_n1")
-	_, err = f.LeaveFIFO(ctx, ref, attempt)
-	f.must(err)
+	f.must(f.LeaveFIFO(ctx, ref, attempt))
 
 	running := f.execute(box, "job_running")
 	attempt = f.claim(running, "wrk_n1")
@@ -197,7 +195,7 @@ func (f *format) jobs() {
 	f.must(f.Checkpoint(ctx, running, attempt, []byte(`{"frame":1}`)))
 	_, _, err = f.ReserveStored(ctx, running, attempt, 1000)
 	f.must(err)
-	_, _, err = f.Cancel(ctx, running)
+	_, _, err = f.Cancel(ctx, running, nil)
 	f.must(err)
 	for n := range 2 {
 		f.execute(box, fmt.Sprint("job_waits_", n))

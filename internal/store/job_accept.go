@@ -32,11 +32,10 @@ type Accepted struct {
 	Job      *farm.Job
 	Sandbox  *farm.Sandbox // the job's; nil if its record is gone
 	Existing bool          // an earlier job answers this call: the same idempotency key, or a close in progress
-	Ready    bool          // the job is runnable, and is in its queue
 }
 
 // Accept stores a job in one step: it checks idempotency, the state of the sandbox and the limits, then writes the record, its first event
-// and its place in the FIFO. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox), CodeConflict (state of the
+// and its place in the FIFO, and enqueues it if it is runnable. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox), CodeConflict (state of the
 // sandbox, key used for another request), CodeExhausted (limits and quotas), CodeUnavailable.
 func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	job := *a.Job
@@ -73,11 +72,11 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 		s.dropDocuments(ctx, documents...)
 		return Accepted{}, s.refused(r, &job)
 	}
-	out := Accepted{Existing: r.text(1) == "1", Ready: r.text(2) == "1"}
+	out := Accepted{Existing: r.text(1) == "1"}
 	if out.Existing {
 		s.dropDocuments(ctx, documents...)
 	}
-	fields := r.fields(3)
+	fields := r.fields(2)
 	if spilled(fields["shown"]) && !out.Existing {
 		fields["shown"] = "" // the caller has it
 	}
@@ -87,7 +86,7 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if !out.Existing {
 		out.Job.Shown = job.Shown
 	}
-	if fields := r.fields(4); len(fields) > 0 {
+	if fields := r.fields(3); len(fields) > 0 {
 		if out.Sandbox, err = s.readSandbox(ctx, fields); err != nil {
 			return Accepted{}, err
 		}

@@ -1,23 +1,22 @@
--- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO.
--- Replies {'ok', '1' if the job existed before, '1' if it is runnable now, job, sandbox}, or why it was refused: {'notfound'},
+-- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
+-- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job, sandbox}, or why it was refused: {'notfound'},
 -- {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue}, {'waiting'}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
-local function answer(job, existing)
-  local f = call('HMGET', key('job', job), 'sandbox', 'state', 'inline')
-  local runnable = f[2] == 'queued' and (f[3] == '1' or call('LINDEX', fifoKey(f[1]), 0) == job) and makeReady(job)
-  return {'ok', existing, flag(runnable), call('HGETALL', key('job', job)), call('HGETALL', key('sbx', f[1]))}
+local function answer(job, sandbox, existing)
+  return {'ok', existing, call('HGETALL', key('job', job)), call('HGETALL', key('sbx', sandbox))}
 end
 
--- A retry of a call whose answer was lost.
-if call('EXISTS', key('job', id)) == 1 then return answer(id, '') end
+-- A retry of a call whose answer was lost: the first one did all.
+if call('EXISTS', key('job', id)) == 1 then return answer(id, box, '') end
 
 if arg.idempotency ~= '' then
   local earlier = call('HMGET', key('idem', arg.idempotency), 'job', 'fingerprint')
-  if earlier[1] and call('EXISTS', key('job', earlier[1])) == 1 then
+  local its = earlier[1] and call('HGET', key('job', earlier[1]), 'sandbox')
+  if its then
     if earlier[2] ~= arg.fingerprint then return {'reused', earlier[1]} end
-    return answer(earlier[1], '1')
+    return answer(earlier[1], its, '1')
   end
 end
 
@@ -29,7 +28,7 @@ if not new then
   if kind == 'close' then
     if not SANDBOXES[state]['closing'] then
       if s[2] and (state == 'closing' or state == 'closed' or state == 'expired') and call('EXISTS', key('job', s[2])) == 1 then
-        return answer(s[2], '1')
+        return answer(s[2], box, '1')
       end
       return {'state', state}
     end
@@ -123,4 +122,5 @@ if not inline then
     updateDeadline(box)
   end
 end
-return answer(id, '')
+if inline or call('LINDEX', fifo, 0) == id then makeReady(id) end
+return answer(id, box, '')

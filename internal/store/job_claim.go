@@ -9,11 +9,10 @@ import (
 
 // Claim is a job that a worker has claimed, with all that it needs.
 type Claim struct {
-	Job      *farm.Job     // running, under the attempt that fences everything that follows
-	Request  *farm.Request // nil until LoadRequest if it is a document
-	Sandbox  *farm.Sandbox // nil if its record is gone
-	Cancel   bool          // a cancel was requested before
-	Unparked *farm.Ref     // a job that got the queue slot of this one and is runnable now; nil: none
+	Job     *farm.Job     // running, under the attempt that fences everything that follows
+	Request *farm.Request // nil until LoadRequest if it is a document
+	Sandbox *farm.Sandbox // nil if its record is gone
+	Cancel  bool          // a cancel was requested before
 
 	request string // stored value that refers to documents; empty: it does not
 }
@@ -21,7 +20,7 @@ type Claim struct {
 // Claim gives a job to a worker. A queued job becomes running, under attempt 1. A running job is given too if it is this worker's, or if
 // its worker has no heartbeat any more: that is a takeover, which only raises the attempt. The end of an attempt whose worker claims the job
 // again is no crash (Route.Uncounted). Any other job gives ErrNotClaimable, an unknown one CodeNotFound. A job of the FIFO makes its ready
-// sandbox busy.
+// sandbox busy. A parked job that gets the slot of the claimed one is enqueued.
 func (s *Store) Claim(ctx context.Context, ref farm.Ref, worker string) (*Claim, error) {
 	r, err := s.run(ctx, "claim job", s.scripts.jobClaim, ref.Tenant, ref.ID, worker, "")
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Store) decodeClaim(ctx context.Context, r reply) (*Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{Job: job, Cancel: fields["cancel"] == "1", Unparked: optionalRef(job.Tenant, r.text(4))}
+	c := &Claim{Job: job, Cancel: fields["cancel"] == "1"}
 	if request := r.text(2); spilled(request) {
 		c.request = request
 	} else if c.Request, err = decodeRequest(request); err != nil {

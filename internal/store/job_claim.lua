@@ -1,5 +1,5 @@
 -- Gives a job to a worker. ARGV: id, worker, a worker known to be dead or ''.
--- Replies {'ok', job, request, sandbox, unparked job or ''}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}.
+-- Replies {'ok', job, request, sandbox}, {'notfound'}, {'final', state}, {'owned', worker}, {'waiting'}.
 local id, worker, dead = ARGV[3], ARGV[4], ARGV[5]
 local k = key('job', id)
 local j = call('HMGET', k, 'state', 'attempt', 'worker', 'sandbox', 'created', 'inline', 'left', 'kind')
@@ -10,10 +10,9 @@ if not JOBS[state]['running'] then return {'final', state} end
 if state == 'running' and owner ~= worker and (dead == '' or owner ~= dead) then return {'owned', owner} end
 if state == 'queued' and not inline and call('LINDEX', fifoKey(box), 0) ~= id then return {'waiting'} end
 
-local unparked = ''
 if state == 'queued' then
   if not inline then call('SADD', ACTIVE, id) end
-  unparked = freeQueueSlot(id)
+  freeQueueSlot(id)
 end
 -- The worker lives, and does not have the job: it has not heard of its claim, or could not store the end of the job. That is no crash.
 if state == 'running' and owner == worker then call('HINCRBY', k, 'spared', 1) end
@@ -26,4 +25,4 @@ if not inline and not outsideFIFO and (kind == 'execute' or kind == 'command' or
   call('HGET', key('sbx', box), 'state') == 'ready' then
   setSandboxState(box, 'busy')
 end
-return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box)), unparked}
+return {'ok', call('HGETALL', k), call('GET', key('req', id)), call('HGETALL', key('sbx', box))}

@@ -27,23 +27,15 @@ type Finish struct {
 // window of events in Redis.
 const EndEventBytes = 4 << 10
 
-// Ended is what follows from the end of a job.
+// Ended is what follows from the end of a job, and is still to be done.
 type Ended struct {
-	Next     *farm.Ref // the new head of the sandbox's FIFO, which is runnable now; nil: none
-	Unparked *farm.Ref // a parked job that got the job's queue slot and is runnable now; nil: none
 	Callback bool      // a callback must be delivered
 	Sandbox  *farm.Ref // the sandbox that ended with its creation; its unfinished jobs must end too; nil: none
 }
 
-// Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step.
-// next is the new head of the FIFO, which is runnable now.
-func (s *Store) Finish(ctx context.Context, f Finish) (next *farm.Ref, err error) {
-	end, err := s.FinishEnd(ctx, f)
-	return end.Next, err
-}
-
-// FinishEnd is Finish with all that follows from the end.
-func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
+// Finish ends a job that runs under this attempt; ErrFenced otherwise. Result, final event, FIFO, sandbox and indexes change in one step, in
+// which the new head of the FIFO and a parked job that gets the queue slot are enqueued.
+func (s *Store) Finish(ctx context.Context, f Finish) (Ended, error) {
 	if !f.State.Final() {
 		return Ended{}, fmt.Errorf("finish job %s: %q is not a final state: %w", f.Ref.ID, f.State, ErrMove)
 	}
@@ -54,13 +46,7 @@ func (s *Store) FinishEnd(ctx context.Context, f Finish) (Ended, error) {
 }
 
 // Force ends an unfinished job, whichever worker runs it; its runner is fenced. A finished job stays unchanged, without an error.
-func (s *Store) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) (next *farm.Ref, err error) {
-	end, err := s.ForceEnd(ctx, ref, state, jerr)
-	return end.Next, err
-}
-
-// ForceEnd is Force with all that follows from the end.
-func (s *Store) ForceEnd(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) (Ended, error) {
+func (s *Store) Force(ctx context.Context, ref farm.Ref, state farm.JobState, jerr *farm.JobError) (Ended, error) {
 	if !state.Final() {
 		return Ended{}, fmt.Errorf("force job %s: %q is not a final state: %w", ref.ID, state, ErrMove)
 	}
@@ -68,16 +54,9 @@ func (s *Store) ForceEnd(ctx context.Context, ref farm.Ref, state farm.JobState,
 	return end, err
 }
 
-// Cancel ends a queued job at once (next as with Finish) and asks the worker of a running one to end it. A finished job stays unchanged. The
-// job is returned as it is now.
-func (s *Store) Cancel(ctx context.Context, ref farm.Ref) (job *farm.Job, next *farm.Ref, err error) {
-	job, end, err := s.CancelEnd(ctx, ref, nil)
-	return job, end.Next, err
-}
-
-// CancelEnd is Cancel with all that follows from the end. jerr says why a queued job ends, if its caller did not cancel it; the error of
-// a running one is its worker's.
-func (s *Store) CancelEnd(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, Ended, error) {
+// Cancel ends a queued job at once and asks the worker of a running one to end it. A finished job stays unchanged. The job is returned as it
+// is now. jerr says why a queued job ends, if its caller did not cancel it; the error of a running one is its worker's.
+func (s *Store) Cancel(ctx context.Context, ref farm.Ref, jerr *farm.JobError) (*farm.Job, Ended, error) {
 	return s.end(ctx, ending{mode: "cancel", ref: ref, state: farm.JobCanceled, err: jerr})
 }
 
@@ -139,10 +118,7 @@ func (s *Store) end(ctx context.Context, e ending) (*farm.Job, Ended, error) {
 		if follows["request"] == "1" {
 			s.dropDocuments(ctx, documentKey(e.ref, requestDocument))
 		}
-		end := Ended{
-			Next: optionalRef(e.ref.Tenant, follows["next"]), Unparked: optionalRef(e.ref.Tenant, follows["unparked"]),
-			Callback: follows["callback"] == "1", Sandbox: optionalRef(e.ref.Tenant, follows["sandbox"]),
-		}
+		end := Ended{Callback: follows["callback"] == "1", Sandbox: optionalRef(e.ref.Tenant, follows["sandbox"])}
 		if e.mode != "cancel" {
 			return nil, end, nil
 		}
@@ -191,16 +167,13 @@ func (s *Store) finishArgs(e ending) (finishArgs, error) {
 }
 
 // LeaveFIFO takes a running background command out of its sandbox's FIFO: no job waits for it, and it does not count as use of the sandbox.
-// next is the new head, which is runnable now.
-func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) (next *farm.Ref, err error) {
+// The new head is enqueued. A repeated call changes nothing.
+func (s *Store) LeaveFIFO(ctx context.Context, ref farm.Ref, attempt int) error {
 	r, err := s.run(ctx, "leave FIFO", s.scripts.jobLeaveFIFO, ref.Tenant, ref.ID, attempt)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := fenced("leave FIFO", ref, r); err != nil {
-		return nil, err
-	}
-	return optionalRef(ref.Tenant, r.text(1)), nil
+	return fenced("leave FIFO", ref, r)
 }
 
 // fenced reads the reply of a script that only the job's current attempt may run.

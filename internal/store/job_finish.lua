@@ -7,8 +7,8 @@ local state, attempt, kind, box, callback, reserved = j[1], j[2], j[3], j[4], j[
 local inline, hidden, outsideFIFO = j[5] == '1', j[6] == '1', j[8] == '1'
 if not state then return {'notfound'} end
 
--- next: the new head of the FIFO, if it is runnable now. unparked: the job that got the queue slot. callback: '1' if one is due.
--- sandbox: the sandbox that ended with its creation. request: '1' if the request is a document, which is not needed any more.
+-- callback: '1' if one is due. sandbox: the sandbox that ended with its creation. request: '1' if the request is a document, which is not
+-- needed any more.
 local function answer(follows)
   local out = {}
   for name, value in pairs(follows) do
@@ -19,11 +19,7 @@ local function answer(follows)
 end
 
 if mode == 'finish' then
-  if j[9] == arg.token then -- a retry of a call whose answer was lost
-    local head = call('LINDEX', fifoKey(box), 0)
-    if head and (call('HGET', key('job', head), 'state') ~= 'queued' or not makeReady(head)) then head = false end
-    return answer({next = head or '', callback = callback})
-  end
+  if j[9] == arg.token then return answer({callback = callback}) end -- a retry of a call whose answer was lost: the first one did all
   if final(JOBS, state) or attempt ~= arg.attempt then return {'fenced'} end
 elseif final(JOBS, state) then
   return answer({})
@@ -35,8 +31,7 @@ end
 if not JOBS[state][to] or mode ~= 'force' and state == 'queued' and to == 'completed' then return {'state', state} end
 
 local counted = call('SREM', ACTIVE, id) == 1
-local unparked = freeQueueSlot(id)
-if unparked == '' and counted and quota('max_running') >= 0 then unparked = unparkOldest() end
+if not freeQueueSlot(id) and counted and quota('max_running') >= 0 then unparkOldest() end
 call('HSET', k, 'state', to, 'finished', NOW, 'token', arg.token)
 if mode == 'force' then call('HINCRBY', k, 'attempt', 1) end
 if arg.result ~= '' then call('HSET', k, 'result', arg.result) end
@@ -88,5 +83,5 @@ if to ~= 'completed' and (kind == 'create' or kind == 'run') then
     ended = box
   end
 end
-if head ~= '' and not makeReady(head) then head = '' end
-return answer({next = head, unparked = unparked, callback = callback, sandbox = ended, request = flag(j[10] == 'r')})
+if head ~= '' then makeReady(head) end
+return answer({callback = callback, sandbox = ended, request = flag(j[10] == 'r')})

@@ -35,27 +35,23 @@ type requeueArgs struct {
 }
 
 // Requeue gives a job back that its worker cannot start, does not finish, or has left. The job keeps its place in its sandbox's FIFO. The attempt
-// still fences, but does not count as a crash unless r says so. The route that is returned is its new one. A repeated
-// call changes nothing.
+// still fences, but does not count as a crash unless r says so. The job is enqueued in the same step. A repeated call changes nothing.
 //
 // Errors: ErrFenced if the job does not have this attempt, or has ended; ErrMove if Elsewhere is set and the sandbox is ready, closing or final;
 // ErrCanceled if a cancel was requested: then the job keeps running under this attempt, and the caller ends it (its sandbox has left its
 // node all the same). With Begun a cancel is left to the next worker, which ends the execution.
-func (s *Store) Requeue(ctx context.Context, ref farm.Ref, r Requeue) (*Route, error) {
+func (s *Store) Requeue(ctx context.Context, ref farm.Ref, r Requeue) error {
 	got, err := s.run(ctx, "requeue job", s.scripts.jobRequeue, ref.Tenant, values(requeueArgs{
 		ID: ref.ID, Attempt: r.Attempt, Elsewhere: r.Elsewhere, Begun: r.Begun, Crashed: r.Crashed, NoWorker: noWorker,
 	})...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	switch got.text(0) {
 	case "canceled":
-		return nil, fmt.Errorf("requeue job %s: %w", ref.ID, ErrCanceled)
+		return fmt.Errorf("requeue job %s: %w", ref.ID, ErrCanceled)
 	case "state":
-		return nil, farm.Wrap(ErrMove, farm.CodeConflict, "The sandbox of job %s is %s: it can no longer be created on another node.", ref.ID, got.text(1))
+		return farm.Wrap(ErrMove, farm.CodeConflict, "The sandbox of job %s is %s: it can no longer be created on another node.", ref.ID, got.text(1))
 	}
-	if err := fenced("requeue", ref, got); err != nil {
-		return nil, err
-	}
-	return decodeRoute(ref.Tenant, got.fields(1)), nil
+	return fenced("requeue", ref, got)
 }

@@ -1,7 +1,7 @@
 -- Gives a job back: to its queue, where a worker starts it anew, or (begun) to any worker of its node, since its execution goes on in its
 -- sandbox. The attempt stays, since it is the fence. With elsewhere the sandbox, which is not ready, leaves its node in the same step, its
 -- next generation begins, and a job of the node's queue goes to that of all nodes. A call may be repeated: its answer may have been lost.
--- Replies {'ok', route}, {'fenced'}, {'notfound'}, {'state', state of the sandbox}, or {'canceled'} if a cancel was requested: then the job
+-- Replies {'ok'}, {'fenced'}, {'notfound'}, {'state', state of the sandbox}, or {'canceled'} if a cancel was requested: then the job
 -- keeps running, and must be ended.
 local id = arg.id
 local k = key('job', id)
@@ -17,7 +17,7 @@ if arg.begun == '1' then
     call('HSET', k, 'worker', arg.no_worker)
   end
   enqueue(id)
-  return {'ok', route(id)}
+  return {'ok'}
 end
 
 if arg.elsewhere == '1' then
@@ -60,4 +60,4 @@ if not urgent(j[7]) and (running or slotQueue and slotQueue ~= q) then
   if not inline then call('SADD', ACTIVE, id) end
 end
 enqueue(id)
-return {'ok', route(id)}
+return {'ok'}

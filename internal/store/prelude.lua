@@ -293,19 +293,18 @@ local function makeReady(id)
   return true
 end
 
--- Frees the queue slot of a job that no longer waits for a worker. Returns the parked job that got the slot, or ''.
+-- Frees the queue slot of a job that no longer waits for a worker. Returns whether a parked job got it.
 local function freeQueueSlot(id)
   local q = call('HGET', key('job', id), 'aq')
-  if not q then return '' end
+  if not q then return false end
   call('HDEL', key('job', id), 'aq', 'aqt')
   call('ZREM', parkedKey(q), id)
-  if call('ZREM', slotsKey(q), id) == 0 then return '' end
+  if call('ZREM', slotsKey(q), id) == 0 then return false end
   local first = call('ZRANGE', parkedKey(q), 0, 0)[1]
-  if first and makeReady(first) then return first end
-  return ''
+  return first and makeReady(first)
 end
 
--- Gives the oldest job that max_running has parked a slot. Returns it, or ''.
+-- Gives the oldest job that max_running has parked a slot.
 local function unparkOldest()
   local oldest, since = nil, nil
   for _, q in ipairs(call('SMEMBERS', P .. 'holds')) do
@@ -314,8 +313,7 @@ local function unparkOldest()
       oldest, since = first[1], tonumber(first[2])
     end
   end
-  if oldest and makeReady(oldest) then return oldest end
-  return ''
+  if oldest then makeReady(oldest) end
 end
 
 -- What the dispatcher must know of a job, as names and values that alternate; nil if there is no such job.

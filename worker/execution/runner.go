@@ -189,7 +189,7 @@ func (x *Runner) record(ctx context.Context, job *farm.Job, artifacts []farm.Art
 
 // leave lets the next jobs of the sandbox run while a background command runs.
 func (x *Runner) leave(ctx context.Context, t Task) {
-	err := x.retry(ctx, func(ctx context.Context) error { return x.queue.LeaveFIFO(ctx, t.Job.Ref(), t.Job.Attempt) })
+	err := x.retry(ctx, func(ctx context.Context) error { return x.store.LeaveFIFO(ctx, t.Job.Ref(), t.Job.Attempt) })
 	if err != nil {
 		x.log.WarnContext(ctx, "background command still blocks the FIFO of its sandbox", "job_id", t.Job.ID, "error", err)
 	}

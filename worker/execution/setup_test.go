@@ -37,7 +37,7 @@ func (b *bundle) runner() (*Runner, *node.Node) {
 // runnerOn makes a runner with a way of its own to records and objects.
 func (b *bundle) runnerOn(n *node.Node, records *store.Store, blobs *blob.Store) *Runner {
 	b.T.Helper()
-	x, err := New(b.cfg, Deps{Store: records, Queue: b.Dispatch, Blobs: blobs, Node: n, Sandboxes: openSandboxes{}, Log: b.Log, Now: time.Now})
+	x, err := New(b.cfg, Deps{Store: records, Blobs: blobs, Node: n, Sandboxes: openSandboxes{}, Log: b.Log, Now: time.Now})
 	workertest.Must(b.T, err)
 	b.T.Cleanup(x.Wait)
 	return x

@@ -39,11 +39,6 @@ type Node interface {
 	Connected(sandboxID string) bool
 }
 
-// Queue lets jobs behind a background command run.
-type Queue interface {
-	LeaveFIFO(ctx context.Context, job farm.Ref, attempt int) error
-}
-
 // Sandboxes ends sandboxes and reports whether they have ended.
 type Sandboxes interface {
 	// Closing reports whether a sandbox is being closed, or was.
@@ -55,7 +50,6 @@ type Sandboxes interface {
 // Deps are the dependencies of a Runner. All fields except Memory, Staging and Metrics are required.
 type Deps struct {
 	Store     *store.Store
-	Queue     Queue
 	Blobs     *blob.Store
 	Memory    *budget.Budget // for output on its way; nil: without limit
 	Staging   *budget.Budget // for output that waits for its upload; it must be used for nothing else; nil: without limit
@@ -71,7 +65,6 @@ type Runner struct {
 	cfg       Config
 	deps      Deps
 	store     *store.Store
-	queue     Queue
 	blobs     *blob.Store
 	memory    *budget.Budget
 	room      room
@@ -89,7 +82,7 @@ type Runner struct {
 // New makes a Runner.
 func New(cfg Config, deps Deps) (*Runner, error) {
 	x := &Runner{
-		cfg: cfg, deps: deps, store: deps.Store, queue: deps.Queue, blobs: deps.Blobs, memory: deps.Memory, room: newRoom(deps.Staging, "", cfg.OutputSpoolMB), node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
+		cfg: cfg, deps: deps, store: deps.Store, blobs: deps.Blobs, memory: deps.Memory, room: newRoom(deps.Staging, "", cfg.OutputSpoolMB), node: deps.Node, sandboxes: deps.Sandboxes, log: deps.Log,
 		metrics: newMetrics(), stopped: make(chan struct{}),
 	}
 	return x, x.metrics.register(deps.Metrics)

@@ -97,14 +97,6 @@ func (b *Farm) BlobsBehind(wrap func(s3 http.Handler) http.Handler) *blob.Store 
 	return blobs
 }
 
-// DispatchBehind is the farm's dispatcher behind a hook that sees each command.
-func (b *Farm) DispatchBehind(hook redis.Hook) *dispatch.Dispatcher {
-	b.T.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: b.Redis.Addr(), MaxRetries: -1})
-	b.T.Cleanup(func() { _ = rdb.Close() })
-	return dispatch.New(b.StoreBehind(hook), queue.NewClient(rdb, b.Log), farm.DefaultLimits(), b.Log)
-}
-
 // StoreBehind is the farm's records behind a hook that sees each command.
 func (b *Farm) StoreBehind(hook redis.Hook) *store.Store {
 	b.T.Helper()

@@ -61,8 +61,7 @@ func (b *Farm) Move(sandbox farm.Ref, states ...farm.SandboxState) {
 // Requeue gives a job back.
 func (b *Farm) Requeue(job farm.Ref, how store.Requeue) {
 	b.T.Helper()
-	_, err := b.Store.Requeue(b.T.Context(), job, how)
-	Must(b.T, err)
+	Must(b.T, b.Store.Requeue(b.T.Context(), job, how))
 }
 
 // Command accepts a shell command.

@@ -16,9 +16,10 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 	a.Job.CallbackURL = "https://example.com/done"
 	a.Sandbox.Spec.Name, a.Sandbox.Spec.IdleSeconds = "mine", 60
 	out := b.accept(t, a)
-	if !out.Ready || out.Existing {
-		t.Errorf("Accept: Ready %v, Existing %v; want a new job that is ready", out.Ready, out.Existing)
+	if out.Existing {
+		t.Error("a new job existed before")
 	}
+	b.enqueued(t, "a create", a.Job)
 	want := *a.Job
 	want.State, want.CreatedAt = farm.JobQueued, b.clock.Now()
 	if diff := cmp.Diff(&want, out.Job); diff != "" {
@@ -38,9 +39,7 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	second := b.accept(t, Execute(a.Sandbox.ID))
-	if second.Ready {
-		t.Error("a job behind the create job is ready")
-	}
+	b.enqueued(t, "a job behind the create job")
 	for job, want := range map[*farm.Job]int{out.Job: 1, second.Job: 2} {
 		if got, err := b.FIFOPosition(t.Context(), job); err != nil || got != want {
 			t.Errorf("FIFOPosition(%s) = %d, %v; want %d", job.Kind, got, err, want)
@@ -55,10 +54,16 @@ func acceptKeepsEverything(t *testing.T, factory Factory) {
 func acceptAgainIsTheSame(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
-	b.accept(t, a)
+	first := b.accept(t, a)
+	b.enqueued(t, "the first call", a.Job)
+	before := b.dump(t)
 	again := b.accept(t, a) // as a client does after a lost answer
-	if again.Existing || !again.Ready {
-		t.Errorf("second call: Existing %v, Ready %v; want the same answer as the first", again.Existing, again.Ready)
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("the second call is answered differently (-first +second):\n%s", diff)
+	}
+	b.enqueued(t, "the second call")
+	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
+		t.Errorf("the second call changes records (-before +after):\n%s", diff)
 	}
 	if n := b.rdb.LLen(t.Context(), b.prefix+"{acme}:line:"+a.Sandbox.ID).Val(); n != 1 {
 		t.Errorf("the FIFO has %d jobs, want 1", n)
@@ -101,20 +106,23 @@ func acceptBySandboxState(t *testing.T, factory Factory) {
 func closeTwiceIsOneJob(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
+	b.forgetEnqueued(t)
 	first := b.accept(t, CloseJob(box.ID))
 	second := b.accept(t, CloseJob(box.ID))
-	if !first.Ready || !second.Existing || second.Job.ID != first.Job.ID {
-		t.Errorf("first %s ready %v, second %s existing %v", first.Job.ID, first.Ready, second.Job.ID, second.Existing)
+	if !second.Existing || second.Job.ID != first.Job.ID {
+		t.Errorf("first %s, second %s existing %v", first.Job.ID, second.Job.ID, second.Existing)
 	}
+	b.enqueued(t, "closing a sandbox twice", first.Job)
 	job := b.claim(t, first.Job.Ref(), "w").Job
 	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: box, To: farm.SandboxClosed}); err != nil {
 		t.Fatal(err)
 	}
 	b.finish(t, job, farm.JobCompleted)
 	third := b.accept(t, CloseJob(box.ID))
-	if !third.Existing || third.Ready || third.Job.ID != first.Job.ID {
-		t.Errorf("closing a closed sandbox: job %s existing %v ready %v", third.Job.ID, third.Existing, third.Ready)
+	if !third.Existing || third.Job.ID != first.Job.ID {
+		t.Errorf("closing a closed sandbox: job %s existing %v", third.Job.ID, third.Existing)
 	}
+	b.enqueued(t, "closing a closed sandbox")
 }
 
 func waitingLimit(t *testing.T, factory Factory) {
@@ -217,8 +225,8 @@ func foreignIDsFindNothing(t *testing.T, factory Factory) {
 		"Claim":         func() error { _, err := b.Claim(ctx, jobRef, "w"); return err },
 		"Finish":        func() error { _, err := b.Finish(ctx, store.Finish{Ref: jobRef, State: farm.JobFailed}); return err },
 		"Force":         func() error { _, err := b.Force(ctx, jobRef, farm.JobLost, nil); return err },
-		"Cancel":        func() error { _, _, err := b.Cancel(ctx, jobRef); return err },
-		"LeaveFIFO":     func() error { _, err := b.LeaveFIFO(ctx, jobRef, 1); return err },
+		"Cancel":        func() error { _, _, err := b.Cancel(ctx, jobRef, nil); return err },
+		"LeaveFIFO":     func() error { return b.LeaveFIFO(ctx, jobRef, 1) },
 		"Checkpoint":    func() error { return b.Checkpoint(ctx, jobRef, 1, nil) },
 		"AppendEvents":  func() error { return b.AppendEvents(ctx, jobRef, 0, []farm.Event{{Name: farm.EventStdout}}) },
 		"Route":         func() error { _, err := b.Route(ctx, jobRef); return err },

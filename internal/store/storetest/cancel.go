@@ -24,12 +24,14 @@ func leaveFIFO(t *testing.T, factory Factory) {
 	ref := b.accept(t, background).Job.Ref()
 	b.claim(t, ref, "w")
 	second := b.accept(t, Read(box.ID)).Job // inline: not in the FIFO
-	if _, err := b.LeaveFIFO(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
+	if err := b.LeaveFIFO(t.Context(), ref, 2); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("LeaveFIFO of another attempt = %v, want ErrFenced", err)
 	}
-	if next, err := b.LeaveFIFO(t.Context(), ref, 1); err != nil || next != nil {
-		t.Errorf("LeaveFIFO = %v, %v; want nothing next", next, err)
+	b.forgetEnqueued(t)
+	if err := b.LeaveFIFO(t.Context(), ref, 1); err != nil {
+		t.Errorf("LeaveFIFO = %v", err)
 	}
+	b.enqueued(t, "leaving a FIFO with no other job")
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady || !got.LastUsedAt.Equal(used) {
 		t.Errorf("sandbox is %s, last used %v; want ready, %v: a background command does not count as use", got.State, got.LastUsedAt, used)
 	}
@@ -38,9 +40,7 @@ func leaveFIFO(t *testing.T, factory Factory) {
 		t.Errorf("the takeover of a background command made the sandbox %s", got.State)
 	}
 	out := b.accept(t, Execute(box.ID))
-	if !out.Ready {
-		t.Error("the job behind a background command is not ready")
-	}
+	b.enqueued(t, "a job after a background command", out.Job)
 	b.claim(t, out.Job.Ref(), "w")
 	b.finish(t, c.Job, farm.JobCompleted)
 	if got := b.sandbox(t, box); got.State != farm.SandboxBusy {
@@ -56,19 +56,23 @@ func cancelQueued(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	first, second, third := b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job, b.accept(t, Execute(box.ID)).Job
-	job, next, err := b.Cancel(t.Context(), second.Ref())
-	if err != nil || next != nil || job.State != farm.JobCanceled || job.FinishedAt.IsZero() {
-		t.Errorf("Cancel in the middle = %+v, %v, %v", job, next, err)
+	b.forgetEnqueued(t)
+	job, _, err := b.Cancel(t.Context(), second.Ref(), nil)
+	if err != nil || job.State != farm.JobCanceled || job.FinishedAt.IsZero() {
+		t.Errorf("Cancel in the middle = %+v, %v", job, err)
 	}
+	b.enqueued(t, "a cancel in the middle")
 	if _, err := b.Claim(t.Context(), second.Ref(), "w"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim of a canceled job = %v", err)
 	}
-	if _, next, err = b.Cancel(t.Context(), first.Ref()); err != nil || next == nil || *next != third.Ref() {
-		t.Errorf("Cancel of the head: next %v, %v; want %s", next, err, third.ID)
+	if _, _, err = b.Cancel(t.Context(), first.Ref(), nil); err != nil {
+		t.Errorf("Cancel of the head: %v", err)
 	}
-	if again, next, err := b.Cancel(t.Context(), first.Ref()); err != nil || next != nil || again.State != farm.JobCanceled {
-		t.Errorf("second Cancel = %+v, %v, %v", again, next, err)
+	b.enqueued(t, "a cancel of the head", third)
+	if again, _, err := b.Cancel(t.Context(), first.Ref(), nil); err != nil || again.State != farm.JobCanceled {
+		t.Errorf("second Cancel = %+v, %v", again, err)
 	}
+	b.enqueued(t, "a second cancel")
 	if events := b.events(t, second.Ref(), ""); len(events) != 2 || events[1].State != farm.JobCanceled {
 		t.Errorf("events = %+v", events)
 	}
@@ -87,9 +91,9 @@ func cancelRunning(t *testing.T, factory Factory) {
 	if asked, err := b.CancelRequested(t.Context(), ref); err != nil || asked {
 		t.Errorf("CancelRequested before = %v, %v", asked, err)
 	}
-	job, next, err := b.Cancel(t.Context(), ref)
-	if err != nil || next != nil || job.State != farm.JobRunning {
-		t.Errorf("Cancel = %+v, %v, %v", job, next, err)
+	job, _, err := b.Cancel(t.Context(), ref, nil)
+	if err != nil || job.State != farm.JobRunning {
+		t.Errorf("Cancel = %+v, %v", job, err)
 	}
 	select {
 	case got := <-cancels.C():
@@ -123,7 +127,7 @@ func cancelRacesWithClaim(t *testing.T, factory Factory) {
 			claimed = c
 		})
 		wg.Go(func() {
-			if _, _, err := b.Cancel(t.Context(), ref); err != nil {
+			if _, _, err := b.Cancel(t.Context(), ref, nil); err != nil {
 				t.Errorf("Cancel = %v", err)
 			}
 		})
@@ -148,10 +152,10 @@ func canceledCreateEndsSandbox(t *testing.T, factory Factory) {
 	a := Create()
 	b.accept(t, a)
 	waiting := b.accept(t, Execute(a.Sandbox.ID)).Job
-	_, end, err := b.CancelEnd(t.Context(), a.Job.Ref(), nil)
+	_, end, err := b.Cancel(t.Context(), a.Job.Ref(), nil)
 	box := farm.Ref{Tenant: Tenant, ID: a.Sandbox.ID}
 	if err != nil || end.Sandbox == nil || *end.Sandbox != box {
-		t.Errorf("CancelEnd = %+v, %v", end, err)
+		t.Errorf("Cancel = %+v, %v", end, err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxClosed || got.Reason == "" {
 		t.Errorf("sandbox is %s, reason %q", got.State, got.Reason)

@@ -25,11 +25,13 @@ func everyWriteIsFenced(t *testing.T, factory Factory) {
 			_, err := b.Finish(ctx, store.Finish{Ref: ref, Attempt: attempt, State: farm.JobCompleted, Events: []farm.Event{stdout("9-1", "late")}})
 			return err
 		},
-		"Requeue":        func(attempt int) error { return b.requeue(t, ref, store.Requeue{Attempt: attempt}) },
-		"Requeue, begun": func(attempt int) error { return b.requeue(t, ref, store.Requeue{Attempt: attempt, Begun: true}) },
-		"LeaveFIFO":      func(attempt int) error { _, err := b.LeaveFIFO(ctx, ref, attempt); return err },
-		"Checkpoint":     func(attempt int) error { return b.Checkpoint(ctx, ref, attempt, []byte("late")) },
-		"ReserveStored":  func(attempt int) error { _, _, err := b.ReserveStored(ctx, ref, attempt, 1); return err },
+		"Requeue": func(attempt int) error { return b.Requeue(t.Context(), ref, store.Requeue{Attempt: attempt}) },
+		"Requeue, begun": func(attempt int) error {
+			return b.Requeue(t.Context(), ref, store.Requeue{Attempt: attempt, Begun: true})
+		},
+		"LeaveFIFO":     func(attempt int) error { return b.LeaveFIFO(ctx, ref, attempt) },
+		"Checkpoint":    func(attempt int) error { return b.Checkpoint(ctx, ref, attempt, []byte("late")) },
+		"ReserveStored": func(attempt int) error { _, _, err := b.ReserveStored(ctx, ref, attempt, 1); return err },
 		"MoveSandbox": func(attempt int) error {
 			_, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: farm.SandboxClosing, Job: ref.ID, Attempt: attempt})
 			return err

@@ -37,10 +37,11 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	f := store.Finish{
 		Ref: a.Job.Ref(), Attempt: 1, State: farm.JobCompleted, Result: result, Timings: farm.Timings{RunMS: 3.4, UploadMS: 0.2}, LastEvent: 7,
 	}
-	next, err := b.Finish(t.Context(), f)
-	if err != nil || next == nil || *next != second.Ref() {
-		t.Fatalf("Finish = %v, %v; want next %s", next, err, second.ID)
+	b.forgetEnqueued(t)
+	if _, err := b.Finish(t.Context(), f); err != nil {
+		t.Fatalf("Finish = %v", err)
 	}
+	b.enqueued(t, "the end of the head", second)
 	if _, err := b.Finish(t.Context(), f); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("second Finish = %v, want ErrFenced", err)
 	}
@@ -57,6 +58,47 @@ func claimAndFinish(t *testing.T, factory Factory) {
 	if last, err := b.LastEvent(t.Context(), a.Job.Ref()); err != nil || last != "8-0" {
 		t.Errorf("last event = %q, %v; want 8-0", last, err)
 	}
+}
+
+// repeatedEndsChangeNothing repeats calls whose answers were lost. The first one did all in one step, so the second one enqueues nothing again
+// and changes no record; the callback is the caller's to enqueue, so it is named again.
+func repeatedEndsChangeNothing(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	a := Execute(box.ID)
+	a.Job.CallbackURL = "https://example.com"
+	first := b.accept(t, a).Job
+	background := b.accept(t, store.Accept{
+		Job:     &farm.Job{ID: farm.NewID(farm.JobPrefix), Tenant: Tenant, Kind: farm.KindCommand, SandboxID: box.ID},
+		Request: &farm.Request{Command: &farm.CommandRequest{Commands: []string{"sleep 100"}, Background: true}},
+	}).Job
+	last := b.accept(t, Execute(box.ID)).Job
+	b.claim(t, first.Ref(), "w")
+	twice := func(what string, head *farm.Job, call func() error) {
+		t.Helper()
+		b.forgetEnqueued(t)
+		if err := call(); err != nil {
+			t.Fatalf("%s = %v", what, err)
+		}
+		b.enqueued(t, what, head)
+		before := b.dump(t)
+		if err := call(); err != nil {
+			t.Fatalf("%s again = %v", what, err)
+		}
+		b.enqueued(t, what+" again")
+		if diff := cmp.Diff(before, b.dump(t)); diff != "" {
+			t.Errorf("%s again changes records (-before +after):\n%s", what, diff)
+		}
+	}
+	twice("Finish", background, func() error {
+		end, err := b.Finish(t.Context(), store.Finish{Ref: first.Ref(), Attempt: 1, State: farm.JobCompleted, Token: "token"})
+		if err == nil && !end.Callback {
+			t.Error("the end does not name the callback")
+		}
+		return err
+	})
+	b.claim(t, background.Ref(), "w")
+	twice("LeaveFIFO", last, func() error { return b.LeaveFIFO(t.Context(), background.Ref(), 1) })
 }
 
 func claimOnlyRunnableJobs(t *testing.T, factory Factory) {
@@ -206,21 +248,17 @@ func sandboxTransitions(t *testing.T, factory Factory) {
 func fifoKeepsOrder(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
+	b.forgetEnqueued(t)
 	const callers, each = 10, 50
-	tasks := make(chan farm.Ref, callers*each)
 	var accepting sync.WaitGroup
 	for caller := range callers {
 		accepting.Go(func() {
 			for range each {
 				a := Execute(box.ID)
 				a.Job.TimeoutSeconds = caller + 1 // identifies the caller
-				out, err := b.Accept(t.Context(), a)
-				if err != nil {
+				if _, err := b.Accept(t.Context(), a); err != nil {
 					t.Errorf("Accept = %v", err)
 					return
-				}
-				if out.Ready {
-					tasks <- out.Job.Ref()
 				}
 			}
 		})
@@ -229,50 +267,48 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	var ran []string
 	atOnce := 0
 	var working sync.WaitGroup
+	deadline := time.Now().Add(patience)
+	work := func(ref farm.Ref) {
+		c, err := b.Claim(t.Context(), ref, "w")
+		if err != nil {
+			t.Errorf("Claim = %v", err)
+			return
+		}
+		mu.Lock()
+		if atOnce++; atOnce > 1 {
+			t.Errorf("%d jobs run at once", atOnce)
+		}
+		ran = append(ran, ref.ID)
+		mu.Unlock()
+		mu.Lock()
+		atOnce--
+		mu.Unlock()
+		if _, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted}); err != nil {
+			t.Errorf("Finish = %v", err)
+		}
+	}
 	for range 4 {
 		working.Go(func() {
-			for ref := range tasks {
-				c, err := b.Claim(t.Context(), ref, "w")
-				if err != nil {
-					t.Errorf("Claim = %v", err)
+			for {
+				mu.Lock()
+				done := len(ran) == callers*each
+				mu.Unlock()
+				if done || time.Now().After(deadline) || t.Failed() {
 					return
 				}
-				mu.Lock()
-				if atOnce++; atOnce > 1 {
-					t.Errorf("%d jobs run at once", atOnce)
-				}
-				ran = append(ran, ref.ID)
-				mu.Unlock()
-				mu.Lock()
-				atOnce--
-				mu.Unlock()
-				next, err := b.Finish(t.Context(), store.Finish{Ref: ref, Attempt: c.Job.Attempt, State: farm.JobCompleted})
-				if err != nil {
-					t.Errorf("Finish = %v", err)
-					return
-				}
-				if next != nil {
-					tasks <- *next
+				if entry, err := b.rdb.LPop(t.Context(), enqueuedKey(b.prefix)).Result(); err == nil {
+					work(enqueuedRef(entry))
+				} else {
+					time.Sleep(time.Millisecond)
 				}
 			}
 		})
 	}
 	accepting.Wait()
-	deadline := time.Now().Add(patience)
-	for {
-		mu.Lock()
-		n := len(ran)
-		mu.Unlock()
-		if n == callers*each || time.Now().After(deadline) || t.Failed() {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	working.Wait()
 	if err := b.waitHeadless(t, box); err != nil {
 		t.Error(err)
 	}
-	close(tasks)
-	working.Wait()
 	if len(ran) != callers*each {
 		t.Fatalf("%d jobs ran, want %d", len(ran), callers*each)
 	}

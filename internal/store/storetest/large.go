@@ -95,7 +95,7 @@ func largeRecords(t *testing.T, factory Factory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	canceled, _, err := b.Cancel(t.Context(), accepted.Ref()) // a finished job stays unchanged
+	canceled, _, err := b.Cancel(t.Context(), accepted.Ref(), nil) // a finished job stays unchanged
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func refusedJobsLeaveNoDocuments(t *testing.T, factory Factory) {
 	b.accept(t, first) // after a lost answer
 	b.wantDocuments(t, "after a retry", 2)
 
-	if _, _, err := b.Cancel(t.Context(), first.Job.Ref()); err != nil {
+	if _, _, err := b.Cancel(t.Context(), first.Job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.wantDocuments(t, "after a cancel", 1)

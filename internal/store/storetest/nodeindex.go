@@ -62,7 +62,7 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	c := b.claim(t, cold.Job.Ref(), "w1")
 	b.move(t, store.Move{Ref: second, To: farm.SandboxStarting, Node: "n1"})
 	b.onNode(t, "starting", "n1", first, second)
-	if err := b.requeue(t, cold.Job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Elsewhere: true}); err != nil {
+	if err := b.Requeue(t.Context(), cold.Job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Elsewhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.onNode(t, "taken away", "n1", first)
@@ -86,7 +86,7 @@ func sandboxesAreIndexedByNode(t *testing.T, factory Factory) {
 	b.move(t, store.Move{Ref: waiting, To: farm.SandboxClosed})
 	b.onNode(t, "closed without a node", "")
 
-	if err := b.requeue(t, pooled.Job.Ref(), store.Requeue{Elsewhere: true}); err != nil {
+	if err := b.Requeue(t.Context(), pooled.Job.Ref(), store.Requeue{Elsewhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if nodes, err := b.NodesInUse(t.Context()); err != nil || len(nodes) != 0 {

@@ -41,7 +41,7 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 	b.claim(t, jobs[0].Ref(), "w") // unparks the third one
 	want("one less", map[string]store.ParkedJobs{"cpu": {Jobs: 3, Since: since[3]}})
 	for _, job := range jobs[1:] {
-		if _, _, err := b.CancelEnd(t.Context(), job.Ref(), nil); err != nil {
+		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +51,7 @@ func parkedJobsAreCounted(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	for _, job := range refs {
-		if _, _, err := b.CancelEnd(t.Context(), job.Ref(), nil); err != nil {
+		if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

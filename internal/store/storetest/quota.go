@@ -166,8 +166,8 @@ func quotasHoldInARace(t *testing.T, factory Factory) {
 				open.Add(-1)
 				mem.Add(int64(-m))
 				millicores.Add(-int64(c * 1000))
-				if _, _, err := b.CancelEnd(t.Context(), a.Job.Ref(), nil); err != nil {
-					t.Errorf("CancelEnd = %v", err)
+				if _, _, err := b.Cancel(t.Context(), a.Job.Ref(), nil); err != nil {
+					t.Errorf("Cancel = %v", err)
 				}
 			}
 		})
@@ -194,42 +194,33 @@ func runningJobsAreBounded(t *testing.T, factory Factory) {
 		boxes = append(boxes, b.box(t, farm.SandboxReady))
 	}
 	b.quota(t, farm.QuotaRunning, 2)
+	b.forgetEnqueued(t)
 	var jobs []*farm.Job
-	for i, box := range boxes {
+	for _, box := range boxes {
 		b.clock.forward(time.Millisecond)
-		out := b.accept(t, Execute(box.ID))
-		if out.Ready != (i < 2) {
-			t.Errorf("job %d: ready is %v", i, out.Ready)
-		}
-		jobs = append(jobs, out.Job)
+		jobs = append(jobs, b.accept(t, Execute(box.ID)).Job)
 	}
-	if !b.accept(t, Read(boxes[4].ID)).Ready {
-		t.Error("a read waits for jobs to end")
-	}
-	if !b.accept(t, of("other", Create())).Ready {
-		t.Error("another tenant waits for this one's jobs")
-	}
+	b.enqueued(t, "accepting five jobs", jobs[0], jobs[1])
+	b.enqueued(t, "a read, which does not wait for jobs to end,", b.accept(t, Read(boxes[4].ID)).Job)
+	b.enqueued(t, "another tenant's job, which does not wait for this one's,", b.accept(t, of("other", Create())).Job)
 	b.accept(t, Execute(boxes[0].ID)) // the next job of the first sandbox, younger than the parked ones
 	for i := range 2 {
-		if claim := b.claim(t, jobs[i].Ref(), "w"); claim.Unparked != nil {
-			t.Errorf("a claim unparks %v: then three jobs would run", claim.Unparked)
-		}
+		b.claim(t, jobs[i].Ref(), "w")
 	}
-	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted})
-	if err != nil {
+	b.enqueued(t, "a claim, or three jobs would run,")
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
 		t.Fatal(err)
 	}
-	if end.Unparked == nil || end.Unparked.ID != jobs[2].ID || end.Next != nil {
-		t.Errorf("the end of a job unparks %v and enqueues %v; want the oldest parked one, %s", end.Unparked, end.Next, jobs[2].ID)
-	}
+	b.enqueued(t, "the end of a job", jobs[2]) // the oldest parked one
 	if got := b.used(t, farm.QuotaRunning); got != 2 {
 		t.Errorf("%v jobs count as running, want 2", got)
 	}
 
 	b.quota(t, farm.QuotaRunning, 1) // below what is used: nothing is stopped, and one more end lets nobody run
-	if end, err = b.FinishEnd(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil || end.Unparked != nil {
-		t.Errorf("the end above a lowered quota unparks %v, %v", end.Unparked, err)
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[1].Ref(), Attempt: 1, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
 	}
+	b.enqueued(t, "the end above a lowered quota")
 	b.quota(t, farm.QuotaRunning, 3) // the sweep lets more run
 	routes, _, err := b.OpenRoutes(t.Context(), Tenant, "")
 	if err != nil {
@@ -249,10 +240,11 @@ func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
 		b.clock.forward(time.Millisecond)
 		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
-	_, end, err := b.CancelEnd(t.Context(), jobs[0].Ref(), nil)
-	if err != nil || end.Unparked == nil || end.Unparked.ID != jobs[2].ID {
-		t.Errorf("a cancel unparks %v, %v; want %s", end.Unparked, err, jobs[2].ID)
+	b.forgetEnqueued(t)
+	if _, _, err := b.Cancel(t.Context(), jobs[0].Ref(), nil); err != nil {
+		t.Fatal(err)
 	}
+	b.enqueued(t, "a cancel", jobs[2])
 	if got := b.used(t, farm.QuotaRunning); got != 2 {
 		t.Errorf("%v jobs count as running, want 2", got)
 	}
@@ -265,7 +257,7 @@ func canceledJobsLetOthersRun(t *testing.T, factory Factory) {
 func (b *bundle) requeueAndCheck(t *testing.T, ref farm.Ref) error {
 	t.Helper()
 	b.claim(t, ref, "w")
-	if err := b.requeue(t, ref, store.Requeue{Attempt: 1}); err != nil {
+	if err := b.Requeue(t.Context(), ref, store.Requeue{Attempt: 1}); err != nil {
 		return err
 	}
 	if got := b.used(t, farm.QuotaRunning); got != 2 {

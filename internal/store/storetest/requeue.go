@@ -10,31 +10,17 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// requeue gives a job back, and checks the route that is returned.
-func (b *bundle) requeue(t *testing.T, ref farm.Ref, how store.Requeue) error {
-	t.Helper()
-	got, err := b.Requeue(t.Context(), ref, how)
-	if err != nil {
-		return err
-	}
-	want, err := b.Route(t.Context(), ref)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("route (-stored +returned): %v\n%s", err, diff)
-	}
-	return nil
-}
-
 func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	a := Create()
 	job := b.accept(t, a).Job
 	behind := b.accept(t, Execute(a.Sandbox.ID)).Job
 	first := b.claim(t, job.Ref(), "w1")
-	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: 2}); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 2}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("Requeue by another attempt = %v, want ErrFenced", err)
 	}
 	for range 2 { // the second call imitates a retry after a lost answer
-		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); err != nil {
+		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); err != nil {
 			t.Fatalf("Requeue = %v", err)
 		}
 	}
@@ -54,7 +40,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("claimed again = %+v", second.Job)
 	}
 	// The first worker's call comes late.
-	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: first.Job.Attempt}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late Requeue = %v, want ErrFenced", err)
 	}
 	var states []farm.JobState
@@ -66,7 +52,7 @@ func requeueKeepsTheFIFOPosition(t *testing.T, factory Factory) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	b.finish(t, second.Job, farm.JobCompleted)
-	wantCode(t, "Requeue of an unknown job", b.requeue(t, farm.Ref{Tenant: Tenant, ID: "job_none"}, store.Requeue{Attempt: 1}), farm.CodeNotFound)
+	wantCode(t, "Requeue of an unknown job", b.Requeue(t.Context(), farm.Ref{Tenant: Tenant, ID: "job_none"}, store.Requeue{Attempt: 1}), farm.CodeNotFound)
 }
 
 func requeueOfACanceledJob(t *testing.T, factory Factory) {
@@ -74,10 +60,10 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, Execute(box.ID)).Job
 	c := b.claim(t, job.Ref(), "w")
-	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil {
+	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt}); !errors.Is(err, store.ErrCanceled) {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt}); !errors.Is(err, store.ErrCanceled) {
 		t.Errorf("Requeue = %v, want ErrCanceled", err)
 	}
 	if got := b.job(t, job.Ref()); got.State != farm.JobRunning {
@@ -86,13 +72,13 @@ func requeueOfACanceledJob(t *testing.T, factory Factory) {
 	b.finish(t, c.Job, farm.JobCanceled)
 	again := b.accept(t, Execute(box.ID)).Job
 	c = b.claim(t, again.Ref(), "w")
-	if err := b.requeue(t, again.Ref(), store.Requeue{Attempt: c.Job.Attempt}); err != nil {
+	if err := b.Requeue(t.Context(), again.Ref(), store.Requeue{Attempt: c.Job.Attempt}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.sandbox(t, box); got.State != farm.SandboxReady {
 		t.Errorf("the sandbox is %s, want ready: nothing runs in it", got.State)
 	}
-	if got, _, err := b.Cancel(t.Context(), again.Ref()); err != nil || got.State != farm.JobCanceled {
+	if got, _, err := b.Cancel(t.Context(), again.Ref(), nil); err != nil || got.State != farm.JobCanceled {
 		t.Errorf("Cancel of a requeued job = %+v, %v", got, err)
 	}
 }
@@ -108,12 +94,12 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 		t.Fatalf("sandbox = %+v", box)
 	}
 	leave := func(attempt int) error {
-		return b.requeue(t, job.Ref(), store.Requeue{Attempt: attempt, Elsewhere: true})
+		return b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: attempt, Elsewhere: true})
 	}
 	if err := leave(1); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("requeue of a queued job with another attempt = %v", err)
 	}
-	if err := b.requeue(t, job.Ref(), store.Requeue{Begun: true}); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Begun: true}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("requeue of a queued job as begun = %v", err)
 	}
 	check := func(generation int) {
@@ -170,7 +156,7 @@ func requeueElsewhere(t *testing.T, factory Factory) {
 	if err := start(next); err != nil {
 		t.Errorf("a step of the next attempt = %v", err)
 	}
-	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}); err != nil {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: next.Job.Attempt, Elsewhere: true, Crashed: true}); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := b.Route(t.Context(), job.Ref()); err != nil || r.Uncounted != 1 {
@@ -197,11 +183,11 @@ func requeueElsewhereOfACanceledCreate(t *testing.T, factory Factory) {
 	if _, err := b.MoveSandbox(t.Context(), store.Move{Ref: sandbox, To: farm.SandboxStarting, Node: "n1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil {
+	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true}); !errors.Is(err, store.ErrCanceled) {
+		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: 1, Elsewhere: true}); !errors.Is(err, store.ErrCanceled) {
 			t.Errorf("requeue = %v, want ErrCanceled", err)
 		}
 		if box := b.sandbox(t, sandbox); box.State != farm.SandboxQueued || box.Node != "" || box.Generation != 2 {
@@ -226,11 +212,11 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 	if _, err := b.Claim(t.Context(), job.Ref(), "w2"); !errors.Is(err, store.ErrNotClaimable) {
 		t.Errorf("claim of a job whose worker is alive = %v", err)
 	}
-	if _, _, err := b.Cancel(t.Context(), job.Ref()); err != nil { // the next worker ends the execution
+	if _, _, err := b.Cancel(t.Context(), job.Ref(), nil); err != nil { // the next worker ends the execution
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); err != nil {
+		if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +229,7 @@ func requeueOfABegunJob(t *testing.T, factory Factory) {
 	if next := b.claim(t, job.Ref(), "w2"); next.Job.Attempt != 2 || !next.Cancel {
 		t.Errorf("claim = %+v", next)
 	}
-	if err := b.requeue(t, job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); !errors.Is(err, store.ErrFenced) {
+	if err := b.Requeue(t.Context(), job.Ref(), store.Requeue{Attempt: c.Job.Attempt, Begun: true}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("late requeue = %v", err)
 	}
 }

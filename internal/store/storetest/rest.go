@@ -21,9 +21,9 @@ func callbacks(t *testing.T, factory Factory) {
 		t.Errorf("Callbacks before the end = %v, %v", refs, err)
 	}
 	job := b.claim(t, a.Job.Ref(), "w").Job
-	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted})
+	end, err := b.Finish(t.Context(), store.Finish{Ref: job.Ref(), Attempt: 1, State: farm.JobCompleted})
 	if err != nil || !end.Callback {
-		t.Errorf("FinishEnd = %+v, %v; want a callback", end, err)
+		t.Errorf("Finish = %+v, %v; want a callback", end, err)
 	}
 	b.finish(t, b.claim(t, quiet.Ref(), "w").Job, farm.JobCompleted)
 	refs, err := b.Callbacks(t.Context(), Tenant, 10)

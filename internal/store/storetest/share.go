@@ -40,7 +40,7 @@ func depthLimit(t *testing.T, factory Factory) {
 	b.accept(t, Create())
 	_, err = b.Accept(t.Context(), Create())
 	wantCode(t, "one more than may wait in the queue, again", err, farm.CodeExhausted)
-	if _, _, err := b.Cancel(t.Context(), jobs[5].Ref()); err != nil {
+	if _, _, err := b.Cancel(t.Context(), jobs[5].Ref(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.accept(t, Create())
@@ -51,59 +51,48 @@ func depthLimit(t *testing.T, factory Factory) {
 func shareOfAQueue(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 2 })
 	var jobs []*farm.Job
-	for i := range 8 {
+	for range 8 {
 		b.clock.forward(time.Millisecond)
-		out := b.accept(t, Create())
-		if out.Ready != (i < 2) {
-			t.Errorf("job %d: ready is %v", i, out.Ready)
-		}
-		jobs = append(jobs, out.Job)
+		jobs = append(jobs, b.accept(t, Create()).Job)
 	}
-	if !b.accept(t, of("other", Create())).Ready {
-		t.Error("another tenant waits for this one's jobs")
+	b.enqueued(t, "accepting eight jobs", jobs[0], jobs[1])
+	b.enqueued(t, "another tenant's job, which does not wait for this one's,", b.accept(t, of("other", Create())).Job)
+	b.claim(t, jobs[0].Ref(), "w")
+	b.enqueued(t, "a claim", jobs[2])
+	attempt := b.claim(t, jobs[0].Ref(), "w").Job.Attempt
+	b.enqueued(t, "a second claim of the same job")
+	if _, err := b.Finish(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: attempt, State: farm.JobCompleted}); err != nil {
+		t.Fatal(err)
 	}
-	next := func(what string, got *farm.Ref, want int) {
+	b.enqueued(t, "the end of a job that ran")
+	cancel := func(i int) {
 		t.Helper()
-		if got == nil || *got != jobs[want].Ref() {
-			t.Errorf("%s unparks %v, want job %d, %s", what, got, want, jobs[want].ID)
+		if _, _, err := b.Cancel(t.Context(), jobs[i].Ref(), nil); err != nil {
+			t.Fatal(err)
 		}
 	}
-	claim := b.claim(t, jobs[0].Ref(), "w")
-	next("a claim", claim.Unparked, 2)
-	if again := b.claim(t, jobs[0].Ref(), "w"); again.Unparked != nil {
-		t.Errorf("a second claim of the same job unparks %v", again.Unparked)
-	} else {
-		claim = again
-	}
-	end, err := b.FinishEnd(t.Context(), store.Finish{Ref: jobs[0].Ref(), Attempt: claim.Job.Attempt, State: farm.JobCompleted})
-	if err != nil || end.Unparked != nil {
-		t.Errorf("the end of a job that ran unparks %+v, %v", end, err)
-	}
-	if _, end, err = b.CancelEnd(t.Context(), jobs[1].Ref(), nil); err != nil {
+	cancel(1)
+	b.enqueued(t, "a cancel", jobs[3])
+	cancel(4)
+	b.enqueued(t, "the cancel of a parked job")
+	if _, err := b.Force(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
 		t.Fatal(err)
 	}
-	next("a cancel", end.Unparked, 3)
-	if _, end, err = b.CancelEnd(t.Context(), jobs[4].Ref(), nil); err != nil || end.Unparked != nil { // it was parked
-		t.Errorf("the cancel of a parked job unparks %+v, %v", end, err)
-	}
-	if end, err = b.ForceEnd(t.Context(), jobs[2].Ref(), farm.JobFailed, nil); err != nil {
+	b.enqueued(t, "a forced end", jobs[5])
+	b.claim(t, jobs[3].Ref(), "w")
+	b.enqueued(t, "a claim", jobs[6])
+	if err := b.Requeue(t.Context(), jobs[3].Ref(), store.Requeue{Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}
-	next("a forced end", end.Unparked, 5)
-	claim = b.claim(t, jobs[3].Ref(), "w")
-	next("a claim", claim.Unparked, 6)
-	if err := b.requeue(t, jobs[3].Ref(), store.Requeue{Attempt: 1}); err != nil {
-		t.Fatal(err)
-	}
+	b.enqueued(t, "a requeue", jobs[3])
 	// The requeued job has a slot again, as the third: the last job is unparked only after two claims.
-	if c := b.claim(t, jobs[5].Ref(), "w"); c.Unparked != nil {
-		t.Errorf("the first claim after a requeue unparks %v", c.Unparked)
-	}
-	next("a claim", b.claim(t, jobs[6].Ref(), "w").Unparked, 7)
+	b.claim(t, jobs[5].Ref(), "w")
+	b.enqueued(t, "the first claim after a requeue")
+	b.claim(t, jobs[6].Ref(), "w")
+	b.enqueued(t, "the second claim after a requeue", jobs[7])
 	for _, i := range []int{3, 7} {
-		if c := b.claim(t, jobs[i].Ref(), "w"); c.Unparked != nil {
-			t.Errorf("a claim with no parked job left unparks %v", c.Unparked)
-		}
+		b.claim(t, jobs[i].Ref(), "w")
+		b.enqueued(t, "a claim with no parked job left")
 	}
 	keys, err := b.rdb.Keys(t.Context(), b.prefix+"{"+Tenant+"}:held:*").Result()
 	if err != nil || len(keys) != 0 {
@@ -115,13 +104,18 @@ func shareOfAQueue(t *testing.T, factory Factory) {
 func shareIsRepaired(t *testing.T, factory Factory) {
 	b := setup(t, factory, func(l *farm.Limits) { l.QueueShare = 3 })
 	var want []string
-	for i := range 9 {
+	var jobs []*farm.Job
+	for range 9 {
 		b.clock.forward(time.Millisecond)
-		out := b.accept(t, Execute(b.box(t, farm.SandboxReady).ID))
-		if out.Ready != (i < 3) {
-			t.Errorf("job %d: ready is %v", i, out.Ready)
+		box := b.box(t, farm.SandboxReady)
+		b.forgetEnqueued(t)
+		jobs = append(jobs, b.accept(t, Execute(box.ID)).Job)
+		if n := len(jobs); n <= 3 {
+			b.enqueued(t, "a job within the share", jobs[n-1])
+		} else {
+			b.enqueued(t, "a job beyond the share")
 		}
-		want = append(want, out.Job.ID)
+		want = append(want, jobs[len(jobs)-1].ID)
 	}
 	route, err := b.Route(t.Context(), farm.Ref{Tenant: Tenant, ID: want[3]})
 	if err != nil || !route.Parked {

@@ -119,7 +119,7 @@ func storageIsReserved(t *testing.T, factory Factory) {
 		t.Error("another attempt reserves storage")
 	}
 	requeued := b.running(t)
-	if err := b.requeue(t, requeued, store.Requeue{Attempt: 1}); err != nil {
+	if err := b.Requeue(t.Context(), requeued, store.Requeue{Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := b.ReserveStored(t.Context(), requeued, 1, 1); !errors.Is(err, store.ErrFenced) {

@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,31 +17,51 @@ import (
 const NoTasks = "local function enqueueTask() end\n"
 
 // Tasks is for store.New: it lists the jobs that are enqueued instead of making tasks, see Enqueued.
-const Tasks = `local function enqueueTask(queue, id, tenant, job) redis.call('RPUSH', 'enqueued:' .. ARGV[1], job) end
+const Tasks = `local function enqueueTask(queue, id, tenant, job) redis.call('RPUSH', 'enqueued:' .. ARGV[1], job .. ' ' .. tenant) end
 `
 
 // Enqueued lists the jobs that the scripts of a store with Tasks have enqueued since the last call, in that order. A job that was enqueued more
 // than once is listed as often.
-func Enqueued(t testing.TB, rdb redis.UniversalClient, prefix string) []string {
-	t.Helper()
+func Enqueued(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]farm.Ref, error) {
 	pipe := rdb.TxPipeline()
-	jobs := pipe.LRange(t.Context(), "enqueued:"+prefix, 0, -1)
-	pipe.Del(t.Context(), "enqueued:"+prefix)
-	if _, err := pipe.Exec(t.Context()); err != nil {
+	jobs := pipe.LRange(ctx, enqueuedKey(prefix), 0, -1)
+	pipe.Del(ctx, enqueuedKey(prefix))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("read the list of enqueued jobs: %w", err)
+	}
+	refs := make([]farm.Ref, len(jobs.Val()))
+	for i, entry := range jobs.Val() {
+		refs[i] = enqueuedRef(entry)
+	}
+	return refs, nil
+}
+
+// enqueuedRef reads an entry of the list.
+func enqueuedRef(entry string) farm.Ref {
+	job, tenant, _ := strings.Cut(entry, " ")
+	return farm.Ref{Tenant: tenant, ID: job}
+}
+
+func enqueuedKey(prefix string) string { return "enqueued:" + prefix }
+
+// forgetEnqueued forgets what was enqueued so far.
+func (b *bundle) forgetEnqueued(t *testing.T) {
+	t.Helper()
+	if _, err := Enqueued(t.Context(), b.rdb, b.prefix); err != nil {
 		t.Fatal(err)
 	}
-	return jobs.Val()
 }
 
 // enqueued checks which jobs were enqueued since the last call.
 func (b *bundle) enqueued(t *testing.T, what string, want ...*farm.Job) {
 	t.Helper()
-	ids := make([]string, len(want))
+	refs := make([]farm.Ref, len(want))
 	for i, job := range want {
-		ids[i] = job.ID
+		refs[i] = job.Ref()
 	}
-	if diff := cmp.Diff(ids, Enqueued(t, b.rdb, b.prefix), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("%s enqueues (-want +got):\n%s", what, diff)
+	got, err := Enqueued(t.Context(), b.rdb, b.prefix)
+	if diff := cmp.Diff(refs, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("%s enqueues, %v (-want +got):\n%s", what, err, diff)
 	}
 }
 
@@ -47,7 +70,7 @@ func enqueueIsFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)
 	job := b.accept(t, Execute(box.ID)).Job
-	Enqueued(t, b.rdb, b.prefix)
+	b.forgetEnqueued(t)
 	enqueue := func(what string, attempt int, want bool) {
 		t.Helper()
 		enqueued, active, err := b.Enqueue(t.Context(), job.Ref(), attempt, 0)
@@ -71,7 +94,7 @@ func enqueueIsFenced(t *testing.T, factory Factory) {
 		t.Errorf("Enqueue of an unknown job = %v", err)
 	}
 	job = b.accept(t, Execute(box.ID)).Job
-	Enqueued(t, b.rdb, b.prefix)
+	b.forgetEnqueued(t)
 	b.rdb.HSet(t.Context(), b.prefix+"{"+Tenant+"}:sbx:"+box.ID, "state", string(farm.SandboxLost))
 	enqueue("a job of a sandbox that has ended", 0, false)
 }
