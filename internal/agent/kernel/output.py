@@ -231,7 +231,11 @@ def find_libc_flush():
 
 
 def inherit_executions():
-    """Threads and tasks of a pool belong to the execution that started them."""
+    """Threads, and tasks of a pool, belong to the execution that started them, and print nothing once it has ended.
+
+    A new thread has no context variables of the thread that starts it, and a pool runs the tasks of one execution on the threads that an
+    earlier one has started.
+    """
     start, bootstrap, submit = threading.Thread.start, threading.Thread._bootstrap_inner, ThreadPoolExecutor.submit
 
     def thread_start(self):
@@ -244,8 +248,6 @@ def inherit_executions():
 
     def pool_submit(self, fn, /, *args, **kwargs):
         here = current.get()
-        if here is None:
-            return submit(self, fn, *args, **kwargs)
 
         def call(*args, **kwargs):
             token = current.set(here)
@@ -262,7 +264,7 @@ def inherit_executions():
 
 
 def survive_forks():
-    """A fork must not write the buffered data again, nor wait for threads that it does not have."""
+    """What was printed before a child starts precedes what the child prints, and is written once."""
 
     def before():
         here = execution()
@@ -271,23 +273,23 @@ def survive_forks():
 
     def after():
         global flusher
-        flusher = None
+        flusher = None  # the thread is missing in a fork
         here = execution()
         for sink in here.sinks if here else ():
-            sink.lock = threading.RLock()
-            sink.reset()
+            sink.lock = threading.RLock()  # a thread that is missing here may have held the lock
+            sink.reset()  # or have printed since: the parent writes that
 
     os.register_at_fork(before=before, after_in_child=after)
     starts = frozenset(("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"))
 
-    def audit(event, _):  # a child writes directly into the pipe: flush earlier output first
+    def audit(event, _):  # these run no handlers of forks, and a program that replaces this one writes directly into the pipe
         if event in starts:
             before()
 
     sys.addaudithook(audit)
     leave = os._exit
 
-    def leave_written(status):  # the last output usually explains the exit
+    def leave_written(status):  # it flushes nothing, and the last output usually explains the exit
         before()
         leave(status)
 
