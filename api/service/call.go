@@ -169,7 +169,7 @@ func (s *Service) await(ctx context.Context, watch *store.Watch, job *farm.Job, 
 // record makes the record of a job that this call asks for.
 func (s *Service) record(c Call, kind farm.JobKind, sandboxID string) *farm.Job {
 	return &farm.Job{
-		ID: farm.NewID(farm.JobPrefix), Tenant: c.Tenant, Kind: kind, SandboxID: sandboxID,
+		ID: s.Store.NewJobID(), Tenant: c.Tenant, Kind: kind, SandboxID: sandboxID,
 		CreatedAt: s.Now().UTC(), TimeoutSeconds: s.limits.TimeoutDefaultSeconds,
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // subscribeTimeout bounds the wait for Redis to confirm a subscription; a healthy one answers in a millisecond.
@@ -37,6 +39,16 @@ func (w *Watch) OnlyEnd() {
 	w.end = true
 }
 
+// NewJobID is an id for a job that this process will watch. All these ids begin alike, and one subscription covers them: Watch sends nothing.
+func (s *Store) NewJobID() string {
+	own := s.hub.own
+	return own + farm.NewID(farm.JobPrefix)[len(own):]
+}
+
+// ownDigits is how many characters of an id the jobs have in common that one process names: so many that no two processes are likely to have
+// the same, and then each only wakes up for the other's jobs, too.
+const ownDigits = 4
+
 // Watch subscribes to a job: the watch fires for every event and state that is written after Watch returned. All watches of a process
 // share one connection.
 func (s *Store) Watch(ctx context.Context, jobID string) (*Watch, error) {
@@ -61,28 +73,50 @@ func (w *Watch) ended() map[string]string {
 // Close ends the subscription.
 func (w *Watch) Close() { w.once.Do(func() { w.hub.drop(w) }) }
 
-// hub shares the one subscription connection of a process among its watches.
+// hub shares the one subscription connection of a process among its watches. A pattern covers the jobs that this process names; others have
+// a subscription each while they are watched.
 type hub struct {
 	rdb    redis.UniversalClient
 	prefix string
+	own    string // how the ids of NewJobID begin
 
 	mu     sync.Mutex
 	sub    *redis.PubSub // made by the first watch
+	all    confirmation  // of the pattern for own
 	topics map[string]*topic
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// topic is one subscribed channel, guarded by the hub's mutex.
+// topic is the channel of a job, guarded by the hub's mutex.
 type topic struct {
-	channel   string
-	watches   map[*Watch]struct{}
-	ready     chan struct{} // closed by the first confirmation
-	confirmed bool
+	channel string
+	watches map[*Watch]struct{}
+	own     bool // covered by the hub's pattern
+	confirmation
+}
+
+// confirmation tells whether a subscription has been confirmed.
+type confirmation struct {
+	ready chan struct{} // closed by the first confirmation
+	done  bool
+}
+
+// first reports whether this is the first confirmation.
+func (c *confirmation) first() bool {
+	if c.done {
+		return false
+	}
+	c.done = true
+	close(c.ready)
+	return true
 }
 
 func newHub(rdb redis.UniversalClient, prefix string) *hub {
-	return &hub{rdb: rdb, prefix: prefix, topics: map[string]*topic{}}
+	return &hub{
+		rdb: rdb, prefix: prefix, own: farm.NewID(farm.JobPrefix)[:len(farm.JobPrefix)+ownDigits],
+		all: confirmation{ready: make(chan struct{})}, topics: map[string]*topic{},
+	}
 }
 
 func (h *hub) watch(ctx context.Context, jobID string) (*Watch, error) {
@@ -112,10 +146,17 @@ func (h *hub) join(ctx context.Context, channel string) (*Watch, <-chan struct{}
 		h.sub = h.rdb.Subscribe(context.WithoutCancel(ctx), h.prefix)
 		messages := h.sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck), redis.WithChannelSize(1024))
 		h.wg.Go(func() { h.pump(messages) })
+		// If this fails, the client tries it again on a new connection, and the watch waits for that.
+		_ = h.sub.PSubscribe(context.WithoutCancel(ctx), escape.Replace(h.prefix+h.own)+"*")
 	}
 	t := h.topics[channel]
-	if t == nil {
-		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, ready: make(chan struct{})}
+	switch {
+	case t != nil:
+	case strings.HasPrefix(channel, h.prefix+h.own):
+		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, own: true, confirmation: confirmation{ready: h.all.ready}}
+		h.topics[channel] = t
+	default:
+		t = &topic{channel: channel, watches: map[*Watch]struct{}{}, confirmation: confirmation{ready: make(chan struct{})}}
 		h.topics[channel] = t
 		if err := h.sub.Subscribe(context.WithoutCancel(ctx), channel); err != nil {
 			// The client remembers the channel and would subscribe to it again after a reconnect, without a watcher.
@@ -138,39 +179,58 @@ func (h *hub) drop(w *Watch) {
 		return
 	}
 	delete(h.topics, t.channel)
-	if !h.closed {
+	if !h.closed && !t.own {
 		// An error means that the connection is down; the client forgets the channel anyway.
 		_ = h.sub.Unsubscribe(context.Background(), t.channel) //nolint:forbidigo // Close has no context; the write is bounded by the client's timeout
 	}
 }
 
-// pump wakes the watches. A second confirmation of a channel means that the connection is new, or that the first one belonged to an
+// escape escapes what has a meaning in a pattern of Redis.
+var escape = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "^", `\^`)
+
+// pump wakes the watches. A second confirmation of a subscription means that the connection is new, or that the first one belonged to an
 // earlier subscription. Either way changes may have been missed, so it counts as one.
 func (h *hub) pump(messages <-chan any) {
 	for m := range messages {
 		switch m := m.(type) {
 		case *redis.Message:
-			h.fire(m.Channel, m.Payload, false)
+			h.fire(m.Channel, m.Payload)
 		case *redis.Subscription:
-			if m.Kind == "subscribe" {
-				h.fire(m.Channel, "", true)
+			h.confirmed(m.Kind, m.Channel)
+		}
+	}
+}
+
+func (h *hub) confirmed(kind, channel string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch kind {
+	case "subscribe":
+		if t := h.topics[channel]; t != nil && !t.own && !t.first() {
+			t.fire("")
+		}
+	case "psubscribe":
+		if h.all.first() {
+			return
+		}
+		for _, t := range h.topics {
+			if t.own {
+				t.fire("")
 			}
 		}
 	}
 }
 
-func (h *hub) fire(channel, message string, confirmed bool) {
+func (h *hub) fire(channel, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topics[channel]
-	if t == nil {
-		return
+	if t := h.topics[channel]; t != nil {
+		t.fire(message)
 	}
-	if confirmed && !t.confirmed {
-		t.confirmed = true
-		close(t.ready)
-		return
-	}
+}
+
+// fire wakes the watches of a topic; "" is a change of any kind. The caller holds the hub's mutex.
+func (t *topic) fire(message string) {
 	for w := range t.watches {
 		if w.end && message == more {
 			continue

@@ -1,0 +1,113 @@
+//go:build integration
+
+package store_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/redistest"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+)
+
+// subscriptions returns how many subscriptions Redis has been sent.
+func subscriptions(t *testing.T, server *redistest.Server) (calls string) {
+	t.Helper()
+	text, err := server.Client(t).Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if name, stats, _ := strings.Cut(line, ":"); strings.HasSuffix(name, "subscribe") {
+			count, _, _ := strings.Cut(stats, ",")
+			calls += name + " " + count + "\n"
+		}
+	}
+	return calls
+}
+
+// A process that waits for the jobs that it names itself sends one subscription, however many they are.
+func TestWatchesOfOwnJobsShareOneSubscription(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"sf:", `odd[a-z]*?\^:`} {
+		server := redistest.New(t)
+		near := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		far := store.New(server.Client(t), storetest.NoTasks, store.Options{Prefix: prefix})
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		before := ""
+		for i := range 20 {
+			a := storetest.Create()
+			a.Job.ID = far.NewJobID()
+			if !farm.ValidID(farm.JobPrefix, a.Job.ID) {
+				t.Fatalf("id %q", a.Job.ID)
+			}
+			w, err := far.Watch(t.Context(), a.Job.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				before = subscriptions(t, server)
+			}
+			if _, err := near.Accept(t.Context(), a); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := near.Claim(t.Context(), a.Job.Ref(), "w"); err != nil {
+				t.Fatal(err)
+			}
+			awake(t, w)
+			w.Close()
+		}
+		if after := subscriptions(t, server); after != before {
+			t.Errorf("prefix %q: 19 watches more took\n%sand before\n%s", prefix, after, before)
+		}
+		theirs := storetest.Create() // the job of another process
+		theirs.Job.ID = near.NewJobID()
+		w, err := far.Watch(t.Context(), theirs.Job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if _, err := near.Accept(t.Context(), theirs); err != nil {
+			t.Fatal(err)
+		}
+		awake(t, w)
+	}
+}
+
+// Watches of own jobs fire after a cut, also one that began while the connection was down: the change may have been missed.
+func TestWatchesOfOwnJobsFireAfterACut(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	near := store.New(server.Client(t), storetest.NoTasks, store.Options{})
+	proxy := redistest.NewProxy(t, server)
+	rdb := proxy.Dial()
+	far := store.New(rdb, storetest.NoTasks, store.Options{})
+	t.Cleanup(func() { _, _, _ = near.Close(), far.Close(), rdb.Close() })
+	watch := func() (*store.Watch, farm.Ref) {
+		a := storetest.Create()
+		a.Job.ID = far.NewJobID()
+		if _, err := near.Accept(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		w, err := far.Watch(t.Context(), a.Job.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		return w, a.Job.Ref()
+	}
+	first, _ := watch()
+	proxy.Refuse(true)
+	proxy.Cut()
+	second, _ := watch()
+	proxy.Refuse(false)
+	awake(t, first)
+	awake(t, second)
+	third, ref := watch()
+	if _, err := near.Claim(t.Context(), ref, "w"); err != nil {
+		t.Fatal(err)
+	}
+	awake(t, third)
+}
