@@ -76,15 +76,19 @@ func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	if out.Existing {
 		s.dropDocuments(ctx, documents...)
 	}
-	fields := r.fields(2)
-	if spilled(fields["shown"]) && !out.Existing {
-		fields["shown"] = "" // the caller has it
-	}
-	if out.Job, err = s.readJob(ctx, fields); err != nil {
-		return Accepted{}, err
-	}
-	if !out.Existing {
-		out.Job.Shown = job.Shown
+	if fields := r.fields(2); len(fields) == 0 {
+		job.State = farm.JobQueued
+		out.Job = &job
+	} else {
+		if spilled(fields["shown"]) && !out.Existing {
+			fields["shown"] = "" // the caller has it
+		}
+		if out.Job, err = s.readJob(ctx, fields); err != nil {
+			return Accepted{}, err
+		}
+		if !out.Existing {
+			out.Job.Shown = job.Shown
+		}
 	}
 	if fields := r.fields(3); len(fields) > 0 {
 		if out.Sandbox, err = s.readSandbox(ctx, fields); err != nil {

@@ -1,6 +1,7 @@
 -- Accepts a job: checks idempotency, the sandbox's state and the limits, then writes record, request, first event, indexes and FIFO, and
--- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job, sandbox}, or why it was refused: {'notfound'},
--- {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue}, {'waiting'}.
+-- enqueues the job if it is runnable. Replies {'ok', '1' if the job existed before, job (empty: this call has made it), sandbox}, or why it was
+-- refused: {'notfound'}, {'state', state}, {'early', state}, {'reused', job}, {'quota', name, its value, used, needed}, {'deep', queue},
+-- {'waiting'}.
 local id, kind, box = arg.id, arg.kind, arg.sandbox
 local new, inline, background = arg.new == '1', arg.inline == '1', arg.background == '1'
 
@@ -123,4 +124,4 @@ if not inline then
   end
 end
 if inline or call('LINDEX', fifo, 0) == id then makeReady(id) end
-return answer(id, box, '')
+return {'ok', '', {}, call('HGETALL', boxKey)}
