@@ -267,7 +267,7 @@ func fifoKeepsOrder(t *testing.T, factory Factory) {
 	var ran []string
 	atOnce := 0
 	var working sync.WaitGroup
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(5 * patience) // of 1500 calls
 	work := func(ref farm.Ref) {
 		c, err := b.Claim(t.Context(), ref, "w")
 		if err != nil {
