@@ -48,6 +48,7 @@ func TestKernelEnds(t *testing.T) {
 		"exit()":         {"exit()", 0, "", false},
 		"quit(5)":        {"quit(5)", 5, "", false},
 		"input":          {"input()", 1, "StdinNotImplementedError", false},
+		"getpass":        {"import getpass; getpass.getpass()", 1, "StdinNotImplementedError", false},
 		"os._exit":       {"import os; os._exit(3)", 3, farm.ErrorKernelDied, true},
 		"kill":           {"import os; os.kill(os.getpid(), 9)", 137, farm.ErrorKernelDied, true},
 		"await and exit": {"import asyncio, sys\nawait asyncio.sleep(0.01)\nsys.exit(4)", 4, "", false},

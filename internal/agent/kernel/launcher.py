@@ -24,7 +24,7 @@ import sandfarm_output as output  # next to this file, outside the search path o
 
 FOLDER, sys.path[0] = sys.path[0], ""
 CONTROL = int(os.environ.pop("SANDFARM_CONTROL_FD"))
-os.set_inheritable(CONTROL, False)
+os.set_inheritable(CONTROL, False)  # children do not speak with the agent
 
 
 def own_module(name):
@@ -203,18 +203,16 @@ async def execute(message):
     token = output.current.set(here)
     output.running = here
     saved = {name: os.environ.get(name) for name in [*env, "SBX_EXEC"]}
-    readers = builtins.input, getpass.getpass
     try:
         os.environ.update(env)
         os.environ["SBX_EXEC"] = ident
-        builtins.input, getpass.getpass = shells.no_input, shells.no_password
+        builtins.input, getpass.getpass = shells.no_input, shells.no_password  # nobody would answer; code may have replaced them
         reply = shell.outcome(await run_cell(message["code"]))
     except (Exception, KeyboardInterrupt, asyncio.CancelledError) as error:  # without a reply the execution would never end
         reply = shells.failure(error)
     finally:
         # an interrupt for this execution may still arrive; it must not abort anything here
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        builtins.input, getpass.getpass = readers
         for name, value in saved.items():
             if value is None:
                 os.environ.pop(name, None)

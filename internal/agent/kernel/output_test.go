@@ -88,6 +88,31 @@ func TestKernelPrintsAfterStdoutWasReplaced(t *testing.T) {
 	}
 }
 
+// Output in buffers of the code's own is written at the end of the cell.
+func TestKernelFlushesOtherStreams(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	for _, code := range []string{
+		"import io, sys; sys.stdout = io.TextIOWrapper(sys.stdout.buffer); print('out')",
+		"import io, sys; sys.stderr = io.TextIOWrapper(sys.stdout.buffer); print('out', file=sys.stderr)",
+		"import sys; print('out', file=sys.__stdout__)",
+	} {
+		if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "out\n" || ran.Outcome.Error != nil {
+			t.Errorf("%s: stdout %q, %+v", code, ran.Stdout, ran.Outcome.Error)
+		}
+	}
+}
+
+// The socket to the agent is not passed to children, whatever they inherit.
+func TestKernelChildrenHaveNoSocket(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	code := "import subprocess\nprint(subprocess.run('ls -l /proc/self/fd | grep -c socket:', shell=True, close_fds=False, capture_output=True, text=True).stdout)"
+	if ran := agenttest.Run(t, a.Client, agenttest.Code(code)); ran.Stdout != "0\n\n" {
+		t.Errorf("a child has sockets: %q %q", ran.Stdout, ran.Stderr)
+	}
+}
+
 func TestKernelPoolOutputBelongsToItsExecution(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)

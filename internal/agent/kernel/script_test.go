@@ -22,6 +22,8 @@ func TestKernelRunsScripts(t *testing.T) {
 		{"Raised", "async def bad(): raise KeyError('k')\nasyncio.run(bad())", "", "KeyError"},
 		{"AfterAnError", "print(asyncio.run(main()))", "done\n", ""},
 		{"InALoopOfItsOwn", "async def nested():\n    c = main()\n    try: asyncio.run(c)\n    except RuntimeError: c.close(); return 'refused'\nprint(asyncio.run(nested()))", "refused\n", ""},
+		{"TheTaskGoesOn", "t = asyncio.current_task()\nasyncio.run(main())\nprint(asyncio.current_task() is t)\nawait asyncio.sleep(0)", "True\n", ""},
+		{"TheLoopGoesOn", "asyncio.run(main())\nprint(asyncio.get_event_loop_policy().get_event_loop() is asyncio.get_running_loop())", "True\n", ""},
 		{"NoCoroutine", "asyncio.run(7)", "", "Error"}, // ValueError or TypeError, by the version
 		{"Arguments", "import argparse, sys\nprint(argparse.ArgumentParser(prog='x').parse_args(), sys.argv)", "Namespace() ['']\n", ""},
 	} {

@@ -1,6 +1,5 @@
 """IPython's shell as the kernel uses it: where errors and pages go, and what libraries ask of a notebook's shell."""
 
-import builtins
 import os
 import struct
 import sys
@@ -371,9 +370,6 @@ def make(config, send_event, send):
     shell = ZMQInteractiveShell.instance(config=config, send_event=send_event, send=send)
     shell.kernel = Kernel(shell)
     shell.begin_cell()
-    for name in ("exit", "quit"):
-        shell.user_ns[name] = shell.user_ns_hidden[name] = shell.exiter
-    builtins.exit = builtins.quit = shell.exiter
     warnings.filterwarnings("ignore", message="To exit: use")
     # The threads belong to the kernel, and survive_forks handles them.
     warnings.filterwarnings("ignore", message=r"This process \(pid=\d+\) is multi-threaded", category=DeprecationWarning)
