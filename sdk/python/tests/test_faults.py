@@ -183,6 +183,37 @@ def test_a_value_that_arrives_in_pieces_is_one_value(fake: Make) -> None:
     assert [value.mimes for value in shown] == [("image/png", "text/html", "text/plain")]
 
 
+def test_updates_and_clears_are_called_in_order(fake: Make) -> None:
+    def value(text: str, **more: object) -> tuple[str, dict[str, Any]]:
+        return "display", {"display": 0, "mime": "text/plain", "data": text, **more}
+
+    frames = [
+        ("stdout", {"text": "a"}),
+        value("1"),
+        value("2", update=True),
+        ("clear", {"wait": True}),
+        ("stdout", {"text": "b"}),
+    ]
+    frames += [("clear", {"wait": False}), ("state", {"state": "completed"})]
+    text = "".join(f"id: {n}-0\nevent: {name}\ndata: {json.dumps(data)}\n\n" for n, (name, data) in enumerate(frames))
+
+    def farm(method: str, path: str, *_: object) -> tuple[int, dict[str, str], Any]:
+        if path.endswith("/events"):
+            return 200, {"Content-Type": "text/event-stream"}, text.encode()
+        return 200, {}, DONE
+
+    seen: list[object] = []
+    with Client(fake(farm).url) as client:
+        box = client.sandbox("sbx_1")
+        for run in (client.run, box.run):
+            seen.clear()
+            run("1", on_stdout=seen.append, on_result=lambda v: seen.append((v.text, v.update)), on_clear=seen.append)
+            assert seen == ["a", ("1", False), ("2", True), True, "b", False]
+        seen.clear()
+        box.run("1", on_clear=seen.append)  # it is enough for following the events
+    assert seen == [True, False]
+
+
 def test_a_stream_without_events_is_given_up(fake: Make) -> None:
     served = fake(lambda *_: (200, {"Content-Type": "text/event-stream"}, b": hello\n\n"))
     with Client(served.url) as client, pytest.raises(UnavailableError, match="8 times"):

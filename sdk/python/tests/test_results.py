@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import sys
+import types
 from datetime import datetime, timezone
 
 import pytest
@@ -115,6 +117,58 @@ def test_a_stream_of_numbered_formats_returns_each_value_when_it_is_complete() -
     assert complete(display=1, mime="text/html", data="2, updated") == [("text/html",)]
     assert [value.html for value in groups.end()] == ["2, updated"]
     assert groups.end() == []
+
+
+def test_updates_in_a_stream_name_what_they_replace() -> None:
+    groups = DisplayGroups("job_1")
+    seen: list[Rich] = []
+    states: list[tuple[int, str, dict[str, object]]] = [
+        (0, "1", {"display_id": "bar", "metadata": {"width": 3}}),
+        (0, "2", {"display_id": "bar", "update": True}),
+        (1, "3", {"update": True}),  # of a value that an earlier job displayed
+        (0, "4", {}),  # of a farm that says nothing about updates
+    ]
+    for display, text, more in states:
+        for mime in ("text/html", "text/plain"):
+            seen += groups.add({"display": display, "mime": mime, "data": text, **more})
+    seen += groups.end()
+    assert [(v.text, v.html, v.handle, v.update) for v in seen] == [
+        ("1", "1", "job_1/0", False),
+        ("2", "2", "job_1/0", True),
+        ("3", "3", "job_1/1", False),
+        ("4", "4", "job_1/0", True),
+    ]
+    assert [(v.display_id, v.metadata) for v in seen] == [("bar", {"width": 3}), ("bar", {}), ("", {}), ("", {})]
+
+
+def test_an_update_with_other_formats_is_a_value_of_its_own() -> None:
+    groups = DisplayGroups()
+    assert groups.add({"display": 0, "mime": "text/html", "data": "1"}) == []
+    assert [v.html for v in groups.add({"display": 0, "mime": "text/latex", "data": "2", "update": True})] == ["1"]
+    assert [v.mimes for v in groups.end()] == [("text/latex",)]
+
+
+def test_values_of_results_have_names_and_metadata() -> None:
+    entry = {"display": 0, "mime": "text/plain", "data": "1", "display_id": "bar", "metadata": {"width": 3}}
+    assert build(ExecuteResult, {"results": [entry]}).results == (Rich({"text/plain": "1"}, {}, "bar", {"width": 3}),)
+
+
+def test_a_notebook_shows_updates_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str | None]] = []
+    notebook = types.ModuleType("IPython.display")
+    notebook.display = lambda value, display_id=None: calls.append((value.text, display_id))  # type: ignore[attr-defined]
+    notebook.update_display = lambda value, display_id: calls.append((f"update {value.text}", display_id))  # type: ignore[attr-defined]
+    package = types.ModuleType("IPython")
+    package.display = notebook  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    for value in [
+        Rich({"text/plain": "1"}),
+        Rich({"text/plain": "2"}, handle="job_1/0"),
+        Rich({"text/plain": "3"}, handle="job_1/0", update=True),
+    ]:
+        value.show()
+    assert calls == [("1", None), ("2", "job_1/0"), ("update 3", "job_1/0")]
 
 
 def test_the_text_of_a_result() -> None:

@@ -41,11 +41,12 @@ class Callbacks:
     result: Callable[[Rich], Any] | None = None
     artifact: Callable[[Artifact], Any] | None = None
     progress: Callable[[Progress], Any] | None = None
+    clear: Callable[[bool], Any] | None = None
 
     @property
     def any(self) -> bool:
         """Whether there is at least one."""
-        return any((self.stdout, self.stderr, self.result, self.artifact, self.progress))
+        return any((self.stdout, self.stderr, self.result, self.artifact, self.progress, self.clear))
 
 
 class _Caller:
@@ -141,7 +142,7 @@ class Jobs:
                 continue  # the caller gets the link
             data[mime] = content.decode("utf-8", "replace") if is_text(mime) else content
             del links[mime]
-        return Rich(data, links)
+        return replace(rich, data=data, links=links)
 
     async def _download(self, link: str) -> bytes:
         async def open_at(offset: int) -> httpx.Response:
@@ -223,7 +224,7 @@ class Jobs:
         deadline: float | None,
         timeout: float | None,
     ) -> None:
-        groups = DisplayGroups()
+        groups = DisplayGroups(job_id)
         async with aclosing(self._http.events(job_id, deadline=deadline)) as events:  # type: ignore[type-var]
             async for event in events:
                 if callbacks.result is not None:
@@ -237,6 +238,8 @@ class Jobs:
                     await call(callbacks.stdout, event.text)
                 elif event.name == "stderr":
                     await call(callbacks.stderr, event.text)
+                elif event.name == "clear":
+                    await call(callbacks.clear, bool(event.data.get("wait")))
                 elif event.name == "artifact":
                     await call(callbacks.artifact, d.build(Artifact, event.data))
                 elif event.name == "progress":

@@ -102,6 +102,7 @@ class AsyncFarm:
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[Rich], Any] | None = None,
+        on_clear: Callable[[bool], Any] | None = None,
         on_artifact: Callable[[Artifact], Any] | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
         wait_timeout: float | None = None,
@@ -129,7 +130,7 @@ class AsyncFarm:
         job = await self._jobs.perform(
             Call("POST", ("v1", "run"), body=body),
             title="running",
-            callbacks=Callbacks(on_stdout, on_stderr, on_result, on_artifact, on_progress),
+            callbacks=Callbacks(on_stdout, on_stderr, on_result, on_artifact, on_progress, on_clear),
             wait_timeout=wait_timeout,
             key=idempotency_key,
         )

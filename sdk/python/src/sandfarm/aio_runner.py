@@ -35,6 +35,7 @@ class AsyncRunner:
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[Rich], Any] | None = None,
+        on_clear: Callable[[bool], Any] | None = None,
         on_artifact: Callable[[Artifact], Any] | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
         wait_timeout: float | None = None,
@@ -55,7 +56,7 @@ class AsyncRunner:
         job = await self._handle.jobs.perform(
             Call("POST", await self._handle.path("execute"), body=body),
             title="running",
-            callbacks=Callbacks(on_stdout, on_stderr, on_result, on_artifact, on_progress),
+            callbacks=Callbacks(on_stdout, on_stderr, on_result, on_artifact, on_progress, on_clear),
             wait_timeout=wait_timeout,
             key=idempotency_key,
         )

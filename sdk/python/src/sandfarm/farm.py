@@ -85,6 +85,7 @@ class Farm:
         on_stdout: Callable[[str], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_result: Callable[[Rich], Any] | None = None,
+        on_clear: Callable[[bool], Any] | None = None,
         on_artifact: Callable[[Artifact], Any] | None = None,
         on_progress: Callable[[Progress], Any] | None = None,
         wait_timeout: float | None = None,
@@ -114,7 +115,10 @@ class Farm:
             callback_url: the farm also sends the finished job to this URL.
             on_stdout: called with standard output as it appears.
             on_stderr: called with standard error as it appears.
-            on_result: called with each displayed value as it appears.
+            on_result: called with each displayed value as it appears, and with each update of one; in a notebook pass
+                `Rich.show`.
+            on_clear: called when the code clears its output, with True if that is to wait for the next output; in a notebook
+                pass `clear_output`.
             on_artifact: called with each file that the code created or changed.
             on_progress: called with the progress before the code runs, such as an install.
             wait_timeout: how many seconds to wait at most.
@@ -151,6 +155,7 @@ class Farm:
                 on_stdout=on_stdout,
                 on_stderr=on_stderr,
                 on_result=on_result,
+                on_clear=on_clear,
                 on_artifact=on_artifact,
                 on_progress=on_progress,
                 wait_timeout=wait_timeout,

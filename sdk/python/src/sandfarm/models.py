@@ -240,9 +240,9 @@ class Event:
 
     Attributes:
         id: pass it as `after` to resume behind this event.
-        name: `stdout`, `stderr`, `display`, `progress`, `artifact` or `state`.
-        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url"}`, `{"message", "done", "total"}`, an artifact,
-            `{"state"}`.
+        name: `stdout`, `stderr`, `display`, `clear`, `progress`, `artifact` or `state`.
+        data: its JSON: `{"text"}`, `{"display", "mime", "data"|"url", "display_id", "metadata", "update"}`, `{"wait"}`,
+            `{"message", "done", "total"}`, an artifact, `{"state"}`.
     """
 
     id: str

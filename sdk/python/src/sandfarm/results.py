@@ -85,11 +85,12 @@ class ExecuteResult:
     """The result of code. `str()` returns it as text; notebooks show its pictures and tables.
 
     Attributes:
-        stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has the whole.
+        stdout: standard output, without what the code cleared. Over 1 MiB it is truncated to head and tail, and an artifact has
+            the whole.
         stderr: standard error, truncated likewise.
         exit_code: 0; 1 for an exception; N after `sys.exit(N)`; 128 + signal number after a signal.
         error: the exception that ended the code; None if there is none.
-        results: the values that the code displayed, including its last expression.
+        results: the values that the code displayed and did not clear, in their last state, including its last expression.
         artifacts: every file in the workspace that is new or changed.
         artifacts_skipped: how many files were over the farm's limits. They stay in the workspace.
         execution_count: counter of the kernel.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,18 @@ class Rich:
     Attributes:
         data: by MIME type: `str` for text, JSON and SVG, `bytes` for anything else, such as PNG.
         links: by MIME type: presigned links to data that was not downloaded, because it is over 32 MiB.
+        display_id: the name that the code gave the value; empty if it gave none.
+        metadata: how to show the value, such as its size, in Jupyter's form. It is untrusted.
+        update: it replaces the value with the same `handle`. Only `on_result` gets such values: results have the last state.
+        handle: the same for all states of a value that `on_result` gets; empty for values of results.
     """
 
     data: Mapping[str, str | bytes] = field(default_factory=dict, repr=False)
     links: Mapping[str, str] = field(default_factory=dict, repr=False)
+    display_id: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    update: bool = False
+    handle: str = ""
 
     @property
     def mimes(self) -> tuple[str, ...]:
@@ -71,6 +79,16 @@ class Rich:
         target = Path(path)
         target.write_bytes(value.encode() if isinstance(value, str) else value)
         return target
+
+    def show(self) -> None:
+        """Shows it in a notebook. An update replaces what it updates: pass `on_result=Rich.show`, so that animations move."""
+        from IPython import display as notebook
+
+        show: Any = notebook.update_display if self.update else notebook.display
+        if self.handle:
+            show(self, display_id=self.handle)
+        else:
+            show(self)
 
     def _str(self, mime: str) -> str:
         value = self.data.get(mime, "")
@@ -129,11 +147,13 @@ class DisplayGroups:
     MIME type, and a value ends at plain text or where the order starts again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: str = "") -> None:
+        self._job = job_id
         self._data: dict[str, str | bytes] = {}
         self._links: dict[str, str] = {}
-        self._number: Any = None
+        self._first: Mapping[str, Any] = {}  # entry of the value that is being collected
         self._mime = ""
+        self._count = 0  # of the numbers so far
 
     def add(self, entry: Mapping[str, Any]) -> list[Rich]:
         """Adds the next format. Returns the value before it if this format starts a new one."""
@@ -141,17 +161,31 @@ class DisplayGroups:
         if number is None:
             starts = mime <= self._mime or self._mime == "text/plain"
         else:  # an update of a value has its number and the same formats again
-            starts = number != self._number or mime in self._data or mime in self._links
+            other = any(entry.get(key) != self._first.get(key) for key in ("display", "update"))
+            starts = other or mime in self._data or mime in self._links
         before = self.end() if starts else []
-        self._number, self._mime = number, mime
+        if not self._mime:
+            self._first = entry
+        self._mime = mime
         _add_format(self._data, self._links, entry)
         return before
 
     def end(self) -> list[Rich]:
         """Returns the value that is being collected, if any."""
-        value = [Rich(self._data, self._links)] if self._mime else []
+        if not self._mime:
+            return []
+        value = _rich(self._data, self._links, self._first)
+        number = self._first.get("display")
+        if isinstance(number, int):
+            value = replace(value, handle=f"{self._job}/{number}", update=number < self._count)
+            self._count = max(self._count, number + 1)
         self._data, self._links, self._mime = {}, {}, ""
-        return value
+        return [value]
+
+
+def _rich(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> Rich:
+    metadata = entry.get("metadata")
+    return Rich(data, links, str(entry.get("display_id") or ""), metadata if isinstance(metadata, Mapping) else {})
 
 
 def _add_format(data: dict[str, str | bytes], links: dict[str, str], entry: Mapping[str, Any]) -> None:
@@ -169,10 +203,10 @@ def group(entries: Any) -> tuple[Rich, ...]:
         groups = DisplayGroups()
         values = [value for entry in listed for value in groups.add(entry)]
         return (*values, *groups.end())
-    by_number: dict[Any, tuple[dict[str, str | bytes], dict[str, str]]] = {}
+    by_number: dict[Any, tuple[dict[str, str | bytes], dict[str, str], Mapping[str, Any]]] = {}
     for entry in listed:
-        data, links = by_number.setdefault(entry["display"], ({}, {}))
+        data, links, _ = by_number.setdefault(entry["display"], ({}, {}, entry))
         data.pop(str(entry.get("mime")), None)
         links.pop(str(entry.get("mime")), None)
         _add_format(data, links, entry)
-    return tuple(Rich(data, links) for data, links in by_number.values())
+    return tuple(_rich(data, links, entry) for data, links, entry in by_number.values())
