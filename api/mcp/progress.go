@@ -142,6 +142,7 @@ type live struct {
 	progress *progress
 	pending  strings.Builder
 	cut      bool
+	clearing bool // what is pending goes when more comes
 }
 
 // take adds an event and reports whether it is the last one.
@@ -159,9 +160,11 @@ func (l *live) take(e wire.Event) bool {
 		}
 	case "display":
 		var data wire.DisplayData
-		if json.Unmarshal(e.Data, &data) == nil && strings.HasPrefix(data.Mime, "image/") {
+		if json.Unmarshal(e.Data, &data) == nil && strings.HasPrefix(data.Mime, "image/") && !data.Update {
 			l.add("[a picture, " + data.Mime + "]\n")
 		}
+	case "clear": // what came before is a former state of an animation
+		l.clearing = true
 	case "artifact":
 		var data wire.Artifact
 		if json.Unmarshal(e.Data, &data) == nil {
@@ -178,6 +181,10 @@ func (l *live) take(e wire.Event) bool {
 
 // add appends text and keeps only the latest part.
 func (l *live) add(s string) {
+	if l.clearing {
+		l.pending.Reset()
+		l.cut, l.clearing = false, false
+	}
 	l.pending.WriteString(s)
 	if l.pending.Len() > 2*tailBytes {
 		kept := tailOf(l.pending.String(), tailBytes)

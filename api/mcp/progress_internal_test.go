@@ -152,3 +152,23 @@ func TestTokensAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Progress has the last state of an animation, not each of them.
+func TestProgressHasTheLastState(t *testing.T) {
+	t.Parallel()
+	l := &live{}
+	for _, e := range []struct{ name, data string }{
+		{"stdout", `{"text":"step 1\n"}`}, {"clear", `{"wait":true}`}, {"stdout", `{"text":"step 2\n"}`},
+		{"display", `{"display":0,"mime":"image/png"}`}, {"display", `{"display":0,"mime":"image/png","update":true}`},
+		{"clear", `{"wait":true}`}, {"clear", `{"wait":false}`},
+	} {
+		l.take(wire.Event{Name: e.name, Data: []byte(e.data)})
+	}
+	if got := l.pending.String(); got != "step 2\n[a picture, image/png]\n" {
+		t.Errorf("pending %q", got)
+	}
+	l.take(wire.Event{Name: "stdout", Data: []byte(`{"text":"done"}`)})
+	if got := l.pending.String(); got != "done" {
+		t.Errorf("pending %q", got)
+	}
+}

@@ -22,12 +22,16 @@ const (
 type follower struct {
 	*app
 	c        *client.Client
-	results  bool   // also print the text of results
-	quiet    bool   // print nothing
-	toStderr bool   // print the output on stderr, since stdout is for something else
-	progress bool   // print progress on stderr
-	reported string // the last progress
-	printed  map[string]int64
+	results  bool             // also print the text of results
+	quiet    bool             // print nothing
+	toStderr bool             // print the output on stderr, since stdout is for something else
+	progress bool             // print progress on stderr
+	reported string           // the last progress
+	printed  map[string]int64 // since the last clear
+	cleared  bool             // there was one
+	clearing bool             // clear when there is more output
+	values   int              // that were displayed: the next number, from 0
+	canvas   *canvas          // nil: stdout is not a terminal
 }
 
 func (a *app) follower(c *client.Client, results bool) *follower {
@@ -77,6 +81,11 @@ func (f *follower) cancel(ctx context.Context, id string) error {
 
 // stream prints the events of a job until its end.
 func (f *follower) stream(ctx context.Context, id, after string) error {
+	if !f.quiet && !f.toStderr {
+		var restore func()
+		f.canvas, restore = f.app.canvas()
+		defer restore()
+	}
 	for event, err := range f.c.Events(ctx, id, after) {
 		if err != nil {
 			return err
@@ -98,15 +107,31 @@ func (f *follower) show(ctx context.Context, event wire.Event) error {
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			return fmt.Errorf("read an event: %w", err)
 		}
+		if err := f.clearNow(); err != nil {
+			return err
+		}
 		f.printed[event.Name] += int64(len(data.Text))
-		_, err := io.WriteString(f.writer(event.Name), data.Text)
-		return err
+		return f.write(f.writer(event.Name), data.Text)
 	case "display":
 		var data wire.DisplayData
 		if err := json.Unmarshal(event.Data, &data); err != nil {
 			return fmt.Errorf("read an event: %w", err)
 		}
+		if data.Display >= f.values { // an update is no new output
+			f.values = data.Display + 1
+			if err := f.clearNow(); err != nil {
+				return err
+			}
+		}
 		return f.display(ctx, data)
+	case "clear":
+		var data wire.ClearData
+		if err := json.Unmarshal(event.Data, &data); err != nil {
+			return fmt.Errorf("read an event: %w", err)
+		}
+		if f.clearing = true; !data.Wait {
+			return f.clearNow()
+		}
 	case "progress":
 		var data wire.ProgressData
 		if err := json.Unmarshal(event.Data, &data); err != nil {
@@ -117,6 +142,27 @@ func (f *follower) show(ctx context.Context, event wire.Event) error {
 	return nil
 }
 
+// clearNow clears the output if the code wants that: on a terminal it disappears.
+func (f *follower) clearNow() error {
+	if !f.clearing {
+		return nil
+	}
+	f.clearing, f.cleared = false, true
+	clear(f.printed)
+	if f.canvas == nil {
+		return nil
+	}
+	return f.canvas.clear()
+}
+
+func (f *follower) write(to io.Writer, text string) error {
+	if f.canvas != nil {
+		return f.canvas.write(to, text)
+	}
+	_, err := io.WriteString(to, text)
+	return err
+}
+
 // printProgress prints the progress of the job, each message once.
 func (f *follower) printProgress(data wire.ProgressData) {
 	text := strings.TrimSpace(printable(data.Message))
@@ -124,7 +170,7 @@ func (f *follower) printProgress(data wire.ProgressData) {
 		return
 	}
 	f.reported = text
-	fmt.Fprintln(f.Err, "sandfarm: "+text)
+	_ = f.write(f.Err, "sandfarm: "+text+"\n")
 }
 
 func (f *follower) writer(name string) io.Writer {
@@ -149,18 +195,32 @@ func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
 			return err
 		}
 		defer content.Close()
+		f.canvas = nil // what is that long is not drawn again
 		_, err = io.Copy(f.Out, content)
 		return err
 	}
 	if figureText.MatchString(text) {
 		return nil
 	}
-	_, err := io.WriteString(f.Out, strings.TrimSuffix(text, "\n")+"\n")
-	return err
+	text = strings.TrimSuffix(text, "\n") + "\n"
+	if f.canvas != nil {
+		return f.canvas.show(data.Display, text)
+	}
+	return f.write(f.Out, text)
 }
 
 // outputDir is where the farm stores outputs that are too long for events. It is not part of the workspace.
 const outputDir = ".output/"
+
+// restOf prints what came of a short stream after a clear, if the events before it were as many as the farm sends.
+func (f *follower) restOf(stream, text string) error {
+	from := f.printed[stream]
+	if f.quiet || !f.cleared || int64(len(text)) <= from {
+		return nil
+	}
+	f.printed[stream] = int64(len(text))
+	return f.write(f.writer(stream), text[from:])
+}
 
 // rest prints the part of a stream that was too long for events.
 func (f *follower) rest(ctx context.Context, artifacts []wire.Artifact, stream string) error {

@@ -36,7 +36,8 @@ func (a *app) run() *cobra.Command {
 		Long: `Run a file (or stdin, for -) in a new sandbox that is closed afterwards, or in an existing one (--sandbox).
 
 Output appears as the code writes it, and so does the text of its last expression. The exit code is that of the code: 1
-for an exception, whose traceback goes to stderr. New and changed files of the workspace are saved beside FILE (in the
+for an exception, whose traceback goes to stderr. On a terminal, values that the code updates are redrawn in place, and what it clears
+disappears; a pipe gets every state. New and changed files of the workspace are saved beside FILE (in the
 current directory for stdin, or in --out); images that the code only displayed become FILE-1.png and so on. No existing
 file is overwritten. Files that other programs load by name (.git, .env, Makefile, conftest.py, names of programs
 on your PATH) are not saved: the output names them and the command that gets each. --package installs packages before the
@@ -145,11 +146,18 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 	if job.Result != nil && job.Result.Execute != nil {
 		result = *job.Result.Execute
 	}
-	for _, stream := range []string{"stdout", "stderr"} {
-		if stream == "stdout" && result.Truncated.Stdout || stream == "stderr" && result.Truncated.Stderr {
-			if err := follower.rest(ctx, result.Artifacts, stream); err != nil {
-				return err
-			}
+	for _, stream := range []struct {
+		name, text string
+		truncated  bool
+	}{{"stdout", result.Stdout, result.Truncated.Stdout}, {"stderr", result.Stderr, result.Truncated.Stderr}} {
+		var err error
+		if stream.truncated {
+			err = follower.rest(ctx, result.Artifacts, stream.name)
+		} else {
+			err = follower.restOf(stream.name, stream.text)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if a.json {

@@ -1,0 +1,249 @@
+package verbs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// terminal is what a terminal shows of what is written to it, with the lines that have scrolled away.
+type terminal struct {
+	width, height int
+	lines         [][]rune
+	row, column   int
+}
+
+func (v *terminal) Write(p []byte) (int, error) {
+	text := string(p)
+	for len(text) > 0 {
+		if strings.HasPrefix(text, "\x1b[") {
+			end := strings.IndexAny(text, "ACJmK")
+			n, _ := strconv.Atoi(text[2:end])
+			switch text[end] {
+			case 'A':
+				v.row = max(v.row-n, len(v.lines)-v.height, 0)
+			case 'C':
+				v.column = min(v.column+n, v.width-1)
+			case 'J':
+				v.lines = v.lines[:v.row+1]
+				v.lines[v.row] = v.lines[v.row][:min(v.column, len(v.lines[v.row]))]
+			}
+			text = text[end+1:]
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(text)
+		text = text[n:]
+		switch r {
+		case '\n':
+			v.row, v.column = v.row+1, 0
+		case '\r':
+			v.column = 0
+		case '\t':
+			v.column = min((v.column/8+1)*8, v.width-1)
+		default:
+			columns := columnsOf(r)
+			if v.column+columns > v.width {
+				v.row, v.column = v.row+1, 0
+			}
+			v.line()
+			for len(v.lines[v.row]) < v.column+columns {
+				v.lines[v.row] = append(v.lines[v.row], ' ')
+			}
+			v.lines[v.row][v.column] = r
+			v.column += columns
+		}
+		v.line()
+	}
+	return len(p), nil
+}
+
+func (v *terminal) line() {
+	for len(v.lines) <= v.row {
+		v.lines = append(v.lines, nil)
+	}
+}
+
+func (v *terminal) String() string {
+	var b strings.Builder
+	for _, line := range v.lines {
+		fmt.Fprintln(&b, strings.TrimRight(string(line), " "))
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func newTerminal(width, height int) (*terminal, *canvas) {
+	v := &terminal{width: width, height: height}
+	return v, &canvas{out: v, errs: v, size: func() (int, int) { return width, height }}
+}
+
+// following sends events to a follower.
+func following(t *testing.T, f *follower, events ...any) {
+	t.Helper()
+	for _, data := range events {
+		name := "stdout"
+		switch data := data.(type) {
+		case wire.DisplayData:
+			name = "display"
+		case wire.ClearData:
+			name = "clear"
+		case wire.TextData:
+			if strings.HasPrefix(data.Text, "!") {
+				name = "stderr"
+			}
+		}
+		raw, err := json.Marshal(data)
+		if err == nil {
+			err = f.show(t.Context(), wire.Event{Name: name, Data: raw})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func value(number int, text string) wire.DisplayData {
+	return wire.DisplayData{Display: number, Mime: "text/plain", Data: text}
+}
+
+func printed(text string) wire.TextData { return wire.TextData{Text: text} }
+
+func TestATerminalShowsTheLastState(t *testing.T) {
+	t.Parallel()
+	now, wait := wire.ClearData{}, wire.ClearData{Wait: true}
+	for name, c := range map[string]struct {
+		events []any
+		want   string
+	}{
+		"update":                {[]any{value(0, "1"), value(0, "2"), value(0, "3")}, "3"},
+		"update of two":         {[]any{value(0, "a1"), value(1, "b1"), value(0, "a2"), value(1, "b2"), value(0, "a3")}, "a3\nb2"},
+		"update before text":    {[]any{value(0, "1"), printed("text\n"), printed("!more"), value(0, "2\n22")}, "2\n22\ntext\n!more"},
+		"update that is less":   {[]any{value(0, "1\n2\n3"), printed("text"), value(0, "4")}, "4\ntext"},
+		"update in a line":      {[]any{printed("bar: "), value(0, "1"), value(0, "2")}, "bar: 2"},
+		"update of wide text":   {[]any{value(0, "日本語日本語"), printed("a"), value(0, "語")}, "語\na"},
+		"update in colours":     {[]any{printed("\x1b[31mred\x1b[0m "), value(0, "\x1b[1m1\x1b[0m"), value(0, "2")}, "red 2"},
+		"update of a full line": {[]any{value(0, "0123456789"), value(0, "0123456789"), printed("x")}, "0123456789\nx"},
+		"update of long lines":  {[]any{value(0, "0123456789abc"), printed("text\n"), value(0, "1")}, "1\ntext"},
+		"update out of sight":   {[]any{value(0, "1"), printed("a\nb\nc\nd\ne\n"), value(0, "2"), value(0, "3")}, "1\na\nb\nc\nd\ne\n3"},
+		"clear":                 {[]any{printed("a\nb"), value(0, "1"), now, printed("c\n")}, "c"},
+		"clear to the end":      {[]any{printed("a\n"), now}, ""},
+		"wait":                  {[]any{printed("a\n"), wait}, "a"},
+		"wait, then text":       {[]any{printed("a\n"), wait, printed("!b\n")}, "!b"},
+		"wait, then update":     {[]any{printed("a\n"), value(0, "1"), wait, value(0, "2")}, "a\n2"},
+		"animation":             {[]any{value(0, "1"), wait, value(1, "2"), wait, value(2, "3"), wait, value(3, "4\n")}, "4"},
+		"clear of a long text":  {[]any{printed("a\nb\nc\nd\ne\nf\n"), now, printed("x")}, "a\nb\nc\nx"},
+		"text that moves":       {[]any{printed("a\n\x1b[2C"), value(0, "1"), now, printed("b")}, "a\nb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, drawing := newTerminal(10, 4)
+			f := &follower{app: &app{Streams: Streams{Out: v, Err: v}}, results: true, printed: map[string]int64{}, canvas: drawing}
+			following(t, f, c.events...)
+			if diff := cmp.Diff(c.want, v.String()); diff != "" {
+				t.Errorf("screen (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pipe gets every state, one after the other.
+func TestAPipeGetsEveryState(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	f := &follower{app: &app{Streams: Streams{Out: &out, Err: &errs}}, results: true, printed: map[string]int64{}}
+	following(t, f, value(0, "1"), value(0, "2"), wire.ClearData{Wait: true}, printed("a\n"), wire.ClearData{}, printed("!b\n"))
+	if out.String() != "1\n2\na\n" || errs.String() != "!b\n" {
+		t.Errorf("stdout %q, stderr %q", out.String(), errs.String())
+	}
+}
+
+// After a clear, the end of a stream is counted from there: what the events lack is printed once.
+func TestTheRestOfAClearedStreamIsPrinted(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	f := &follower{app: &app{Streams: Streams{Out: &out}}, printed: map[string]int64{}}
+	following(t, f, printed("before"))
+	if err := f.restOf("stdout", "before and more"); err != nil || out.String() != "before" {
+		t.Errorf("without a clear: %q, %v", out.String(), err)
+	}
+	following(t, f, wire.ClearData{Wait: true}, printed("af"))
+	for range 2 {
+		if err := f.restOf("stdout", "after"); err != nil || out.String() != "beforeafter" {
+			t.Errorf("%q, %v", out.String(), err)
+		}
+	}
+}
+
+// Whatever is written, the screen is the same as if the last states alone had been written, while nothing scrolls away.
+func TestDrawingIsTheSameAsWritingTheLastState(t *testing.T) {
+	t.Parallel()
+	words := []string{"a", "bc\n", "日本 ", "a line that is too long\n", "\tx", "\n", "\x1b[1mbold\x1b[0m"}
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		v, c := newTerminal(12, 1000)
+		var want []string // by part
+		at := map[int]int{}
+		for range 30 {
+			text := words[rng.IntN(len(words))]
+			if rng.IntN(3) > 0 {
+				want = append(want, text)
+				if err := c.write(v, text); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			number := rng.IntN(4)
+			text = strings.TrimSpace(text) + "\n"
+			if text == "\n" { // behind a full line, it is no line of its own
+				text = "v\n"
+			}
+			if i, known := at[number]; known {
+				want[i] = text
+			} else {
+				at[number] = len(want)
+				want = append(want, text)
+			}
+			if err := c.show(number, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plain := &terminal{width: 12, height: 1000}
+		if _, _ = plain.Write([]byte(strings.Join(want, ""))); plain.String() != v.String() {
+			t.Fatalf("seed %d (-want +got):\n%s", seed, cmp.Diff(plain.String(), v.String()))
+		}
+	}
+}
+
+// What is kept to be drawn again is bounded, and so is what is written for an update.
+func TestACanvasKeepsLittle(t *testing.T) {
+	t.Parallel()
+	for size, kept := range map[int]bool{maxKept - 3: true, maxKept - 2: true, maxKept - 1: false} {
+		v, c := newTerminal(80, 24)
+		if err := c.show(0, "1\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.write(v, strings.Repeat("\r", size)); err != nil {
+			t.Fatal(err)
+		}
+		if (len(c.parts) > 0) != kept || c.kept > maxKept {
+			t.Errorf("after %d bytes: %d parts, %d bytes", size, len(c.parts), c.kept)
+		}
+	}
+	_, c := newTerminal(80, 24)
+	for n := range 100_000 {
+		if err := c.show(n, "value\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.parts) > 24 || c.kept > 24*len("value\n") {
+		t.Errorf("%d parts of %d bytes are kept", len(c.parts), c.kept)
+	}
+}
