@@ -27,6 +27,7 @@ type benchmark struct {
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"print", benchPrint},
+		{"cpu", benchCPU},
 		{"throughput", benchThroughput},
 		{"create", benchCreate},
 		{"pool", benchPool},
