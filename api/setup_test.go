@@ -303,8 +303,11 @@ func (w *fakeWorker) execute(ctx context.Context, ref farm.Ref, claim *store.Cla
 		update.Data, update.Update = "", true
 		last := farm.RichResult{Display: 1, Mime: "text/plain", Data: "2"}
 		_ = w.AppendEvents(ctx, ref, claim.Job.Attempt, []farm.Event{
-			{ID: "3-1", Name: farm.EventDisplay, Display: &first}, {ID: "4-1", Name: farm.EventDisplay, Display: &update},
-			{ID: "5-1", Name: farm.EventClear, Wait: true}, {ID: "6-1", Name: farm.EventDisplay, Display: &last}, {ID: "7-1", Name: farm.EventClear},
+			{ID: "3-1", Name: farm.EventDisplay, Display: &first},
+			{ID: "4-1", Name: farm.EventDisplay, Display: &update},
+			{ID: "5-1", Name: farm.EventClear, Wait: true},
+			{ID: "6-1", Name: farm.EventDisplay, Display: &last},
+			{ID: "7-1", Name: farm.EventClear},
 		})
 		update.Update = false
 		out.Rich, end.LastEvent = []farm.RichResult{update, last}, 7

@@ -158,9 +158,13 @@ func TestProgressHasTheLastState(t *testing.T) {
 	t.Parallel()
 	l := &live{}
 	for _, e := range []struct{ name, data string }{
-		{"stdout", `{"text":"step 1\n"}`}, {"clear", `{"wait":true}`}, {"stdout", `{"text":"step 2\n"}`},
-		{"display", `{"display":0,"mime":"image/png"}`}, {"display", `{"display":0,"mime":"image/png","update":true}`},
-		{"clear", `{"wait":true}`}, {"clear", `{"wait":false}`},
+		{"stdout", `{"text":"step 1\n"}`},
+		{"clear", `{"wait":true}`},
+		{"stdout", `{"text":"step 2\n"}`},
+		{"display", `{"display":0,"mime":"image/png"}`},
+		{"display", `{"display":0,"mime":"image/png","update":true}`},
+		{"clear", `{"wait":true}`},
+		{"clear", `{"wait":false}`},
 	} {
 		l.take(wire.Event{Name: e.name, Data: []byte(e.data)})
 	}

@@ -54,8 +54,10 @@ func TestAClearEmptiesTheResult(t *testing.T) {
 			[]agent.Frame{named(1, false, "1"), later, named(1, true, "2"), out(0, "a")}, "a", "", nil, "1 clear(wait) 2(update) a",
 		},
 		"update of a cleared value": {
-			[]agent.Frame{named(1, false, "1"), now, named(1, true, "2"), named(2, false, "3"), named(2, true, "4")}, "", "",
-			[]string{"1 bar 4"}, "1 clear 2(update) 3 4(update)",
+			[]agent.Frame{named(1, false, "1"), now, named(1, true, "2"), named(2, false, "3"), named(2, true, "4")},
+			"", "",
+			[]string{"1 bar 4"},
+			"1 clear 2(update) 3 4(update)",
 		},
 		"update of an earlier job's value": {[]agent.Frame{out(0, "a"), later, named(1, true, "2")}, "", "", []string{"0 bar 2"}, "a clear(wait) 2(update)"},
 		"half a character":                 {[]agent.Frame{out(0, "\xc3"), now, out(0, "a")}, "a", "", nil, "\uFFFD clear a"},
