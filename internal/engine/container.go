@@ -65,10 +65,11 @@ func (e *Engine) Create(ctx context.Context, s Spec) (string, error) {
 // createOnce is Create with the spec's uid. cpus are the cores of the engine.
 func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, error) {
 	nvidia, name := e.hasNvidia(), e.Name(s.SandboxID)
-	var problem error
-	for range createTries {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	for {
 		var made container.CreateResponse
-		problem = e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
+		problem := e.call(ctx, createTimeout, "create container", func(ctx context.Context) error {
 			var err error
 			facts := e.facts(s, cpus)
 			made, err = e.cli.ContainerCreate(ctx, e.containerConfig(s, nvidia), hostConfig(s, facts), nil, nil, name)
@@ -81,7 +82,12 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 			return "", problem
 		}
 		existing, err := e.Inspect(ctx, name)
-		if farm.CodeOf(err) == farm.CodeNotFound { // it was removed meanwhile
+		if farm.CodeOf(err) == farm.CodeNotFound { // it is being created, and has only its name yet, or it was removed
+			select {
+			case <-ctx.Done():
+				return "", problem
+			case <-time.After(createAgain):
+			}
 			continue
 		}
 		if err != nil || existing.SandboxID != s.SandboxID || existing.Labels[LabelNamespace] != e.namespace {
@@ -98,7 +104,6 @@ func (e *Engine) createOnce(ctx context.Context, s Spec, cpus int) (string, erro
 			return "", err
 		}
 	}
-	return "", problem
 }
 
 // Generation is the generation of the sandbox that a container was made for. Those of the pool have no label: they are of the first.

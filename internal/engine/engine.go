@@ -19,14 +19,14 @@ import (
 
 // Timeouts of the calls. Each is several times the duration of the call on a busy engine with slow disks.
 const (
-	pingTimeout   = 5 * time.Second  // answered from memory: an engine that needs longer counts as down
-	readTimeout   = 15 * time.Second // lists and inspections wait for locks of containers that are changing
-	createTries   = 3                // while containers of earlier generations appear under its name
-	createTimeout = 60 * time.Second // creates a file system layer: usually 0.1 s, much longer on a loaded disk
-	startTimeout  = 60 * time.Second // namespaces, cgroups and mounts; during a burst an engine starts containers one by one
-	removeTimeout = 60 * time.Second // waits for the kill and for the layer to be deleted
-	copyTimeout   = 2 * time.Minute  // the agent's few MiB, possibly to a remote engine
-	buildTimeout  = 30 * time.Minute // a large image over a slow line; also the bound for import and pull
+	pingTimeout   = 5 * time.Second       // answered from memory: an engine that needs longer counts as down
+	readTimeout   = 15 * time.Second      // lists and inspections wait for locks of containers that are changing
+	createAgain   = 50 * time.Millisecond // between tries while another create or a removal holds the name
+	createTimeout = 60 * time.Second      // creates a file system layer: usually 0.1 s, much longer on a loaded disk
+	startTimeout  = 60 * time.Second      // namespaces, cgroups and mounts; during a burst an engine starts containers one by one
+	removeTimeout = 60 * time.Second      // waits for the kill and for the layer to be deleted
+	copyTimeout   = 2 * time.Minute       // the agent's few MiB, possibly to a remote engine
+	buildTimeout  = 30 * time.Minute      // a large image over a slow line; also the bound for import and pull
 )
 
 // Config selects the engine. The zero value is the local engine with its default runtime.

@@ -46,7 +46,8 @@ func TestLaterGenerationTakesTheName(t *testing.T) {
 	}
 }
 
-// Creates of several generations at once: the last one's container is what is left.
+// Creates of several generations at once: the last one's container is what is left. The engine takes the name before it shows the container: a
+// create that meets only the name waits. It used to fail after three tries.
 func TestGenerationsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
