@@ -153,6 +153,13 @@ def test_values_of_results_have_names_and_metadata() -> None:
     assert build(ExecuteResult, {"results": [entry]}).results == (Rich({"text/plain": "1"}, {}, "bar", {"width": 3}),)
 
 
+def test_a_value_of_a_stream_equals_that_of_the_result() -> None:
+    entry = {"display": 0, "mime": "text/plain", "data": "1", "display_id": "bar"}
+    groups = DisplayGroups("job_1")
+    groups.add(entry)
+    assert tuple(groups.end()) == build(ExecuteResult, {"results": [entry]}).results
+
+
 def test_a_notebook_shows_updates_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, str | None]] = []
     notebook = types.ModuleType("IPython.display")

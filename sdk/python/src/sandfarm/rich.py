@@ -39,8 +39,8 @@ class Rich:
     links: Mapping[str, str] = field(default_factory=dict, repr=False)
     display_id: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    update: bool = False
-    handle: str = ""
+    update: bool = field(default=False, compare=False)  # the same value is equal, however it was obtained
+    handle: str = field(default="", compare=False)
 
     @property
     def mimes(self) -> tuple[str, ...]:
