@@ -30,7 +30,7 @@ const outcomeSchema = `{"type":"object","description":"status of one package","p
 
 // runFields are the fields of a run other than job_id, sandbox_id and state. They are set once the work has ended.
 const runFields = `
-	"stdout":{"type":"string","description":"what was printed and not cleared; over 1 MiB head and tail"},
+	"stdout":{"type":"string","description":"what was printed; over 1 MiB head and tail"},
 	"stderr":{"type":"string","description":"what was written to standard error; over 1 MiB head and tail"},
 	"exit_code":{"type":"integer","description":"0; 1 for an exception; N after exit(N); 128+signal for a kill"},
 	"error":` + errorSchema + `,

@@ -27,7 +27,8 @@ type DisplayData struct {
 	Update    bool            `json:"update,omitempty" doc:"the value replaces the one with this number. If this job has not displayed that, it replaces the value with this display_id that an earlier job of the kernel displayed"`
 }
 
-// ClearData is the data of clear events: the code cleared all output before, text and values. Results have only what came after it.
+// ClearData is the data of clear events: the code cleared all output before, text and values. Results keep the text, and have only the
+// values that came after it.
 type ClearData struct {
 	Wait bool `json:"wait" doc:"true: clear when the next output comes, and not before; updates of values are no such output. false: now"`
 }

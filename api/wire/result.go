@@ -18,8 +18,8 @@ type Result struct {
 
 // ExecuteResult is the outcome of code.
 type ExecuteResult struct {
-	Stdout           string         `json:"stdout" doc:"standard output, without what the code cleared; over 1 MiB only head and tail"`
-	Stderr           string         `json:"stderr" doc:"standard error, without what the code cleared; over 1 MiB only head and tail"`
+	Stdout           string         `json:"stdout" doc:"standard output; over 1 MiB only head and tail"`
+	Stderr           string         `json:"stderr" doc:"standard error; over 1 MiB only head and tail"`
 	ExitCode         int            `json:"exit_code" doc:"0; 1 for an exception; N after exit(N); 128+signal for a kill"`
 	Error            *CodeError     `json:"error" doc:"the exception that ended the code; null: none"`
 	Results          []Rich         `json:"results" doc:"displayed values that the code has not cleared, in their last state: one entry for each MIME type of each value, grouped by display"`

@@ -2,18 +2,17 @@ package execution
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// clear takes the order of the code to clear its output: now, or when there is more output. As in a saved notebook, the result then has
-// only the text and the values that came later. The events have everything, with an event at this place.
+// clear takes the order of the code to clear its output: now, or when there is more output. The result then has only the values that came
+// later, as in a saved notebook. Text stays in the result: stdout and stderr are a log. The events have everything, with an event at this
+// place.
 func (c *collector) clear(wait bool) {
 	c.flushCarry()
 	if c.clearing = true; !wait {
@@ -24,7 +23,7 @@ func (c *collector) clear(wait bool) {
 	}
 }
 
-// clearNow removes the output from the result, if there is an order to do so.
+// clearNow removes the values from the result, if there is an order to do so.
 func (c *collector) clearNow() {
 	if !c.clearing {
 		return
@@ -34,39 +33,6 @@ func (c *collector) clearNow() {
 		c.release(entry)
 	}
 	c.rich = nil
-	for _, s := range c.current() {
-		s.clear()
-	}
-}
-
-// clear begins the stream again. What was dropped of it stays counted.
-func (s *sink) clear() {
-	if s.upload != "" {
-		s.abandoned = append(s.abandoned, abandoned{s.upload, int64(s.parts) * blob.PartBytes})
-	}
-	s.unsent.close()
-	s.stream = newStream(s.limit)
-	s.upload, s.parts, s.sum = "", 0, nil
-	s.lost, s.noRoom, s.cleared = false, false, true
-}
-
-// abandoned is an upload of a stream that was cleared, with the bytes that were reserved for it.
-type abandoned struct {
-	upload string
-	bytes  int64
-}
-
-// abortCleared ends the uploads of streams that were cleared. Another attempt may upload the same artifact, so only these are ended.
-func (x *Runner) abortCleared(ctx context.Context, e *execution) {
-	for _, s := range e.collect.current() {
-		for _, a := range s.abandoned {
-			e.storage.release(a.bytes)
-			if err := x.blobs.AbortUpload(ctx, x.artifact(e, s.path, outputType).Key, a.upload); err != nil {
-				x.log.WarnContext(ctx, "upload of a cleared output is left to the lifecycle rules", "job_id", e.job.ID, "error", err)
-			}
-		}
-		s.abandoned = nil
-	}
 }
 
 // displayID checks the name of a displayed value. The agent leaves out longer ones itself.

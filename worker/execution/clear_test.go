@@ -1,7 +1,6 @@
 package execution
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
-	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/worker/workertest"
 )
@@ -33,8 +31,8 @@ func errput(text string) agent.Frame {
 	return agent.Frame{Type: agent.FrameStderr, Payload: []byte(text)}
 }
 
-// The result has what a saved notebook has: the output after the last clear, values in their last state.
-func TestAClearEmptiesTheResult(t *testing.T) {
+// The result has the values after the last clear, in their last state, and all text.
+func TestAClearRemovesValuesFromTheResult(t *testing.T) {
 	t.Parallel()
 	now, later := cleared(0, false), cleared(0, true)
 	for name, c := range map[string]struct {
@@ -43,12 +41,12 @@ func TestAClearEmptiesTheResult(t *testing.T) {
 		values         []string
 		events         string
 	}{
-		"now":              {[]agent.Frame{out(0, "a"), errput("b"), named(1, false, "1"), now}, "", "", nil, "a b 1 clear"},
-		"text after":       {[]agent.Frame{out(0, "a"), errput("b"), now, out(0, "c"), errput("d")}, "c", "d", nil, "a b clear c d"},
+		"now":              {[]agent.Frame{out(0, "a"), errput("b"), named(1, false, "1"), now}, "a", "b", nil, "a b 1 clear"},
+		"text after":       {[]agent.Frame{out(0, "a"), errput("b"), now, out(0, "c"), errput("d")}, "ac", "bd", nil, "a b clear c d"},
 		"value after":      {[]agent.Frame{named(1, false, "1"), now, named(2, false, "2")}, "", "", []string{"1 bar 2"}, "1 clear 2"},
 		"wait":             {[]agent.Frame{out(0, "a"), named(1, false, "1"), later}, "a", "", []string{"0 bar 1"}, "a 1 clear(wait)"},
-		"wait, then text":  {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, errput("b")}, "", "b", nil, "a 1 clear(wait) b"},
-		"wait, then value": {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, named(2, false, "2")}, "", "", []string{"1 bar 2"}, "a 1 clear(wait) 2"},
+		"wait, then text":  {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, errput("b")}, "a", "b", nil, "a 1 clear(wait) b"},
+		"wait, then value": {[]agent.Frame{out(0, "a"), named(1, false, "1"), later, named(2, false, "2")}, "a", "", []string{"1 bar 2"}, "a 1 clear(wait) 2"},
 		"update":           {[]agent.Frame{named(1, false, "1"), later, named(1, true, "2")}, "", "", []string{"0 bar 2"}, "1 clear(wait) 2(update)"},
 		"update, then text": {
 			[]agent.Frame{named(1, false, "1"), later, named(1, true, "2"), out(0, "a")}, "a", "", nil, "1 clear(wait) 2(update) a",
@@ -59,9 +57,9 @@ func TestAClearEmptiesTheResult(t *testing.T) {
 			[]string{"1 bar 4"},
 			"1 clear 2(update) 3 4(update)",
 		},
-		"update of an earlier job's value": {[]agent.Frame{out(0, "a"), later, named(1, true, "2")}, "", "", []string{"0 bar 2"}, "a clear(wait) 2(update)"},
-		"half a character":                 {[]agent.Frame{out(0, "\xc3"), now, out(0, "a")}, "a", "", nil, "\uFFFD clear a"},
-		"twice":                            {[]agent.Frame{out(0, "a"), later, later, now, out(0, "b"), now}, "", "", nil, "a clear(wait) clear(wait) clear b clear"},
+		"update of an earlier job's value": {[]agent.Frame{out(0, "a"), later, named(1, true, "2")}, "a", "", []string{"0 bar 2"}, "a clear(wait) 2(update)"},
+		"half a character":                 {[]agent.Frame{out(0, "\xc3"), now, out(0, "a")}, "\uFFFDa", "", nil, "\uFFFD clear a"},
+		"twice":                            {[]agent.Frame{out(0, "a"), later, later, now, out(0, "b"), now}, "ab", "", nil, "a clear(wait) clear(wait) clear b clear"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,67 +232,5 @@ func TestMetadataOfDisplaysIsChecked(t *testing.T) {
 		if _, err := json.Marshal(c.rich); err != nil {
 			t.Errorf("%.60s: %v", raw, err)
 		}
-	}
-}
-
-// A long output whose beginning was uploaded is cleared: that upload ends, and the artifact has what came later.
-func TestAClearEndsTheUploadOfTheOutput(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	x, _ := b.runner()
-	e := b.following(x, code())
-	take := func(f agent.Frame) {
-		t.Helper()
-		f.Seq = e.collect.seq + 1
-		_, err := x.absorb(t.Context(), e, f)
-		workertest.Must(t, err)
-	}
-	s := e.collect.outputs[0].stdout
-	part := []byte(strings.Repeat("before\n", 1<<17))
-	for !s.partFull() {
-		take(agent.Frame{Type: agent.FrameStdout, Payload: part})
-	}
-	workertest.Must(t, x.sendParts(t.Context(), e, s))
-	if s.parts != 1 || e.storage.reserved != blob.PartBytes {
-		t.Fatalf("%d parts were sent, %d bytes are reserved", s.parts, e.storage.reserved)
-	}
-	another, err := b.Blobs.BeginUpload(t.Context(), x.artifact(e, s.path, outputType).Key, blob.PutOptions{}) // by another attempt
-	workertest.Must(t, err)
-	take(cleared(0, false))
-	if e.storage.reserved != 0 || s.upload != "" {
-		t.Errorf("%d bytes are reserved, the upload is %q", e.storage.reserved, s.upload)
-	}
-	workertest.Must(t, b.Blobs.PutPart(t.Context(), x.artifact(e, s.path, outputType).Key, another, 1, strings.NewReader("x"), 1))
-	if n, err := b.Blobs.AbortUploadsOf(t.Context(), x.artifact(e, s.path, outputType).Key); n != 1 || err != nil {
-		t.Errorf("%d uploads were left (%v), want that of the other attempt", n, err)
-	}
-	after := strings.Repeat("after\n", x.cfg.Limits.MaxStreamInline/len("after\n")+1)
-	take(out(0, after))
-	take(frame(0, agent.FrameFinal, agent.Outcome{}))
-	artifacts, err := x.upload(context.WithoutCancel(t.Context()), e)
-	workertest.Must(t, err)
-	if len(artifacts) != 1 || string(b.content(artifacts[0].Key)) != after || artifacts[0].Size != int64(len(after)) {
-		t.Errorf("artifacts %+v", artifacts)
-	}
-	if r := e.collect.result().Execute; strings.Contains(r.Stdout, "before") || !strings.HasPrefix(r.Stdout, "after\n") {
-		t.Errorf("stdout begins with %.40q", r.Stdout)
-	}
-}
-
-// A short output after a clear is in the result, and is no artifact.
-func TestAClearedLongOutputIsNoArtifact(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	x, _ := b.runner()
-	e := b.following(x, code())
-	for i, f := range []agent.Frame{out(0, strings.Repeat("x", x.cfg.Limits.MaxStreamInline+1)), cleared(0, true), out(0, "after"), frame(0, agent.FrameFinal, agent.Outcome{})} {
-		f.Seq = uint64(i + 1)
-		_, err := x.absorb(t.Context(), e, f)
-		workertest.Must(t, err)
-	}
-	artifacts, err := x.upload(t.Context(), e)
-	workertest.Must(t, err)
-	if r := e.collect.result().Execute; len(artifacts) > 0 || r.Stdout != "after" || r.Truncated.Stdout || len(r.Rich) > 0 {
-		t.Errorf("result %+v with artifacts %+v", r, artifacts)
 	}
 }

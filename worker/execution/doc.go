@@ -22,7 +22,7 @@
 //   - stream.go keeps limits.MaxStreamInline bytes of each of stdout and stderr in the record: head and tail around a line that
 //     names the artifact with the whole. The streams of all commands have limits.MaxResultInline together (outputs.go);
 //   - collect.go stops sending a stream as events after limits.MaxStreamEvents bytes, bounds rich results and their events (maxRich…)
-//     and moves those over limits.MaxInlineRich to artifacts; clear.go removes from the result what the code has cleared;
+//     and moves those over limits.MaxInlineRich to artifacts; clear.go removes from the result the values that the code has cleared;
 //   - result.go and packages.go cut errors, tracebacks, notes and what an install reports;
 //   - artifacts.go skips files over limits.MaxArtifactBytes and those after limits.MaxArtifacts, as does the agent;
 //   - storage.go reserves the bytes of what is uploaded; what is beyond the tenant's quota max_stored_mb is skipped, with a note;

@@ -332,7 +332,6 @@ func (x *Runner) absorb(ctx context.Context, e *execution, f agent.Frame) (due b
 		return false, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	f.Payload = nil // a large value is decoded: it is not needed twice while it is stored
-	x.abortCleared(ctx, e)
 	x.giveUpOutputs(ctx, e)
 	err = x.storeDisplays(ctx, e)
 	if f.Type == agent.FrameCommandEnd {

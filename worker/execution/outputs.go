@@ -48,9 +48,6 @@ type sink struct {
 	artifact *farm.Artifact // of the stream that has ended
 	lost     bool           // the storage of the tenant, or this worker, had no room for it
 	noRoom   bool           // this worker had none
-
-	cleared   bool        // the stream began again, so uploads of it may be left that are none of its own
-	abandoned []abandoned // uploads of cleared output, to be aborted
 }
 
 // text returns the stream for the record.

@@ -53,7 +53,6 @@ type sinkState struct {
 	Artifact *farm.Artifact `json:"artifact,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
 	NoRoom   bool           `json:"no_room,omitempty"`
-	Cleared  bool           `json:"cleared,omitempty"`
 }
 
 // snapshot encodes the collector's state. Queued events and displays must have been taken before. It returns a function that makes a reader of
@@ -105,7 +104,6 @@ func (s *sink) state() (sinkState, error) {
 	state := sinkState{
 		Limit: s.limit, Total: s.total, Head: s.head.Len(), Tail: len(s.tail), At: s.at, Full: s.stream.full, Carry: s.carry,
 		Dropped: s.dropped, Upload: s.upload, Parts: s.parts, Rest: int(s.unsent.len()), Artifact: s.artifact, Lost: s.lost, NoRoom: s.noRoom,
-		Cleared: s.cleared,
 	}
 	if sum, ok := s.sum.(encoding.BinaryMarshaler); ok {
 		var err error
@@ -205,7 +203,6 @@ func (s *sink) restore(state sinkState, r io.Reader) error {
 	s.dropped = state.Dropped
 	s.upload, s.parts, s.artifact, s.lost = state.Upload, state.Parts, state.Artifact, state.Lost
 	s.noRoom = s.noRoom || state.NoRoom
-	s.cleared = state.Cleared
 	if len(state.Sum) > 0 {
 		s.sum = sha256.New()
 		if err := s.sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state.Sum); err != nil { //nolint:forcetypeassert // its documentation says so

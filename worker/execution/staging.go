@@ -163,7 +163,7 @@ func (s *staging) snapshots() bool { return len(s.saved) > 0 || s.job.Attempt > 
 
 // unfinished reports whether an upload of a stream may not be completed.
 func (s *staging) unfinished(o *sink) bool {
-	return o.truncated() && o.upload != "" && o.artifact == nil || (o.truncated() || o.cleared) && s.job.Attempt > 1
+	return o.truncated() && (o.upload != "" && o.artifact == nil || s.job.Attempt > 1)
 }
 
 // drop removes what only a takeover needed: the job's snapshots, and uploads of outputs that were not completed.

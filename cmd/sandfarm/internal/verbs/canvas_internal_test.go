@@ -165,23 +165,6 @@ func TestAPipeGetsEveryState(t *testing.T) {
 	}
 }
 
-// After a clear, the end of a stream is counted from there: what the events lack is printed once.
-func TestTheRestOfAClearedStreamIsPrinted(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	f := &follower{app: &app{Streams: Streams{Out: &out}}, printed: map[string]int64{}}
-	following(t, f, printed("before"))
-	if err := f.restOf("stdout", "before and more"); err != nil || out.String() != "before" {
-		t.Errorf("without a clear: %q, %v", out.String(), err)
-	}
-	following(t, f, wire.ClearData{Wait: true}, printed("af"))
-	for range 2 {
-		if err := f.restOf("stdout", "after"); err != nil || out.String() != "beforeafter" {
-			t.Errorf("%q, %v", out.String(), err)
-		}
-	}
-}
-
 // Whatever is written, the screen is the same as if the last states alone had been written, while nothing scrolls away.
 func TestDrawingIsTheSameAsWritingTheLastState(t *testing.T) {
 	t.Parallel()

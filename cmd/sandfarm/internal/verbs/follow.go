@@ -22,16 +22,15 @@ const (
 type follower struct {
 	*app
 	c        *client.Client
-	results  bool             // also print the text of results
-	quiet    bool             // print nothing
-	toStderr bool             // print the output on stderr, since stdout is for something else
-	progress bool             // print progress on stderr
-	reported string           // the last progress
-	printed  map[string]int64 // since the last clear
-	cleared  bool             // there was one
-	clearing bool             // clear when there is more output
-	values   int              // that were displayed: the next number, from 0
-	canvas   *canvas          // nil: stdout is not a terminal
+	results  bool   // also print the text of results
+	quiet    bool   // print nothing
+	toStderr bool   // print the output on stderr, since stdout is for something else
+	progress bool   // print progress on stderr
+	reported string // the last progress
+	printed  map[string]int64
+	clearing bool    // clear when there is more output
+	values   int     // that were displayed: the next number, from 0
+	canvas   *canvas // nil: stdout is not a terminal
 }
 
 func (a *app) follower(c *client.Client, results bool) *follower {
@@ -147,8 +146,7 @@ func (f *follower) clearNow() error {
 	if !f.clearing {
 		return nil
 	}
-	f.clearing, f.cleared = false, true
-	clear(f.printed)
+	f.clearing = false
 	if f.canvas == nil {
 		return nil
 	}
@@ -211,16 +209,6 @@ func (f *follower) display(ctx context.Context, data wire.DisplayData) error {
 
 // outputDir is where the farm stores outputs that are too long for events. It is not part of the workspace.
 const outputDir = ".output/"
-
-// restOf prints what came of a short stream after a clear, if the events before it were as many as the farm sends.
-func (f *follower) restOf(stream, text string) error {
-	from := f.printed[stream]
-	if f.quiet || !f.cleared || int64(len(text)) <= from {
-		return nil
-	}
-	f.printed[stream] = int64(len(text))
-	return f.write(f.writer(stream), text[from:])
-}
 
 // rest prints the part of a stream that was too long for events.
 func (f *follower) rest(ctx context.Context, artifacts []wire.Artifact, stream string) error {

@@ -146,18 +146,11 @@ func (a *app) finish(ctx context.Context, c *client.Client, follower *follower, 
 	if job.Result != nil && job.Result.Execute != nil {
 		result = *job.Result.Execute
 	}
-	for _, stream := range []struct {
-		name, text string
-		truncated  bool
-	}{{"stdout", result.Stdout, result.Truncated.Stdout}, {"stderr", result.Stderr, result.Truncated.Stderr}} {
-		var err error
-		if stream.truncated {
-			err = follower.rest(ctx, result.Artifacts, stream.name)
-		} else {
-			err = follower.restOf(stream.name, stream.text)
-		}
-		if err != nil {
-			return err
+	for _, stream := range []string{"stdout", "stderr"} {
+		if stream == "stdout" && result.Truncated.Stdout || stream == "stderr" && result.Truncated.Stderr {
+			if err := follower.rest(ctx, result.Artifacts, stream); err != nil {
+				return err
+			}
 		}
 	}
 	if a.json {

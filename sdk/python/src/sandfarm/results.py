@@ -85,7 +85,7 @@ class ExecuteResult:
     """The result of code. `str()` returns it as text; notebooks show its pictures and tables.
 
     Attributes:
-        stdout: standard output, without what the code cleared. Over 1 MiB it is truncated to head and tail, and an artifact has
+        stdout: standard output. Over 1 MiB it is truncated to head and tail, and an artifact has
             the whole.
         stderr: standard error, truncated likewise.
         exit_code: 0; 1 for an exception; N after `sys.exit(N)`; 128 + signal number after a signal.
