@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// benchCPU adds up what 1 000 print(1) through REST cost all processes of the farm: API, worker, scheduler, Redis, the sandbox's agent and its kernel. The
-// comparison is Jupyter's client and its kernel in the same sandbox. Blocks of both alternate.
+// benchCPU adds up what 1 000 print(1) through REST cost all processes of the farm: API, worker, scheduler, Redis, the sandbox's agent and its
+// kernel. The comparison is Jupyter's client and its kernel in the same sandbox. Blocks of both alternate.
 func benchCPU(ctx context.Context, b *bench) ([]row, error) {
 	const blocks, calls = 10, 100
 	id, err := b.sandbox(ctx)

@@ -35,8 +35,8 @@ type Accepted struct {
 }
 
 // Accept stores a job in one step: it checks idempotency, the state of the sandbox and the limits, then writes the record, its first event
-// and its place in the FIFO, and enqueues it if it is runnable. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox), CodeConflict (state of the
-// sandbox, key used for another request), CodeExhausted (limits and quotas), CodeUnavailable.
+// and its place in the FIFO, and enqueues it if it is runnable. A refused job leaves nothing behind. Errors: CodeNotFound (no such sandbox),
+// CodeConflict (state of the sandbox, key used for another request), CodeExhausted (limits and quotas), CodeUnavailable.
 func (s *Store) Accept(ctx context.Context, a Accept) (Accepted, error) {
 	job := *a.Job
 	if err := s.checkAccept(&job, a.Sandbox); err != nil {
