@@ -24,9 +24,6 @@ const bootTimeout = 90 * time.Second
 // bootOutputBytes is how much of a kernel's output during its start is kept for the error.
 const bootOutputBytes = 4 << 10
 
-// controlFD is the descriptor of the control socket in a kernel.
-const controlFD = "3"
-
 // kernel is one running Python kernel: a process and the socket to it.
 type kernel struct {
 	id      string // in the environment of all its processes
@@ -116,8 +113,9 @@ func (ks *Kernels) launch(k *kernel, python string) (bootOutput func() string, e
 		return nil, err
 	}
 	defer func() { _ = syscall.Close(theirs) }()
+	// The control socket is descriptor 3, as launcher.py says. It is not named in the environment, which user code reads in /proc.
 	files := []uintptr{uintptr(null), uintptr(null), uintptr(pipe[1]), uintptr(theirs)} //nolint:gosec // descriptors are small
-	env := process.WithEnv(ks.cfg.Env, map[string]string{process.KernelEnvName: k.id, "SANDFARM_CONTROL_FD": controlFD})
+	env := process.WithEnv(ks.cfg.Env, map[string]string{process.KernelEnvName: k.id})
 	p, err := ks.cfg.Reaper.Start([]string{python, ks.launcherPath()}, env, ks.cfg.Workspace, files)
 	if err != nil {
 		_ = output.Close()

@@ -23,7 +23,7 @@ import threading
 import sandfarm_output as output  # next to this file, outside the search path of code
 
 FOLDER, sys.path[0] = sys.path[0], ""
-CONTROL = int(os.environ.pop("SANDFARM_CONTROL_FD"))
+CONTROL = 3  # the agent starts the kernel with its socket there
 os.set_inheritable(CONTROL, False)  # children do not speak with the agent
 
 

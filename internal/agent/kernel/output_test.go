@@ -176,6 +176,19 @@ func TestKernelEnvironmentIsPerExecution(t *testing.T) {
 	}
 }
 
+// User code reads in /proc what the kernel was started with.
+func TestKernelEnvironmentNamesNoDescriptor(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartWithKernel(t)
+	ran := agenttest.Run(t, a.Client, agenttest.Code(`
+entries = open("/proc/self/environ").read().split("\0")
+print([e for e in entries if "FD" in e or e.startswith("SANDFARM")], "SBX_KERNEL" in "".join(entries))
+`))
+	if ran.Stdout != "[] True\n" {
+		t.Errorf("environment: %q %q", ran.Stdout, ran.Stderr)
+	}
+}
+
 func TestKernelLogIsReadAgainFromItsStartWhileItRuns(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartWithKernel(t)
