@@ -16,20 +16,20 @@ import (
 	"github.com/sandfarm/sandfarm/client"
 )
 
-// exploit is a file of the corpus with the outcome that its head states.
-type exploit struct {
+// attack is a file of the corpus with the outcome that its head states.
+type attack struct {
 	name, code, state string
 	errors, next      []string // names of allowed exceptions
 	timeout           int
 }
 
-func readExploit(t *testing.T, path string) exploit {
+func readAttack(t *testing.T, path string) attack {
 	t.Helper()
 	code, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := exploit{name: strings.TrimSuffix(filepath.Base(path), ".py"), code: string(code), state: "completed", timeout: 30}
+	x := attack{name: strings.TrimSuffix(filepath.Base(path), ".py"), code: string(code), state: "completed", timeout: 30}
 	for row := range strings.Lines(x.code) {
 		key, value, ok := strings.Cut(strings.TrimPrefix(row, "# "), ": ")
 		if !ok || !strings.HasPrefix(row, "# ") {
@@ -67,11 +67,11 @@ func (f *farmProcess) try(t *testing.T, sandbox, code string, timeout int) (stat
 	return string(job.State), "", job.Result.Execute.Stdout
 }
 
-// Every known exploit, and its harmless twin, runs in a sandbox of its own: it has the stated outcome, the sandbox
+// Every known attack, and its harmless twin, runs in a sandbox of its own: it has the stated outcome, the sandbox
 // still works, and so do the farm and another sandbox.
-func TestExploits(t *testing.T) {
+func TestAttacks(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob("../../worker/testdata/exploits/*.py")
+	paths, err := filepath.Glob("../../worker/testdata/attacks/*/*.py")
 	if err != nil || len(paths) < 20 {
 		t.Fatalf("%d files, %v", len(paths), err)
 	}
@@ -83,7 +83,7 @@ func TestExploits(t *testing.T) {
 		if strings.HasSuffix(path, ".ok.py") {
 			continue
 		}
-		x, twin := readExploit(t, path), readExploit(t, strings.TrimSuffix(path, ".py")+".ok.py")
+		x, twin := readAttack(t, path), readAttack(t, strings.TrimSuffix(path, ".py")+".ok.py")
 		t.Run(x.name, func(t *testing.T) { //nolint:paralleltest // a farm of two cores, and each test checks the other sandbox
 			sandbox := f.sandbox(wire.CreateRequest{Resources: &wire.ResourcesRequest{MemoryMB: &memory, DiskMB: &disk}})
 			state, exception, text := f.try(t, sandbox.ID, x.code, x.timeout)
