@@ -10,7 +10,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -105,12 +104,7 @@ func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
 
 // fillAgent copies the agent into the volume and marks the fill as complete; errFillBusy when another process fills it.
 func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, image string) (err error) {
-	id, err := e.helper(ctx, fillName(name), &container.Config{Image: image, Cmd: []string{"/never-started"}}, &container.HostConfig{
-		NetworkMode: "none",
-		Mounts: []mount.Mount{{
-			Type: mount.TypeVolume, Source: name, Target: fillMount, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
-		}},
-	})
+	id, err := e.createHelper(ctx, fillName(name), e.fillHelper(image, name))
 	if cerrdefs.IsConflict(err) {
 		return errFillBusy
 	}
@@ -134,18 +128,6 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 	}
 	_, err = e.ensureVolume(ctx, noteName(name), map[string]string{LabelRole: RoleAgent, LabelFill: mark})
 	return err
-}
-
-// helper creates a container that is never started.
-func (e *Engine) helper(ctx context.Context, name string, config *container.Config, host *container.HostConfig) (string, error) {
-	config.Labels = map[string]string{LabelNamespace: e.namespace, LabelRole: RoleHelper}
-	var made container.CreateResponse
-	err := e.call(ctx, createTimeout, "create helper container", func(ctx context.Context) error {
-		var err error
-		made, err = e.cli.ContainerCreate(ctx, config, host, nil, nil, name)
-		return err
-	})
-	return made.ID, err
 }
 
 // agentTar packs programs into an uncompressed tar while it is read, since they are large. The caller closes it.

@@ -25,9 +25,7 @@ const dialTimeout = 30 * time.Second
 func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string) (io.ReadWriteCloser, error) {
 	var s *stream
 	err := e.call(ctx, dialTimeout, "exec in container", func(ctx context.Context) error {
-		made, err := e.cli.ContainerExecCreate(ctx, id, container.ExecOptions{
-			User: user, Cmd: cmd, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-		})
+		made, err := e.cli.ContainerExecCreate(ctx, id, execOptions(user, cmd))
 		if err != nil {
 			return err
 		}
@@ -38,6 +36,11 @@ func (e *Engine) Dial(ctx context.Context, id string, cmd []string, user string)
 		return nil, err
 	}
 	return s, nil
+}
+
+// execOptions describe the command of Dial.
+func execOptions(user string, cmd []string) container.ExecOptions {
+	return container.ExecOptions{User: user, Cmd: cmd, AttachStdin: true, AttachStdout: true, AttachStderr: true}
 }
 
 // attach starts an exec and takes its connection over. The Docker client's own call has no timeout, so a stuck engine would block the

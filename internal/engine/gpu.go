@@ -69,10 +69,7 @@ func (e *Engine) tryNvidia(ctx context.Context) (has bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, e.RemoveImage(context.WithoutCancel(ctx), ref)) }()
-	id, err := e.helper(ctx, "", &container.Config{Image: ref, Cmd: []string{"/not-there"}, Env: []string{visibleDevices + "=" + noDevices}}, &container.HostConfig{
-		NetworkMode: "none",
-		Resources:   container.Resources{DeviceRequests: []container.DeviceRequest{{Driver: DriverNvidia, Capabilities: [][]string{{"gpu"}}}}},
-	})
+	id, err := e.createHelper(ctx, "", e.nvidiaHelper(ref))
 	if err != nil {
 		return false, err
 	}

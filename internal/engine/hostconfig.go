@@ -107,11 +107,11 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 		return fmt.Sprintf("rw,%s,nosuid,nodev,size=%dm,nr_inodes=%d,%s", exec, mb, inodes, owner)
 	}
 	return map[string]string{
-		farm.Workspace:                 line("exec", r.DiskMB, workInodes, owned),
-		cmp.Or(s.HomeDir, defaultHome): line("exec", homeFactor*r.DiskMB, homeInodes, owned),
-		"/tmp":                         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
-		cmp.Or(s.RunDir, defaultRun):   line("noexec", runMB, runInodes, owned),
-		"/dev/shm":                     line("noexec", shm, shmInodes, "mode=1777"),
+		farm.Workspace: line("exec", r.DiskMB, workInodes, owned),
+		homeDir:        line("exec", homeFactor*r.DiskMB, homeInodes, owned),
+		"/tmp":         line("noexec", r.DiskMB, tmpInodes, "mode=1777"),
+		runDir:         line("noexec", runMB, runInodes, owned),
+		"/dev/shm":     line("noexec", shm, shmInodes, "mode=1777"),
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/system"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -145,9 +144,7 @@ func (e *Engine) storageQuota(ctx context.Context) (bool, error) {
 }
 
 func (e *Engine) tryQuota(ctx context.Context, ref string) (bool, error) {
-	id, err := e.helper(ctx, "", &container.Config{Image: ref, Cmd: []string{"/never-started"}}, &container.HostConfig{
-		NetworkMode: "none", StorageOpt: map[string]string{"size": "64M"},
-	})
+	id, err := e.createHelper(ctx, "", e.quotaHelper(ref))
 	switch {
 	case err == nil:
 		return true, e.Remove(context.WithoutCancel(ctx), id)

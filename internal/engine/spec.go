@@ -28,24 +28,22 @@ type Spec struct {
 	GPUs []string // ids of its devices, which no other container has; nil: none
 	CDI  []string // their CDI names; nil: the nvidia driver takes their ids
 
-	HomeDir string // home of user code, a tmpfs of homeFactor times disk_mb; empty: "/home/sandbox"
-	RunDir  string // the agent's own small tmpfs; empty: "/run/sandfarm"
 	Runtime string // OCI runtime; empty: the Engine's
 }
 
 // Mount points and sizes of the writable places. All are tmpfs, so all count against the sandbox's memory.
 const (
-	defaultHome = "/home/sandbox"
-	defaultRun  = "/run/sandfarm"
-	workInodes  = 200_000 // files and directories in the workspace: 10 000 results fit many times over
-	tmpInodes   = 50_000
-	homeInodes  = 100_000 // caches of tools are many small files
-	homeFactor  = 4       // packages are installed into the home directory, and TensorFlow has 2 GB
-	runMB       = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
-	runInodes   = 4_096
-	shmMB       = 64 // Docker's default
-	shmInodes   = 4_096
-	gpuShmMB    = 1024 // loaders of training data and NCCL pass tensors through it
+	homeDir    = "/home/sandbox" // of user code
+	runDir     = "/run/sandfarm" // the agent's own
+	workInodes = 200_000         // files and directories in the workspace: 10 000 results fit many times over
+	tmpInodes  = 50_000
+	homeInodes = 100_000 // caches of tools are many small files
+	homeFactor = 4       // packages are installed into the home directory, and TensorFlow has 2 GB
+	runMB      = 64      // connection files, sockets, and code that runs as a fresh process (10 MiB each at most)
+	runInodes  = 4_096
+	shmMB      = 64 // Docker's default
+	shmInodes  = 4_096
+	gpuShmMB   = 1024 // loaders of training data and NCCL pass tensors through it
 )
 
 // resources returns the spec's resources with defaults for zero fields, and at most as many cores as the engine has (0: unknown).

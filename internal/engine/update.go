@@ -20,11 +20,16 @@ func (e *Engine) Update(ctx context.Context, id string, r farm.Resources) error 
 		return err
 	}
 	r = (&Spec{Resources: r}).resources(cpus)
-	pids := int64(r.PIDs)
 	return e.call(ctx, updateTimeout, "update container", func(ctx context.Context) error {
-		_, err := e.cli.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: container.Resources{
-			Memory: int64(r.MemoryMB) << 20, MemorySwap: int64(r.MemoryMB) << 20, NanoCPUs: int64(r.CPUs * 1e9), PidsLimit: &pids,
-		}})
+		_, err := e.cli.ContainerUpdate(ctx, id, updateConfig(r))
 		return err
 	})
+}
+
+// updateConfig are the new limits of a container. DiskMB has no effect.
+func updateConfig(r farm.Resources) container.UpdateConfig {
+	pids := int64(r.PIDs)
+	return container.UpdateConfig{Resources: container.Resources{
+		Memory: int64(r.MemoryMB) << 20, MemorySwap: int64(r.MemoryMB) << 20, NanoCPUs: int64(r.CPUs * 1e9), PidsLimit: &pids,
+	}}
 }

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"pgregory.net/rapid"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// sent is a call that the engine's client made.
+type sent struct {
+	path, name string
+	body       []byte
+}
+
+// recorder is an Engine whose calls are recorded, with the facts of an engine of 8 cores.
+func recorder(t testing.TB) (*Engine, func() sent) {
+	t.Helper()
+	var last sent
+	fake := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodPost {
+			last = sent{path: r.URL.Path, name: r.URL.Query().Get("name"), body: body}
+		}
+		w.Header().Set("Api-Version", "1.41")
+		_, _ = io.WriteString(w, `{"Id":"made","NCPU":8}`)
+	}))
+	t.Cleanup(fake.Close)
+	e, err := New(Config{Host: "tcp://" + strings.TrimPrefix(fake.URL, "http://"), Namespace: "farm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	e.cpus = 8
+	return e, func() sent { return last }
+}
+
+// anySpec draws what a worker may ask for.
+func anySpec(t *rapid.T) Spec {
+	text := rapid.StringMatching(`[A-Za-z0-9_./= é"<&-]{0,20}`)
+	s := Spec{
+		SandboxID: farm.NewID(farm.SandboxPrefix), Tenant: text.Draw(t, "tenant"), Node: text.Draw(t, "node"),
+		Labels: rapid.MapOf(rapid.StringMatching(`sandfarm\.x[a-z]{1,6}`), text).Draw(t, "labels"),
+		Image:  rapid.StringMatching(`[a-z]{1,8}:[a-z]{1,8}`).Draw(t, "image"), Command: append([]string{"/sandfarm/agent"}, rapid.SliceOf(text).Draw(t, "command")...),
+		Env:     rapid.MapOf(rapid.StringMatching(`[A-MO-Z][A-KM-Z0-9_]{0,8}`), text).Draw(t, "env"),
+		UID:     rapid.IntRange(1, 1<<31-1).Draw(t, "uid"),
+		Network: rapid.SampledFrom(append(farm.Networks(), "")).Draw(t, "network"),
+		Runtime: rapid.SampledFrom([]string{"", "runsc", "other"}).Draw(t, "runtime"),
+		Resources: farm.Resources{
+			MemoryMB: rapid.IntRange(0, 65536).Draw(t, "memory"), CPUs: rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 64)).Draw(t, "cpus"),
+			PIDs: rapid.IntRange(0, 4096).Draw(t, "pids"), DiskMB: rapid.IntRange(0, 65536).Draw(t, "disk"),
+		},
+	}
+	if rapid.Bool().Draw(t, "deadline") {
+		s.Deadline = time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "at"), 0)
+	}
+	s.AgentVolume, s.AgentMount = "farm-agent-1", "/sandfarm"
+	if n := rapid.IntRange(0, 2).Draw(t, "gpus"); n > 0 {
+		s.GPUs = []string{"GPU-0", "GPU-1"}[:n]
+		if rapid.Bool().Draw(t, "cdi") {
+			s.CDI = []string{"nvidia.com/gpu=0", "nvidia.com/gpu=1"}[:n]
+		}
+	}
+	return s
+}
+
+// Whatever a worker may ask for, the Checker accepts what the engine's client sends, and makes the same document of it.
+func TestCheckerAcceptsWhatIsSent(t *testing.T) {
+	t.Parallel()
+	e, last := recorder(t)
+	c := e.NewChecker(Rules{Runtimes: []string{"runsc", "other"}, FullNetwork: true})
+	e.seccomp, e.seccompGPU = `{"a":1}`, `{"b":2}` // the profiles are long, and not what is drawn
+	rapid.Check(t, func(t *rapid.T) {
+		e.nvidia, e.tcpMemory = rapid.Bool().Draw(t, "nvidia"), rapid.Bool().Draw(t, "v1")
+		e.parent = rapid.SampledFrom([]string{"", "/sandboxes-farm", "sandboxes_farm.slice"}).Draw(t, "parent")
+		s := anySpec(t)
+		if _, err := e.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.Create(t.Context(), last().name, last().body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Image != s.Image || got.Volume != s.AgentVolume || !bytes.Equal(got.Body, bytes.TrimSpace(last().body)) {
+			t.Fatalf("made another document, or image %q and volume %q", got.Image, got.Volume)
+		}
+		r := s.resources(8)
+		if err := e.Update(t.Context(), "x", r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Update(last().body); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
+	t.Parallel()
+	e, last := recorder(t)
+	c := e.NewChecker(Rules{})
+	for name, helper := range map[string]container.CreateRequest{
+		"": e.nvidiaHelper("farm/probe:1"), "-": e.quotaHelper("farm/probe:1"), "farm-agent-v1-fill": e.fillHelper("python:1", "farm-agent-v1"),
+	} {
+		name = strings.TrimPrefix(name, "-")
+		if _, err := e.createHelper(t.Context(), name, helper); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Create(t.Context(), name, last().body); err != nil {
+			t.Errorf("helper %q: %v", name, err)
+		}
+		if name != "" { // the name is that of a sandbox, or missing
+			for _, wrong := range []string{"", "farm-agent-v2-fill", "farm-sbx_1"} {
+				wantRefused(t, "helper named "+wrong, func() error { _, err := c.Create(t.Context(), wrong, last().body); return err })
+			}
+		}
+	}
+	_, _ = e.NodeID(t.Context()) // the answer of the fake has no labels
+	if _, err := c.Volume(last().body); err != nil {
+		t.Errorf("volume of the node: %v", err)
+	}
+	if err := e.Note(t.Context(), "sbx_1", "acme", map[string]string{"sandfarm.record": "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Volume(last().body); err != nil {
+		t.Errorf("note: %v", err)
+	}
+	if _, err := e.ensureVolume(t.Context(), "farm-agent-v1-complete", map[string]string{LabelRole: RoleAgent, LabelFill: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Volume(last().body); err != nil {
+		t.Errorf("volume of the agent: %v", err)
+	}
+	body, _ := json.Marshal(execOptions("65533:65533", []string{"/sandfarm/agent", "dial"}))
+	call, err := c.Exec(body)
+	if err != nil || call.User != "65533:65533" || len(call.Command) != 2 || !bytes.Equal(call.Body, body) {
+		t.Errorf("exec: %+v, %v", call, err)
+	}
+	if _, err := c.ExecStart([]byte(`{"Detach":false,"Tty":false}`)); err != nil {
+		t.Errorf("start of an exec: %v", err)
+	}
+}
+
+func wantRefused(t testing.TB, what string, call func() error) {
+	t.Helper()
+	if code := farm.CodeOf(call()); code != farm.CodeInvalid {
+		t.Errorf("%s: code %q, want invalid", what, code)
+	}
+}
+
+// free are the fields that a worker chooses. All others follow from them.
+var free = []string{
+	"Env", "Cmd", "Entrypoint", "Image", "HostConfig.NanoCpus", "HostConfig.PidsLimit", "HostConfig.Runtime",
+	"Labels.sandfarm.tenant", "Labels.sandfarm.node", "Labels.sandfarm.deadline", "Labels.sandfarm.record",
+}
+
+// isFree reports whether a worker chooses a field of this path, or one that holds it.
+func isFree(path string) bool {
+	return slices.ContainsFunc(free, func(f string) bool { return path == f || strings.HasPrefix(path, f+"[") })
+}
+
+// accepted is a body that the Checker accepts.
+func accepted(t *testing.T) (*Checker, string, []byte) {
+	t.Helper()
+	e, last := recorder(t)
+	e.seccompGPU = "{}" // the changes are many, and the profile is long
+	s := spec()
+	s.SandboxID, s.AgentVolume, s.Env = farm.NewID(farm.SandboxPrefix), "farm-agent-1", map[string]string{"COLOUR": "blue"}
+	s.Labels, s.Deadline = map[string]string{"sandfarm.record": "{}"}, time.Unix(2_000_000_000, 0)
+	s.GPUs = []string{"GPU-0"}
+	if _, err := e.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	c := e.NewChecker(Rules{})
+	if _, err := c.Create(t.Context(), last().name, last().body); err != nil {
+		t.Fatal(err)
+	}
+	return c, last().name, last().body
+}
+
+// Each field of the document, changed, removed or misspelled, is refused unless a worker chooses it; and so is a field that is added
+// anywhere.
+func TestCheckerRefusesEachChangedField(t *testing.T) {
+	t.Parallel()
+	c, name, body := accepted(t)
+	root, err := parseJSON(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	try := func(what, path string) {
+		t.Helper()
+		tried++
+		changed, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Create(t.Context(), name, changed); err == nil && !isFree(path) {
+			t.Errorf("%s %s: accepted", what, path)
+		}
+	}
+	var walk func(path string, value any, set func(any))
+	walk = func(path string, value any, set func(any)) {
+		for _, other := range []any{nil, true, false, json.Number("0"), json.Number("1"), json.Number("-1"), "", "0", "host", []any{}, []any{"x"}, map[string]any{}, map[string]any{"x": "y"}} {
+			if !reflect.DeepEqual(other, value) {
+				set(other)
+				try("changed", path)
+			}
+		}
+		set(value)
+		switch value := value.(type) {
+		case map[string]any:
+			value["Privileged2"] = true
+			try("added to", path)
+			delete(value, "Privileged2")
+			for key, inner := range value {
+				at := strings.TrimPrefix(path+"."+key, ".")
+				delete(value, key)
+				try("removed", at)
+				value[strings.ToLower(key)+strings.ToUpper(key)] = inner
+				try("renamed", at)
+				delete(value, strings.ToLower(key)+strings.ToUpper(key))
+				if lower := strings.ToLower(key); lower != key {
+					value[lower] = inner
+					try("misspelled", at+" ")
+					delete(value, lower)
+				}
+				value[key] = inner
+				walk(at, inner, func(v any) { value[key] = v })
+			}
+		case []any:
+			for i := range value {
+				inner := value[i]
+				walk(path+"["+string(rune('0'+i%10))+"]", inner, func(v any) { value[i] = v })
+			}
+		}
+	}
+	walk("", root, func(v any) { root = v })
+	if tried < 1000 {
+		t.Errorf("only %d changes were tried", tried)
+	}
+}
+
+// Each field that the engine's API knows, set by itself, is refused unless a worker chooses it.
+func TestCheckerRefusesEachFieldOfTheAPI(t *testing.T) {
+	t.Parallel()
+	c, name, body := accepted(t)
+	seen := 0
+	for _, path := range fieldsOf(reflect.TypeFor[container.CreateRequest](), nil, 0) {
+		var request container.CreateRequest
+		if err := json.Unmarshal(body, &request); err != nil {
+			t.Fatal(err)
+		}
+		field := reflect.ValueOf(&request).Elem()
+		for _, index := range path {
+			if field.Kind() == reflect.Pointer {
+				if field.IsNil() {
+					field.Set(reflect.New(field.Type().Elem()))
+				}
+				field = field.Elem()
+			}
+			field = field.Field(index)
+		}
+		if !change(field) {
+			continue
+		}
+		changed, err := json.Marshal(request)
+		if err != nil || bytes.Equal(changed, bytes.TrimSpace(body)) {
+			continue // the field is not sent
+		}
+		seen++
+		if _, err := c.Create(t.Context(), name, changed); err == nil {
+			before, _ := parseJSON(body)
+			after, _ := parseJSON(changed)
+			if where, _ := difference("", after, before); !isFree(where) {
+				t.Errorf("%s: accepted", where)
+			}
+		}
+	}
+	if seen < 80 {
+		t.Errorf("only %d fields were tried", seen)
+	}
+}
+
+// fieldsOf lists the paths of all exported fields of a struct and its structs.
+func fieldsOf(typ reflect.Type, at []int, depth int) (all [][]int) {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	if typ.Kind() != reflect.Struct || depth > 4 {
+		return nil
+	}
+	for i := range typ.NumField() {
+		if field := typ.Field(i); field.IsExported() {
+			path := append(slices.Clone(at), i)
+			all = append(append(all, path), fieldsOf(field.Type, path, depth+1)...)
+		}
+	}
+	return all
+}
+
+// change gives a field another value that is not empty.
+func change(field reflect.Value) bool {
+	switch field.Kind() {
+	case reflect.Bool:
+		field.SetBool(!field.Bool())
+	case reflect.String:
+		field.SetString(field.String() + "host")
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		field.SetInt(field.Int() + 1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		field.SetUint(field.Uint() + 1)
+	case reflect.Slice:
+		field.Set(reflect.Append(field, reflect.Zero(field.Type().Elem())))
+	case reflect.Map:
+		if field.IsNil() {
+			field.Set(reflect.MakeMap(field.Type()))
+		}
+		field.SetMapIndex(reflect.ValueOf("x").Convert(field.Type().Key()), reflect.Zero(field.Type().Elem()))
+	case reflect.Pointer:
+		if field.IsNil() {
+			field.Set(reflect.New(field.Type().Elem()))
+			change(field.Elem())
+		} else {
+			change(field.Elem())
+		}
+	default:
+		return false
+	}
+	return true
+}

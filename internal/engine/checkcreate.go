@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Create checks a call that creates a container of this name: that of a sandbox, or a helper.
+func (c *Checker) Create(ctx context.Context, name string, body []byte) (CreateCall, error) {
+	tree, err := parseJSON(body)
+	if err != nil {
+		return CreateCall{}, farm.Invalidf("the body: %v", err)
+	}
+	var got container.CreateRequest
+	if err := json.Unmarshal(body, &got); err != nil {
+		return CreateCall{}, farm.Invalidf("the body: %v", err)
+	}
+	switch {
+	case got.Config == nil:
+		return CreateCall{}, farm.Invalidf("the body has no configuration")
+	case got.HostConfig == nil:
+		return CreateCall{}, farm.Invalidf("HostConfig is missing")
+	case got.Labels[LabelRole] == RoleHelper:
+		return c.createHelper(name, tree, got)
+	default:
+		return c.createSandbox(ctx, name, tree, got)
+	}
+}
+
+// createSandbox checks the container of a sandbox.
+func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got container.CreateRequest) (CreateCall, error) {
+	s, e := specOf(got), c.engine
+	made := CreateCall{Image: s.Image, Volume: s.AgentVolume}
+	switch {
+	case !farm.ValidID(farm.SandboxPrefix, s.SandboxID):
+		return made, farm.Invalidf("Labels: %s is no id of a sandbox", LabelSandbox)
+	case name != e.Name(s.SandboxID):
+		return made, farm.Invalidf("the name is not that of the container of sandbox %s", s.SandboxID)
+	case !strings.HasPrefix(s.AgentVolume, e.namespace+"-agent-") || s.AgentMount != fillMount:
+		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm at %s", fillMount)
+	case got.HostConfig.Runtime != e.runtime && !slices.Contains(c.rules.Runtimes, got.HostConfig.Runtime):
+		return made, farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
+	case s.Network == farm.NetworkFull && !c.rules.FullNetwork:
+		return made, farm.Invalidf("HostConfig.NetworkMode %q is not allowed", farm.Shorten(string(got.HostConfig.NetworkMode)))
+	}
+	for _, check := range []error{s.validate(), checkLabels(s.Labels), checkGPUEnv(s)} {
+		if check != nil {
+			return made, check
+		}
+	}
+	err := c.refreshed(ctx, func(cpus int) (err error) {
+		facts := e.facts(s, cpus)
+		facts.parent = ""
+		if slices.Contains(e.parentNames(), got.HostConfig.CgroupParent) {
+			facts.parent = got.HostConfig.CgroupParent
+		}
+		made.Body, err = compare(tree, container.CreateRequest{Config: e.containerConfig(s, e.hasNvidia()), HostConfig: hostConfig(s, facts)})
+		return err
+	})
+	if err != nil {
+		return made, err
+	}
+	return made, c.checkResources(s.Resources)
+}
+
+// createHelper checks a helper: it must be one of those that this package creates.
+func (c *Checker) createHelper(name string, tree any, got container.CreateRequest) (made CreateCall, err error) {
+	e := c.engine
+	made.Image = got.Image
+	if name == "" {
+		if made.Body, err = compare(tree, e.nvidiaHelper(got.Image)); err != nil {
+			made.Body, err = compare(tree, e.quotaHelper(got.Image))
+		}
+		return made, err
+	}
+	if mounts := got.HostConfig.Mounts; len(mounts) == 1 {
+		made.Volume = mounts[0].Source
+	}
+	if name != fillName(made.Volume) || !strings.HasPrefix(made.Volume, e.namespace+"-agent-") {
+		return made, farm.Invalidf("the name %q is not that of a helper", farm.Shorten(name))
+	}
+	made.Body, err = compare(tree, e.fillHelper(got.Image, made.Volume))
+	return made, err
+}
+
+// parentNames are the names that the cgroup above all sandboxes can have.
+func (e *Engine) parentNames() (names []string) {
+	for _, driver := range []string{"cgroupfs", "systemd"} {
+		if p, err := newParentCgroup(e.namespace, cgroupRoot, "", driver); err == nil {
+			names = append(names, p.name)
+		}
+	}
+	return names
+}
+
+// specOf is the inverse of containerConfig and hostConfig: it reads the fields of Spec from what they made. What is not theirs is ignored
+// or makes no sense in the Spec, so that they make something else of it.
+func specOf(got container.CreateRequest) Spec {
+	labels, host := maps.Clone(got.Labels), got.HostConfig
+	take := func(name string) string {
+		value := labels[name]
+		delete(labels, name)
+		return value
+	}
+	for _, name := range []string{LabelNamespace, LabelRole} {
+		take(name)
+	}
+	s := Spec{
+		SandboxID: take(LabelSandbox), Tenant: take(LabelTenant), Node: take(LabelNode), Image: got.Image,
+		Command: slices.Concat(got.Entrypoint, got.Cmd), Env: map[string]string{}, Runtime: host.Runtime,
+		Resources: farm.Resources{MemoryMB: int(host.Memory >> 20), CPUs: coresOf(host.NanoCPUs), DiskMB: sizeMB(host.Tmpfs[farm.Workspace])},
+	}
+	s.UID, _ = strconv.Atoi(take(LabelUID)) // 0 is refused
+	if seconds, err := strconv.ParseInt(take(LabelDeadline), 10, 64); err == nil {
+		s.Deadline = time.Unix(seconds, 0)
+	}
+	if gpus := take(LabelGPUs); gpus != "" {
+		s.GPUs = strings.Split(gpus, ",")
+	}
+	s.Labels = labels
+	for _, variable := range got.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		s.Env[name] = value
+	}
+	if host.PidsLimit != nil {
+		s.Resources.PIDs = int(*host.PidsLimit)
+	}
+	if host.NetworkMode == "bridge" {
+		s.Network = farm.NetworkFull
+	}
+	if len(host.Mounts) > 0 {
+		s.AgentVolume, s.AgentMount = host.Mounts[0].Source, host.Mounts[0].Target
+	}
+	if len(host.DeviceRequests) > 0 && host.DeviceRequests[0].Driver == DriverCDI {
+		s.CDI = host.DeviceRequests[0].DeviceIDs
+	}
+	return s
+}
+
+// sizeMB reads the size from the options of a tmpfs; 0 if it has none in MiB.
+func sizeMB(options string) int {
+	for option := range strings.SplitSeq(options, ",") {
+		if size, ok := strings.CutPrefix(option, "size="); ok {
+			mb, _ := strconv.Atoi(strings.TrimSuffix(size, "m")) // 0 is refused
+			return mb
+		}
+	}
+	return 0
+}
