@@ -8,11 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
-	"syscall"
 	"time"
 
+	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 )
 
@@ -25,21 +24,12 @@ type Sender struct {
 	client *http.Client
 }
 
-// errPrivate means that a name resolved to an address that is not public when it was dialled.
-var errPrivate = errors.New("the address is not public")
-
 // NewSender makes a sender under a policy.
 func NewSender(policy Policy) *Sender {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		if policy.AllowPrivate {
-			return nil
-		}
-		to, err := netip.ParseAddrPort(address)
-		if err != nil || !Public(to.Addr()) {
-			return fmt.Errorf("dial %s: %w", address, errPrivate)
-		}
-		return nil
-	}}
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	if !policy.AllowPrivate {
+		dialer.ControlContext = address.Control(address.Public)
+	}
 	return &Sender{client: &http.Client{
 		Timeout:       deliverTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -67,7 +57,7 @@ func (s *Sender) Post(ctx context.Context, url, id string, secret, body []byte, 
 	}
 	answer, err := s.client.Do(req)
 	if err != nil {
-		return errors.Is(err, errPrivate), fmt.Errorf("send callback: %w", err)
+		return errors.Is(err, address.ErrNotPublic), fmt.Errorf("send callback: %w", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, answer.Body, 64<<10)

@@ -1,0 +1,68 @@
+// Package address tells the addresses of the public Internet from all others, for everything that connects to a host which a caller or
+// user code names. It guarantees that a connection made under Control goes to an address that was checked.
+package address
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+)
+
+// ErrNotPublic means that a connection was about to go to an address that is not public.
+var ErrNotPublic = errors.New("the address is not public")
+
+// public6 is the only block of IPv6 from which public addresses are assigned. It contains neither mapped, compatible, unique local, link-local
+// nor site-local addresses, and not the prefixes of NAT64 (64:ff9b::/96, 64:ff9b:1::/48).
+var public6 = netip.MustParsePrefix("2000::/3")
+
+// refused lists the ranges of the IANA registries that are not on the public Internet and that netip does not classify,
+// and those that embed an IPv4 address and could hide one of these.
+var refused = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),    // carrier-grade NAT; contains the metadata service of one cloud
+	netip.MustParsePrefix("168.63.129.16/32"), // the platform service of one cloud, reachable from its machines only
+	netip.MustParsePrefix("192.0.0.0/24"),     // contains the metadata service of another cloud
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("2001::/23"), // contains Teredo
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("2002::/16"), // 6to4
+	netip.MustParsePrefix("3fff::/20"),
+}
+
+// Public reports whether an address is on the public Internet.
+func Public(ip netip.Addr) bool {
+	ip = ip.Unmap().WithZone("") // a prefix contains no address with a zone
+	if !ip.IsValid() || !ip.IsGlobalUnicast() || ip.IsPrivate() || (ip.Is6() && !public6.Contains(ip)) {
+		return false
+	}
+	for _, p := range refused {
+		if p.Contains(ip) {
+			return false
+		}
+	}
+	return true
+}
+
+// Control returns a net.Dialer.ControlContext that refuses every address for which allowed is false, with ErrNotPublic. The dialer calls it
+// with the address that it is about to connect to, so no name can change between the check and the connection.
+func Control(allowed func(netip.Addr) bool) func(ctx context.Context, network, address string, conn syscall.RawConn) error {
+	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || !allowed(to.Addr()) {
+			return fmt.Errorf("connect to %s: %w", address, ErrNotPublic)
+		}
+		return nil
+	}
+}
+
+// Resolver finds the addresses of a host; *net.Resolver implements it.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
