@@ -9,7 +9,10 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -18,18 +21,21 @@ import (
 // link leads out of it. Create it with Open.
 type Workspace struct {
 	dir  string
-	root *os.Root
 	seed maphash.Seed
+
+	mu     sync.RWMutex // while root is used to open something, and while it is closed
+	root   tree
+	closed bool
 }
 
 // Open opens the workspace in an existing directory. The caller closes it.
 func Open(dir string) (*Workspace, error) {
 	dir = filepath.Clean(dir)
-	root, err := os.OpenRoot(dir)
+	root, err := openTree(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	_ = root.RemoveAll(stagingDir)
+	_ = root.removeAll(stagingDir)
 	return &Workspace{dir: dir, root: root, seed: maphash.MakeSeed()}, nil
 }
 
@@ -37,7 +43,25 @@ func Open(dir string) (*Workspace, error) {
 func (w *Workspace) Dir() string { return w.dir }
 
 // Close closes the workspace. The files stay.
-func (w *Workspace) Close() error { return w.root.Close() }
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		w.root.close()
+	}
+	return nil
+}
+
+// top returns the workspace's tree, for one call. The caller closes it.
+func (w *Workspace) top() (tree, error) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if w.closed {
+		return tree{}, fs.ErrClosed
+	}
+	return w.root.dup()
+}
 
 // cleanPath is farm.CleanPath; the staging directory is refused.
 func cleanPath(p string) (string, error) {
@@ -70,7 +94,7 @@ func Problem(err error, p string) error {
 		return farm.Wrap(err, farm.CodeTooLarge, "the workspace is full: %s does not fit; delete files, or create a sandbox with more disk_mb", p)
 	case errors.Is(err, fs.ErrNotExist):
 		return farm.Wrap(err, farm.CodeNotFound, "%s does not exist in the workspace", p)
-	case strings.Contains(err.Error(), "path escapes from parent"):
+	case errors.Is(err, errEscapes):
 		return farm.Wrap(err, farm.CodeInvalid, "%s leads out of the workspace", p)
 	case errors.Is(err, syscall.ELOOP):
 		return farm.Wrap(err, farm.CodeInvalid, "%s is a symbolic link that leads nowhere", p)
@@ -89,14 +113,14 @@ func Problem(err error, p string) error {
 }
 
 // entry describes a file of the workspace.
-func entry(p string, info fs.FileInfo) farm.FileEntry {
-	e := farm.FileEntry{Path: p, Mode: fmt.Sprintf("%04o", info.Mode().Perm()), ModifiedAt: info.ModTime().UTC(), Type: "other"}
+func entry(p string, of info) farm.FileEntry {
+	e := farm.FileEntry{Path: p, Mode: fmt.Sprintf("%04o", of.perm()), ModifiedAt: of.modTime().UTC(), Type: "other"}
 	switch {
-	case info.Mode().IsRegular():
-		e.Type, e.Size = "file", info.Size()
-	case info.IsDir():
+	case of.isRegular():
+		e.Type, e.Size = "file", of.st.Size
+	case of.isDir():
 		e.Type = "dir"
-	case info.Mode()&fs.ModeSymlink != 0:
+	case of.isLink():
 		e.Type = "symlink"
 	}
 	return e
@@ -108,11 +132,16 @@ func (w *Workspace) Stat(p string) (farm.FileEntry, error) {
 	if err != nil {
 		return farm.FileEntry{}, err
 	}
-	info, err := w.root.Lstat(p)
+	top, err := w.top()
+	if err != nil {
+		return farm.FileEntry{}, err
+	}
+	defer top.close()
+	of, err := top.stat(p, false)
 	if err != nil {
 		return farm.FileEntry{}, Problem(err, p)
 	}
-	return entry(p, info), nil
+	return entry(p, of), nil
 }
 
 // Open opens a regular file for reading. It never opens a device and never waits for the other end of a pipe. The caller closes
@@ -122,19 +151,29 @@ func (w *Workspace) Open(p string) (*os.File, farm.FileEntry, error) {
 	if err != nil {
 		return nil, farm.FileEntry{}, err
 	}
-	f, err := w.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	top, err := w.top()
+	if err != nil {
+		return nil, farm.FileEntry{}, err
+	}
+	defer top.close()
+	var f *os.File
+	var of info
+	err = top.in(p, true, false, func(dir tree, name string) error {
+		if f, err = dir.file(name, os.O_RDONLY, 0); err != nil {
+			return err
+		}
+		if err = unix.Fstat(int(f.Fd()), &of.st); err == nil && !of.isRegular() {
+			err = farm.Invalidf("%s is not a regular file", p)
+		}
+		if err != nil {
+			_ = f.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, farm.FileEntry{}, Problem(err, p)
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = farm.Invalidf("%s is not a regular file", p)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, farm.FileEntry{}, Problem(err, p)
-	}
-	return f, entry(p, info), nil
+	return f, entry(p, of), nil
 }
 
 // Mkdir creates a directory and its parents.
@@ -143,7 +182,12 @@ func (w *Workspace) Mkdir(p string) error {
 	if err != nil {
 		return err
 	}
-	return Problem(w.root.MkdirAll(p, 0o755), p)
+	top, err := w.top()
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	return Problem(top.mkdirAll(p), p)
 }
 
 // Remove removes a file, or a directory with all its contents.
@@ -152,10 +196,17 @@ func (w *Workspace) Remove(p string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.root.Lstat(p); err != nil {
-		return Problem(err, p)
+	top, err := w.top()
+	if err != nil {
+		return err
 	}
-	return Problem(w.root.RemoveAll(p), p)
+	defer top.close()
+	return Problem(top.in(p, false, false, func(dir tree, name string) error {
+		if _, err := dir.lstat(name); err != nil {
+			return err
+		}
+		return dir.removeAll(name)
+	}), p)
 }
 
 // Move renames a file or a directory and creates the parents of the new name.
@@ -167,7 +218,12 @@ func (w *Workspace) Move(from, to string) error {
 	if to, err = cleanFile(to); err != nil {
 		return err
 	}
-	if _, err := w.root.Lstat(from); err != nil {
+	top, err := w.top()
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	if _, err := top.stat(from, false); err != nil {
 		return Problem(err, from)
 	}
 	if from == to {
@@ -176,11 +232,11 @@ func (w *Workspace) Move(from, to string) error {
 	if strings.HasPrefix(to, from+"/") {
 		return farm.Invalidf("%s cannot be moved into itself", from)
 	}
-	if info, err := w.root.Lstat(to); err == nil && info.IsDir() {
+	if of, err := top.stat(to, false); err == nil && of.isDir() {
 		return farm.Conflictf("%s exists and is a directory", to)
 	}
-	if err := w.root.MkdirAll(path.Dir(to), 0o755); err != nil {
+	if err := top.mkdirAll(path.Dir(to)); err != nil {
 		return Problem(err, to)
 	}
-	return Problem(w.root.Rename(from, to), to)
+	return Problem(top.rename(from, to), to)
 }

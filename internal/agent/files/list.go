@@ -2,7 +2,6 @@ package files
 
 import (
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -30,33 +29,40 @@ func (w *Workspace) List(p string, q agent.ListQuery) (agent.Listing, error) {
 	if err != nil {
 		return list, err
 	}
-	info, err := w.root.Stat(p)
+	top, err := w.top()
+	if err != nil {
+		return list, err
+	}
+	defer top.close()
+	of, err := top.stat(p, true)
 	if err != nil {
 		return list, Problem(err, p)
 	}
-	if !info.IsDir() {
-		list.Entries = append(list.Entries, entry(p, info))
+	if !of.isDir() {
+		list.Entries = append(list.Entries, entry(p, of))
 		return list, nil
 	}
 	limit, size := q.Limit, 0
 	if limit <= 0 || limit > pageEntries {
 		limit = pageEntries
 	}
-	err = w.walk(p, func(name string, info fs.FileInfo) error {
+	err = top.walk(p, func(name string, of info) error {
 		full := path.Join(p, name)
 		switch {
+		case !utf8.ValidString(name):
+			return skipIf(of.isDir())
 		case q.After != "" && !isAfter(full, q.After): // on an earlier page
-			return skipIf(info.IsDir() && (!q.Recursive || full != q.After && !strings.HasPrefix(q.After, full+"/")))
+			return skipIf(of.isDir() && (!q.Recursive || full != q.After && !strings.HasPrefix(q.After, full+"/")))
 		case len(full) > farm.MaxPathBytes:
 			list.TooLong++
-			return skipIf(info.IsDir())
+			return skipIf(of.isDir())
 		}
 		if size += len(full); len(list.Entries) == limit || size > pageBytes {
 			list.More = true
 			return fs.SkipAll
 		}
-		list.Entries = append(list.Entries, entry(full, info))
-		return skipIf(info.IsDir() && !q.Recursive)
+		list.Entries = append(list.Entries, entry(full, of))
+		return skipIf(of.isDir() && !q.Recursive)
 	})
 	return list, Problem(err, p)
 }
@@ -75,30 +81,33 @@ func isAfter(p, other string) bool {
 }
 
 // walk calls do for everything under a directory, by name in each directory, with paths relative to it. do may return fs.SkipDir
-// for a directory, and fs.SkipAll. walk does not follow symbolic links. It skips entries that vanish or cannot be read, and
-// names that are not UTF-8.
-func (w *Workspace) walk(p string, do func(name string, info fs.FileInfo) error) error {
-	dir, err := w.root.OpenRoot(p)
+// for a directory, and fs.SkipAll. walk does not follow symbolic links. It skips entries that vanish or cannot be read, and the staging
+// directory unless it begins there.
+func (t tree) walk(p string, do func(name string, of info) error) error {
+	dir, err := t.open(p)
 	if err != nil {
 		return err
 	}
-	err = (&walk{root: w.root, base: p, do: do}).visit(dir, "")
+	err = (&walk{top: t, base: p, do: do}).visit(dir, "")
 	if err == fs.SkipAll { //nolint:errorlint // as fs.WalkDir does
 		return nil
 	}
 	return err
 }
 
+// closedTree stands for a directory that is not open.
+var closedTree = tree{-1}
+
 // walk is one walk. Each directory is opened relative to its parent, so that the cost of a level does not grow with its depth.
 type walk struct {
-	root *os.Root
+	top  tree
 	base string
-	do   func(name string, info fs.FileInfo) error
-	path []*os.Root // the directories from base to the one that is being visited; nil: closed for now
+	do   func(name string, of info) error
+	path []tree // the directories from base to the one that is being visited; closedTree: closed for now
 }
 
 // visit visits the contents of a directory and closes it. below is empty, or the directory's path below base with a slash.
-func (v *walk) visit(dir *os.Root, below string) error {
+func (v *walk) visit(dir tree, below string) error {
 	level := len(v.path)
 	v.path = append(v.path, dir)
 	defer func() {
@@ -108,29 +117,29 @@ func (v *walk) visit(dir *os.Root, below string) error {
 	if level >= openLevels {
 		v.closeLevel(level - openLevels)
 	}
-	for _, name := range namesIn(dir) {
-		if !utf8.ValidString(name) || (v.base == "." && below+name == stagingDir) {
+	for _, name := range dir.names() {
+		if v.base == "." && below+name == stagingDir {
 			continue
 		}
-		if v.path[level] == nil {
+		if v.path[level] == closedTree {
 			if err := v.reopen(strings.Split(below, "/")[:level]); err != nil {
 				return nil //nolint:nilerr // it vanished
 			}
 		}
-		info, err := v.path[level].Lstat(name)
+		of, err := v.path[level].lstat(name)
 		if err != nil {
 			continue // it vanished
 		}
-		if err := v.do(below+name, info); err != nil {
-			if err == fs.SkipDir && info.IsDir() { //nolint:errorlint // as fs.WalkDir does
+		if err := v.do(below+name, of); err != nil {
+			if err == fs.SkipDir && of.isDir() { //nolint:errorlint // as fs.WalkDir does
 				continue
 			}
 			return err
 		}
-		if !info.IsDir() {
+		if !of.isDir() {
 			continue
 		}
-		child, err := v.path[level].OpenRoot(name)
+		child, err := v.path[level].sub(name)
 		if err != nil {
 			continue // it vanished, or its permissions forbid it
 		}
@@ -143,14 +152,14 @@ func (v *walk) visit(dir *os.Root, below string) error {
 
 // reopen reopens the current directory, whose names below base are given, and the directories above it that the walk visits next.
 func (v *walk) reopen(names []string) error {
-	dir, err := v.root.OpenRoot(v.base)
+	dir, err := v.top.open(v.base)
 	for level := 0; err == nil; level++ {
 		v.closeLevel(level)
 		v.path[level] = dir
 		if level == len(names) {
 			return nil
 		}
-		dir, err = dir.OpenRoot(names[level])
+		dir, err = dir.sub(names[level])
 		if level <= len(names)-openLevels {
 			v.closeLevel(level)
 		}
@@ -160,20 +169,8 @@ func (v *walk) reopen(names []string) error {
 
 // closeLevel closes a directory of the path.
 func (v *walk) closeLevel(level int) {
-	if v.path[level] != nil {
-		_ = v.path[level].Close()
-		v.path[level] = nil
+	if v.path[level] != closedTree {
+		v.path[level].close()
+		v.path[level] = closedTree
 	}
-}
-
-// namesIn returns the sorted names in a directory, as far as they can be read.
-func namesIn(dir *os.Root) []string {
-	f, err := dir.Open(".")
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	names, _ := f.Readdirnames(-1)
-	slices.Sort(names)
-	return names
 }

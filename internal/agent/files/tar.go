@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
+	"unicode/utf8"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -17,21 +17,28 @@ func (w *Workspace) WriteTar(p string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	info, err := w.root.Stat(p)
+	top, err := w.top()
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	of, err := top.stat(p, true)
 	if err != nil {
 		return Problem(err, p)
 	}
-	if !info.IsDir() {
+	if !of.isDir() {
 		return farm.Invalidf("%s is not a directory", p)
 	}
 	out := tar.NewWriter(to)
-	err = w.walk(p, func(name string, info fs.FileInfo) error {
+	err = top.walk(p, func(name string, of info) error {
 		switch {
-		case info.IsDir():
+		case !utf8.ValidString(name):
+			return skipIf(of.isDir())
+		case of.isDir():
 			return out.WriteHeader(&tar.Header{
-				Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: info.ModTime(), Format: tar.FormatPAX,
+				Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: of.modTime(), Format: tar.FormatPAX,
 			})
-		case info.Mode().IsRegular():
+		case of.isRegular():
 			return w.tarFile(out, path.Join(p, name), name)
 		}
 		return nil

@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -19,7 +21,7 @@ const shownName = 80
 // unpack is the unpacking of an archive: first into a staging directory, then into the workspace once all of it is valid.
 type unpack struct {
 	to    string          // target directory, relative to the workspace
-	stage *os.Root        // the staging directory
+	stage tree            // the staging directory
 	links map[string]bool // symbolic links of the archive
 }
 
@@ -29,24 +31,31 @@ func (w *Workspace) PutTar(p string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if info, err := w.root.Stat(p); err == nil && !info.IsDir() {
+	top, err := w.top()
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	if of, err := top.stat(p, true); err == nil && !of.isDir() {
 		return farm.Conflictf("%s exists and is not a directory", p)
 	}
-	name, done, err := w.stage(func(name string) error { return w.root.Mkdir(name, 0o700) })
+	var stage tree
+	name, done, err := top.stage(func(dir tree, name string) (err error) {
+		if err = unix.Mkdirat(dir.fd, name, 0o700); err == nil {
+			stage, err = dir.sub(name)
+		}
+		return err
+	})
 	if err != nil {
 		return Problem(err, p)
 	}
 	defer done()
-	stage, err := w.root.OpenRoot(name)
-	if err != nil {
-		return Problem(err, p)
-	}
-	defer func() { _ = stage.Close() }()
+	defer stage.close()
 	u := &unpack{to: p, stage: stage, links: map[string]bool{}}
 	if err := u.all(r); err != nil {
 		return err
 	}
-	return w.merge(name, p)
+	return top.merge(name, p)
 }
 
 // all unpacks every member into the stage.
@@ -100,7 +109,7 @@ func (u *unpack) member(h *tar.Header, r io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.stage.MkdirAll(name, 0o755)
+		return u.stage.mkdirAll(name)
 	case tar.TypeReg:
 		return u.file(name, h, r)
 	case tar.TypeSymlink:
@@ -110,12 +119,12 @@ func (u *unpack) member(h *tar.Header, r io.Reader) error {
 }
 
 func (u *unpack) file(name string, h *tar.Header, r io.Reader) error {
-	if err := u.stage.MkdirAll(path.Dir(name), 0o755); err != nil {
+	var f *os.File
+	if err := u.stage.in(name, false, true, func(dir tree, name string) (err error) {
+		_ = unix.Unlinkat(dir.fd, name, 0) // the last member with a name wins
+		f, err = dir.file(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
-	}
-	_ = u.stage.Remove(name) // the last member with a name wins
-	f, err := u.stage.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	mode := fs.FileMode(0o644)
@@ -134,28 +143,25 @@ func (u *unpack) link(name, target string) error {
 	if target == "" || path.IsAbs(resolved) || resolved == ".." || strings.HasPrefix(resolved, "../") || strings.ContainsRune(target, 0) {
 		return farm.Invalidf("the symbolic link %q in the tar archive leads out of the workspace", execution.Cut(name, shownName))
 	}
-	if err := u.stage.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
-	}
 	u.links[name] = true
-	return u.stage.Symlink(target, name)
+	return u.stage.in(name, false, true, func(dir tree, name string) error { return unix.Symlinkat(target, dir.fd, name) })
 }
 
 // merge moves a staged tree into place: directories are merged, files replace files. If anything conflicts, it moves nothing.
-func (w *Workspace) merge(staged, to string) error {
+func (t tree) merge(staged, to string) error {
 	var dirs, others []string
-	err := w.walk(staged, func(name string, info fs.FileInfo) error {
+	err := t.walk(staged, func(name string, of info) error {
 		target := path.Join(to, name)
-		old, err := w.root.Lstat(target)
+		old, err := t.stat(target, false)
 		switch {
-		case info.IsDir():
-			if err == nil && !old.IsDir() {
-				if real, err := w.root.Stat(target); err != nil || !real.IsDir() {
+		case of.isDir():
+			if err == nil && !old.isDir() {
+				if real, err := t.stat(target, true); err != nil || !real.isDir() {
 					return farm.Conflictf("%s exists and is not a directory", execution.Cut(target, shownName))
 				}
 			}
 			dirs = append(dirs, name)
-		case err == nil && old.IsDir():
+		case err == nil && old.isDir():
 			return farm.Conflictf("%s exists and is a directory", execution.Cut(target, shownName))
 		default:
 			others = append(others, name)
@@ -165,16 +171,16 @@ func (w *Workspace) merge(staged, to string) error {
 	if err != nil {
 		return Problem(err, to)
 	}
-	if err := w.root.MkdirAll(to, 0o755); err != nil {
+	if err := t.mkdirAll(to); err != nil {
 		return Problem(err, to)
 	}
 	for _, name := range dirs {
-		if err := w.root.MkdirAll(path.Join(to, name), 0o755); err != nil {
+		if err := t.mkdirAll(path.Join(to, name)); err != nil {
 			return Problem(err, path.Join(to, name))
 		}
 	}
 	for _, name := range others {
-		if err := w.root.Rename(path.Join(staged, name), path.Join(to, name)); err != nil {
+		if err := t.rename(path.Join(staged, name), path.Join(to, name)); err != nil {
 			return Problem(err, path.Join(to, name))
 		}
 	}

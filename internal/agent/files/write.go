@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -17,24 +19,33 @@ const stagingTries = 16
 
 // stage creates a file or directory under a new name in the staging directory, which exists only while needed. The caller calls done,
 // which removes what remains.
-func (w *Workspace) stage(make func(name string) error) (name string, done func(), err error) {
-	name = path.Join(stagingDir, rand.Text())
+func (t tree) stage(make func(dir tree, name string) error) (name string, done func(), err error) {
+	base := rand.Text()
+	name = path.Join(stagingDir, base)
 	err = fs.ErrNotExist
 	for range stagingTries {
-		if err = w.root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err = unix.Mkdirat(t.fd, stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", nil, err
 		}
-		if info, err := w.root.Lstat(stagingDir); err == nil && !info.IsDir() { // the name is reserved for the agent
-			_ = w.root.Remove(stagingDir)
+		var dir tree
+		if dir, err = t.sub(stagingDir); errors.Is(err, unix.ENOTDIR) { // the name is reserved for the agent
+			_ = unix.Unlinkat(t.fd, stagingDir, 0)
 			continue
 		}
-		if err = make(name); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = make(dir, base)
+			dir.close()
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
 	done = func() {
-		_ = w.root.RemoveAll(name)
-		_ = w.root.Remove(stagingDir) // fails while other uploads use it
+		if dir, err := t.sub(stagingDir); err == nil {
+			_ = dir.removeAll(base)
+			dir.close()
+		}
+		_ = unix.Unlinkat(t.fd, stagingDir, unix.AT_REMOVEDIR) // fails while other uploads use it
 	}
 	if err != nil {
 		done()
@@ -49,13 +60,17 @@ func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (farm.FileEnt
 	if err != nil {
 		return farm.FileEntry{}, err
 	}
-	if info, err := w.root.Stat(p); err == nil && info.IsDir() {
+	top, err := w.top()
+	if err != nil {
+		return farm.FileEntry{}, err
+	}
+	defer top.close()
+	if of, err := top.stat(p, true); err == nil && of.isDir() {
 		return farm.FileEntry{}, farm.Conflictf("%s is a directory", p)
 	}
 	var f *os.File
-	name, done, err := w.stage(func(name string) error {
-		var err error
-		f, err = w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	name, done, err := top.stage(func(dir tree, name string) (err error) {
+		f, err = dir.file(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
 	})
 	if err != nil {
@@ -65,10 +80,10 @@ func (w *Workspace) Write(p string, mode fs.FileMode, r io.Reader) (farm.FileEnt
 	if err := fill(f, mode, r); err != nil {
 		return farm.FileEntry{}, Problem(err, p)
 	}
-	if err := w.root.MkdirAll(path.Dir(p), 0o755); err != nil {
+	if err := top.mkdirAll(path.Dir(p)); err != nil {
 		return farm.FileEntry{}, Problem(err, p)
 	}
-	if err := w.root.Rename(name, p); err != nil {
+	if err := top.rename(name, p); err != nil {
 		return farm.FileEntry{}, Problem(err, p)
 	}
 	return w.Stat(p)
