@@ -1,0 +1,15 @@
+// Package outbound is the worker's side of the network allowlist: an HTTP proxy for the connections of one sandbox.
+//
+// The requests come from user code. These rules hold for each of them:
+//
+//   - A host is resolved only after a rule has allowed its name, and only by the worker. So no name that is denied reaches the DNS.
+//   - A connection goes to an address that was resolved for it and checked. If one address of a name is not public, the name is refused.
+//   - CONNECT carries TLS only, whose ClientHello must name the host of the CONNECT in the clear. Nothing is sent to the host before that.
+//   - A plain request is written anew, with the host of its URL, and has a connection of its own. So the host sees one request, and the
+//     rules see the same one.
+//   - Connections, their rate, their bytes, their idle time and the memory for them are limited.
+//   - Each attempt is reported once: when it ends, or when it is refused.
+//
+// What the rules cannot see is what a host does with an allowed connection: the name in an encrypted request for a server that serves
+// several, and what the owner of a name below a wildcard reads from the labels.
+package outbound

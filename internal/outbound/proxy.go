@@ -1,0 +1,209 @@
+package outbound
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Limits bound what one sandbox may do. A field that is not positive means its default (see DefaultLimits).
+type Limits struct {
+	Connections       int           // open at once
+	ConnectsPerMinute int           // attempts, also those that are refused
+	Bytes             int64         // in both directions over the life of the sandbox
+	Idle              time.Duration // without a byte in either direction
+	Dial              time.Duration // to resolve a name and connect
+	Hello             time.Duration // from the answer to CONNECT until the whole ClientHello is there
+}
+
+// DefaultLimits are the limits without settings.
+func DefaultLimits() Limits {
+	return Limits{
+		Connections: 64, ConnectsPerMinute: 600, Bytes: 10 << 30,
+		Idle: 5 * time.Minute, Dial: 15 * time.Second, Hello: 10 * time.Second,
+	}
+}
+
+func (l Limits) orDefaults() Limits {
+	d := DefaultLimits()
+	return Limits{
+		Connections: orDefault(l.Connections, d.Connections), ConnectsPerMinute: orDefault(l.ConnectsPerMinute, d.ConnectsPerMinute),
+		Bytes: orDefault(l.Bytes, d.Bytes), Idle: orDefault(l.Idle, d.Idle), Dial: orDefault(l.Dial, d.Dial), Hello: orDefault(l.Hello, d.Hello),
+	}
+}
+
+func orDefault[T int | int64 | time.Duration](value, otherwise T) T {
+	if value <= 0 {
+		return otherwise
+	}
+	return value
+}
+
+// Options of a Proxy. The zero value allows nothing.
+type Options struct {
+	Rules  []farm.HostRule
+	Limits Limits
+	Used   int64            // bytes that the sandbox has transferred before, by other proxies
+	Report func(Connection) // called once for each attempt; must not block; nil: nobody is told
+	// Budget is charged for the buffers of connections that transfer much; what it does not grant makes them slower. nil: grants everything.
+	Budget *budget.Budget
+	Tenant string // whom the budget charges
+
+	Resolver address.Resolver      // nil: the system's
+	Public   func(netip.Addr) bool // which addresses may be connected to; nil: public ones that are not this machine's
+}
+
+// Proxy is the HTTP proxy of one sandbox. It answers CONNECT and requests with an absolute http:// URL, and refuses all others. It is safe
+// for concurrent use.
+type Proxy struct {
+	limits   Limits
+	report   func(Connection)
+	resolver address.Resolver
+	public   func(netip.Addr) bool
+	budget   *budget.Budget
+	tenant   string
+	rate     *rate.Limiter
+	plain    *httputil.ReverseProxy
+	used     atomic.Int64
+
+	mu     sync.Mutex
+	rules  []farm.HostRule
+	links  map[*link]struct{}
+	closed bool
+	ended  *sync.Cond // a link is gone
+}
+
+var _ http.Handler = (*Proxy)(nil)
+
+// New makes a proxy. The caller must Close it.
+func New(o Options) *Proxy {
+	limits := o.Limits.orDefaults()
+	p := &Proxy{
+		limits: limits, report: o.Report, resolver: o.Resolver, public: o.Public, budget: o.Budget, tenant: o.Tenant,
+		rate:  rate.NewLimiter(rate.Limit(float64(limits.ConnectsPerMinute)/time.Minute.Seconds()), limits.ConnectsPerMinute),
+		rules: slices.Clone(o.Rules), links: map[*link]struct{}{},
+	}
+	p.ended = sync.NewCond(&p.mu)
+	p.used.Store(o.Used)
+	if p.report == nil {
+		p.report = func(Connection) {}
+	}
+	if p.resolver == nil {
+		p.resolver = net.DefaultResolver
+	}
+	if p.public == nil {
+		p.public = func(ip netip.Addr) bool { return address.Public(ip) && !ofThisMachine(ip) }
+	}
+	p.plain = p.newPlain()
+	return p
+}
+
+// Used is how many bytes the sandbox has transferred, those of Options.Used included.
+func (p *Proxy) Used() int64 { return p.used.Load() }
+
+// SetRules replaces the rules, and ends connections that the new ones do not allow before it returns.
+func (p *Proxy) SetRules(rules []farm.HostRule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules = slices.Clone(rules)
+	for l := range p.links {
+		if reasonAgainst(p.rules, l.target) != "" {
+			l.end(Denied, ReasonRules)
+		}
+	}
+}
+
+// closePatience is how long Close waits for connections to be reported. They end at once; a client that holds a write up may need longer.
+const closePatience = 2 * time.Second
+
+// Close ends all connections, refuses new ones and waits until those it ended are reported, at most two seconds.
+func (p *Proxy) Close() {
+	late := false
+	timer := time.AfterFunc(closePatience, func() {
+		p.mu.Lock()
+		late = true
+		p.ended.Broadcast()
+		p.mu.Unlock()
+	})
+	defer timer.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for l := range p.links {
+		l.end(Denied, ReasonClosed)
+	}
+	for len(p.links) > 0 && !late {
+		p.ended.Wait()
+	}
+}
+
+// ServeHTTP carries one request, or one tunnel until it ends. A tunnel takes the client's connection over (http.Hijacker). If the connection
+// has a method CloseWrite, the end of one direction is passed on to it; else both end together.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	started := time.Now()
+	to, reason := targetOf(r)
+	if !p.rate.Allow() {
+		reason = ReasonRate
+	}
+	var l *link
+	if reason == "" {
+		l, reason = p.admit(r.Context(), to, started)
+	}
+	if reason != "" {
+		p.report(Connection{At: started, Host: to.host, Port: to.port, Method: to.method, Verdict: Denied, Reason: reason, Duration: time.Since(started)})
+		refuse(w, to, reason)
+		return
+	}
+	defer l.finish()
+	if r.Method == http.MethodConnect {
+		l.tunnel(w)
+		return
+	}
+	l.forward(w, r)
+}
+
+// admit opens a link if rules and limits allow it. Rules and links change under one lock, so SetRules finds every link that older rules
+// have allowed.
+func (p *Proxy) admit(ctx context.Context, to target, at time.Time) (*link, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reason := reasonAgainst(p.rules, to)
+	switch {
+	case p.closed:
+		reason = ReasonClosed
+	case reason != "":
+	case p.used.Load() >= p.limits.Bytes:
+		reason = ReasonBytes
+	case len(p.links) >= p.limits.Connections:
+		reason = ReasonOpen
+	}
+	if reason != "" {
+		return nil, reason
+	}
+	l := newLink(ctx, p, to, at)
+	p.links[l] = struct{}{}
+	return l, ""
+}
+
+// take grants up to n of the bytes that the sandbox may still transfer.
+func (p *Proxy) take(n int) int {
+	for {
+		used := p.used.Load()
+		granted := max(min(int64(n), p.limits.Bytes-used), 0)
+		if p.used.CompareAndSwap(used, used+granted) {
+			return int(granted)
+		}
+	}
+}

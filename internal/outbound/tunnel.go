@@ -1,0 +1,121 @@
+package outbound
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// established is the answer to a CONNECT that is allowed.
+const established = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+// tunnel carries a CONNECT until both directions have ended.
+func (l *link) tunnel(w http.ResponseWriter) {
+	host, err := l.dial()
+	if err != nil {
+		l.end(verdictOf(err))
+		reason, _ := l.outcome()
+		refuse(w, l.target, reason)
+		return
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		l.end(Failed, ReasonBroken)
+		http.Error(w, "This connection cannot carry a tunnel.", http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	l.onInterrupt(func() { _ = client.Close() })
+	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
+	from := io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), client)
+
+	hello := time.Now().Add(l.proxy.limits.Hello)
+	_ = client.SetDeadline(hello)
+	if _, err := io.WriteString(client, established); err != nil {
+		l.end(Failed, ReasonBroken)
+		return
+	}
+	raw, reason := readHello(from, l.target.host)
+	if reason != "" {
+		if len(raw) > 0 && raw[0] == recordHandshake {
+			_, _ = client.Write(alert)
+		}
+		l.end(Denied, reason)
+		return
+	}
+	_ = client.SetDeadline(time.Time{})
+	if _, err := host.Write(raw); err != nil {
+		l.end(Failed, ReasonBroken)
+		return
+	}
+	l.join(client, from, host)
+}
+
+// join copies in both directions until both have ended, or one fails.
+func (l *link) join(client net.Conn, from io.Reader, host *hostConn) {
+	var up sync.WaitGroup
+	up.Go(func() {
+		if err := l.proxy.copy(host, from); err != nil {
+			l.end(Failed, ReasonBroken)
+			return
+		}
+		_ = host.CloseWrite()
+	})
+	err := l.proxy.copy(client, host)
+	half, ok := client.(interface{ CloseWrite() error })
+	switch {
+	case err != nil:
+		l.end(Failed, ReasonBroken)
+	case !ok || half.CloseWrite() != nil:
+		l.end(Allowed, "")
+	}
+	up.Wait()
+}
+
+const (
+	// restBytes is the buffer of a direction in which little is sent.
+	restBytes = 4 << 10
+	// busyBytes is the buffer of a direction that filled the small one. The budget is charged for it.
+	busyBytes = 128 << 10
+)
+
+// busy are the large buffers that nobody uses.
+var busy = sync.Pool{New: func() any { b := make([]byte, busyBytes); return &b }}
+
+// copy copies until from ends. A direction that rests has a small buffer, so that many idle tunnels take little memory.
+func (p *Proxy) copy(to io.Writer, from io.Reader) error {
+	rest := make([]byte, restBytes)
+	buf := rest
+	var large *[]byte
+	release := func() {}
+	defer func() { release() }()
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case large != nil && n < restBytes:
+			release()
+			buf, large, release = rest, nil, func() {}
+		case large == nil && n == restBytes:
+			hold, ok := p.budget.TryAcquire(p.tenant, busyBytes)
+			if !ok {
+				continue
+			}
+			large, _ = busy.Get().(*[]byte)
+			used := large
+			buf, release = *large, func() { busy.Put(used); hold.Release() }
+		}
+	}
+}
