@@ -19,7 +19,7 @@ func createSandbox() *tool {
 			{name: "name", kind: text, doc: "A name to find it by in list_sandboxes; need not be unique."},
 			{name: "image", kind: text, standard: "python", doc: "Name of the image that the farm offers; \"python\" has Python with the usual data packages."},
 			{name: "packages", kind: texts, doc: "Python packages to install first, such as [\"requests\", \"pandas>=2\"]."},
-			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist", "full"}, doc: "What the sandbox can reach: none, or packages (package indexes only, for installs). allowlist and full must be enabled by the operator."},
+			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"}, doc: "What the sandbox can reach: none, packages (package indexes only, for installs), or allowlist (also the hosts of allow_hosts), which the operator must enable."},
 			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs the sandbox gets for itself; it waits in the queue while none is free. Leave it out if no GPU is needed or the farm has none."},
 			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
 			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed automatically, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},

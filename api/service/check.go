@@ -131,14 +131,19 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 	return out
 }
 
+// networkFull was a mode of the contract that no farm ever had. Who asks for it is told what to use.
+const networkFull = "full"
+
 func (s *Service) network(p *problems, given *string, hosts []string) farm.Network {
 	mode := farm.NetworkPackages
 	if given != nil {
 		mode = farm.Network(*given)
 	}
 	switch {
+	case mode == networkFull:
+		p.addf("/network", "network \"full\" does not exist, since no sandbox has an interface to the outside: use allowlist and name the hosts in allow_hosts, or packages")
 	case !slices.Contains(farm.Networks(), mode):
-		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist, full", farm.Shorten(string(mode)))
+		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist", farm.Shorten(string(mode)))
 	case !slices.Contains(s.options.Networks, mode):
 		p.addf("/network", "network %q is not enabled on this farm", mode)
 	case len(hosts) > 0 && mode != farm.NetworkAllowlist:

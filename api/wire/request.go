@@ -6,7 +6,7 @@ type CreateRequest struct {
 	Image       *string           `json:"image,omitempty" doc:"name of the image (GET /v1/images)" default:"python"`
 	GPU         *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
-	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
+	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
@@ -73,7 +73,7 @@ type RunRequest struct {
 	OnOutputLimit  *string           `json:"on_output_limit,omitempty" doc:"what happens when stdout or stderr exceeds limits.max_output_mb: continue drops the middle of the output, stop ends the code" enum:"continue,stop" default:"continue"`
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
-	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach; allowlist and full must be enabled by the operator" enum:"none,packages,allowlist,full" default:"packages"`
+	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	GPU            *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`

@@ -9,7 +9,7 @@ type Sandbox struct {
 	State       string            `json:"state" doc:"state of the sandbox" enum:"queued,starting,ready,busy,hibernated,closing,closed,expired,failed,lost"`
 	Reason      string            `json:"reason" doc:"why it failed, was lost or ended; empty otherwise"`
 	Image       string            `json:"image" doc:"name of its image"`
-	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist,full"`
+	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`

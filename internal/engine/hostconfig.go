@@ -36,12 +36,8 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	r := s.resources(facts.cpus)
 	pids := int64(r.PIDs)
 	never := false
-	network := container.NetworkMode("none")
-	if s.Network == farm.NetworkFull {
-		network = "bridge"
-	}
 	hc := &container.HostConfig{
-		NetworkMode:    network,
+		NetworkMode:    "none", // what a sandbox reaches, it reaches over the agent's stream
 		IpcMode:        container.IPCModePrivate,
 		CgroupnsMode:   container.CgroupnsModePrivate, // on cgroup v1 the engine's default is the host's
 		CapDrop:        []string{"ALL"},

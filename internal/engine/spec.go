@@ -22,7 +22,6 @@ type Spec struct {
 	AgentVolume string            // name of the volume with the agent, mounted read-only; empty: none
 	AgentMount  string            // its mount point, such as "/sandfarm"
 
-	Network   farm.Network   // all but NetworkFull have only loopback
 	Resources farm.Resources // zero fields take the farm's defaults; more CPUs than the engine has are reduced to what it has
 
 	GPUs []string // ids of its devices, which no other container has; nil: none

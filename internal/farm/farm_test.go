@@ -327,7 +327,7 @@ func TestOperationsQueuesAndNetworks(t *testing.T) {
 	if got := (&farm.Job{ID: "job_1", Tenant: "acme"}).Ref(); got != (farm.Ref{Tenant: "acme", ID: "job_1"}) {
 		t.Errorf("ref %+v", got)
 	}
-	if got := farm.Networks(); len(got) != 4 || got[0] != farm.NetworkNone {
+	if got := farm.Networks(); len(got) != 3 || got[0] != farm.NetworkNone {
 		t.Errorf("networks %v", got)
 	}
 }

@@ -2,20 +2,19 @@ package farm
 
 import "time"
 
-// Network is what a sandbox can reach. It has no interface other than loopback, except with NetworkFull.
+// Network is what a sandbox can reach. It has no interface other than loopback: what it reaches, it reaches through its worker.
 type Network string
 
 // The network modes of the contract.
 const (
 	NetworkNone      Network = "none"
-	NetworkPackages  Network = "packages" // package indexes only, through the worker
-	NetworkAllowlist Network = "allowlist"
-	NetworkFull      Network = "full"
+	NetworkPackages  Network = "packages"  // package indexes only
+	NetworkAllowlist Network = "allowlist" // package indexes, and the hosts of SandboxSpec.AllowHosts
 )
 
 // Networks lists every mode.
 func Networks() []Network {
-	return []Network{NetworkNone, NetworkPackages, NetworkAllowlist, NetworkFull}
+	return []Network{NetworkNone, NetworkPackages, NetworkAllowlist}
 }
 
 // Resources is what a sandbox may use. Zero fields mean the farm's default (see Limits).
@@ -37,7 +36,7 @@ type SandboxSpec struct {
 	Name        string            `json:"name,omitempty"`
 	Image       string            `json:"image"`
 	Network     Network           `json:"network"`
-	AllowHosts  []string          `json:"allow_hosts,omitempty"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty"` // rules of NetworkAllowlist, as HostRule writes them; it may change
 	Resources   Resources         `json:"resources"`
 	GPU         *GPU              `json:"gpu,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`

@@ -54,6 +54,6 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
 		AgentVolume: n.agentVolume, AgentMount: agent.MountDir, Command: command,
 		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: maps.Clone(s.Spec.Env),
-		Resources: s.Spec.Resources, Network: s.Spec.Network, Deadline: s.ExpiresAt, Labels: Labels(s),
+		Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
 	}
 }

@@ -143,7 +143,7 @@ func TestContainerSpec(t *testing.T) {
 	}
 	got := n.ContainerSpec(s, farm.Image{Ref: "image:1"})
 	if got.SandboxID != s.ID || got.Tenant != "acme" || got.Node != "n1" || got.Image != "image:1" || got.AgentVolume != "agent-volume" || got.AgentMount != agent.MountDir ||
-		got.Resources != s.Spec.Resources || got.Network != farm.NetworkNone || !got.Deadline.Equal(s.ExpiresAt) || got.Env["A"] != "b" {
+		got.Resources != s.Spec.Resources || !got.Deadline.Equal(s.ExpiresAt) || got.Env["A"] != "b" {
 		t.Errorf("spec %+v", got)
 	}
 	got.Env["A"] = "changed"

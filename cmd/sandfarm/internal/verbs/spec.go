@@ -27,7 +27,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "cores, such as 0.5 or 2")
 	flags.IntVar(&f.pids, "pids", 0, "maximum number of processes and threads")
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
-	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages, allowlist or full")
+	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages or allowlist")
 	flags.IntVar(&f.gpu, "gpu", 0, "number of GPUs")
 	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; one GPU without --gpu")
 	f.set = flags

@@ -127,7 +127,7 @@ class Sandbox(Runner):
         cpus: cores.
         pids: processes and threads.
         disk_mb: MiB of the workspace.
-        network: `none`, `packages` (default), `allowlist` or `full`; the last two must be enabled by the operator.
+        network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
         allow_hosts: hosts that the network `allowlist` reaches.
         env: environment variables.
         ttl: lifetime in seconds.

@@ -103,7 +103,7 @@ class Farm:
             on_output_limit: what happens when stdout or stderr exceeds the farm's limit (100 MiB): `continue` (default)
                 drops the middle of the output, `stop` ends the code.
             env: environment variables of the sandbox.
-            network: `none`, `packages` (default), `allowlist` or `full`.
+            network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
             image: name of the image (`images()`); default `python`.
             gpu: number of devices, or `{"count": 1, "model": "…"}`.
             memory_mb: MiB of memory.

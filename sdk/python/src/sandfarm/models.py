@@ -122,7 +122,7 @@ class SandboxInfo:
         state: `queued`, `starting`, `ready`, `busy`, `hibernated`, `closing`, `closed`, `expired`, `failed` or `lost`.
         reason: why it failed, was lost or ended; empty otherwise.
         image: name of the image.
-        network: `none`, `packages`, `allowlist` or `full`.
+        network: `none`, `packages` or `allowlist`.
         resources: its limits.
         gpu: `{"count", "model"}`; None without a GPU.
         labels: given by the caller.
