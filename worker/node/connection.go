@@ -80,7 +80,7 @@ func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, error
 	if err != nil {
 		return nil, fmt.Errorf("dial agent: %w", err)
 	}
-	c, err := client.New(conn, client.Options{Index: n.indexFor(s)})
+	c, err := client.New(conn, client.Options{Egress: n.indexFor(s)})
 	if err != nil {
 		_ = conn.Close()
 		return nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")

@@ -125,7 +125,7 @@ func ConnectIndexed(tb testing.TB, srv *server.Server, index http.Handler) *clie
 		defer close(served)
 		_ = srv.ServeConn(context.Background(), theirs)
 	}()
-	c, err := client.New(ours, client.Options{Index: index})
+	c, err := client.New(ours, client.Options{Egress: index})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -31,10 +31,10 @@ const (
 type Options struct {
 	Logger *slog.Logger // nil: silent
 
-	// Index answers the connections that the agent opens, each a request for a package index. Requests come without a body
+	// Egress answers the connections that the agent opens, each a request for a package index. Requests come without a body
 	// and with the remote address "sandbox"; the sandbox controls everything else in them. Nil: a stream that the agent
 	// opens ends the session.
-	Index http.Handler
+	Egress http.Handler
 }
 
 // Client talks to the agent of one sandbox. It is safe for concurrent use.
@@ -57,7 +57,7 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	c := &Client{session: session}
-	go serveIndex(session, o.Index)
+	go serveEgress(session, o.Egress)
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true,

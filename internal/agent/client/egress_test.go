@@ -22,7 +22,7 @@ const (
 // hostileIndex returns a client that serves an index, and an agent's session that the test controls.
 func hostileIndex(t *testing.T, index http.HandlerFunc) (*client.Client, *yamux.Session) {
 	t.Helper()
-	return hostileAgent(t, client.Options{Index: index})
+	return hostileAgent(t, client.Options{Egress: index})
 }
 
 // hostileAgent returns a client, and an agent's session that the test controls.

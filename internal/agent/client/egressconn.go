@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// indexConn is a stream that the agent opened. It is read continuously into a bounded buffer, even when Read is not called:
+// egressConn is a stream that the agent opened. It is read continuously into a bounded buffer, even when Read is not called:
 // yamux would buffer whole windows of data. Data over the bound ends the session.
-type indexConn struct {
+type egressConn struct {
 	*yamux.Stream
 	session *yamux.Session
 
@@ -32,10 +32,10 @@ type indexConn struct {
 	sendBy atomic.Int64 // write deadline in Unix nanoseconds; 0: none
 }
 
-var _ net.Conn = (*indexConn)(nil)
+var _ net.Conn = (*egressConn)(nil)
 
 // pump reads until the agent ends the stream. Data after Close is discarded, but counts.
-func (c *indexConn) pump() {
+func (c *egressConn) pump() {
 	part := make([]byte, 4<<10)
 	unread := 0
 	for {
@@ -53,7 +53,7 @@ func (c *indexConn) pump() {
 		}
 		c.wake.Broadcast()
 		c.mu.Unlock()
-		if unread > maxIndexUnread {
+		if unread > maxEgressUnread {
 			_ = c.session.Close()
 			return
 		}
@@ -64,7 +64,7 @@ func (c *indexConn) pump() {
 }
 
 // Read returns received data.
-func (c *indexConn) Read(p []byte) (int, error) {
+func (c *egressConn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -86,18 +86,18 @@ func (c *indexConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends in pieces, so that other streams do not wait long. If the agent reads nothing for indexIdle, Write fails.
-func (c *indexConn) Write(p []byte) (int, error) {
+// Write sends in pieces, so that other streams do not wait long. If the agent reads nothing for egressIdle, Write fails.
+func (c *egressConn) Write(p []byte) (int, error) {
 	sent := 0
 	for {
-		until := time.Now().Add(indexIdle)
+		until := time.Now().Add(egressIdle)
 		if by := c.sendBy.Load(); by != 0 && by < until.UnixNano() {
 			until = time.Unix(0, by)
 		}
 		if err := c.Stream.SetWriteDeadline(until); err != nil {
 			return sent, err
 		}
-		n, err := c.Stream.Write(p[sent:min(sent+indexPiece, len(p))])
+		n, err := c.Stream.Write(p[sent:min(sent+egressPiece, len(p))])
 		if sent += n; err != nil || sent == len(p) {
 			return sent, err
 		}
@@ -105,7 +105,7 @@ func (c *indexConn) Write(p []byte) (int, error) {
 }
 
 // Close ends this direction; the agent must end its own.
-func (c *indexConn) Close() error {
+func (c *egressConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.round++
@@ -116,7 +116,7 @@ func (c *indexConn) Close() error {
 }
 
 // SetWriteDeadline bounds later writes.
-func (c *indexConn) SetWriteDeadline(at time.Time) error {
+func (c *egressConn) SetWriteDeadline(at time.Time) error {
 	by := int64(0)
 	if !at.IsZero() {
 		by = at.UnixNano()
@@ -126,7 +126,7 @@ func (c *indexConn) SetWriteDeadline(at time.Time) error {
 }
 
 // SetReadDeadline bounds Read.
-func (c *indexConn) SetReadDeadline(at time.Time) error {
+func (c *egressConn) SetReadDeadline(at time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.deadline != nil {
@@ -150,9 +150,9 @@ func (c *indexConn) SetReadDeadline(at time.Time) error {
 }
 
 // SetDeadline bounds both.
-func (c *indexConn) SetDeadline(at time.Time) error {
+func (c *egressConn) SetDeadline(at time.Time) error {
 	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
 }
 
 // RemoteAddr is the remote address that handlers see.
-func (c *indexConn) RemoteAddr() net.Addr { return sandboxAddr{} }
+func (c *egressConn) RemoteAddr() net.Addr { return sandboxAddr{} }

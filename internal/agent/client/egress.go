@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// maxIndexStreams is how many connections the agent may have open to the index at once, which is its own limit. More end the
+	// maxEgressStreams is how many connections the agent may have open to the index at once, which is its own limit. More end the
 	// session.
-	maxIndexStreams = 32
-	// indexPatience is how long a further stream may wait for another to end: a stream may end here later than at the agent.
-	indexPatience = time.Second
+	maxEgressStreams = 32
+	// egressPatience is how long a further stream may wait for another to end: a stream may end here later than at the agent.
+	egressPatience = time.Second
 	// acceptBacklog bounds the streams that wait to be accepted, on either side.
 	acceptBacklog = 64
-	// maxIndexUnread bounds what the agent sends ahead on one stream. A request is far smaller.
-	maxIndexUnread = 64 << 10
-	// maxIndexHeader bounds the header of a request.
-	maxIndexHeader = 16 << 10
-	// indexIdle is how long the agent may read nothing of an answer.
-	indexIdle = 5 * time.Minute
-	// indexPiece bounds one write to a stream.
-	indexPiece = 64 << 10
-	// indexHeaderTimeout bounds reading the header of a request.
-	indexHeaderTimeout = 30 * time.Second
+	// maxEgressUnread bounds what the agent sends ahead on one stream. A request is far smaller.
+	maxEgressUnread = 64 << 10
+	// maxEgressHeader bounds the header of a request.
+	maxEgressHeader = 16 << 10
+	// egressIdle is how long the agent may read nothing of an answer.
+	egressIdle = 5 * time.Minute
+	// egressPiece bounds one write to a stream.
+	egressPiece = 64 << 10
+	// egressHeaderTimeout bounds reading the header of a request.
+	egressHeaderTimeout = 30 * time.Second
 )
 
-// serveIndex serves the streams that the agent opens until the session ends. Without a handler the first one ends it: its data
+// serveEgress serves the streams that the agent opens until the session ends. Without a handler the first one ends it: its data
 // would stay in memory unread.
-func serveIndex(session *yamux.Session, handler http.Handler) {
+func serveEgress(session *yamux.Session, handler http.Handler) {
 	if handler == nil {
 		if stream, err := session.AcceptStream(); err == nil {
 			_ = stream.Close()
@@ -41,9 +41,9 @@ func serveIndex(session *yamux.Session, handler http.Handler) {
 		}
 		return
 	}
-	l := &indexListener{session: session, slots: make(chan struct{}, maxIndexStreams)}
+	l := &egressListener{session: session, slots: make(chan struct{}, maxEgressStreams)}
 	srv := &http.Server{
-		Handler: bodyless(handler), ReadHeaderTimeout: indexHeaderTimeout, MaxHeaderBytes: maxIndexHeader - headerSlack,
+		Handler: bodyless(handler), ReadHeaderTimeout: egressHeaderTimeout, MaxHeaderBytes: maxEgressHeader - headerSlack,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	srv.SetKeepAlivesEnabled(false) // a new stream costs little, and an idle one would occupy a slot
@@ -66,19 +66,19 @@ func bodyless(next http.Handler) http.Handler {
 	})
 }
 
-// indexListener accepts the streams that the agent opens.
-type indexListener struct {
+// egressListener accepts the streams that the agent opens.
+type egressListener struct {
 	session *yamux.Session
 	slots   chan struct{}
 }
 
 // Accept returns the next stream. Too many open streams end the session.
-func (l *indexListener) Accept() (net.Conn, error) {
+func (l *egressListener) Accept() (net.Conn, error) {
 	stream, err := l.session.AcceptStream()
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(indexPatience)
+	timer := time.NewTimer(egressPatience)
 	defer timer.Stop()
 	select {
 	case l.slots <- struct{}{}:
@@ -86,7 +86,7 @@ func (l *indexListener) Accept() (net.Conn, error) {
 		_ = l.session.Close()
 		return nil, errors.New("serve index: the agent opens too many streams")
 	}
-	c := &indexConn{Stream: stream, session: l.session, over: make(chan struct{})}
+	c := &egressConn{Stream: stream, session: l.session, over: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	go func() {
 		defer func() { <-l.slots }()
@@ -100,10 +100,10 @@ func (l *indexListener) Accept() (net.Conn, error) {
 }
 
 // Close does nothing: the streams end with the session.
-func (l *indexListener) Close() error { return nil }
+func (l *egressListener) Close() error { return nil }
 
 // Addr implements net.Listener.
-func (l *indexListener) Addr() net.Addr { return sandboxAddr{} }
+func (l *egressListener) Addr() net.Addr { return sandboxAddr{} }
 
 // sandboxAddr is the remote address of requests from a sandbox.
 type sandboxAddr struct{}
