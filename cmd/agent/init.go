@@ -31,7 +31,7 @@ const (
 type initOptions struct {
 	workspace, run, home, tmp, socket string
 	uid                               int
-	index                             bool
+	egress, proxy                     bool
 	endsIn                            time.Duration
 }
 
@@ -64,8 +64,8 @@ func runInit(ctx context.Context, o initOptions) error {
 		go cfg.Sockets.Run(ctx)
 		go cfg.Terminals.Run(ctx)
 	}
-	if o.index {
-		cfg.Index = agent.IndexAddr
+	if o.egress || o.proxy {
+		cfg.Egress, cfg.Proxy = agent.EgressAddr, o.proxy
 	}
 	srv, err := server.New(cfg)
 	if err != nil {

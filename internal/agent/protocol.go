@@ -20,10 +20,16 @@ const (
 	TmpDir     = "/tmp"
 	UVPath     = MountDir + "/uv"       // the installer, if the worker could provide it
 	PackageDir = HomeDir + "/.packages" // where installed Python packages are; on PYTHONPATH of all user code
-	IndexAddr  = "127.0.0.1:3141"       // where the agent listens for installers with `init --index`: it forwards each connection to a worker
-	PipPath    = "/pypi/simple/"        // the Python index behind IndexAddr
-	NpmPath    = "/npm/"                // the npm registry behind IndexAddr
+	EgressAddr = "127.0.0.1:3141"       // where the agent listens with `init --egress`: it forwards each connection to a worker
+	PipPath    = "/pypi/simple/"        // the Python index behind EgressAddr
+	NpmPath    = "/npm/"                // the npm registry behind EgressAddr
 	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
+)
+
+// How many connections the agent carries to the worker at once. More wait in the sandbox; a worker ends the session of an agent that has more.
+const (
+	MaxIndexStreams = 32  // in a sandbox that reaches the package indexes only
+	MaxProxyStreams = 128 // in one whose worker is a proxy
 )
 
 // Spec is one execution. It is keyed by its job's id: starting the same id again changes nothing, for the life of the sandbox.

@@ -45,7 +45,7 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	command := []string{agent.BinaryPath, "init"}
 	if n.indexFor(s) != nil {
-		command = append(command, "--index")
+		command = append(command, "--egress")
 	}
 	if !s.ExpiresAt.IsZero() {
 		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())

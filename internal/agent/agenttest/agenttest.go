@@ -29,7 +29,7 @@ type Agent struct {
 // Start starts an agent whose environment has this PATH. change, when not nil, may change its config.
 func Start(tb testing.TB, path string, change func(*server.Config)) *Agent {
 	tb.Helper()
-	return start(tb, path, nil, change)
+	return start(tb, path, client.Options{}, change)
 }
 
 // StartPlain is Start with this machine's own programs.
@@ -75,15 +75,26 @@ func Must(tb testing.TB, err error) {
 // StartIndexed is Start with package indexes, served by index.
 func StartIndexed(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
 	tb.Helper()
-	return start(tb, path, index, func(c *server.Config) {
-		c.Index = "127.0.0.1:0"
+	return start(tb, path, client.Options{Egress: index}, func(c *server.Config) {
+		c.Egress = "127.0.0.1:0"
 		if change != nil {
 			change(c)
 		}
 	})
 }
 
-func start(tb testing.TB, path string, index http.Handler, change func(*server.Config)) *Agent {
+// StartProxied is StartIndexed with a handler that is a proxy as well.
+func StartProxied(tb testing.TB, path string, proxy http.Handler, change func(*server.Config)) *Agent {
+	tb.Helper()
+	return start(tb, path, client.Options{Egress: proxy, Proxy: true}, func(c *server.Config) {
+		c.Egress, c.Proxy = "127.0.0.1:0", true
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+func start(tb testing.TB, path string, worker client.Options, change func(*server.Config)) *Agent {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "agent") // short, because socket paths are limited in length
 	if err != nil {
@@ -107,7 +118,7 @@ func start(tb testing.TB, path string, index http.Handler, change func(*server.C
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = srv.Close() })
-	return &Agent{Client: ConnectIndexed(tb, srv, index), Workspace: cfg.Workspace, Home: cfg.HomeDir, Server: srv}
+	return &Agent{Client: connect(tb, srv, worker), Workspace: cfg.Workspace, Home: cfg.HomeDir, Server: srv}
 }
 
 // Connect opens one more session to an agent.
@@ -119,13 +130,18 @@ func Connect(tb testing.TB, srv *server.Server) *client.Client {
 // ConnectIndexed opens one more session, on which index serves the package indexes.
 func ConnectIndexed(tb testing.TB, srv *server.Server, index http.Handler) *client.Client {
 	tb.Helper()
+	return connect(tb, srv, client.Options{Egress: index})
+}
+
+func connect(tb testing.TB, srv *server.Server, o client.Options) *client.Client {
+	tb.Helper()
 	ours, theirs := net.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		_ = srv.ServeConn(context.Background(), theirs)
 	}()
-	c, err := client.New(ours, client.Options{Egress: index})
+	c, err := client.New(ours, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

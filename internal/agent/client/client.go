@@ -23,6 +23,8 @@ const (
 	kernelTimeout = 3 * time.Minute
 	// streamWindow allows enough data in flight on one stream for engines with a round trip of some milliseconds.
 	streamWindow = 4 << 20
+	// proxyWindow is the same in a session with a proxy: the least that yamux has.
+	proxyWindow = 256 << 10
 	// writeTimeout is how long a write may make no progress before the session counts as broken.
 	writeTimeout = 30 * time.Second
 )
@@ -31,10 +33,14 @@ const (
 type Options struct {
 	Logger *slog.Logger // nil: silent
 
-	// Egress answers the connections that the agent opens, each a request for a package index. Requests come without a body
-	// and with the remote address "sandbox"; the sandbox controls everything else in them. Nil: a stream that the agent
+	// Egress answers the connections that the agent opens, each one request. Requests have the remote address "sandbox"; the sandbox controls
+	// everything else in them. Those in origin form, which are for the package index, come without a body. Nil: a stream that the agent
 	// opens ends the session.
 	Egress http.Handler
+
+	// Proxy says that Egress is a proxy as well: requests in absolute form have bodies, and Egress may take over connections. The agent may then
+	// open agent.MaxProxyStreams of them and send any amount, as fast as Egress reads. False: requests are small.
+	Proxy bool
 }
 
 // Client talks to the agent of one sandbox. It is safe for concurrent use.
@@ -49,15 +55,21 @@ type Client struct {
 func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 	config := yamux.DefaultConfig()
 	config.MaxStreamWindowSize = streamWindow
+	if o.Proxy { // it bounds what is in memory of each connection whose receiver is slow
+		config.MaxStreamWindowSize = proxyWindow
+	}
 	config.ConnectionWriteTimeout = writeTimeout
 	config.AcceptBacklog = acceptBacklog
+	if o.Proxy { // yamux resets streams beyond it, and programs open many connections at once
+		config.AcceptBacklog += agent.MaxProxyStreams
+	}
 	config.LogOutput = io.Discard
 	session, err := yamux.Client(agent.Joined(conn), config)
 	if err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	c := &Client{session: session}
-	go serveEgress(session, o.Egress)
+	go serveEgress(session, o)
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
 		DisableCompression: true,

@@ -9,20 +9,21 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
 )
 
 const (
-	// maxEgressStreams is how many connections the agent may have open to the index at once, which is its own limit. More end the
-	// session.
-	maxEgressStreams = 32
 	// egressPatience is how long a further stream may wait for another to end: a stream may end here later than at the agent.
 	egressPatience = time.Second
 	// acceptBacklog bounds the streams that wait to be accepted, on either side.
 	acceptBacklog = 64
-	// maxEgressUnread bounds what the agent sends ahead on one stream. A request is far smaller.
+	// maxEgressUnread bounds what is kept of one stream before it is read. A request to the index is far smaller: what is more ends the session.
+	// With a proxy, no more is taken from the stream until it is read.
 	maxEgressUnread = 64 << 10
-	// maxEgressHeader bounds the header of a request.
+	// maxEgressHeader bounds the header of a request to the index, and maxProxyHeader that of one to a proxy, with its cookies.
 	maxEgressHeader = 16 << 10
+	maxProxyHeader  = 64 << 10
 	// egressIdle is how long the agent may read nothing of an answer.
 	egressIdle = 5 * time.Minute
 	// egressPiece bounds one write to a stream.
@@ -33,17 +34,21 @@ const (
 
 // serveEgress serves the streams that the agent opens until the session ends. Without a handler the first one ends it: its data
 // would stay in memory unread.
-func serveEgress(session *yamux.Session, handler http.Handler) {
-	if handler == nil {
+func serveEgress(session *yamux.Session, o Options) {
+	if o.Egress == nil {
 		if stream, err := session.AcceptStream(); err == nil {
 			_ = stream.Close()
 			_ = session.Close()
 		}
 		return
 	}
-	l := &egressListener{session: session, slots: make(chan struct{}, maxEgressStreams)}
+	streams, header := agent.MaxIndexStreams, maxEgressHeader
+	if o.Proxy {
+		streams, header = agent.MaxProxyStreams, maxProxyHeader
+	}
+	l := &egressListener{session: session, slots: make(chan struct{}, streams), proxy: o.Proxy}
 	srv := &http.Server{
-		Handler: bodyless(handler), ReadHeaderTimeout: egressHeaderTimeout, MaxHeaderBytes: maxEgressHeader - headerSlack,
+		Handler: bodyless(o.Egress, o.Proxy), ReadHeaderTimeout: egressHeaderTimeout, MaxHeaderBytes: header - headerSlack,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	srv.SetKeepAlivesEnabled(false) // a new stream costs little, and an idle one would occupy a slot
@@ -55,10 +60,11 @@ func serveEgress(session *yamux.Session, handler http.Handler) {
 // headerSlack is what net/http accepts beyond MaxHeaderBytes.
 const headerSlack = 4 << 10
 
-// bodyless refuses requests with a body: an index needs none.
-func bodyless(next http.Handler) http.Handler {
+// bodyless refuses requests to the index with a body: an index needs none.
+func bodyless(next http.Handler, proxy bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
+		toIndex := !proxy || r.Method != http.MethodConnect && !r.URL.IsAbs()
+		if toIndex && (r.ContentLength != 0 || len(r.TransferEncoding) > 0) {
 			http.Error(w, "The package index does not accept requests with a body.", http.StatusRequestEntityTooLarge)
 			return
 		}
@@ -70,6 +76,7 @@ func bodyless(next http.Handler) http.Handler {
 type egressListener struct {
 	session *yamux.Session
 	slots   chan struct{}
+	proxy   bool
 }
 
 // Accept returns the next stream. Too many open streams end the session.
@@ -86,7 +93,7 @@ func (l *egressListener) Accept() (net.Conn, error) {
 		_ = l.session.Close()
 		return nil, errors.New("serve index: the agent opens too many streams")
 	}
-	c := &egressConn{Stream: stream, session: l.session, over: make(chan struct{})}
+	c := &egressConn{Stream: stream, session: l.session, proxy: l.proxy, over: make(chan struct{})}
 	c.wake = sync.NewCond(&c.mu)
 	go func() {
 		defer func() { <-l.slots }()

@@ -11,12 +11,14 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 )
 
 const (
-	mostStreams = 32
+	mostStreams = agent.MaxIndexStreams
 	mostUnread  = 64 << 10
+	mostWindow  = 256 << 10 // of a stream to a proxy
 )
 
 // hostileIndex returns a client that serves an index, and an agent's session that the test controls.
@@ -257,5 +259,73 @@ func TestAnAnswerHasADeadline(t *testing.T) {
 	case <-ended:
 	case <-time.After(20 * time.Second):
 		t.Fatal("the answer did not end")
+	}
+}
+
+// hostileProxied is hostileIndex with a handler that is a proxy as well.
+func hostileProxied(t *testing.T, proxy http.HandlerFunc) (*client.Client, *yamux.Session) {
+	t.Helper()
+	return hostileAgent(t, client.Options{Egress: proxy, Proxy: true})
+}
+
+const connect = "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n"
+
+func TestMoreProxiedStreamsThanAnAgentOpensEndTheSession(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{agent.MaxProxyStreams - 1, agent.MaxProxyStreams, agent.MaxProxyStreams + 1} {
+		release := make(chan struct{})
+		defer close(release)
+		c, session := hostileProxied(t, func(http.ResponseWriter, *http.Request) { <-release })
+		for range n {
+			open(t, session, connect)
+		}
+		within := 1500 * time.Millisecond
+		if n > agent.MaxProxyStreams {
+			within = 20 * time.Second
+		}
+		if over := n > agent.MaxProxyStreams; ends(c, within) != over {
+			t.Errorf("%d streams: the session ends: %v", n, !over)
+		}
+	}
+}
+
+// What a proxied connection sends ahead of its reader stays in the sandbox, but for a window.
+func TestWhatAProxiedStreamSendsAheadWaits(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	c, session := hostileProxied(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		close(began)
+		<-release
+		_ = conn.Close()
+	})
+	stream := open(t, session, connect)
+	<-began
+	sent := 0
+	for {
+		_ = stream.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		n, err := io.WriteString(stream, strings.Repeat("x", 4<<10))
+		sent += n
+		if err != nil {
+			break
+		}
+		if sent > 8<<20 {
+			break
+		}
+	}
+	if most := mostWindow + mostUnread; sent > most || sent < mostUnread {
+		t.Errorf("%d bytes are on their way, want at most %d", sent, most)
+	}
+	close(release) // what is in flight when the connection ends is discarded
+	_ = stream.SetWriteDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.WriteString(stream, strings.Repeat("x", 4<<20)); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+	if ends(c, 0) {
+		t.Error("the session has ended")
 	}
 }

@@ -12,14 +12,16 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// egressConn is a stream that the agent opened. It is read continuously into a bounded buffer, even when Read is not called:
-// yamux would buffer whole windows of data. Data over the bound ends the session.
+// egressConn is a stream that the agent opened. It is read into a bounded buffer, even when Read is not called. Of a request to the index,
+// data over the bound ends the session: yamux would buffer whole windows. Of a connection through a proxy, the rest waits in the stream, and
+// then in the sandbox.
 type egressConn struct {
 	*yamux.Stream
 	session *yamux.Session
+	proxy   bool
 
 	mu       sync.Mutex
-	wake     *sync.Cond
+	wake     *sync.Cond // for all: data, room for more, the end, a deadline
 	buf      []byte
 	err      error // why the stream ended
 	closed   bool
@@ -34,11 +36,18 @@ type egressConn struct {
 
 var _ net.Conn = (*egressConn)(nil)
 
-// pump reads until the agent ends the stream. Data after Close is discarded, but counts.
+// pump reads until the agent ends the stream. Data after Close is discarded. Of a request to the index it counts; of a connection through a
+// proxy, yamux resets the stream if the agent goes on for minutes.
 func (c *egressConn) pump() {
 	part := make([]byte, 4<<10)
+	if c.proxy {
+		part = make([]byte, 16<<10)
+	}
 	unread := 0
 	for {
+		if c.proxy {
+			c.waitForRoom(maxEgressUnread - len(part))
+		}
 		n, err := c.Stream.Read(part)
 		c.mu.Lock()
 		if c.closed {
@@ -53,13 +62,22 @@ func (c *egressConn) pump() {
 		}
 		c.wake.Broadcast()
 		c.mu.Unlock()
-		if unread > maxEgressUnread {
+		if unread > maxEgressUnread && !c.proxy {
 			_ = c.session.Close()
 			return
 		}
 		if err != nil {
 			return
 		}
+	}
+}
+
+// waitForRoom waits until at most this many bytes are unread, or the stream is closed.
+func (c *egressConn) waitForRoom(unread int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.buf) > unread && !c.closed {
+		c.wake.Wait()
 	}
 }
 
@@ -76,6 +94,7 @@ func (c *egressConn) Read(p []byte) (int, error) {
 			if c.buf = c.buf[n:]; len(c.buf) == 0 {
 				c.buf = nil
 			}
+			c.wake.Broadcast()
 			return n, nil
 		case c.err != nil:
 			return 0, io.EOF

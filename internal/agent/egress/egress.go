@@ -6,16 +6,17 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
 )
 
 const (
-	// maxConns bounds concurrent connections; more wait in the listener's backlog.
-	maxConns = 32
-	// maxRequest bounds what one connection may send to the worker: a request header, never a body. It is less than what the
-	// worker buffers before it closes the session.
+	// maxRequest bounds what one connection may send to the worker without Config.Proxy: a request header, never a body. It is less than what
+	// the worker buffers before it closes the session.
 	maxRequest = 32 << 10
 	// workerWait is how long a connection waits for a worker.
 	workerWait = 10 * time.Second
@@ -25,12 +26,14 @@ const (
 	lingerTimeout = 2 * time.Second
 	// acceptPause is the delay after a failed accept, which means that descriptors or memory ran out.
 	acceptPause = 50 * time.Millisecond
-	// bufferBytes is the size of the buffer of each connection.
-	bufferBytes = 64 << 10
+	// bufferBytes is the size of the buffer of what a connection receives. What it sends has requestBytes, or proxyBytes with Config.Proxy.
+	bufferBytes  = 64 << 10
+	requestBytes = 4 << 10
+	proxyBytes   = 16 << 10
 )
 
 // noWorker is the answer when no worker is connected.
-const noWorker = "The package index cannot be reached: no worker is connected to this sandbox. Try again later.\n"
+const noWorker = "Nothing outside of this sandbox can be reached: no worker is connected to it. Try again later.\n"
 
 // Workers opens streams to the workers of this sandbox.
 type Workers interface {
@@ -38,35 +41,47 @@ type Workers interface {
 	Stream(ctx context.Context) (*yamux.Stream, error)
 }
 
-// Egress gives access to the package indexes: it listens in the sandbox and forwards each connection over a stream to a worker.
+// Config says where an Egress listens and what it carries.
+type Config struct {
+	Addr    string // TCP address to listen on
+	Workers Workers
+	Proxy   bool // the worker is a proxy too: connections send any amount, and there may be agent.MaxProxyStreams of them
+}
+
+// Egress is the way out of a sandbox: it listens in the sandbox and forwards each connection over a stream to a worker.
 type Egress struct {
 	life     context.Context //nolint:containedctx // the life of the agent
 	workers  Workers
 	listener net.Listener
-	slots    chan struct{}
+	proxy    bool
+	slots    chan struct{} // more connections wait in the listener's backlog
 	wait     time.Duration // for a worker
 	buffers  sync.Pool
 	wg       sync.WaitGroup
 }
 
-// Listen listens on a TCP address until life is done. The caller must then call Close.
-func Listen(life context.Context, addr string, workers Workers) (*Egress, error) {
-	return listen(life, addr, workers, workerWait)
+// Listen listens until life is done. The caller must then call Close.
+func Listen(life context.Context, c Config) (*Egress, error) {
+	return listen(life, c, workerWait)
 }
 
-func listen(life context.Context, addr string, workers Workers, wait time.Duration) (*Egress, error) {
+func listen(life context.Context, c Config, wait time.Duration) (*Egress, error) {
 	var config net.ListenConfig
-	listener, err := config.Listen(life, "tcp", addr)
+	listener, err := config.Listen(life, "tcp", c.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for installers: %w", err)
+		return nil, fmt.Errorf("listen for connections to the outside: %w", err)
 	}
-	g := &Egress{life: life, workers: workers, listener: listener, slots: make(chan struct{}, maxConns), wait: wait}
+	most := agent.MaxIndexStreams
+	if c.Proxy {
+		most = agent.MaxProxyStreams
+	}
+	g := &Egress{life: life, workers: c.Workers, listener: listener, proxy: c.Proxy, slots: make(chan struct{}, most), wait: wait}
 	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
 	g.wg.Go(g.accept)
 	return g, nil
 }
 
-// Addr is where installers reach the package indexes.
+// Addr is where programs of the sandbox reach it.
 func (g *Egress) Addr() string { return g.listener.Addr().String() }
 
 // Close ends every connection and waits for them. Its life must have ended.
@@ -122,14 +137,20 @@ func (g *Egress) carry(conn net.Conn) {
 	defer stop()
 	idle := time.AfterFunc(idleTimeout, func() { _ = conn.Close() })
 	defer idle.Stop()
+	sent := sentBytes{to: stream}
 	var up sync.WaitGroup
 	up.Go(func() {
-		copyUntilEnd(stream, io.LimitReader(conn, maxRequest), make([]byte, 4<<10), idle) // at the limit the stream and its request end
+		if g.proxy {
+			copyUntilEnd(&sent, conn, make([]byte, proxyBytes), idle)
+		} else {
+			copyUntilEnd(&sent, io.LimitReader(conn, maxRequest), make([]byte, requestBytes), idle) // at the limit the stream and its request end
+		}
 		_ = stream.Close()
 	})
 	buf := g.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer g.buffers.Put(buf)
 	if copyUntilEnd(conn, stream, *buf, idle) {
+		sent.over.Store(true)
 		closeWrite(conn)
 		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 	} else { // the client has disconnected
@@ -138,6 +159,19 @@ func (g *Egress) carry(conn net.Conn) {
 		drain(stream, *buf)
 	}
 	up.Wait()
+}
+
+// sentBytes writes to a stream until the worker has ended it; what the client still sends is then discarded.
+type sentBytes struct {
+	to   io.Writer
+	over atomic.Bool
+}
+
+func (s *sentBytes) Write(p []byte) (int, error) {
+	if s.over.Load() {
+		return len(p), nil
+	}
+	return s.to.Write(p)
 }
 
 // copyUntilEnd copies until from ends. It returns false if a write to to fails. Each read resets idle.

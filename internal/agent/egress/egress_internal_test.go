@@ -21,7 +21,7 @@ func (noWorkers) Stream(ctx context.Context) (*yamux.Stream, error) {
 func TestInstallersGetAnAnswerWithoutWorker(t *testing.T) {
 	t.Parallel()
 	life, end := context.WithCancel(t.Context())
-	g, err := listen(life, "127.0.0.1:0", noWorkers{}, 50*time.Millisecond)
+	g, err := listen(life, Config{Addr: "127.0.0.1:0", Workers: noWorkers{}}, 50*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}

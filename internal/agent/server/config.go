@@ -21,7 +21,8 @@ type Config struct {
 	Env       []string     // the sandbox's environment; nil means the process's own
 	ReapAll   bool         // reap every child, not only those started here: for PID 1
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
-	Index     string       // where installers reach the package indexes, such as agent.IndexAddr; empty: no access
+	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
+	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
 

@@ -25,7 +25,7 @@ func indexed(t *testing.T, index http.HandlerFunc) *agenttest.Agent {
 
 // get requests a path from the index as code in the sandbox does.
 func get(ctx context.Context, a *agenttest.Agent, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Server.IndexAddr()+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Server.EgressAddr()+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -78,22 +78,19 @@ func TestIndexCarriesLargeAnswersToManyAtOnceAndStaysResponsive(t *testing.T) {
 		wg.Wait()
 		close(done)
 	}()
-	var worst time.Duration
 	for asked := 0; ; asked++ {
 		select {
 		case <-done:
-			t.Logf("%d MiB in %v; the slowest of %d calls took %v", clients*size>>20, time.Since(began), asked, worst)
-			if worst > time.Second { // about 100 ms is normal; a machine that runs tests in parallel is slower
-				t.Errorf("a call took %v", worst)
+			t.Logf("%d MiB in %v beside %d calls", clients*size>>20, time.Since(began), asked)
+			if asked < 10 { // some hundred are normal
+				t.Errorf("only %d calls were answered meanwhile", asked)
 			}
 			return
 		default:
 		}
-		start := time.Now()
 		if _, err := a.Info(ctx); err != nil {
 			t.Fatal(err)
 		}
-		worst = max(worst, time.Since(start))
 	}
 }
 
@@ -150,7 +147,7 @@ func TestIndexTakesNoBodyAndKeepsTheSession(t *testing.T) {
 		"nothing": "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.IndexAddr())
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Server.EgressAddr())
 			agenttest.Must(t, err)
 			defer func() { _ = conn.Close() }()
 			agenttest.Must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
@@ -256,7 +253,7 @@ func waitForSessions(t *testing.T, a *agenttest.Agent, n int) {
 func TestWithoutAnIndexNobodyListens(t *testing.T) {
 	t.Parallel()
 	a := agenttest.StartPlain(t)
-	if addr := a.Server.IndexAddr(); addr != "" {
+	if addr := a.Server.EgressAddr(); addr != "" {
 		t.Errorf("listens on %s", addr)
 	}
 	ran := agenttest.Run(t, a.Client, agenttest.Commands("env"))
@@ -272,7 +269,7 @@ func TestTheSandboxsOwnEnvironmentWins(t *testing.T) {
 	})
 	ran := agenttest.Run(t, a.Client, agenttest.Commands(`echo "$PIP_INDEX_URL $UV_DEFAULT_INDEX $PYTHONPATH $PIP_TARGET $PATH"`))
 	dir := a.Home + "/.packages"
-	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin\n", a.Server.IndexAddr(), dir, dir, dir, a.Home)
+	want := fmt.Sprintf("mine http://%s/pypi/simple/ %s:/theirs %s %s/bin:%s/.node/node_modules/.bin:/usr/bin:/bin\n", a.Server.EgressAddr(), dir, dir, dir, a.Home)
 	if ran.Stdout != want {
 		t.Errorf("%q\nwant %q", ran.Stdout, want)
 	}

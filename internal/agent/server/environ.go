@@ -24,3 +24,23 @@ func environment(cfg Config) []string {
 	}
 	return process.WithEnv(cfg.Env, own)
 }
+
+// proxyEnvironment adds to an environment what makes programs use the proxy at an address. Variables that it has already are kept, whichever
+// case they are written in: a program may prefer the other one.
+func proxyEnvironment(env []string, addr string) []string {
+	proxy, direct := "http://"+addr, "localhost,127.0.0.1,::1"
+	set := map[string]string{}
+	for name, value := range map[string]string{"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "NO_PROXY": direct} {
+		small := strings.ToLower(name)
+		if process.Getenv(env, name) == "" && process.Getenv(env, small) == "" {
+			set[name], set[small] = value, value
+		}
+	}
+	if process.Getenv(env, nodeProxy) == "" {
+		set[nodeProxy] = "1"
+	}
+	return process.WithEnv(env, set)
+}
+
+// nodeProxy has Node.js 24 and newer use the proxy for fetch and http.
+const nodeProxy = "NODE_USE_ENV_PROXY"

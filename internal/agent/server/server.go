@@ -39,7 +39,7 @@ type Server struct {
 	handler    http.Handler
 	reaper     *process.Reaper
 	files      *files.Workspace
-	egress     *egress.Egress // nil: no package indexes
+	egress     *egress.Egress // nil: no way out
 	commands   *process.Commands
 	kernels    *kernel.Kernels
 	installer  *install.Installer
@@ -94,13 +94,16 @@ func (s *Server) assemble(image []string) error {
 	if err = packages.MakePackageDir(); err != nil {
 		return err
 	}
-	if cfg.Index != "" {
-		if s.egress, err = egress.Listen(s.life, cfg.Index, &s.sessions); err != nil {
+	if cfg.Egress != "" {
+		if s.egress, err = egress.Listen(s.life, egress.Config{Addr: cfg.Egress, Workers: &s.sessions, Proxy: cfg.Proxy}); err != nil {
 			return err
 		}
 		packages.IndexAddr = s.egress.Addr()
 	}
 	env := packages.Environment()
+	if s.egress != nil && cfg.Proxy {
+		env = proxyEnvironment(env, s.egress.Addr())
+	}
 	s.commands = &process.Commands{Reaper: s.reaper, Workspace: cfg.Workspace, Image: image, Env: env}
 	s.kernels = kernel.New(s.life, kernel.Config{
 		RunDir: cfg.RunDir, TmpDir: cfg.TmpDir, Workspace: cfg.Workspace, Image: image, Env: env,
@@ -114,8 +117,8 @@ func (s *Server) assemble(image []string) error {
 	return nil
 }
 
-// IndexAddr is where installers reach the package indexes; empty when Config.Index is.
-func (s *Server) IndexAddr() string {
+// EgressAddr is where programs of the sandbox reach the package indexes and the proxy; empty when Config.Egress is.
+func (s *Server) EgressAddr() string {
 	if s.egress == nil {
 		return ""
 	}
