@@ -18,9 +18,8 @@ import (
 
 // Rules bound what a Checker allows, beyond the profile.
 type Rules struct {
-	Limits      farm.Limits // the maxima of a sandbox's resources; zero: the defaults
-	Runtimes    []string    // OCI runtimes of sandboxes, beside that of the Engine's Config
-	FullNetwork bool        // sandboxes may have the network full
+	Limits   farm.Limits // the maxima of a sandbox's resources; zero: the defaults
+	Runtimes []string    // OCI runtimes of sandboxes, beside that of the Engine's Config
 }
 
 // Checker checks the bodies of calls to the engine, for a proxy between an engine and the programs that use this package. It reads from a

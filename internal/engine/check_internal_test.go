@@ -55,7 +55,6 @@ func anySpec(t *rapid.T) Spec {
 		Image:  rapid.StringMatching(`[a-z]{1,8}:[a-z]{1,8}`).Draw(t, "image"), Command: append([]string{"/sandfarm/agent"}, rapid.SliceOf(text).Draw(t, "command")...),
 		Env:     rapid.MapOf(rapid.StringMatching(`[A-MO-Z][A-KM-Z0-9_]{0,8}`), text).Draw(t, "env"),
 		UID:     rapid.IntRange(1, 1<<31-1).Draw(t, "uid"),
-		Network: rapid.SampledFrom(append(farm.Networks(), "")).Draw(t, "network"),
 		Runtime: rapid.SampledFrom([]string{"", "runsc", "other"}).Draw(t, "runtime"),
 		Resources: farm.Resources{
 			MemoryMB: rapid.IntRange(0, 65536).Draw(t, "memory"), CPUs: rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 64)).Draw(t, "cpus"),
@@ -79,7 +78,7 @@ func anySpec(t *rapid.T) Spec {
 func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	t.Parallel()
 	e, last := recorder(t)
-	c := e.NewChecker(Rules{Runtimes: []string{"runsc", "other"}, FullNetwork: true})
+	c := e.NewChecker(Rules{Runtimes: []string{"runsc", "other"}})
 	e.seccomp, e.seccompGPU = `{"a":1}`, `{"b":2}` // the profiles are long, and not what is drawn
 	rapid.Check(t, func(t *rapid.T) {
 		e.nvidia, e.tcpMemory = rapid.Bool().Draw(t, "nvidia"), rapid.Bool().Draw(t, "v1")

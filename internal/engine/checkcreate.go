@@ -49,8 +49,6 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm at %s", fillMount)
 	case got.HostConfig.Runtime != e.runtime && !slices.Contains(c.rules.Runtimes, got.HostConfig.Runtime):
 		return made, farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
-	case s.Network == farm.NetworkFull && !c.rules.FullNetwork:
-		return made, farm.Invalidf("HostConfig.NetworkMode %q is not allowed", farm.Shorten(string(got.HostConfig.NetworkMode)))
 	}
 	for _, check := range []error{s.validate(), checkLabels(s.Labels), checkGPUEnv(s)} {
 		if check != nil {
@@ -133,9 +131,6 @@ func specOf(got container.CreateRequest) Spec {
 	}
 	if host.PidsLimit != nil {
 		s.Resources.PIDs = int(*host.PidsLimit)
-	}
-	if host.NetworkMode == "bridge" {
-		s.Network = farm.NetworkFull
 	}
 	if len(host.Mounts) > 0 {
 		s.AgentVolume, s.AgentMount = host.Mounts[0].Source, host.Mounts[0].Target
