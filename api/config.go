@@ -23,8 +23,8 @@ type Config struct {
 	// TrustedHosts are the names, in addition to loopback names, by which callers may address a server without keys.
 	// Any other Host header is refused: a web page could have pointed its own name here (DNS rebinding).
 	TrustedHosts []string `toml:"trusted_hosts" doc:"Host names, in addition to loopback names, under which a farm without keys answers."`
-	// TrustedOrigins are the origins, in addition to loopback, whose pages may call MCP and the older systems' routes.
-	TrustedOrigins []string `toml:"trusted_origins" doc:"Origins of web pages, in addition to loopback, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com."`
+	// TrustedOrigins are the origins, in addition to the server's own, whose pages may call MCP and the older systems' routes.
+	TrustedOrigins []string `toml:"trusted_origins" default:"http://localhost:3000,http://localhost:6274" doc:"Origins of web pages, in addition to the farm's own, that may call the MCP addresses and the routes of the older systems, such as https://chat.example.com. The defaults are a front end in development and the MCP Inspector. Any page there can use a farm without keys: empty the list if you need neither."`
 	// AuditReads adds reads to the audit.
 	AuditReads bool `toml:"audit_reads" default:"false" doc:"Also write reads to the audit (sandfarm audit), and not only changes, jobs and refusals."`
 	// AllowPrivateCallbacks allows callback_url to point to private addresses.

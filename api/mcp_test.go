@@ -71,9 +71,11 @@ func TestMCPNeedsAKey(t *testing.T) {
 
 func TestMCPGuardsOrigins(t *testing.T) {
 	t.Parallel()
-	trusting := func(c *api.Config, _ *api.Deps) { c.TrustedOrigins = []string{"https://chat.example.com"} }
+	trusting := func(c *api.Config, _ *api.Deps) {
+		c.TrustedOrigins = []string{"https://chat.example.com", "http://localhost:6274"}
+	}
 	for name, b := range map[string]*bundle{"open": setup(t, trusting), "keys": setup(t, withKeys, trusting)} {
-		for origin, status := range map[string]int{"https://evil.example": 403, "null": 403, "http://localhost:6274": 200, "https://chat.example.com": 200} {
+		for origin, status := range map[string]int{"https://evil.example": 403, "null": 403, "http://localhost:6274": 200, "http://localhost:6275": 403, "https://chat.example.com": 200} {
 			answer, content := b.do("POST", "/mcp", message("tools/list", nil), "Content-Type", "application/json", "Origin", origin, "Authorization", "Bearer "+key)
 			if answer.StatusCode != status {
 				t.Errorf("%s, %s: %d %.100s", name, origin, answer.StatusCode, content)

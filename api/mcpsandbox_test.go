@@ -72,9 +72,12 @@ func TestFilesByNameRefuse(t *testing.T) {
 
 func TestPagesOfTrustedOriginsMayCallTheToolsAndNoOthers(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(c *api.Config, _ *api.Deps) { c.TrustedOrigins = []string{"https://chat.example.com"} })
+	b := setup(t, func(c *api.Config, _ *api.Deps) {
+		c.TrustedOrigins = []string{"https://chat.example.com", "http://localhost:3000"}
+	})
+	own := b.web.URL
 	for origin, trusted := range map[string]bool{
-		"http://localhost:3000": true, "http://127.0.0.1:5173": true, "https://chat.example.com": true,
+		"http://localhost:3000": true, own: true, "https://chat.example.com": true, "http://127.0.0.1:5173": false, "http://localhost": false,
 		"https://evil.example": false, "http://localhost.evil.example": false, "null": false,
 	} {
 		for _, path := range []string{"/mcp/tools/create_sandbox", "/sandbox/file", "/mcp", "/mcp/sandbox", "/mcp/python-env", "/messages/", "/check"} {

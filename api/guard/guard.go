@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Guard holds what the operator trusts beside loopback. The zero value trusts loopback only.
+// Guard holds what the operator trusts. The zero value trusts loopback names in the Host header, and no page but the server's own.
 type Guard struct {
-	Hosts   []string // names in the Host header, without a port
+	Hosts   []string // names in the Host header, without a port, in addition to loopback
 	Origins []string // origins of web pages, such as https://chat.example.com
 }
 
@@ -24,19 +24,20 @@ func (g Guard) Host(host string) bool {
 	return Loopback(name) || slices.ContainsFunc(g.Hosts, func(trusted string) bool { return strings.EqualFold(trusted, name) })
 }
 
-// Origin reports whether a request comes from a page that may call. A request without an Origin header is not from a page,
-// unless the browser says that it is cross-site.
+// Origin reports whether a request comes from a page that may call: one that this server delivered itself, under a host that it
+// answers to, or one of Origins. Another port of this machine is another program, whose pages may show what strangers wrote. A request
+// without an Origin header is not from a page, unless the browser says that it comes from another origin ("same-site" is any port).
 func (g Guard) Origin(r *http.Request) bool {
 	values := r.Header.Values("Origin")
 	if len(values) == 0 {
-		return r.Header.Get("Sec-Fetch-Site") != "cross-site"
+		return slices.Contains([]string{"", "none", "same-origin"}, r.Header.Get("Sec-Fetch-Site"))
 	}
-	return !slices.ContainsFunc(values, func(origin string) bool { return !g.origin(origin) })
+	return !slices.ContainsFunc(values, func(origin string) bool { return !g.origin(origin, r.Host) })
 }
 
-func (g Guard) origin(origin string) bool {
+func (g Guard) origin(origin, host string) bool {
 	u, err := url.Parse(origin)
-	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && Loopback(u.Hostname()) {
+	if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil && strings.EqualFold(u.Host, host) && g.Host(host) {
 		return true
 	}
 	return slices.ContainsFunc(g.Origins, func(trusted string) bool { return strings.EqualFold(strings.TrimRight(trusted, "/"), origin) })

@@ -24,27 +24,41 @@ func TestHost(t *testing.T) {
 
 func TestOrigin(t *testing.T) {
 	t.Parallel()
-	g := guard.Guard{Origins: []string{"https://chat.example.com/"}}
+	g := guard.Guard{Hosts: []string{"farm.example.com"}, Origins: []string{"https://chat.example.com/", "http://localhost:3000"}}
 	for name, c := range map[string]struct {
 		header http.Header
 		want   bool
 	}{
 		"NoPage":          {http.Header{}, true},
-		"SameSite":        {http.Header{"Sec-Fetch-Site": {"same-origin"}}, true},
+		"Typed":           {http.Header{"Sec-Fetch-Site": {"none"}}, true},
+		"SameOrigin":      {http.Header{"Sec-Fetch-Site": {"same-origin"}}, true},
+		"SameSite":        {http.Header{"Sec-Fetch-Site": {"same-site"}}, false},
 		"CrossSite":       {http.Header{"Sec-Fetch-Site": {"cross-site"}}, false},
-		"Loopback":        {http.Header{"Origin": {"http://foo.localhost:3000"}}, true},
-		"LoopbackSix":     {http.Header{"Origin": {"http://[::1]:3000"}}, true},
+		"Own":             {http.Header{"Origin": {"http://LOCALHOST:8000"}}, true},
+		"OwnOverTLS":      {http.Header{"Origin": {"https://localhost:8000"}}, true},
+		"TrustedPort":     {http.Header{"Origin": {"http://localhost:3000"}}, true},
+		"OtherPort":       {http.Header{"Origin": {"http://localhost:3001"}}, false},
+		"NoPort":          {http.Header{"Origin": {"http://localhost"}}, false},
+		"OtherName":       {http.Header{"Origin": {"http://127.0.0.1:8000"}}, false},
+		"BelowOurName":    {http.Header{"Origin": {"http://foo.localhost:8000"}}, false},
+		"LoopbackSix":     {http.Header{"Origin": {"http://[::1]:3000"}}, false},
 		"Trusted":         {http.Header{"Origin": {"https://CHAT.example.com"}}, true},
 		"Foreign":         {http.Header{"Origin": {"https://evil.example"}}, false},
-		"OneOfTwo":        {http.Header{"Origin": {"http://localhost", "https://evil.example"}}, false},
+		"OneOfTwo":        {http.Header{"Origin": {"http://localhost:8000", "https://evil.example"}}, false},
 		"File":            {http.Header{"Origin": {"file://localhost"}}, false},
 		"Null":            {http.Header{"Origin": {"null"}}, false},
 		"UserInfo":        {http.Header{"Origin": {"http://localhost@evil.example"}}, false},
 		"TrustedSub":      {http.Header{"Origin": {"https://a.chat.example.com"}}, false},
 		"TrustedOverHTTP": {http.Header{"Origin": {"http://chat.example.com"}}, false},
 	} {
-		if got := g.Origin(&http.Request{Header: c.header}); got != c.want {
+		if got := g.Origin(&http.Request{Host: "localhost:8000", Header: c.header}); got != c.want {
 			t.Errorf("%s: Origin is %v", name, got)
+		}
+	}
+	// The own origin counts under the names that the server answers to, and under no name that a page chose (DNS rebinding).
+	for host, want := range map[string]bool{"farm.example.com:8000": true, "[::1]:8000": true, "127.0.0.1": true, "evil.example:8000": false} {
+		if got := g.Origin(&http.Request{Host: host, Header: http.Header{"Origin": {"http://" + host}}}); got != want {
+			t.Errorf("own origin %s: %v", host, got)
 		}
 	}
 }

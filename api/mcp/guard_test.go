@@ -22,7 +22,7 @@ const ping = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"li
 func TestOriginsAndHosts(t *testing.T) {
 	t.Parallel()
 	trusting := func(o *mcp.Options) {
-		o.HTTP.Origins, o.HTTP.Hosts = []string{"https://chat.example.com"}, []string{"farm.example.com"}
+		o.HTTP.Origins, o.HTTP.Hosts = []string{"https://chat.example.com", "http://localhost:6274"}, []string{"farm.example.com"}
 	}
 	strict, trusted := setup(t, &fakeFarm{}), setup(t, &fakeFarm{}, trusting)
 	open := setup(t, &fakeFarm{}, func(o *mcp.Options) { o.HTTP.AnyHost = true })
@@ -32,9 +32,12 @@ func TestOriginsAndHosts(t *testing.T) {
 		header []string
 	}{
 		"NoOrigin":           {strict, 200, nil},
-		"Loopback":           {strict, 200, []string{"Origin", "http://localhost:6274"}},
-		"LoopbackAddress":    {strict, 200, []string{"Origin", "https://127.0.0.1"}},
-		"LoopbackSix":        {strict, 200, []string{"Origin", "http://[::1]:3000"}},
+		"Own":                {strict, 200, []string{"Origin", "http://localhost:8000", "Host", "localhost:8000"}},
+		"OtherPort":          {strict, 403, []string{"Origin", "http://localhost:6274", "Host", "localhost:8000"}},
+		"LoopbackAddress":    {strict, 403, []string{"Origin", "https://127.0.0.1"}},
+		"LoopbackSix":        {strict, 403, []string{"Origin", "http://[::1]:3000"}},
+		"SameSite":           {strict, 403, []string{"Sec-Fetch-Site", "same-site"}},
+		"ConfiguredPort":     {trusted, 200, []string{"Origin", "http://localhost:6274"}},
 		"Foreign":            {strict, 403, []string{"Origin", "https://evil.example"}},
 		"ForeignSaysItsOurs": {strict, 403, []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "same-origin"}},
 		"LooksLikeLoopback":  {strict, 403, []string{"Origin", "http://localhost.evil.example"}},

@@ -297,7 +297,7 @@ func TestSSEBounds(t *testing.T) {
 func TestSSERefusesForeignPages(t *testing.T) {
 	t.Parallel()
 	server := sseServer(t, mcp.SSEOptions{}, nil)
-	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "http://localhost:3000": http.StatusOK} {
+	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "http://localhost:3000": http.StatusForbidden, server.URL: http.StatusOK} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/sse", nil)
 		if err != nil {
 			t.Fatal(err)
