@@ -22,10 +22,11 @@ var errName = errors.New("the name could not be resolved")
 
 // dial resolves the host of the link once and connects to one of its addresses. If one of them is not public the name is refused: whoever
 // mixes them tries to reach an internal host.
-func (l *link) dial() (*hostConn, error) {
+func (l *link) dial(ctx context.Context) (*hostConn, error) {
 	p := l.proxy
-	ctx, cancel := context.WithTimeout(l.ctx, p.limits.Dial)
+	ctx, cancel := context.WithTimeout(ctx, p.limits.Dial)
 	defer cancel()
+	l.onAbort(cancel)
 	addresses, err := p.resolver.LookupNetIP(ctx, "ip", l.target.host+".") // the dot: the worker's search domains do not apply
 	if err != nil {
 		return nil, errors.Join(errName, err)

@@ -35,7 +35,7 @@ func (p *Proxy) newPlain() *httputil.ReverseProxy {
 			Proxy: nil, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHeader,
 			ExpectContinueTimeout: continueTimeout,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return linkOf(ctx).dial()
+				return linkOf(ctx).dial(ctx)
 			},
 		},
 		FlushInterval: -1,
@@ -72,7 +72,7 @@ func (l *link) forward(w http.ResponseWriter, r *http.Request) {
 			panic(broken)
 		}
 	}()
-	l.proxy.plain.ServeHTTP(w, r.WithContext(context.WithValue(l.ctx, linkKey{}, l)))
+	l.proxy.plain.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), linkKey{}, l)))
 }
 
 // overrides are headers by which some servers take another method than that of the request.

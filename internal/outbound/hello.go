@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -26,7 +27,7 @@ var errHello = errors.New("the ClientHello is complete")
 
 // readHello reads a ClientHello, however it is split, and returns all bytes that were read. reason says why it does not fit a tunnel to host.
 // crypto/tls parses it, which refuses extensions and names that occur twice: no server may read another name.
-func readHello(from io.Reader, host string) (raw []byte, reason string) {
+func readHello(ctx context.Context, from io.Reader, host string) (raw []byte, reason string) {
 	var read bytes.Buffer
 	var name string
 	var extensions []uint16
@@ -37,7 +38,7 @@ func readHello(from io.Reader, host string) (raw []byte, reason string) {
 			name, extensions = hello.ServerName, slices.Clone(hello.Extensions)
 			return nil, errHello
 		},
-	}).Handshake()
+	}).HandshakeContext(ctx)
 	raw = read.Bytes()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -66,6 +67,9 @@ type helloConn struct {
 
 // Read reads from the client.
 func (c *helloConn) Read(b []byte) (int, error) { return c.from.Read(b) }
+
+// Close does nothing: the tunnel closes the connection.
+func (c *helloConn) Close() error { return nil }
 
 // Write discards.
 func (c *helloConn) Write(b []byte) (int, error) { return len(b), nil }

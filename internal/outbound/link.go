@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"context"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,8 +12,6 @@ type link struct {
 	proxy   *Proxy
 	target  target
 	started time.Time
-	ctx     context.Context //nolint:containedctx // the life of the link
-	cancel  context.CancelFunc
 	idle    *time.Timer
 
 	sent, received atomic.Int64
@@ -23,14 +20,14 @@ type link struct {
 	verdict   Verdict
 	reason    string
 	over      bool
+	abort     func()    // ends dialling; nil: it has not begun
 	host      *hostConn // nil: none yet
 	interrupt func()    // unblocks what reads from the client and writes to it, when the link is ended before both sides are done
 }
 
 // newLink makes a link. The lock of its proxy is held.
-func newLink(ctx context.Context, p *Proxy, to target, at time.Time) *link {
+func newLink(p *Proxy, to target, at time.Time) *link {
 	l := &link{proxy: p, target: to, started: at, verdict: Allowed}
-	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.idle = time.AfterFunc(p.limits.Idle, func() { l.end(Denied, ReasonIdle) })
 	return l
 }
@@ -50,11 +47,24 @@ func (l *link) settle(verdict Verdict, reason string) (interrupt func()) {
 		return nil
 	}
 	l.over, l.verdict, l.reason = true, verdict, reason
-	l.cancel()
+	if l.abort != nil {
+		l.abort()
+	}
 	if l.host != nil {
 		_ = l.host.Close()
 	}
 	return l.interrupt
+}
+
+// onAbort says how to end dialling; it is ended at once if the link has ended.
+func (l *link) onAbort(f func()) {
+	l.mu.Lock()
+	l.abort = f
+	over := l.over
+	l.mu.Unlock()
+	if over {
+		f()
+	}
 }
 
 // onInterrupt says how to unblock the client's side; it is unblocked at once if the link has ended.
@@ -135,8 +145,10 @@ func (c *hostConn) Read(b []byte) (int, error) {
 // Write sends what the sandbox may still send.
 func (c *hostConn) Write(b []byte) (int, error) {
 	granted := c.link.proxy.take(len(b))
+	c.link.sent.Add(int64(granted)) // before: the answer may end the link before Write returns
 	n, err := c.Conn.Write(b[:granted])
-	c.link.sent.Add(int64(n))
+	c.link.sent.Add(int64(n - granted))
+	c.link.proxy.used.Add(int64(n - granted))
 	c.link.idle.Reset(c.link.proxy.limits.Idle)
 	if err == nil && granted < len(b) {
 		c.link.end(Denied, ReasonBytes)

@@ -1,7 +1,6 @@
 package outbound
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -159,7 +158,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var l *link
 	if reason == "" {
-		l, reason = p.admit(r.Context(), to, started)
+		l, reason = p.admit(to, started)
 	}
 	if reason != "" {
 		p.report(Connection{At: started, Host: to.host, Port: to.port, Method: to.method, Verdict: Denied, Reason: reason, Duration: time.Since(started)})
@@ -168,7 +167,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.finish()
 	if r.Method == http.MethodConnect {
-		l.tunnel(w)
+		l.tunnel(r.Context(), w)
 		return
 	}
 	l.forward(w, r)
@@ -176,7 +175,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admit opens a link if rules and limits allow it. Rules and links change under one lock, so SetRules finds every link that older rules
 // have allowed.
-func (p *Proxy) admit(ctx context.Context, to target, at time.Time) (*link, string) {
+func (p *Proxy) admit(to target, at time.Time) (*link, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	reason := reasonAgainst(p.rules, to)
@@ -192,7 +191,7 @@ func (p *Proxy) admit(ctx context.Context, to target, at time.Time) (*link, stri
 	if reason != "" {
 		return nil, reason
 	}
-	l := newLink(ctx, p, to, at)
+	l := newLink(p, to, at)
 	p.links[l] = struct{}{}
 	return l, ""
 }

@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,8 +15,8 @@ import (
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
 // tunnel carries a CONNECT until both directions have ended.
-func (l *link) tunnel(w http.ResponseWriter) {
-	host, err := l.dial()
+func (l *link) tunnel(ctx context.Context, w http.ResponseWriter) {
+	host, err := l.dial(ctx)
 	if err != nil {
 		l.end(verdictOf(err))
 		reason, _ := l.outcome()
@@ -39,7 +40,7 @@ func (l *link) tunnel(w http.ResponseWriter) {
 		l.end(Failed, ReasonBroken)
 		return
 	}
-	raw, reason := readHello(from, l.target.host)
+	raw, reason := readHello(ctx, from, l.target.host)
 	if reason != "" {
 		if len(raw) > 0 && raw[0] == recordHandshake {
 			_, _ = client.Write(alert)
