@@ -6,8 +6,11 @@ import (
 	"strings"
 )
 
-// known lists every program in which our kernel differs from ipykernel: the reason, the aspects that differ, and the programs.
-var known = []struct{ reason, aspects, programs string }{
+// expected is a difference: the reason, the aspects that differ, and the programs.
+type expected struct{ reason, aspects, programs string }
+
+// known lists every program in which our kernel differs from ipykernel.
+var known = []expected{
 	{
 		"ipykernel reports the error of a last value that cannot be shown as NoneType.", "error", `
 		display/image-missing-file value/repr-raises value/repr-html-raises value/repr-mimebundle-raises value/repr-returns-a-number
@@ -25,7 +28,7 @@ var known = []struct{ reason, aspects, programs string }{
 	{"Parts of ipykernel that are configured are not there.", "stdout", "magic/config-classes"},
 	{"The kernel has fewer parts.", "displays", "shell/shell-kernel"},
 	{"A cell is compiled once less, so what that prints comes once less.", "stdout", "shell/autocall-and-quotes"},
-	{"The same.", "stderr", "text/invalid-escape text/is-with-a-literal"},
+	{"The same.", "stderr", "text/is-with-a-literal"},
 	{"ipykernel publishes an error whose text cannot be made beside the error of making it.", "stderr", "error/error-whose-str-raises"},
 	{"The middle of a very long traceback is left out.", "traceback", "error/recursion"},
 	{"A hook that prints comes before the value that it returns.", "order", "display/own-pub-hook"},
@@ -46,16 +49,26 @@ var known = []struct{ reason, aspects, programs string }{
 	{"A lone surrogate is escaped, as on Python's stderr.", "stdout", "text/surrogates"},
 	{"The encoding is called utf-8, as in a script.", "stdout", "text/stdout-attributes"},
 	{"The error has the words of Python's own streams.", "error traceback", "text/write-bytes-is-an-error"},
-	{"Our kernel handles its threads in a fork, so Python's warning is left out.", "stderr", "process/fork"},
 	{"There are no arguments, so that argument parsers work.", "displays", "shell/argv"},
 	{"The working directory comes first in the search path.", "displays", "shell/path"},
 	{"ipykernel's own variable JPY_PARENT_PID does not exist.", "displays", "shell/environ"},
 }
 
-// differences returns the aspects that are listed for each program. An error means that a program is listed twice.
-func differences() (map[string][]string, error) {
+// since312 lists those that are there since Python 3.12, which warns of more.
+var since312 = []expected{
+	{"A cell is compiled once less, so what that prints comes once less.", "stderr", "text/invalid-escape"},
+	{"Our kernel handles its threads in a fork, so Python's warning is left out.", "stderr", "process/fork"},
+}
+
+// differences returns the aspects that are listed for each program, with a Python 3 of this minor version. An error means that a program is
+// listed twice.
+func differences(minor int) (map[string][]string, error) {
+	all := known
+	if minor >= 12 {
+		all = slices.Concat(known, since312)
+	}
 	listed := map[string][]string{}
-	for _, k := range known {
+	for _, k := range all {
 		for _, name := range strings.Fields(k.programs) {
 			if listed[name] != nil {
 				return nil, fmt.Errorf("%s is listed twice", name)
