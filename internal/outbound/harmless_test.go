@@ -215,6 +215,41 @@ func TestHostEndsItsDirectionFirst(t *testing.T) {
 	}
 }
 
+// A client that goes away is no failure of the host.
+func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+		for {
+			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	conn, r, _ := w.connect("good.test:{P}")
+	_, _ = conn.Write(hello("good.test"))
+	_, _ = io.ReadFull(r, make([]byte, 1<<20))
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Received < 1<<20 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestHostBreaksATunnel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+		tee, _ := c.(teeConn)
+		_, _ = io.ReadFull(c, make([]byte, 5))
+		_ = tee.Conn.(*net.TCPConn).SetLinger(0)
+	})
+	conn, r, _ := w.connect("good.test:{P}")
+	_, _ = conn.Write(hello("good.test"))
+	_, _ = io.Copy(io.Discard, r)
+	if c := w.wait(1)[0]; c.Verdict != outbound.Failed || c.Reason != outbound.ReasonBroken {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestPlainClientsMayKeepTheirConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, outbound.Limits{}, answer)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -56,22 +57,29 @@ func (l *link) tunnel(ctx context.Context, w http.ResponseWriter) {
 	l.join(client, from, host)
 }
 
-// join copies in both directions until both have ended, or one fails.
+// join copies in both directions until both have ended, or one fails. A client may go away as it likes; only what the host breaks off has
+// failed.
 func (l *link) join(client net.Conn, from io.Reader, host *hostConn) {
 	var up sync.WaitGroup
+	var left atomic.Bool // the client has ended its direction
 	up.Go(func() {
-		if err := l.proxy.copy(host, from); err != nil {
+		unread, unsent := l.proxy.copy(host, from)
+		switch {
+		case unsent != nil:
 			l.end(Failed, ReasonBroken)
-			return
+		case unread != nil:
+			l.end(Allowed, "")
+		default:
+			left.Store(true)
+			_ = host.CloseWrite()
 		}
-		_ = host.CloseWrite()
 	})
-	err := l.proxy.copy(client, host)
+	unread, unsent := l.proxy.copy(client, host)
 	half, ok := client.(interface{ CloseWrite() error })
 	switch {
-	case err != nil:
+	case unread != nil && !left.Load():
 		l.end(Failed, ReasonBroken)
-	case !ok || half.CloseWrite() != nil:
+	case unread != nil || unsent != nil || !ok || half.CloseWrite() != nil:
 		l.end(Allowed, "")
 	}
 	up.Wait()
@@ -87,8 +95,8 @@ const (
 // busy are the large buffers that nobody uses.
 var busy = sync.Pool{New: func() any { b := make([]byte, busyBytes); return &b }}
 
-// copy copies until from ends. A direction that rests has a small buffer, so that many idle tunnels take little memory.
-func (p *Proxy) copy(to io.Writer, from io.Reader) error {
+// copy copies until from ends, and says what kept it from reading or writing. A direction that rests has a small buffer, so that many idle tunnels take little memory.
+func (p *Proxy) copy(to io.Writer, from io.Reader) (unread, unsent error) {
 	rest := make([]byte, restBytes)
 	buf := rest
 	var large *[]byte
@@ -98,14 +106,14 @@ func (p *Proxy) copy(to io.Writer, from io.Reader) error {
 		n, err := from.Read(buf)
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return nil, nil
 		case err != nil:
-			return err
+			return err, nil
 		case large != nil && n < restBytes:
 			release()
 			buf, large, release = rest, nil, func() {}
