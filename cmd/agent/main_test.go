@@ -148,7 +148,7 @@ func TestInitOutlivesEverySignal(t *testing.T) {
 			must(t, init.Signal(s))
 		}
 	}
-	ran := agenttest.Run(t, c, agenttest.Commands("kill -TERM $PPID; kill -HUP $PPID; kill -INT $PPID; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"))
+	ran := agenttest.Run(t, c, agenttest.Commands("kill -TERM $PPID; kill -HUP $PPID; kill -INT $PPID; kill -KILL $PPID; kill -STOP $PPID; python3 -c 'import signal; print(signal.getsignal(signal.SIGINT))'"))
 	if !strings.Contains(ran.Stdout, "default_int_handler") {
 		t.Fatalf("an ignored signal was inherited: %+v", ran)
 	}

@@ -25,6 +25,7 @@ type Reaper struct {
 	procs   map[int]*Process
 	stop    chan struct{}
 	wg      sync.WaitGroup
+	starts  chan<- func() // runs them on the thread with the filter; nil: there is none, see Protect
 }
 
 // Process is a child process.
@@ -100,7 +101,7 @@ func (r *Reaper) wait(pid int) bool {
 func (r *Reaper) Start(argv, env []string, dir string, files []uintptr) (*Process, error) {
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
 	r.mu.Lock()
-	pid, err := syscall.ForkExec(argv[0], argv, attr)
+	pid, err := r.forkExec(argv, attr)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -110,6 +111,24 @@ func (r *Reaper) Start(argv, env []string, dir string, files []uintptr) (*Proces
 	r.mu.Unlock()
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // best effort: the process may have exited already
 	return p, nil
+}
+
+// forkExec starts a program on the thread with the filter, if there is one.
+func (r *Reaper) forkExec(argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	if r.starts == nil {
+		return syscall.ForkExec(argv[0], argv, attr)
+	}
+	done := make(chan struct{})
+	select {
+	case r.starts <- func() {
+		defer close(done)
+		pid, err = syscall.ForkExec(argv[0], argv, attr)
+	}:
+		<-done
+		return pid, err
+	case <-r.stop:
+		return 0, os.ErrClosed
+	}
 }
 
 // pids returns the processes started by Start that have not ended.

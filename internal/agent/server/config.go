@@ -19,7 +19,7 @@ type Config struct {
 	HomeDir   string       // HOME of user code; default agent.HomeDir
 	TmpDir    string       // TMPDIR of user code; default agent.TmpDir
 	Env       []string     // the sandbox's environment; nil means the process's own
-	ReapAll   bool         // reap every child, not only those started here: for PID 1
+	ReapAll   bool         // for PID 1: reap every child, not only those started here, and protect this process from them
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
 	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
 	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like

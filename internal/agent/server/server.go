@@ -69,6 +69,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	_, memory := process.Memory()
 	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory)}
+	if cfg.ReapAll {
+		if err := s.reaper.Protect(); err != nil {
+			s.reaper.Close()
+			return nil, errors.Join(fmt.Errorf("protect the agent from user code: %w", err), workspace.Close())
+		}
+	}
 	s.life, s.endLife = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	s.handler = s.routes()
 	image := environment(cfg)

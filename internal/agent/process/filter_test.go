@@ -1,0 +1,134 @@
+package process_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent/process"
+)
+
+// tryCalls makes the system calls of its arguments and prints the error of each. Negative results of the C library become errors.
+const tryCalls = `
+import ctypes, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+errors, zeros = [], ctypes.create_string_buffer(128)
+for call in json.loads(sys.argv[1]):
+    ctypes.set_errno(0)
+    result = libc.syscall(*[ctypes.c_long({"self": os.getpid(), "pointer": ctypes.addressof(zeros)}.get(n, n)) for n in call])
+    errors.append(ctypes.get_errno() if result < 0 else 0)
+print(json.dumps(errors))
+`
+
+// What user code may not do to the agent, and its harmless twins. The test's process stands for the agent: a signal that got through
+// would end it.
+func TestProtectedFromItsProcesses(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reaper := process.NewReaper(false)
+	t.Cleanup(reaper.Close)
+	if err := reaper.Protect(); err != nil {
+		t.Fatal(err)
+	}
+	agent := os.Getpid()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread, err := strconv.Atoi(threads[0].Name()) // the others may have begun since
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none, kill, upper = syscall.Errno(0), int(unix.SIGKILL), 1 << 32
+	calls := []struct {
+		call []any
+		want syscall.Errno
+	}{
+		{[]any{unix.SYS_KILL, agent, kill}, none}, // without effect
+		{[]any{unix.SYS_KILL, agent + upper, kill}, none},
+		{[]any{unix.SYS_KILL, thread, kill}, none},
+		{[]any{unix.SYS_TKILL, thread, kill}, none},
+		{[]any{unix.SYS_TGKILL, agent, thread, kill}, none},
+		{[]any{unix.SYS_TGKILL, agent + upper, thread + upper, kill}, none},
+		{[]any{unix.SYS_KILL, "self", 0}, none},
+		{[]any{unix.SYS_KILL, 1 << 22, kill}, unix.ESRCH}, // others as ever: no such process
+		{[]any{unix.SYS_TKILL, 1 << 22, kill}, unix.ESRCH},
+		{[]any{unix.SYS_PIDFD_OPEN, agent, 0}, unix.EPERM},
+		{[]any{unix.SYS_PIDFD_OPEN, "self", 0}, none},
+		{[]any{unix.SYS_PIDFD_SEND_SIGNAL, -1, 0, "pointer", 0}, unix.EPERM},
+		{[]any{unix.SYS_PIDFD_SEND_SIGNAL, -1, 0, 0, 0}, unix.EBADF},
+		{[]any{unix.SYS_RT_SIGQUEUEINFO, agent, kill, "pointer"}, unix.EPERM},
+		{[]any{unix.SYS_RT_TGSIGQUEUEINFO, agent, thread, kill, "pointer"}, unix.EPERM},
+		{[]any{unix.SYS_FCNTL, 0, unix.F_SETSIG, kill}, unix.EPERM},
+		{[]any{unix.SYS_FCNTL, 0, unix.F_GETFD}, none},
+		{[]any{unix.SYS_PRLIMIT64, agent, unix.RLIMIT_NOFILE, "pointer", 0}, unix.EPERM},
+		{[]any{unix.SYS_PRLIMIT64, agent, unix.RLIMIT_NOFILE, 0, 0}, none},
+		{[]any{unix.SYS_PRLIMIT64, 0, 14, "pointer", 0}, none}, // RLIMIT_RTPRIO
+		{[]any{unix.SYS_SETPRIORITY, 0, agent, 5}, unix.EPERM},
+		{[]any{unix.SYS_SETPRIORITY, 2, 0, 5}, unix.EPERM},
+		{[]any{unix.SYS_SETPRIORITY, 0, 0, -5}, unix.EACCES},
+		{[]any{unix.SYS_SETPRIORITY, 0, 0, 5}, none},
+		{[]any{unix.SYS_SCHED_SETPARAM, agent, "pointer"}, unix.EPERM},
+		{[]any{unix.SYS_SCHED_SETPARAM, 0, "pointer"}, none},
+		{[]any{unix.SYS_SCHED_SETSCHEDULER, agent, unix.SCHED_BATCH, "pointer"}, unix.EPERM},
+		{[]any{unix.SYS_SCHED_SETSCHEDULER, 0, unix.SCHED_BATCH, "pointer"}, none},
+		{[]any{unix.SYS_SCHED_SETATTR, agent, "pointer", 0}, unix.EPERM},
+		{[]any{unix.SYS_UNSHARE, unix.CLONE_NEWUSER}, unix.EPERM},
+		{[]any{unix.SYS_SETNS, 0, 0}, unix.EPERM},
+		{[]any{unix.SYS_CLONE, unix.CLONE_NEWUSER | int(unix.SIGCHLD), 0, 0, 0, 0}, unix.EPERM},
+		{[]any{unix.SYS_CLONE, unix.CLONE_NEWPID | upper, 0, 0, 0, 0}, unix.EPERM},
+		{[]any{unix.SYS_CLONE3, "pointer", 128}, unix.ENOSYS},
+	}
+	var numbers [][]any
+	for _, c := range calls {
+		numbers = append(numbers, c.call)
+	}
+	raw, err := json.Marshal(numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errnos []syscall.Errno
+	text := output(t, reaper, python, "-c", tryCalls, string(raw))
+	if err := json.Unmarshal([]byte(text), &errnos); err != nil || len(errnos) != len(calls) {
+		t.Fatalf("%q: %v", text, err)
+	}
+	for i, c := range calls {
+		if errnos[i] != c.want {
+			t.Errorf("%v: %d (%v), want %d", c.call, errnos[i], errnos[i], c.want)
+		}
+	}
+	if text := output(t, reaper, python, "-c", "import threading, subprocess; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); print(subprocess.check_output(['echo', '2'], text=True))"); strings.TrimSpace(text) != "1\n2" {
+		t.Errorf("threads and processes: %q", text)
+	}
+}
+
+// output runs a program with the reaper and returns its standard output.
+func output(t *testing.T, reaper *process.Reaper, argv ...string) string {
+	t.Helper()
+	path := fmt.Sprintf("%s/out-%d", t.TempDir(), len(argv))
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	p, err := reaper.Start(argv, os.Environ(), "/", []uintptr{0, f.Fd(), f.Fd()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
