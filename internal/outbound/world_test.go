@@ -30,17 +30,19 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
-// publicIP counts as public in these tests; victimIP is as private as it is.
+// publicIP counts as public in these tests; victimIP is as private as it is. No address is 127.0.0.1, where other programs of the machine
+// look for their servers.
 const (
+	proxyIP  = "127.0.0.4"
 	publicIP = "127.0.0.2"
 	victimIP = "127.0.0.3"
 )
 
 // world is a proxy with a host that rules allow, a victim that nothing may reach, and a resolver.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	proxy *outbound.Proxy
 	addr  string // of the proxy
 	port  int    // of the host
@@ -78,7 +80,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 }
 
 // record starts a server. Each of its connections is recorded and ends with the test.
-func record(t *testing.T, addr string, serve func(net.Conn)) (*recorder, error) {
+func record(t testing.TB, addr string, serve func(net.Conn)) (*recorder, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func answer(conn net.Conn) {
 }
 
 // newWorld makes a world whose proxy has rules; {P} in a rule is the port of host and victim.
-func newWorld(t *testing.T, limits outbound.Limits, serve func(net.Conn), rules ...string) *world {
+func newWorld(t testing.TB, limits outbound.Limits, serve func(net.Conn), rules ...string) *world {
 	t.Helper()
 	w := &world{t: t, names: map[string][]string{}, next: map[string][]string{}, changed: make(chan struct{}, 1)}
 	var err error
@@ -162,7 +164,14 @@ func newWorld(t *testing.T, limits outbound.Limits, serve func(net.Conn), rules 
 
 // serve makes a proxy the one that the test talks to.
 func (w *world) serve(p *outbound.Proxy) {
-	server := httptest.NewServer(p)
+	l, err := net.Listen("tcp", proxyIP+":0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(p)
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
 	w.addr = server.Listener.Addr().String()
 	w.t.Cleanup(func() {
 		p.Close()

@@ -134,6 +134,9 @@ func (c *egressConn) Close() error {
 	return c.Stream.Close()
 }
 
+// CloseWrite ends this direction, and data of the agent can still be read. Close must follow.
+func (c *egressConn) CloseWrite() error { return c.Stream.Close() }
+
 // SetWriteDeadline bounds later writes.
 func (c *egressConn) SetWriteDeadline(at time.Time) error {
 	by := int64(0)

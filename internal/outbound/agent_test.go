@@ -1,0 +1,156 @@
+package outbound_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/egress"
+	"github.com/sandfarm/sandfarm/internal/outbound"
+)
+
+// throughAgent lets the test reach the proxy as programs in a sandbox do: by the agent's listener and a stream of the worker's session.
+func (w *world) throughAgent() {
+	w.t.Helper()
+	l, err := net.Listen("tcp", proxyIP+":0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	near, err := l.Accept()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_ = l.Close()
+	worker, err := client.New(near, client.Options{Egress: w.proxy, Proxy: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := yamux.DefaultConfig()
+	config.MaxStreamWindowSize = 1 << 20 // as the agent has it
+	config.LogOutput = io.Discard
+	session, err := yamux.Server(agent.Joined(far), config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	life, end := context.WithCancel(context.Background())
+	g, err := egress.Listen(life, egress.Config{Addr: proxyIP + ":0", Workers: oneWorker{session}, Proxy: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addr = g.Addr()
+	w.t.Cleanup(func() {
+		w.proxy.Close()
+		end()
+		_ = worker.Close()
+		_ = session.Close()
+		g.Close()
+	})
+}
+
+type oneWorker struct{ *yamux.Session }
+
+func (o oneWorker) Stream(context.Context) (*yamux.Stream, error) { return o.OpenStream() }
+
+func TestHalfCloseThroughTheAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+		n, _ := io.Copy(io.Discard, c)
+		fmt.Fprintf(c, "got %d", n)
+	})
+	w.throughAgent()
+	conn, r, status := w.connect("good.test:{P}")
+	first := hello("good.test")
+	_, _ = conn.Write(first)
+	for range 64 { // more than any window
+		if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = conn.CloseWrite()
+	got, err := io.ReadAll(r)
+	if want := fmt.Sprintf("got %d", len(first)+64*64<<10); status != http.StatusOK || string(got) != want || err != nil {
+		t.Errorf("%d, %q, %v; want %q", status, got, err, want)
+	}
+	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Received != int64(len(got)) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What ends a link unblocks both sides of it, also where the client neither reads nor closes.
+func TestLimitsThroughTheAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+		for {
+			if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	w.throughAgent()
+	conn, _, _ := w.connect("good.test:{P}")
+	_, _ = conn.Write(hello("good.test"))
+	plain := w.dial()
+	_, _ = io.WriteString(plain, w.fill("GET http://good.test:{P}/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+	w.until(func() bool { return w.host.conns.Load() == 2 && w.proxy.Used() > 1<<20 })
+	w.proxy.SetRules(nil)
+	for _, c := range w.wait(2) {
+		if c.Verdict != outbound.Denied && c.Verdict != outbound.Failed { // the host answers the plain request with nonsense
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func BenchmarkDownload(b *testing.B) {
+	const size = 100 << 20
+	w := newWorld(b, outbound.Limits{Bytes: 1 << 50, ConnectsPerMinute: 1 << 30}, answer)
+	piece := make([]byte, 1<<20)
+	content := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		for range size / len(piece) {
+			_, _ = rw.Write(piece)
+		}
+	})
+	for _, secure := range []bool{true, false} {
+		base, roots := w.site(secure, content)
+		w.serve(w.proxy)
+		proxied := w.client(roots)
+		w.throughAgent()
+		sandboxed := w.client(roots)
+		direct := w.client(roots)
+		tr, _ := direct.Transport.(*http.Transport)
+		tr.Proxy = nil
+		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(addr)
+			return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(publicIP, port))
+		}
+		for _, way := range []struct {
+			name   string
+			client *http.Client
+		}{{"direct", direct}, {"proxy", proxied}, {"agent", sandboxed}} {
+			b.Run(fmt.Sprintf("tls=%v/%s", secure, way.name), func(b *testing.B) {
+				b.SetBytes(size)
+				for b.Loop() {
+					res, err := way.client.Get(base)
+					if err != nil {
+						b.Fatal(err)
+					}
+					n, err := io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+					if n != size || err != nil {
+						b.Fatal(n, err)
+					}
+				}
+			})
+		}
+	}
+}
