@@ -63,6 +63,10 @@ func runInit(ctx context.Context, o initOptions) error {
 		cfg.Terminals = process.NewTerminalLimit(all, "/dev/pts")
 		go cfg.Sockets.Run(ctx)
 		go cfg.Terminals.Run(ctx)
+		if process.OnGVisor() {
+			cfg.Memory = process.NewMemoryLimit(all, "/proc/meminfo", maxTasks())
+			go cfg.Memory.Run(ctx)
+		}
 	}
 	if o.egress || o.proxy {
 		cfg.Egress, cfg.Proxy = agent.EgressAddr, o.proxy
@@ -73,6 +77,15 @@ func runInit(ctx context.Context, o initOptions) error {
 	}
 	defer func() { _ = srv.Close() }()
 	return srv.ListenAndServe(ctx, o.socket, o.uid)
+}
+
+// maxTasks is how many processes and threads the sandbox may have.
+func maxTasks() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<16)) //nolint:gosec // small
 }
 
 // drainSignals catches every signal that can be caught. It does not ignore them: an ignored signal stays ignored in children, and Python

@@ -129,9 +129,7 @@ func specOf(got container.CreateRequest) Spec {
 		name, value, _ := strings.Cut(variable, "=")
 		s.Env[name] = value
 	}
-	if host.PidsLimit != nil {
-		s.Resources.PIDs = int(*host.PidsLimit)
-	}
+	s.Resources.PIDs = pidsOf(host)
 	if len(host.Mounts) > 0 {
 		s.AgentVolume, s.AgentMount = host.Mounts[0].Source, host.Mounts[0].Target
 	}

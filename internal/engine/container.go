@@ -229,9 +229,7 @@ func (e *Engine) Inspect(ctx context.Context, id string) (Container, error) {
 		c.Running, c.OOMKilled, c.ExitCode = got.State.Running, got.State.OOMKilled, got.State.ExitCode
 		host := got.HostConfig
 		c.MemoryMB, c.CPUs = int(host.Memory>>20), float64(host.NanoCPUs)/1e9
-		if host.PidsLimit != nil {
-			c.PIDs = int(*host.PidsLimit)
-		}
+		c.PIDs = pidsOf(host)
 		c.NetworkMode, c.Runtime = string(host.NetworkMode), host.Runtime
 		c.ReadonlyRootfs, c.Privileged = host.ReadonlyRootfs, host.Privileged
 		return nil

@@ -18,7 +18,10 @@ const (
 	// socketMemoryMB limits what sockets of a sandbox keep on cgroup v1, beside its memory. Beyond it senders wait.
 	socketMemoryMB = 64
 	gVisor         = "runsc" // name of the runtime, or its beginning
-	coreBytes      = 1       // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
+	nproc          = "nproc" // the limit that gVisor has of processes
+	// gVisorThreads is how many threads of the host gVisor may have for each of a sandbox, and gVisorOwnThreads beside them.
+	gVisorThreads, gVisorOwnThreads = 4, 256
+	coreBytes                       = 1 // no core file, and no program of the host that takes it (core_pattern), which 0 does not prevent
 )
 
 // hostFacts is what hostConfig needs to know about the engine.
@@ -57,7 +60,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 			MemorySwap:     int64(r.MemoryMB) << 20, // equal: no swap
 			NanoCPUs:       int64(r.CPUs * 1e9),
 			CPUShares:      cpuShares,
-			PidsLimit:      &pids, // not ulimit nproc: that counts a uid over all containers
+			PidsLimit:      &pids, // not ulimit nproc: Linux counts a uid over all containers
 			OomKillDisable: &never,
 			CgroupParent:   facts.parent,
 			DeviceRequests: s.deviceRequests(),
@@ -70,7 +73,13 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 	if facts.tcpMemory {
 		hc.KernelMemoryTCP = socketMemoryMB << 20 //nolint:staticcheck // deprecated, but version 1 has no other limit; version 2 charges it to Memory
 	}
-	if !strings.HasPrefix(hc.Runtime, gVisor) { // which has a network stack of its own, in the sandbox's memory
+	if strings.HasPrefix(hc.Runtime, gVisor) {
+		// Its kernel is the sandbox's own: it counts the processes of the sandbox, and has a network stack in the sandbox's memory. The engine
+		// counts what gVisor needs on the host: some threads for each process.
+		hc.Ulimits = append(hc.Ulimits, &container.Ulimit{Name: nproc, Soft: pids, Hard: pids})
+		threads := pids*gVisorThreads + gVisorOwnThreads
+		hc.PidsLimit = &threads
+	} else {
 		hc.Sysctls = sysctls()
 	}
 	if s.AgentVolume != "" {
@@ -80,6 +89,19 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		}}
 	}
 	return hc
+}
+
+// pidsOf returns the limit of processes that hostConfig was asked for; 0 if there is none.
+func pidsOf(hc *container.HostConfig) int {
+	for _, limit := range hc.Ulimits {
+		if limit != nil && limit.Name == nproc {
+			return int(limit.Hard)
+		}
+	}
+	if hc.PidsLimit == nil {
+		return 0
+	}
+	return int(*hc.PidsLimit)
 }
 
 // sysctls are settings of the sandbox's network namespace. They bound what connections that no one has accepted keep: until then the

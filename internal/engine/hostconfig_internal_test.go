@@ -65,14 +65,23 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 	}
 }
 
-// gVisor has a network stack of its own, which knows none of the host's settings.
-func TestHostConfigOfGVisorSetsNoSysctls(t *testing.T) {
+// gVisor has a network stack of its own, which knows none of the host's settings, and counts processes itself: the engine counts gVisor's
+// own threads.
+func TestHostConfigOfGVisor(t *testing.T) {
 	t.Parallel()
 	for _, runtime := range []string{"runsc", "runsc-kvm"} {
 		s := spec()
 		s.Runtime = runtime
 		if hc := hostConfig(s, hostFacts{seccomp: "{}"}); hc.Sysctls != nil {
 			t.Errorf("%s: sysctls %v", runtime, hc.Sysctls)
+		}
+		for _, pids := range []int{1, 16, 256, 4096} {
+			s.Resources.PIDs = pids
+			hc := hostConfig(s, hostFacts{seccomp: "{}"})
+			last := *hc.Ulimits[len(hc.Ulimits)-1]
+			if last.Name != "nproc" || last.Soft != int64(pids) || last.Hard != int64(pids) || *hc.PidsLimit < int64(2*pids+48) || pidsOf(hc) != pids {
+				t.Errorf("%s: %d processes: %+v, %d on the host, read as %d", runtime, pids, last, *hc.PidsLimit, pidsOf(hc))
+			}
 		}
 	}
 }

@@ -17,15 +17,42 @@ const (
 	MaxTerminals = 128
 	// limitEvery is how often they are counted.
 	limitEvery = time.Second
+
+	// gVisorBytes and gVisorTaskBytes are what gVisor itself needs of a sandbox's memory, in all and for each process that the sandbox may
+	// have: its own memory beside that of the programs, and what they take until they are ended. At most a quarter of the memory is kept.
+	gVisorBytes     = 48 << 20
+	gVisorTaskBytes = 192 << 10
+	// fillRate is the bytes a second that programs may fill, at most: the memory is read again before they can reach the limit.
+	fillRate = 4 << 30
+	// memoryPause and memoryPauseMax are the shortest and the longest time between two readings.
+	memoryPause, memoryPauseMax = 10 * time.Millisecond, time.Second
 )
 
-// HostLimit ends the programs of a sandbox that has too many of something that Linux counts for the host only. A nil *HostLimit ended
-// nothing.
+// HostLimit ends the programs of a sandbox that has too much of something of which the sandbox's kernel has no limit: Linux counts it for
+// the host only, or, for memory in gVisor, ends the whole sandbox. A nil *HostLimit ended nothing.
 type HostLimit struct {
 	most  int
 	count func() int
 	kill  func()
+	pause func(count int) time.Duration // until the next count; nil: limitEvery
 	kills atomic.Int64
+}
+
+// NewMemoryLimit makes a limit of the memory that the file meminfo of gVisor shows, less what gVisor needs for itself and tasks processes,
+// which calls kill when it is exceeded.
+func NewMemoryLimit(kill func(), meminfo string, tasks int) *HostLimit {
+	_, total := readMeminfo(meminfo)
+	most := int(total - min(total/4, gVisorBytes+int64(tasks)*gVisorTaskBytes))
+	return &HostLimit{
+		most: most, kill: kill,
+		count: func() int {
+			used, _ := readMeminfo(meminfo)
+			return int(used)
+		},
+		pause: func(used int) time.Duration {
+			return min(max(time.Duration(most-used)*time.Second/fillRate, memoryPause), memoryPauseMax)
+		},
+	}
 }
 
 // NewSocketLimit makes a limit of MaxSockets TCP sockets that calls kill when it is exceeded. files are the kernel's counts of sockets of
@@ -57,26 +84,33 @@ func NewTerminalLimit(kill func(), dir string) *HostLimit {
 	}}
 }
 
-// Run counts each second until ctx ends.
+// Run counts again and again until ctx ends.
 func (l *HostLimit) Run(ctx context.Context) {
-	tick := time.NewTicker(limitEvery)
-	defer tick.Stop()
+	pause := limitEvery
+	if l.pause != nil {
+		pause = memoryPause
+	}
 	for {
 		select {
-		case <-tick.C:
-			l.Check()
+		case <-time.After(pause):
+			pause = l.Check()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Check counts once, and kills when there are too many.
-func (l *HostLimit) Check() {
-	if l.count() > l.most {
+// Check counts once, and kills when there are too many. It returns the time until the next count.
+func (l *HostLimit) Check() time.Duration {
+	count := l.count()
+	if count > l.most {
 		l.kills.Add(1) // before the kill: what it ends asks for the reason
 		l.kill()
 	}
+	if l.pause != nil {
+		return l.pause(count)
+	}
+	return limitEvery
 }
 
 // Kills is how often the limit was exceeded.

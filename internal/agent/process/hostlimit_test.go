@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/sandfarm/sandfarm/internal/agent/process"
 )
@@ -43,6 +44,37 @@ func TestSocketsAreLimited(t *testing.T) {
 	var none *process.HostLimit
 	if none.Kills() != 0 {
 		t.Error("no limit has ended something")
+	}
+}
+
+// Where the kernel ends the whole sandbox at its memory limit, the agent ends its programs before.
+func TestMemoryIsLimited(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "meminfo")
+	write := func(total, free int) {
+		t.Helper()
+		text := fmt.Sprintf("MemTotal:  %8d kB\nMemFree:  %8d kB\nMemAvailable:  %8d kB\nCached:  7 kB\n", total, free, free)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ mib, tasks, kept int }{
+		{64, 256, 16}, {512, 256, 96}, {512, 16, 51}, {2048, 256, 96}, {65536, 4096, 816},
+	} {
+		write(c.mib<<10, c.mib<<10)
+		killed := 0
+		limit := process.NewMemoryLimit(func() { killed++ }, file, c.tasks)
+		if pause := limit.Check(); killed != 0 || pause < 10*time.Millisecond || pause > time.Second {
+			t.Errorf("%+v: an empty sandbox: killed %d times, again in %s", c, killed, pause)
+		}
+		write(c.mib<<10, c.kept<<10)
+		if pause := limit.Check(); killed != 0 || pause != 10*time.Millisecond {
+			t.Errorf("%+v: at the limit: killed %d times, again in %s", c, killed, pause)
+		}
+		write(c.mib<<10, c.kept<<10-4)
+		if pause := limit.Check(); killed != 1 || limit.Kills() != 1 || pause != 10*time.Millisecond {
+			t.Errorf("%+v: beyond the limit: killed %d times, again in %s", c, killed, pause)
+		}
 	}
 }
 

@@ -8,13 +8,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory returns the bytes that the sandbox's control group uses, and its limit. It supports control groups version 2 and 1. 0: unknown.
+// Memory returns the bytes that the sandbox's control group uses, and its limit. It supports control groups version 2 and 1, and gVisor,
+// whose memory is that of its control group without its own. 0: unknown.
 func Memory() (used, limit int64) {
+	if OnGVisor() {
+		return readMeminfo(meminfo)
+	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory.events"); err == nil {
 		return readNumber("/sys/fs/cgroup/memory.current"), readNumber("/sys/fs/cgroup/memory.max")
 	}
 	const v1 = "/sys/fs/cgroup/memory/"
 	return readNumber(v1 + "memory.usage_in_bytes"), readNumber(v1 + "memory.limit_in_bytes")
+}
+
+const meminfo = "/proc/meminfo"
+
+// OnGVisor reports whether the kernel is gVisor's. It has no control groups and ends no process for its memory: at its limit, Linux ends
+// the whole sandbox.
+func OnGVisor() bool {
+	version, err := readShort("/proc/version")
+	return err == nil && strings.Contains(version, "gvisor")
+}
+
+// readMeminfo returns the bytes in use and in all of a file such as /proc/meminfo. 0: unknown.
+func readMeminfo(path string) (used, total int64) {
+	text, err := readShort(path)
+	if err != nil {
+		return 0, 0
+	}
+	number := func(name string) int64 {
+		for row := range strings.Lines(text) {
+			if fields := strings.Fields(row); len(fields) > 1 && fields[0] == name {
+				n, _ := strconv.ParseInt(fields[1], 10, 64)
+				return n << 10
+			}
+		}
+		return 0
+	}
+	total = number("MemTotal:")
+	return total - min(total, number("MemFree:")), total
 }
 
 // Kills returns how many processes the kernel has killed because the sandbox's memory was used up. Each execution asks

@@ -28,6 +28,7 @@ type Config struct {
 
 	Sockets   *process.HostLimit // ends the sandbox's programs when they have too many sockets; nil: they may have any number
 	Terminals *process.HostLimit // the same for pseudo-terminals
+	Memory    *process.HostLimit // the same for memory, where the kernel does not do it
 
 	EndsIn time.Duration // time until the sandbox's deadline, until a worker changes it; 0: no deadline
 	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended

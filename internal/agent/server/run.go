@@ -34,14 +34,14 @@ func (s *Server) run(e *execution.Execution) {
 // because its memory was used up.
 func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
 	kills := process.Kills()
-	sockets, terminals := s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills()
+	sockets, terminals, memory := s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills(), s.cfg.Memory.Kills()
 	before := s.files.Snapshot()
 	began := time.Now()
 	out := body(e)
 	out.RunMS = float64(time.Since(began).Microseconds()) / 1000
 	out.Files, out.Skipped = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
 	died := out.ExitCode == process.ExitKilled || (out.Error != nil && out.Error.Name == farm.ErrorKernelDied)
-	if died && !e.IsStopped() && process.Kills() > kills {
+	if died && !e.IsStopped() && (process.Kills() > kills || s.cfg.Memory.Kills() > memory) {
 		_, limit := process.Memory()
 		out.OutOfMemory = true
 		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: memorySentence(limit), Traceback: []string{}}
