@@ -72,14 +72,14 @@ func TestHalfCloseThroughTheAgent(t *testing.T) {
 	conn, r, status := w.connect("good.test:{P}")
 	first := hello("good.test")
 	_, _ = conn.Write(first)
-	for range 64 { // more than any window
-		if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
+	for range 256 { // more than any window
+		if _, err := conn.Write(data(string(make([]byte, 16<<10)))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = conn.CloseWrite()
 	got, err := io.ReadAll(r)
-	if want := fmt.Sprintf("got %d", len(first)+64*64<<10); status != http.StatusOK || string(got) != want || err != nil {
+	if want := fmt.Sprintf("got %d", len(first)+256*len(data(string(make([]byte, 16<<10))))); status != http.StatusOK || string(got) != want || err != nil {
 		t.Errorf("%d, %q, %v; want %q", status, got, err, want)
 	}
 	if c := w.wait(1)[0]; c.Verdict != outbound.Allowed || c.Received != int64(len(got)) {

@@ -133,6 +133,7 @@ func ways() []around {
 		inside("other SNI split over records", outbound.ReasonSNI, split(hello("evil.test"), 11)),
 		{name: "other SNI split over segments", connect: "good.test:{P}", then: hello("evil.test"), slowly: true, reason: outbound.ReasonSNI},
 		inside("two extensions of SNI", outbound.ReasonNoTLS, extend(hello("good.test"), 0, sni("evil.test"))),
+		inside("second ClientHello in the record of the first", outbound.ReasonNoTLS, joined(hello("good.test"), hello("evil.test"))),
 		inside("SNI with a NUL", outbound.ReasonSNI, extend(hello(""), 0, sni("good.test\x00.evil.test"))),
 		inside("SNI with an address", outbound.ReasonSNI, extend(hello(""), 0, sni(victimIP))),
 		inside("encrypted ClientHello", outbound.ReasonECH, extend(hello("good.test"), 0xfe0d, outerECH)),

@@ -3,6 +3,7 @@ package outbound_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ func (w *world) site(secure bool, handler http.Handler) (base string, roots *x50
 	server.Listener, server.EnableHTTP2 = l, true
 	scheme := "http"
 	if secure {
+		server.TLS = &tls.Config{CurvePreferences: w.curves}
 		server.StartTLS()
 		scheme = "https"
 		roots = x509.NewCertPool()
@@ -174,10 +176,10 @@ func TestHelloArrivesUnchanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, _ = io.WriteString(conn, "and more")
+			_, _ = conn.Write(data("and more"))
 			_ = conn.CloseWrite()
 			got, err := io.ReadAll(r)
-			want := string(sent) + "and more"
+			want := string(sent) + string(data("and more"))
 			if err != nil || string(got) != fmt.Sprintf("got %d", len(want)) || w.host.received() != want {
 				t.Errorf("the answer is %q, %v; the host has %d bytes, want %d", got, err, len(w.host.received()), len(want))
 			}

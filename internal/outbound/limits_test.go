@@ -164,7 +164,7 @@ func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 	ends := w.tunnel("good.test:{P}", "good.test")
 	stays := w.tunnel("other.test:{P}", "other.test")
 	w.proxy.SetRules(w.rules("*:{P}"))
-	if _, err := io.WriteString(ends, "x"); err != nil {
+	if _, err := ends.Write(data("x")); err != nil {
 		t.Fatal(err)
 	}
 	w.proxy.SetRules(w.rules("other.test:{P}"))
@@ -173,8 +173,8 @@ func TestNewRulesEndWhatTheyForbid(t *testing.T) {
 	}
 	_, _ = io.Copy(io.Discard, ends)
 	before := len(w.host.received())
-	_, _ = io.WriteString(stays, "still here")
-	w.until(func() bool { return len(w.host.received()) == before+len("still here") })
+	_, _ = stays.Write(data("still here"))
+	w.until(func() bool { return len(w.host.received()) == before+len(data("still here")) })
 	if _, _, status := w.connect("good.test:{P}"); status != http.StatusForbidden {
 		t.Errorf("a new tunnel: %d", status)
 	}
@@ -263,7 +263,10 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 // Large buffers are charged to the budget, and what it does not grant only makes a transfer slower.
 func TestBuffersAreChargedToTheBudget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, outbound.Limits{}, answer)
+	w := newWorld(t, outbound.Limits{}, func(c net.Conn) {
+		_, _ = c.Write(data("decided"))
+		hold(c)
+	})
 	b := budget.New(0)
 	p := outbound.New(outbound.Options{Rules: w.rules("good.test:{P}"), Resolver: w, Report: w.report, Budget: b, Tenant: "t", Public: func(netip.Addr) bool { return true }})
 	defer p.Close()
@@ -278,10 +281,11 @@ func TestBuffersAreChargedToTheBudget(t *testing.T) {
 		}
 		before := b.Stats().Used
 		conn := w.tunnel("good.test:{P}", "good.test")
+		_, _ = io.ReadFull(conn, make([]byte, len(data("decided"))))
 		most := int64(0)
 		for range 200 {
 			if _, err := conn.Write(make([]byte, 64<<10)); err != nil {
-				break // the host has answered
+				t.Fatal(err)
 			}
 			most = max(most, b.Stats().Used-before)
 		}

@@ -54,18 +54,23 @@ func (l *link) tunnel(ctx context.Context, w http.ResponseWriter) {
 		l.end(Failed, ReasonBroken)
 		return
 	}
-	l.join(client, from, host)
+	l.join(ctx, client, from, host)
 }
 
 // join copies in both directions until both have ended, or one fails. A client may go away as it likes; only what the host breaks off has
 // failed.
-func (l *link) join(client net.Conn, from io.Reader, host *hostConn) {
+func (l *link) join(ctx context.Context, client net.Conn, from io.Reader, host *hostConn) {
 	var up sync.WaitGroup
 	var left atomic.Bool // the client has ended its direction
+	first := &decision{made: make(chan struct{})}
 	up.Go(func() {
-		unread, unsent := l.proxy.copy(host, from)
+		unsent := l.untilDecided(ctx, from, host, first)
+		var unread error
+		if unsent == nil {
+			unread, unsent = l.proxy.copy(host, from)
+		}
 		switch {
-		case unsent != nil:
+		case unsent != nil && !errors.Is(unsent, io.EOF):
 			l.end(Failed, ReasonBroken)
 		case unread != nil:
 			l.end(Allowed, "")
@@ -74,7 +79,14 @@ func (l *link) join(client net.Conn, from io.Reader, host *hostConn) {
 			_ = host.CloseWrite()
 		}
 	})
-	unread, unsent := l.proxy.copy(client, host)
+	read, unread := first.decide(host)
+	_, unsent := client.Write(read)
+	if unread == nil && unsent == nil {
+		unread, unsent = l.proxy.copy(client, host)
+	}
+	if errors.Is(unread, io.EOF) || errors.Is(unread, io.ErrUnexpectedEOF) {
+		unread = nil
+	}
 	half, ok := client.(interface{ CloseWrite() error })
 	switch {
 	case unread != nil && !left.Load():

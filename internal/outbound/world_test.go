@@ -49,6 +49,8 @@ type world struct {
 	host  *recorder
 	hide  *recorder // the victim, at the same port
 
+	curves []tls.CurveID // of TLS sites; nil: Go's
+
 	mu      sync.Mutex
 	names   map[string][]string // the addresses of a name
 	next    map[string][]string // those from the second question on
@@ -326,6 +328,17 @@ func split(hello []byte, n int) (records []byte) {
 		records = append(records, part...)
 	}
 	return records
+}
+
+// joined puts the messages of two records into one.
+func joined(a, b []byte) []byte {
+	message := append(bytes.Clone(a[5:]), b[5:]...)
+	return append([]byte{22, 3, 1, byte(len(message) >> 8), byte(len(message))}, message...)
+}
+
+// data is a record of data.
+func data(text string) []byte {
+	return append([]byte{23, 3, 3, byte(len(text) >> 8), byte(len(text))}, text...)
 }
 
 func sni(name string) []byte {

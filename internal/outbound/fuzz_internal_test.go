@@ -1,0 +1,81 @@
+package outbound
+
+import (
+	"bufio"
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// FuzzTarget reads proxy requests as net/http does. What is well formed names a normal host, in the request as well.
+func FuzzTarget(f *testing.F) {
+	for _, s := range []string{
+		"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example\r\n\r\n", "GET http://a.example/ HTTP/1.1\r\nHost: b\r\n\r\n",
+		"CONNECT [::1]:443 HTTP/1.1\r\nHost: x\r\n\r\n", "GET http://u@a.example:81/?q HTTP/1.1\r\nHost: b\r\nUpgrade: h2c\r\n\r\n",
+		"CONNECT a.example:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx", "PRI * HTTP/2.0\r\n\r\n", "GET http:a.example HTTP/1.1\r\nHost: b\r\n\r\n",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		to, reason := targetOf(r)
+		if strings.Trim(shown(to.host), " ") != strings.Trim(to.host, " ") || shown(to.method) != to.method || len(to.host) > 253 {
+			t.Fatalf("%q is shown as %q %q", text, to.method, to.host)
+		}
+		if reason != "" {
+			return
+		}
+		if normal, ok := farm.NormalHost(to.host); !ok || normal != to.host || to.port < 1 || to.port > 65535 {
+			t.Fatalf("%q leads to %q", text, to)
+		}
+		named := r.RequestURI
+		if r.Method != http.MethodConnect {
+			u, err := url.Parse(r.RequestURI)
+			if err != nil || u.User != nil {
+				t.Fatalf("%q has the URL %v, %v", text, u, err)
+			}
+			named = u.Host
+		}
+		if !strings.HasPrefix(strings.ToLower(named), to.host) {
+			t.Fatalf("%q leads to %q", named, to)
+		}
+	})
+}
+
+// FuzzHello reads ClientHellos. One that passes is whole, names the host in it, and nothing after it is read.
+func FuzzHello(f *testing.F) {
+	const host = "a.example"
+	message := []byte("\x01\x00\x00\x46\x03\x03" + strings.Repeat("r", 32) + "\x00\x00\x02\x13\x01\x01\x00\x00\x1b" +
+		"\x00\x00\x00\x0e\x00\x0c\x00\x00\x09" + host + "\x00\x2b\x00\x05\x04\x03\x04\x03\x03")
+	message[3] = byte(len(message) - 4)
+	whole := append([]byte{22, 3, 1, 0, byte(len(message))}, message...)
+	if _, reason := readHello(f.Context(), bytes.NewReader(whole), host); reason != "" {
+		f.Fatalf("the first seed: %s", reason)
+	}
+	f.Add(whole)
+	f.Add(append(bytes.Clone(whole), whole...))
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte{22, 3, 1, 0, 0, 22, 3, 1, 0, 1, 1})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		from := bytes.NewReader(sent)
+		raw, reason := readHello(t.Context(), from, host)
+		if !bytes.HasPrefix(sent, raw) || from.Len() != len(sent)-len(raw) {
+			t.Fatalf("%d of %d bytes were read, and %d are left", len(raw), len(sent), from.Len())
+		}
+		if reason == "" && (!oneMessage(raw) || !bytes.Contains(bytes.ToLower(raw), []byte("example"))) && !split(raw) {
+			t.Fatalf("%x passes", raw)
+		}
+	})
+}
+
+// split reports whether there are several records, so that the name may be cut.
+func split(records []byte) bool {
+	return len(records) > 5 && int(records[3])<<8|int(records[4]) != len(records)-5
+}
