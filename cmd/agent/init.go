@@ -64,7 +64,7 @@ func runInit(ctx context.Context, o initOptions) error {
 		go cfg.Sockets.Run(ctx)
 		go cfg.Terminals.Run(ctx)
 		if process.OnGVisor() {
-			cfg.Memory = process.NewMemoryLimit(all, "/proc/meminfo", maxTasks())
+			cfg.Memory = process.NewMemoryLimit(all, "/proc/meminfo", "/proc/sentry-meminfo", maxTasks())
 			go cfg.Memory.Run(ctx)
 		}
 	}

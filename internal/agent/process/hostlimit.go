@@ -22,6 +22,8 @@ const (
 	// have: its own memory beside that of the programs, and what they take until they are ended. At most a quarter of the memory is kept.
 	gVisorBytes     = 48 << 20
 	gVisorTaskBytes = 192 << 10
+	// gVisorHeap is the part of gVisorBytes that its own objects need.
+	gVisorHeap = 16 << 20
 	// fillRate is the bytes a second that programs may fill, at most: the memory is read again before they can reach the limit.
 	fillRate = 4 << 30
 	// memoryPause and memoryPauseMax are the shortest and the longest time between two readings.
@@ -38,16 +40,25 @@ type HostLimit struct {
 	kills atomic.Int64
 }
 
-// NewMemoryLimit makes a limit of the memory that the file meminfo of gVisor shows, less what gVisor needs for itself and tasks processes,
-// which calls kill when it is exceeded.
-func NewMemoryLimit(kill func(), meminfo string, tasks int) *HostLimit {
+// NewMemoryLimit makes a limit of the memory of gVisor, which calls kill when it is exceeded: what the file meminfo shows of the programs,
+// and what the file heap shows of the objects that gVisor keeps for them, such as data of sockets. It is all that meminfo shows, less what
+// gVisor needs for itself and tasks processes.
+func NewMemoryLimit(kill func(), meminfo, heap string, tasks int) *HostLimit {
 	_, total := readMeminfo(meminfo)
 	most := int(total - min(total/4, gVisorBytes+int64(tasks)*gVisorTaskBytes))
+	var objects, garbage int64 // what was left when the programs were ended counts no more: gVisor collects it later
 	return &HostLimit{
-		most: most, kill: kill,
+		most: most,
+		kill: func() {
+			garbage = objects
+			kill()
+		},
 		count: func() int {
 			used, _ := readMeminfo(meminfo)
-			return int(used)
+			text, _ := readShort(heap)
+			objects = kibNumber(text, "HeapAlloc:")
+			garbage = min(garbage, objects)
+			return int(used + max(0, objects-garbage-gVisorHeap))
 		},
 		pause: func(used int) time.Duration {
 			return min(max(time.Duration(most-used)*time.Second/fillRate, memoryPause), memoryPauseMax)

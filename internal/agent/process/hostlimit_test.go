@@ -50,7 +50,8 @@ func TestSocketsAreLimited(t *testing.T) {
 // Where the kernel ends the whole sandbox at its memory limit, the agent ends its programs before.
 func TestMemoryIsLimited(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "meminfo")
+	dir := t.TempDir()
+	file, heap := filepath.Join(dir, "meminfo"), filepath.Join(dir, "heap")
 	write := func(total, free int) {
 		t.Helper()
 		text := fmt.Sprintf("MemTotal:  %8d kB\nMemFree:  %8d kB\nMemAvailable:  %8d kB\nCached:  7 kB\n", total, free, free)
@@ -63,7 +64,7 @@ func TestMemoryIsLimited(t *testing.T) {
 	} {
 		write(c.mib<<10, c.mib<<10)
 		killed := 0
-		limit := process.NewMemoryLimit(func() { killed++ }, file, c.tasks)
+		limit := process.NewMemoryLimit(func() { killed++ }, file, heap, c.tasks)
 		if pause := limit.Check(); killed != 0 || pause < 10*time.Millisecond || pause > time.Second {
 			t.Errorf("%+v: an empty sandbox: killed %d times, again in %s", c, killed, pause)
 		}
@@ -74,6 +75,17 @@ func TestMemoryIsLimited(t *testing.T) {
 		write(c.mib<<10, c.kept<<10-4)
 		if pause := limit.Check(); killed != 1 || limit.Kills() != 1 || pause != 10*time.Millisecond {
 			t.Errorf("%+v: beyond the limit: killed %d times, again in %s", c, killed, pause)
+		}
+	}
+	write(512<<10, 500<<10)
+	killed := 0
+	limit := process.NewMemoryLimit(func() { killed++ }, file, heap, 256)
+	for _, c := range []struct{ heapMiB, kills int }{{100, 0}, {430, 1}, {430, 1}, {500, 1}, {100, 1}, {520, 1}, {521, 2}, {522, 2}} { // after a kill only new objects count
+		if err := os.WriteFile(heap, fmt.Appendf(nil, "Alloc:  1 kB\nHeapAlloc:  %d kB\nHeapSys:  999999999 kB\n", c.heapMiB<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if limit.Check(); killed != c.kills {
+			t.Errorf("%d MiB of objects: killed %d times, want %d", c.heapMiB, killed, c.kills)
 		}
 	}
 }

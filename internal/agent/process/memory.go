@@ -36,17 +36,19 @@ func readMeminfo(path string) (used, total int64) {
 	if err != nil {
 		return 0, 0
 	}
-	number := func(name string) int64 {
-		for row := range strings.Lines(text) {
-			if fields := strings.Fields(row); len(fields) > 1 && fields[0] == name {
-				n, _ := strconv.ParseInt(fields[1], 10, 64)
-				return n << 10
-			}
+	total = kibNumber(text, "MemTotal:")
+	return total - min(total, kibNumber(text, "MemFree:")), total
+}
+
+// kibNumber finds a number of bytes in lines of "name number kB". 0: not found.
+func kibNumber(text, name string) int64 {
+	for row := range strings.Lines(text) {
+		if fields := strings.Fields(row); len(fields) > 1 && fields[0] == name {
+			n, _ := strconv.ParseInt(fields[1], 10, 64)
+			return n << 10
 		}
-		return 0
 	}
-	total = number("MemTotal:")
-	return total - min(total, number("MemFree:")), total
+	return 0
 }
 
 // Kills returns how many processes the kernel has killed because the sandbox's memory was used up. Each execution asks
