@@ -81,6 +81,9 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 		quota.Advice = "Nothing to do: workspaces are memory file systems with their own size, which counts as memory_mb."
 	}
 	out = append(out, cgroup, doctorSandboxCgroup(ctx, s, e), quota, doctorRuntime(s, info), doctorImages(ctx, e))
+	if limits := s.Limits; !strings.HasPrefix(s.Engine.Host, "tcp://") && !strings.HasPrefix(s.Engine.Host, "ssh://") {
+		out = append(out, doctorHost("/proc/sys", max(1, int(info.MemoryBytes>>20)/limits.Memory.Default), limits.PIDs.Default)...)
+	}
 	return out
 }
 

@@ -1,0 +1,44 @@
+package farmd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// What the kernel has once for the host: a process of a sandbox opens at most openFiles, a sandbox has at most terminals of its
+// pseudo-terminals (the agent ends it beyond that), and the kernel keeps terminalReserve back (kernel.pty.reserve).
+const (
+	openFiles       = 1024
+	terminals       = 128
+	terminalReserve = 1024
+)
+
+// doctorHost checks numbers that the kernel has once for the host, and that sandboxes share. proc is the directory of sysctls,
+// /proc/sys; sandboxes is how many sandboxes with how many processes each the host should stand.
+func doctorHost(proc string, sandboxes, processes int) []Finding {
+	worst := uint64(sandboxes) * uint64(processes) * openFiles //nolint:gosec // both are positive
+	return []Finding{
+		atLeast(proc, "fs/file-max", "open files", worst,
+			fmt.Sprintf("%d sandboxes with %d processes may open more, and then no program of the host can open a file. Run sysctl fs.file-max=9223372036854775807, and write it to /etc/sysctl.d.", sandboxes, processes)),
+		atLeast(proc, "kernel/pty/max", "pseudo-terminals", uint64(sandboxes)*terminals+terminalReserve, //nolint:gosec // positive
+			fmt.Sprintf("%d sandboxes may have 128 each. When the host has none left, commands in kernels (!ls) fail in all of them. Run sysctl kernel.pty.max=65536, and write it to /etc/sysctl.d.", sandboxes)),
+	}
+}
+
+// atLeast compares a sysctl with what is needed.
+func atLeast(proc, name, what string, need uint64, advice string) Finding {
+	f := Finding{What: what, Status: statusOK}
+	text, err := os.ReadFile(filepath.Join(proc, name)) //nolint:gosec // a path below /proc/sys
+	if err != nil {
+		return Finding{What: what, Status: statusNote, Found: "the limit of the host is unknown", Advice: "Check " + strings.ReplaceAll(name, "/", ".") + " on the engine's host."}
+	}
+	has, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	f.Found = fmt.Sprintf("%s = %d", strings.ReplaceAll(name, "/", "."), has)
+	if err != nil || has < need {
+		f.Status, f.Advice = statusNote, advice
+	}
+	return f
+}

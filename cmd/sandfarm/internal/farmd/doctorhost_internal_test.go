@@ -1,0 +1,43 @@
+package farmd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestDoctorComparesTheHostsNumbers(t *testing.T) {
+	t.Parallel()
+	const need = 10 * 256 * 1024 // sandboxes, processes, open files of each
+	for _, c := range []struct {
+		files, terminals string
+		want             [2]string
+	}{
+		{fmt.Sprint(need - 1), "2303", [2]string{statusNote, statusNote}},
+		{fmt.Sprint(need), "2304", [2]string{statusOK, statusOK}},
+		{"9223372036854775807", "65536", [2]string{statusOK, statusOK}},
+		{"many", "", [2]string{statusNote, statusNote}},
+	} {
+		proc := t.TempDir()
+		for name, text := range map[string]string{"fs/file-max": c.files, "kernel/pty/max": c.terminals} {
+			path := filepath.Join(proc, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, f := range doctorHost(proc, 10, 256) {
+			if f.Status != c.want[i] || (f.Advice == "") != (f.Status == statusOK) {
+				t.Errorf("%+v: %+v", c, f)
+			}
+		}
+	}
+	for _, f := range doctorHost(t.TempDir(), 10, 256) {
+		if f.Status != statusNote || f.Advice == "" {
+			t.Errorf("without sysctls: %+v", f)
+		}
+	}
+}
