@@ -139,6 +139,9 @@ func answer(conn net.Conn) {
 func newWorld(t testing.TB, limits outbound.Limits, serve func(net.Conn), rules ...string) *world {
 	t.Helper()
 	w := &world{t: t, names: map[string][]string{}, next: map[string][]string{}, changed: make(chan struct{}, 1)}
+	if limits.Hello == 0 {
+		limits.Hello = patience
+	}
 	var err error
 	for range 20 { // the same port at two addresses
 		if w.host, err = record(t, publicIP+":0", serve); err != nil {
