@@ -5,11 +5,11 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"sort"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -46,14 +46,14 @@ func (s Snapshot) stamp(st *unix.Stat_t) uint64 {
 }
 
 // Changes lists the regular files that are new or different since the snapshot, sorted by path: at most maxFiles of at most
-// maxBytes each (0: no limit). skipped counts files over the limits, and files whose name is not UTF-8, which no answer
-// could contain.
+// maxBytes each (0: no limit). skipped counts files over the limits, and files whose path no call could use: it is too
+// long, or not UTF-8.
 func (s Snapshot) Changes(maxFiles int, maxBytes int64) (files []agent.ChangedFile, skipped int) {
 	s.of.eachFile(func(path string, st *unix.Stat_t) {
 		if old, ok := s.files[maphash.String(s.of.seed, path)]; ok && old == s.stamp(st) {
 			return
 		}
-		if !utf8.ValidString(path) || (maxBytes > 0 && st.Size > maxBytes) {
+		if clean, err := farm.CleanFilePath(path); err != nil || clean != path || (maxBytes > 0 && st.Size > maxBytes) {
 			skipped++
 			return
 		}

@@ -295,5 +295,12 @@ func (i *info) isDir() bool     { return i.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (i *info) isRegular() bool { return i.st.Mode&unix.S_IFMT == unix.S_IFREG }
 func (i *info) isLink() bool    { return i.st.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-func (i *info) perm() fs.FileMode  { return fs.FileMode(i.st.Mode) & fs.ModePerm }
-func (i *info) modTime() time.Time { return time.Unix(i.st.Mtim.Unix()) }
+func (i *info) perm() fs.FileMode { return fs.FileMode(i.st.Mode) & fs.ModePerm }
+
+// modTime is the time of the last change, in the years that JSON and archives can express: code may set any.
+func (i *info) modTime() time.Time {
+	return time.Unix(min(max(i.st.Mtim.Sec, firstSecond), lastSecond), i.st.Mtim.Nsec)
+}
+
+// firstSecond and lastSecond are the beginning of the year 1 and the end of the year 9999: JSON's form of a time has no others.
+const firstSecond, lastSecond = -62135596800, 253402300799
