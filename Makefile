@@ -39,7 +39,7 @@ TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
 .PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
-	compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes
+	fuzz vulncheck test-attacks compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ dist: ## build archives for all systems, with checksums and bills of materials, 
 	@go run ./deploy/dist -version "$(VERSION)" -time $(shell git log -1 --format=%ct 2>/dev/null || echo 0) -cyclonedx $(CACHE)/bin/cyclonedx-gomod $(if $(ONLY),-only $(ONLY))
 
 agent:
-	GOOS=linux go build -ldflags "-s -w" -o $(AGENT) ./cmd/agent
+	GOOS=linux go build -buildvcs=false -ldflags "-s -w" -o $(AGENT) ./cmd/agent
 
 # The first time, the program and the sandbox image are built at the same time.
 first: setup-run
@@ -78,7 +78,7 @@ images: setup-run build ## build the sandbox images
 compose-stage: build
 	@mkdir -p bin/image/farm bin/image/minio
 	@cp bin/sandfarm bin/image/farm/sandfarm
-	@cp $(CACHE)/bin/minio $(CACHE)/bin/mc deploy/compose/minio/* bin/image/minio/
+	@cp $(CACHE)/bin/minio deploy/compose/minio/ready.sh bin/image/minio/
 
 compose-init: ## prepare docker compose: sandbox image, programs for the images, passwords in .env
 	@deploy/setup.sh compose
@@ -117,7 +117,7 @@ test-compose: ## test docker compose end to end, with and without buildx, in a s
 	@deploy/setup.sh test-compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
-	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
+	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
 # The program with a clock that a test can shift. It compiles everything once more, since everything uses the clock.
 bin/sandfarm-skewed: build
@@ -163,6 +163,24 @@ test-abuse-all: setup-test build ## the same ten times over, with the same proce
 	bin/sandfarm image build python
 	$(call ABUSE,10,1h)
 
+# RUN=TestAttacks/escape runs one group; RUNTIME=runsc runs them under gVisor.
+test-attacks: setup-test build ## run the whole corpus of attacks (worker/testdata/attacks), and print what became of each; 8 minutes
+	bin/sandfarm image build python
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ATTACKS=all $(if $(RUNTIME),SANDFARM_ENGINE_RUNTIME=$(RUNTIME)) \
+	go test -json -count=1 -timeout 30m -tags integration -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip; \
+	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
+
+# Time for each fuzz target.
+FUZZ_TIME ?= 30s
+fuzz: agent ## fuzz each parser of untrusted bytes for FUZZ_TIME (30s); RUN=FuzzHello and PKG= select some
+	@go test -list '^Fuzz' $(PKG) | awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {while (n > 0) print $$2, t[--n]}' | grep -E '$(RUN)' | \
+	while read -r pkg target; do echo "$$target $$pkg"; \
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) $(FLAGS) "$$pkg" || exit 1; done
+
+vulncheck: agent ## look for known vulnerabilities in what the program calls, where the database can be reached
+	@deploy/setup.sh vulncheck
+	@deploy/vulncheck.sh $(CACHE)/bin/govulncheck
+
 test-recipes: setup-run build ## test the recipes of docs/recipes, with the real packages and a scripted model
 	@deploy/setup.sh recipes
 	bin/sandfarm image build python
@@ -195,11 +213,12 @@ gen: build ## regenerate the files that are generated from the code
 	  echo 'the last one wins. `sandfarm config example` prints the file, `sandfarm config check` checks it.'; echo; \
 	  bin/sandfarm config markdown; } > docs/configuration.md
 
-verify: gen ## check that generated files are current, go.mod is tidy, and each dependency is explained
+verify: gen ## check that generated files are current, go.mod is tidy, each dependency is explained, and builds are reproducible
 	git diff --exit-code
 	deploy/dependencies.sh check
 	go mod tidy -diff
 	go mod verify
+	@deploy/reproducible.sh
 	@deploy/setup.sh verify
 	@go run ./deploy/openapi >bin/openapi.json
 	$(CACHE)/bin/vacuum lint --ruleset deploy/openapi/rules.yaml --fail-severity warn --no-banner --details bin/openapi.json

@@ -4,11 +4,13 @@
 #   deploy/setup.sh run    what `make run` needs
 #   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
 #   deploy/setup.sh compose
-#                          what `make compose` needs: docker compose, and the MinIO server and client for their image
+#                          what `make compose` needs: docker compose, and the MinIO server for its image
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
 #   deploy/setup.sh dist   the tool that writes the bills of materials of `make dist`, at its pinned version
+#   deploy/setup.sh vulncheck
+#                          the tool that looks for known vulnerabilities, at its pinned version
 #   deploy/setup.sh sdk    the tools that build, check and test the Python SDK
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
@@ -34,10 +36,10 @@
 set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
-mc_version=v0.0.0-20250313080218-cf909e1063a9 # the one that this MinIO requires
 lint_version=v2.5.0
 vacuum_version=v0.24.0
 cyclonedx_version=v1.10.0
+vulncheck_version=v1.1.4
 compose_version=v2.40.3
 buildx_version=v0.29.1
 node_version=22.23.3
@@ -95,7 +97,7 @@ build_first() {
             image=$!
         fi
     fi
-    if ! timed "compiling the agent" "$log/build.log" env GOOS=linux go build -v -ldflags "-s -w" -o "$AGENT" ./cmd/agent ||
+    if ! timed "compiling the agent" "$log/build.log" env GOOS=linux go build -v -buildvcs=false -ldflags "-s -w" -o "$AGENT" ./cmd/agent ||
         ! timed "compiling the program" "$log/build.log" go build -v -ldflags "$LDFLAGS" -o bin/sandfarm ./cmd/sandfarm; then
         [ -z "$image" ] || kill "$image" 2>/dev/null || true
         tail_of "$log/build.log"
@@ -142,9 +144,8 @@ compose | test-compose)
         build_compose
         build_buildx
     fi
-    # Always the pinned versions, since they go into an image.
+    # Always the pinned version, since it goes into an image.
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
-    go_tool mc github.com/minio/mc github.com/minio/mc "$mc_version"
     ;;
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;
@@ -166,12 +167,16 @@ verify)
     need_go
     go_required_tool vacuum github.com/daveshanley/vacuum github.com/daveshanley/vacuum "$vacuum_version"
     ;;
+vulncheck)
+    need_go
+    go_required_tool govulncheck golang.org/x/vuln golang.org/x/vuln/cmd/govulncheck "$vulncheck_version"
+    ;;
 dist)
     need_go
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|sdk|recipes|kernel|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|kernel|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -163,7 +163,6 @@ func (p *project) destroy(t *testing.T) {
 type container struct {
 	Config struct {
 		User   string
-		Env    []string
 		Labels map[string]string
 	}
 	HostConfig struct {

@@ -60,7 +60,7 @@ func (r *release) build(ctx context.Context, t target, program string) error {
 	env := []string{"GOOS=" + t.os, "GOARCH=" + t.arch, "CGO_ENABLED=0"}
 	if t.os == "linux" {
 		agent := program + ".agent"
-		if err := r.run(ctx, env, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", agent, "./cmd/agent"); err != nil {
+		if err := r.run(ctx, env, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", agent, "./cmd/agent"); err != nil {
 			return fmt.Errorf("build the agent for %s: %w", t, err)
 		}
 		overlay, err := writeOverlay(program+".overlay.json", t.arch, agent)
