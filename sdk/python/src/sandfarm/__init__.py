@@ -51,7 +51,6 @@ from .models import (
     SandboxInfo,
     Worker,
 )
-from .network import EgressEntry
 from .results import (
     CodeError,
     CommandError,
@@ -80,7 +79,6 @@ __all__ = [
     "CommandOutcome",
     "CommandResult",
     "ConflictError",
-    "EgressEntry",
     "Event",
     "ExecuteResult",
     "ExhaustedError",

@@ -1,4 +1,5 @@
 """The agent's socket lay where user code could remove it and listen in its place, as the agent for the next worker."""
+# sample: true
 
 import os
 import socket

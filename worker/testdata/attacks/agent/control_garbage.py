@@ -1,4 +1,5 @@
 """What no kernel says, on the control socket: the kernel was deaf from there on, and every later execution failed."""
+# sample: true
 # error: KernelDied
 
 import struct

@@ -1,4 +1,5 @@
 """In place of the pipes of the next execution the agent is given a device without end, which it read for ever."""
+# sample: true
 # next: KernelDied
 
 import os

@@ -1,4 +1,5 @@
 """A SIGSEGV whose origin is forged looks to Go like a fault of its own: the agent, PID 1 of the same uid, died of it."""
+# sample: true
 
 import ctypes
 import fcntl

@@ -1,4 +1,5 @@
 """Limits and priorities may be set of any process of the same uid, the agent among them."""
+# sample: true
 
 import os
 import resource

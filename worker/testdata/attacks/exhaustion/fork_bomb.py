@@ -1,4 +1,5 @@
 """Forks without end: the agent must find room to end it."""
+# sample: true
 # timeout: 2
 # state: timed_out
 # error: KernelDied KeyboardInterrupt

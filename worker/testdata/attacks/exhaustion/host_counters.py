@@ -1,6 +1,7 @@
 """Things of which the kernel has one number for the whole host, or memory that it charges to nobody: one sandbox could take all of it.
 Filled filters of system calls (bpf_jit_limit) keep containers from starting, filled io_setup (fs.aio-max-nr) keeps databases from
 starting, and each socket could have 128 KiB of keys, groups and filters beyond the memory limit."""
+# sample: true
 
 import ctypes
 import errno

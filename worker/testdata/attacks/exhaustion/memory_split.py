@@ -1,4 +1,5 @@
 """Many processes that score less than the agent with the out-of-memory killer: it took the agent, and the sandbox was lost."""
+# sample: true
 
 import os
 import time

@@ -1,3 +1,4 @@
+# sample: true
 # error: OutOfMemory
 """The kernel has some 3000 pseudo-terminals for all sandboxes of a host: one took them all, and `!command` failed in the others."""
 

@@ -1,4 +1,5 @@
 """Memory that the kernel keeps for sockets and counts against nobody: a sandbox took gigabytes of the host's over its own limit."""
+# sample: true
 
 import ctypes
 import platform

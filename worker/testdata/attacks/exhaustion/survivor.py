@@ -1,4 +1,5 @@
 """A process that has left session, parent and environment behind went on after the timeout of what had started it."""
+# sample: true
 # timeout: 2
 # state: timed_out
 # error: KeyboardInterrupt

@@ -1,3 +1,4 @@
+# sample: true
 # error: OutOfMemory
 """As many listeners as open files, each with connections that nobody accepted. The kernel charges them to nobody and has no limit for
 their number; the agent counts them and ends what made them."""

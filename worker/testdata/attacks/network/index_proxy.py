@@ -1,5 +1,6 @@
 """The way to the package index as a way to anywhere else: whole addresses, CONNECT, users, escapes, names of hosts, requests within
 requests. Each is refused before anything is dialled."""
+# sample: true
 
 import socket
 

@@ -1,5 +1,6 @@
 """Every connection to the package index that there can be, and hundreds behind them: silent ones, halves of requests, requests that are
 sent by the byte or never read, and ones that end their direction at once."""
+# sample: true
 # timeout: 60
 
 import socket

@@ -1,0 +1,3 @@
+import os
+
+assert os.listdir("/proc/self/fd")

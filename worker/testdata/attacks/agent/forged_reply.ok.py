@@ -1,0 +1,1 @@
+print("an ordinary answer")

@@ -1,0 +1,3 @@
+import site
+
+assert site.ENABLE_USER_SITE is not None

@@ -1,0 +1,5 @@
+import os
+
+os.chdir("/tmp")
+assert os.getcwd() == "/tmp"
+os.chdir("/workspace")

@@ -1,0 +1,1 @@
+assert int(open("/proc/sys/kernel/pid_max").read()) > 0

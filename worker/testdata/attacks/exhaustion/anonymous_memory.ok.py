@@ -1,0 +1,2 @@
+hoard = bytearray(100 << 20)
+del hoard

@@ -1,0 +1,3 @@
+files = [open("/dev/null") for _ in range(500)]
+for f in files:
+    f.close()

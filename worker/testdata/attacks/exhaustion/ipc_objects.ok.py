@@ -1,0 +1,5 @@
+import multiprocessing
+
+lock = multiprocessing.Lock()
+with lock:
+    pass

@@ -1,0 +1,3 @@
+import os
+
+assert not os.path.exists("/tmp/nothing")

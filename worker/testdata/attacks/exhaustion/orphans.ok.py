@@ -1,0 +1,3 @@
+import subprocess
+
+subprocess.run(["sh", "-c", "sleep 0.1 & exit 0"], check=True)

@@ -1,0 +1,4 @@
+import sys
+
+print("one")
+print("two", file=sys.stderr)

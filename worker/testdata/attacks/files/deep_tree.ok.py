@@ -1,0 +1,5 @@
+import os
+import subprocess
+
+subprocess.run(["rm", "-rf", "d" * 100], check=True)
+os.makedirs("a/b/c/d/e", exist_ok=True)

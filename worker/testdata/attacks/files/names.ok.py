@@ -1,0 +1,5 @@
+import shutil
+
+shutil.rmtree("names")
+with open("résumé 2.txt", "w") as f:
+    f.write("x")

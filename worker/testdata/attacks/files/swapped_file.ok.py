@@ -1,0 +1,2 @@
+with open("still", "w") as f:
+    f.write("x" * 1000)

@@ -1,0 +1,3 @@
+import os
+
+assert os.path.exists("/proc/self/status")

@@ -1,0 +1,3 @@
+import os
+
+assert os.statvfs("/workspace").f_bavail > 0

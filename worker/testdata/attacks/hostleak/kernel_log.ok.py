@@ -1,0 +1,3 @@
+import logging
+
+logging.getLogger("mine").warning("a log of one's own")

@@ -1,0 +1,3 @@
+import uuid
+
+assert uuid.uuid4() != uuid.uuid4()

@@ -1,0 +1,3 @@
+import shutil
+
+assert shutil.disk_usage("/workspace").total > 0

@@ -1,0 +1,4 @@
+import sys
+
+armed = False
+sys.audit("mine.event", 1)

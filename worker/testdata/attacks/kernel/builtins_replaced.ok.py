@@ -1,0 +1,1 @@
+assert len([1, 2]) == 2 and isinstance(1, int)

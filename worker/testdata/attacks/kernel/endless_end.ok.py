@@ -1,0 +1,4 @@
+import atexit
+
+atexit.register(print, "end")
+atexit.unregister(print)

@@ -1,0 +1,3 @@
+import re
+
+assert re.match(r"a+$", "a" * 1000)

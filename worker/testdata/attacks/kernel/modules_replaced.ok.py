@@ -1,0 +1,3 @@
+import json
+
+assert json.loads("[1]") == [1]

@@ -1,0 +1,6 @@
+class One:
+    def _repr_html_(self):
+        return "<b>one</b>"
+
+
+One()

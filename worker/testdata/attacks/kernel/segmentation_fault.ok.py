@@ -1,0 +1,3 @@
+import ctypes
+
+assert ctypes.string_at(b"text") == b"text"

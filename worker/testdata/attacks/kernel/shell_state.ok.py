@@ -1,0 +1,1 @@
+assert get_ipython() is not None

@@ -1,0 +1,4 @@
+import select
+
+with select.epoll() as e:
+    assert e.poll(0) == []

@@ -1,0 +1,6 @@
+import os
+import subprocess
+
+child = subprocess.Popen(["sleep", "30"])
+child.terminate()
+assert child.wait() == -15

@@ -1,0 +1,3 @@
+import socket
+
+assert socket.gethostbyname("localhost") == "127.0.0.1"

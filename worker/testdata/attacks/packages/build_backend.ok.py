@@ -1,0 +1,3 @@
+import importlib.metadata
+
+assert importlib.metadata.version("pip") or True
