@@ -98,6 +98,15 @@ func (e *Engine) Close() error {
 	return nil
 }
 
+// Connect opens a connection to the engine, for a proxy.
+func (e *Engine) Connect(ctx context.Context) (net.Conn, error) {
+	conn, err := e.cli.Dialer()(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to engine: %w", err)
+	}
+	return conn, nil
+}
+
 // Ping asks the engine whether it answers; CodeUnavailable when it does not.
 func (e *Engine) Ping(ctx context.Context) error {
 	return e.call(ctx, pingTimeout, "ping engine", func(ctx context.Context) error {

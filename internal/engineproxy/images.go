@@ -1,0 +1,145 @@
+package engineproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+)
+
+// emptyMax is the size of a tar without members, which is all that may be imported where images are not built: probes of the engine's
+// abilities use it.
+const emptyMax = 1024
+
+// ownImage reports whether an image has a name of this farm.
+func (p *Proxy) ownImage(ref string) bool { return strings.HasPrefix(ref, p.cfg.Namespace+"/") }
+
+// lookImage asks the engine for an image. It is refused unless it is a sandbox image or has a name of this farm: others may have secrets
+// of other programs.
+func (p *Proxy) lookImage(c *call, ref string) ([]byte, error) {
+	if !image.MatchString(ref) {
+		return nil, refuse("%q is no name of an image", ref)
+	}
+	var d struct {
+		Config struct{ Labels map[string]string }
+	}
+	answer, err := p.getInto(c, "/images/"+ref+"/json", nil, &d)
+	if err != nil {
+		return nil, err
+	}
+	if !p.cfg.Builds && !p.ownImage(ref) && d.Config.Labels[engine.LabelImage] == "" {
+		return nil, refuse("the image has no label %s, so it is no sandbox image", engine.LabelImage)
+	}
+	return answer, nil
+}
+
+// checkImage refuses to make a container of an image that is not for sandboxes.
+func (p *Proxy) checkImage(c *call, ref string) error {
+	_, err := p.lookImage(c, ref)
+	return err
+}
+
+func (p *Proxy) inspectImage(c *call) error {
+	answer, err := p.lookImage(c, c.args[0])
+	if err != nil {
+		return err
+	}
+	return c.reply(answer)
+}
+
+func (p *Proxy) removeImage(c *call) error {
+	if !p.cfg.Builds && !p.ownImage(c.args[0]) {
+		return refuse("the image has no name of the farm %q", p.cfg.Namespace)
+	}
+	return p.passAt(c, "/images/"+c.args[0])
+}
+
+// listImages lists sandbox images.
+func (p *Proxy) listImages(c *call) error {
+	query, err := filtered(c.query, "label")
+	if err != nil {
+		return err
+	}
+	var all []json.RawMessage
+	if _, err := p.getInto(c, "/images/json", query, &all); err != nil {
+		return err
+	}
+	var broken error
+	all = slices.DeleteFunc(all, func(raw json.RawMessage) bool {
+		var one struct{ Labels map[string]string }
+		broken = errors.Join(broken, json.Unmarshal(raw, &one))
+		return one.Labels[engine.LabelImage] == ""
+	})
+	if broken != nil {
+		return fmt.Errorf("decode the engine's answer: %w", broken)
+	}
+	return c.replyList(all)
+}
+
+// createImage imports an image, or pulls one where images are built.
+func (p *Proxy) createImage(c *call) error {
+	imports := c.query.Has("fromSrc")
+	switch {
+	case imports == c.query.Has("fromImage"), imports != c.query.Has("repo"), imports && c.query.Has("tag"):
+		return refuse("its query is neither that of an import nor that of a pull")
+	case p.cfg.Builds && imports:
+		return p.build(c)
+	case p.cfg.Builds:
+		if c.r.ContentLength != 0 {
+			return refuse("it must have no body")
+		}
+		return p.passOn(c)
+	case !imports:
+		return refuse("images cannot be pulled here (engine_proxy.builds)")
+	case !p.ownImage(c.query.Get("repo")):
+		return refuse("the image has no name of the farm %q", p.cfg.Namespace)
+	}
+	data, err := io.ReadAll(io.LimitReader(c.r.Body, emptyMax+1))
+	if err != nil {
+		return refuse("its body cannot be read: %v", err)
+	}
+	if len(data) > emptyMax || len(bytes.Trim(data, "\x00")) > 0 {
+		return refuse("only an empty image can be imported here (engine_proxy.builds)")
+	}
+	return p.stream(c, bytes.NewReader(data))
+}
+
+// build passes on the caller's body, a tar of any size.
+func (p *Proxy) build(c *call) error { return p.stream(c, c.r.Body) }
+
+func (p *Proxy) stream(c *call, body io.Reader) error {
+	resp, err := p.send(c, http.MethodPost, "/"+strings.Join(c.segments(), "/"), c.query, body, "application/x-tar")
+	if err != nil {
+		return err
+	}
+	return c.pass(resp)
+}
+
+// info answers with what a farm reads of the engine's description. The rest names registries, proxies with passwords, and other hosts.
+func (p *Proxy) info(c *call) error {
+	var all map[string]json.RawMessage
+	if _, err := p.getInto(c, "/info", url.Values{}, &all); err != nil {
+		return err
+	}
+	known := map[string]json.RawMessage{}
+	for _, field := range []string{
+		"ServerVersion", "OperatingSystem", "Architecture", "KernelVersion", "CgroupVersion", "CgroupDriver", "Driver", "Runtimes",
+		"DefaultRuntime", "NCPU", "MemTotal", "SecurityOptions", "KernelMemoryTCP", "DiscoveredDevices", "OSType",
+	} {
+		if value, ok := all[field]; ok {
+			known[field] = value
+		}
+	}
+	body, err := json.Marshal(known)
+	if err != nil {
+		return fmt.Errorf("pack answer: %w", err)
+	}
+	return c.reply(body)
+}

@@ -1,0 +1,129 @@
+package engineproxy
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// call is one request and its answer.
+type call struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	version string   // prefix of the path, such as "/v1.41"
+	args    []string // the parts of the path that * and ** stand for
+	query   url.Values
+}
+
+// route is one call of the engine's API that a farm makes.
+type route struct {
+	method      string
+	path        string                    // "*" stands for one part of the path, "**" for one or more
+	query       map[string]*regexp.Regexp // allowed parameters with their values
+	repeated    string                    // the parameter that may be repeated
+	hasBody     bool
+	unversioned bool // may be called without a version
+	builds      bool // needs Config.Builds
+	serve       func(*Proxy, *call) error
+}
+
+var (
+	one      = regexp.MustCompile(`^1$`)
+	anything = regexp.MustCompile(`^`)
+	number   = regexp.MustCompile(`^[0-9]{1,4}$`)
+	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+	image    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@-]*$`)
+)
+
+// routes returns all calls that are allowed.
+func routes() []route {
+	type params = map[string]*regexp.Regexp
+	return []route{
+		{method: "HEAD", path: "_ping", unversioned: true, serve: (*Proxy).passOn},
+		{method: "GET", path: "_ping", unversioned: true, serve: (*Proxy).passOn},
+		{method: "GET", path: "version", unversioned: true, serve: (*Proxy).passOn},
+		{method: "GET", path: "info", serve: (*Proxy).info},
+
+		{method: "GET", path: "containers/json", query: params{"all": one, "limit": number, "filters": anything}, serve: (*Proxy).listContainers},
+		{method: "POST", path: "containers/create", query: params{"name": name}, hasBody: true, serve: (*Proxy).createContainer},
+		{method: "GET", path: "containers/*/json", serve: (*Proxy).inspectContainer},
+		{method: "POST", path: "containers/*/start", serve: (*Proxy).useContainer},
+		{method: "GET", path: "containers/*/stats", query: params{"stream": regexp.MustCompile(`^0$`), "one-shot": one}, serve: (*Proxy).useContainer},
+		{method: "POST", path: "containers/*/update", hasBody: true, serve: (*Proxy).updateContainer},
+		{method: "PUT", path: "containers/*/archive", query: params{"path": regexp.MustCompile(`^/sandfarm$`), "noOverwriteDirNonDir": regexp.MustCompile(`^true$`)}, hasBody: true, serve: (*Proxy).fillVolume},
+		{method: "DELETE", path: "containers/*", query: params{"force": one, "v": one}, serve: (*Proxy).removeContainer},
+		{method: "POST", path: "containers/*/exec", hasBody: true, serve: (*Proxy).createExec},
+		{method: "POST", path: "exec/*/start", hasBody: true, serve: (*Proxy).startExec},
+
+		{method: "GET", path: "volumes", query: params{"filters": anything}, serve: (*Proxy).listVolumes},
+		{method: "POST", path: "volumes/create", hasBody: true, serve: (*Proxy).createVolume},
+		{method: "GET", path: "volumes/*", serve: (*Proxy).inspectVolume},
+		{method: "DELETE", path: "volumes/*", query: params{"force": one}, serve: (*Proxy).removeVolume},
+
+		{method: "GET", path: "images/json", query: params{"filters": anything}, serve: (*Proxy).listImages},
+		{method: "GET", path: "images/**/json", serve: (*Proxy).inspectImage},
+		{method: "DELETE", path: "images/**", serve: (*Proxy).removeImage},
+		{method: "POST", path: "images/create", query: params{"fromSrc": regexp.MustCompile(`^-$`), "repo": image, "fromImage": image, "tag": image}, hasBody: true, serve: (*Proxy).createImage},
+		{method: "POST", path: "images/**/tag", query: params{"repo": image, "tag": image}, builds: true, serve: (*Proxy).passOn},
+		{method: "POST", path: "build", query: params{
+			"t": image, "dockerfile": image, "buildargs": anything, "labels": anything, "networkmode": regexp.MustCompile(`^(default|host|none)$`),
+			"nocache": one, "rm": one, "forcerm": one, "version": one,
+		}, repeated: "t", hasBody: true, builds: true, serve: (*Proxy).build},
+	}
+}
+
+// find returns the route of a call, and the parts of its path that its stars stand for; nil if there is none.
+func find(method string, path []string) (*route, []string) {
+	for _, r := range routes() {
+		if r.method != method {
+			continue
+		}
+		if args, ok := match(strings.Split(r.path, "/"), path); ok {
+			return &r, args
+		}
+	}
+	return nil, nil
+}
+
+// match compares the parts of a path with a pattern.
+func match(pattern, path []string) (args []string, ok bool) {
+	if i := slices.Index(pattern, "**"); i >= 0 {
+		end := len(path) - (len(pattern) - i - 1)
+		if end <= i || !slices.Equal(pattern[:i], path[:i]) || !slices.Equal(pattern[i+1:], path[end:]) {
+			return nil, false
+		}
+		return []string{strings.Join(path[i:end], "/")}, true
+	}
+	if len(pattern) != len(path) {
+		return nil, false
+	}
+	for i, part := range pattern {
+		switch part {
+		case "*":
+			args = append(args, path[i])
+		case path[i]:
+		default:
+			return nil, false
+		}
+	}
+	return args, true
+}
+
+// checkQuery refuses parameters that a farm does not send.
+func (r *route) checkQuery(query url.Values) error {
+	for key, values := range query {
+		form := r.query[key]
+		if form == nil {
+			return refuse("its query has %q", key)
+		}
+		if len(values) != 1 && key != r.repeated {
+			return refuse("its query has %q more than once", key)
+		}
+		if !slices.ContainsFunc(values, form.MatchString) || slices.ContainsFunc(values, func(v string) bool { return !form.MatchString(v) }) {
+			return refuse("its query has another value of %q than a farm sends", key)
+		}
+	}
+	return nil
+}

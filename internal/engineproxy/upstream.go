@@ -1,0 +1,161 @@
+package engineproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// answerMax bounds an answer of the engine that the proxy reads: a list of some ten thousand containers.
+const answerMax = 256 << 20
+
+// headersKept are what the engine's client reads of an answer.
+func headersKept() []string {
+	return []string{"Content-Type", "Api-Version", "Docker-Experimental", "Ostype", "Builder-Version"}
+}
+
+// request makes a request to the engine.
+func (c *call) request(method, path string, query url.Values, body io.Reader, contentType string) (*http.Request, error) {
+	target := url.URL{Scheme: "http", Host: "engine", Path: c.version + path, RawQuery: query.Encode()}
+	r, err := http.NewRequestWithContext(c.r.Context(), method, target.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	return r, nil
+}
+
+// send makes a call to the engine. The caller closes the body of the answer.
+func (p *Proxy) send(c *call, method, path string, query url.Values, body io.Reader, contentType string) (*http.Response, error) {
+	r, err := c.request(method, path, query, body, contentType)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.transport.RoundTrip(r)
+	if err != nil {
+		return nil, fmt.Errorf("call engine: %w", err)
+	}
+	return resp, nil
+}
+
+// sendJSON makes a call with a JSON body and passes its answer on.
+func (p *Proxy) sendJSON(c *call, path string, query url.Values, body []byte) error {
+	resp, err := p.send(c, http.MethodPost, path, query, bytes.NewReader(body), "application/json")
+	if err != nil {
+		return err
+	}
+	return c.pass(resp)
+}
+
+// passOn makes the caller's call without a body.
+func (p *Proxy) passOn(c *call) error { return p.passAt(c, "/"+strings.Join(c.segments(), "/")) }
+
+// segments are the parts of the path without its version.
+func (c *call) segments() []string {
+	path, _, _ := strings.Cut(c.r.RequestURI, "?")
+	return strings.Split(strings.TrimPrefix(path, c.version)[1:], "/")
+}
+
+// passAt makes the caller's call at another path, without a body.
+func (p *Proxy) passAt(c *call, path string) error {
+	resp, err := p.send(c, c.r.Method, path, c.query, nil, "")
+	if err != nil {
+		return err
+	}
+	return c.pass(resp)
+}
+
+// pass passes an answer on as it comes.
+func (c *call) pass(resp *http.Response) error {
+	defer func() { _ = resp.Body.Close() }()
+	for _, key := range headersKept() {
+		if value := resp.Header.Get(key); value != "" {
+			c.w.Header().Set(key, value)
+		}
+	}
+	c.w.WriteHeader(resp.StatusCode)
+	_, err := io.Copy(flusher{c.w}, resp.Body)
+	if err != nil { // the status is sent: only an aborted answer tells the caller that something is missing
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// flusher sends every write at once: progress of builds comes in lines.
+type flusher struct{ w http.ResponseWriter }
+
+func (f flusher) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = http.NewResponseController(f.w).Flush()
+	}
+	return n, err
+}
+
+// get asks the engine for a JSON document; an answer that is no success is an engineAnswer.
+func (p *Proxy) get(c *call, path string, query url.Values) ([]byte, error) {
+	resp, err := p.send(c, http.MethodGet, path, query, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerMax+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the engine's answer: %w", err)
+	case len(body) > answerMax:
+		return nil, fmt.Errorf("the engine's answer has more than %d bytes", answerMax)
+	case resp.StatusCode != http.StatusOK:
+		var problem struct {
+			Message string `json:"message"`
+		}
+		_ = json.Unmarshal(body, &problem) // without a message the status says what it is
+		return nil, engineAnswer{resp.StatusCode, problem.Message}
+	}
+	return body, nil
+}
+
+// getInto is get, decoded.
+func (p *Proxy) getInto(c *call, path string, query url.Values, into any) ([]byte, error) {
+	body, err := p.get(c, path, query)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return nil, fmt.Errorf("decode the engine's answer: %w", err)
+	}
+	return body, nil
+}
+
+// reply answers with JSON.
+func (c *call) reply(body []byte) error {
+	c.w.Header().Set("Content-Type", "application/json")
+	_, _ = c.w.Write(body) // the caller may be gone
+	return nil
+}
+
+// body reads the caller's body, which is to be checked.
+func (p *Proxy) body(c *call) ([]byte, error) {
+	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has none
+	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, p.cfg.MaxBody))
+	_ = control.SetReadDeadline(time.Time{})
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, refuse("its body has more than %d bytes", p.cfg.MaxBody)
+	}
+	if err != nil {
+		return nil, farm.Invalidf("its body cannot be read: %v", err)
+	}
+	return data, nil
+}
