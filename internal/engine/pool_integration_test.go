@@ -50,12 +50,12 @@ func TestNotesOutliveTheWorker(t *testing.T) {
 	wantCode(t, "note that is not there", err, farm.CodeNotFound)
 	for _, text := range []string{"first", "second"} { // a note never changes
 		began := time.Now()
-		if err := b.Note(t.Context(), "sbx_1", "tenant-a", map[string]string{"x": text}); err != nil {
+		if err := b.Note(t.Context(), "sbx_1", "tenant-a", map[string]string{"sandfarm.x": text}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("note took %s", time.Since(began))
 	}
-	if labels, err := b.Noted(t.Context(), "sbx_1"); err != nil || labels["x"] != "first" || labels["sandfarm.tenant"] != "tenant-a" {
+	if labels, err := b.Noted(t.Context(), "sbx_1"); err != nil || labels["sandfarm.x"] != "first" || labels["sandfarm.tenant"] != "tenant-a" {
 		t.Errorf("Noted = %v, %v", labels, err)
 	}
 	if err := b.Note(t.Context(), "sbx_2", "tenant-a", nil); err != nil {

@@ -103,18 +103,21 @@ func socketOptions() []*seccomp.Syscall {
 	for _, r := range [][2]uint64{{2, 2}, {4, 2}, {7, 1}, {8, 8}, {16, 16}, {32, 8}, {40, 1}, {42, 2}, {44, 4}, {48, 16}, {64, 64}, {128, 128}, {256, 256}} {
 		rules = append(rules, allow([]string{"setsockopt"}, within(1, r[0], r[1])))
 	}
-	for level, options := range map[uint64][][2]uint64{
+	for _, level := range []struct { // in an order: a proxy compares the profile
+		number  uint64
+		options [][2]uint64
+	}{
 		// not IP_ADD_MEMBERSHIP (35), IP_ADD_SOURCE_MEMBERSHIP (39), IP_MSFILTER (41), MCAST_JOIN_GROUP (42), MCAST_JOIN_SOURCE_GROUP (46), MCAST_MSFILTER (48)
-		unix.IPPROTO_IP: {{0, 32}, {32, 2}, {34, 1}, {36, 2}, {38, 1}, {40, 1}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}},
+		{unix.IPPROTO_IP, [][2]uint64{{0, 32}, {32, 2}, {34, 1}, {36, 2}, {38, 1}, {40, 1}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}}},
 		// not SO_RCVBUF (8), SO_RCVLOWAT (18), SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF (51) and _EBPF (52)
-		unix.SOL_SOCKET: {{0, 8}, {9, 1}, {10, 2}, {12, 4}, {16, 2}, {19, 1}, {20, 4}, {24, 2}, {27, 1}, {28, 4}, {32, 16}, {48, 2}, {53, 1}, {54, 2}, {56, 8}, {64, 64}},
+		{unix.SOL_SOCKET, [][2]uint64{{0, 8}, {9, 1}, {10, 2}, {12, 4}, {16, 2}, {19, 1}, {20, 4}, {24, 2}, {27, 1}, {28, 4}, {32, 16}, {48, 2}, {53, 1}, {54, 2}, {56, 8}, {64, 64}}},
 		// not TCP_MD5SIG (14), TCP_MD5SIG_EXT (32), TCP_AO_ADD_KEY to TCP_AO_REPAIR (38 to 42)
-		unix.IPPROTO_TCP: {{0, 8}, {8, 4}, {12, 2}, {15, 1}, {16, 16}, {33, 1}, {34, 2}, {36, 2}, {43, 1}, {44, 4}, {48, 16}},
+		{unix.IPPROTO_TCP, [][2]uint64{{0, 8}, {8, 4}, {12, 2}, {15, 1}, {16, 16}, {33, 1}, {34, 2}, {36, 2}, {43, 1}, {44, 4}, {48, 16}}},
 		// not IPV6_2292PKTOPTIONS (6), IPV6_JOIN_GROUP (20), IPV6_JOIN_ANYCAST (27), IPV6_FLOWLABEL_MGR (32), and those of multicast, which have the numbers of IP
-		unix.IPPROTO_IPV6: {{0, 4}, {4, 2}, {7, 1}, {8, 8}, {16, 4}, {21, 1}, {22, 2}, {24, 2}, {26, 1}, {28, 4}, {33, 1}, {34, 2}, {36, 4}, {40, 2}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}, {64, 16}},
+		{unix.IPPROTO_IPV6, [][2]uint64{{0, 4}, {4, 2}, {7, 1}, {8, 8}, {16, 4}, {21, 1}, {22, 2}, {24, 2}, {26, 1}, {28, 4}, {33, 1}, {34, 2}, {36, 4}, {40, 2}, {43, 1}, {44, 2}, {47, 1}, {49, 1}, {50, 2}, {52, 4}, {56, 8}, {64, 16}}},
 	} {
-		for _, r := range options {
-			rules = append(rules, allow([]string{"setsockopt"}, is(1, level), within(2, r[0], r[1])))
+		for _, r := range level.options {
+			rules = append(rules, allow([]string{"setsockopt"}, is(1, level.number), within(2, r[0], r[1])))
 		}
 	}
 	return append(rules,

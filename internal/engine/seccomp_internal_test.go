@@ -238,3 +238,17 @@ func TestSeccompProfileHasOneConditionAnArgument(t *testing.T) {
 		}
 	}
 }
+
+// A proxy compares the profile of another process with its own.
+func TestSeccompProfileIsTheSameEachTime(t *testing.T) {
+	t.Parallel()
+	first, err := seccompProfile(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if again, err := seccompProfile(false); err != nil || again != first {
+			t.Fatalf("the profile differs (error %v)", err)
+		}
+	}
+}

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -52,6 +55,40 @@ var probeBinary = sync.OnceValues(func() ([]byte, error) {
 
 func setup(t testing.TB) *bundle { return setupOn(t, "") }
 
+// proxied marks the tests that TestThroughTheProxy runs.
+const proxied = "TestThroughTheProxy/"
+
+// throughProxy starts a proxy before the engine, which lets commands of these tests pass, and returns its address.
+func throughProxy(t testing.TB, namespace string) string {
+	t.Helper()
+	behind, err := engine.New(engine.Config{Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "sfp") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := engineproxy.New(engineproxy.Config{
+		Namespace: namespace, Checker: behind.NewChecker(engine.Rules{}), Dial: behind.Connect, MaxBody: 4 << 20, Builds: strings.HasSuffix(t.Name(), "TestBuildAndImages"),
+		Log: slog.New(slog.DiscardHandler), Exec: func(string, []string) bool { return true },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	path := filepath.Join(dir, "engine.sock")
+	go func() {
+		ended <- p.Serve(ctx, engineproxy.Socket{Path: path, Mode: 0o600, MaxConnections: 256}, func() { close(ready) })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, behind.Close(), os.RemoveAll(dir)); err != nil {
+			t.Errorf("stop proxy: %v", err)
+		}
+	})
+	<-ready
+	return "unix://" + path
+}
+
 // setupOn is setup on a given engine.
 func setupOn(t testing.TB, host string) *bundle {
 	t.Helper()
@@ -60,6 +97,9 @@ func setupOn(t testing.TB, host string) *bundle {
 		t.Fatalf("build probe: %v\n%s", err, probe)
 	}
 	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID("")}
+	if strings.HasPrefix(t.Name(), proxied) {
+		cfg.Host = throughProxy(t, cfg.Namespace)
+	}
 	e, err := engine.New(cfg)
 	if err != nil {
 		t.Fatal(err)
