@@ -19,6 +19,7 @@ var linuxOnly = []struct{ parent, name, short string }{
 	{"", "config", "Show and check settings"},
 	{"", "health", "Report by the exit code whether a service on this host works"},
 	{"", "caretaker", "Wait to be stopped, then remove the sandboxes if no worker runs any more"},
+	{"", "engine-proxy", "Run a proxy before the Docker socket that lets workers do only what a farm does"},
 	{"", "import-config", "Turn the config.toml of mcp-sandbox or python-mcp-sandbox into settings of a farm"},
 	{"image", "build", "Build a sandbox image in the local Docker engine (python by default)"},
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // answerMax bounds an answer of the engine that the proxy reads: a list of some ten thousand containers.
-const answerMax = 256 << 20
+const answerMax = 64 << 20
 
 // headersKept are what the engine's client reads of an answer.
 func headersKept() []string {

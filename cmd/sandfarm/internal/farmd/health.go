@@ -21,7 +21,7 @@ import (
 const healthTimeout = 5 * time.Second
 
 // Health is nil if the named service on this host, with these settings, works: the API answers /healthz, the worker renews its
-// heartbeat, or some scheduler leads.
+// heartbeat, some scheduler leads, or the engine answers through the engine proxy.
 func Health(ctx context.Context, s *Settings, service string) error {
 	ctx, done := context.WithTimeout(ctx, healthTimeout)
 	defer done()
@@ -42,8 +42,10 @@ func Health(ctx context.Context, s *Settings, service string) error {
 			}
 			return err
 		})
+	case "engine-proxy":
+		return proxyHealth(ctx, s.EngineProxy.Socket)
 	default:
-		return fmt.Errorf("there is no service %q: name api, worker or scheduler", service)
+		return fmt.Errorf("there is no service %q: name api, worker, scheduler or engine-proxy", service)
 	}
 }
 

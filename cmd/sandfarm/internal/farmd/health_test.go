@@ -1,6 +1,7 @@
 package farmd_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,6 +49,41 @@ func TestHealthOfTheAPI(t *testing.T) {
 	expect(t, "gone", farmd.Health(t.Context(), s, "api"), "ask the API")
 }
 
+// The proxy is asked through its socket, and asks the engine behind it.
+func TestHealthOfTheEngineProxy(t *testing.T) {
+	t.Parallel()
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") }))
+	defer engine.Close()
+	dir, err := os.MkdirTemp("", "sfp") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	s := &farmd.Settings{EngineProxy: farmd.ProxySettings{
+		Socket: dir + "/engine.sock", Access: "all", Host: "tcp://" + engine.Listener.Addr().String(), MaxBody: 1024, MaxConnections: 8,
+	}}
+	expect(t, "no proxy", farmd.Health(t.Context(), s, "engine-proxy"), "ask the engine proxy")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- farmd.RunEngineProxy(ctx, s) }()
+	for farmd.Health(t.Context(), s, "engine-proxy") != nil {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if info, err := os.Stat(s.EngineProxy.Socket); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	engine.Close()
+	expect(t, "no engine", farmd.Health(t.Context(), s, "engine-proxy"), "503")
+	stop()
+	expect(t, "the end", <-ended, "")
+	s.EngineProxy.Host = "unix://" + s.EngineProxy.Socket
+	expect(t, "itself behind it", farmd.RunEngineProxy(t.Context(), s), "engine_proxy.host")
+}
+
 func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
@@ -76,6 +112,6 @@ func TestHealthOfWorkerAndScheduler(t *testing.T) {
 	expect(t, "a scheduler", farmd.Health(t.Context(), s, "scheduler"), "")
 	server.Close()
 	expect(t, "no Redis", farmd.Health(t.Context(), s, "scheduler"), "read lock")
-	expect(t, "no such service", farmd.Health(t.Context(), s, "index"), "name api, worker or scheduler")
+	expect(t, "no such service", farmd.Health(t.Context(), s, "index"), "name api, worker, scheduler or engine-proxy")
 	expect(t, "no Redis is named", farmd.Health(t.Context(), &farmd.Settings{}, "worker"), "SANDFARM_REDIS_URL")
 }

@@ -33,6 +33,7 @@ type Settings struct {
 	Redis        RedisSettings    `toml:"redis"`
 	S3           S3Settings       `toml:"s3"`
 	Engine       EngineSettings   `toml:"engine"`
+	EngineProxy  ProxySettings    `toml:"engine_proxy"`
 	Images       ImageSettings    `toml:"images"`
 	Index        index.Config     `toml:"index"`
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
@@ -73,6 +74,17 @@ type EngineSettings struct {
 	Host      string `toml:"host" doc:"Address of the engine, such as unix:///var/run/docker.sock. Empty: DOCKER_HOST, or the default socket."`
 	Runtime   string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor). Empty: the default of the engine. A worker does not start if the engine lacks it."`
 	Namespace string `toml:"namespace" doc:"Prefix of everything that the farm creates in the engine. Empty: sandfarm, or with sandfarm up one for each data directory."`
+}
+
+// ProxySettings are those of sandfarm engine-proxy, which also reads engine.namespace and engine.runtime.
+type ProxySettings struct {
+	Socket string `toml:"socket" default:"/run/sandfarm/engine.sock" doc:"Unix socket on which the engine proxy listens. Workers name it in engine.host, as unix:///run/sandfarm/engine.sock."`
+	Access string `toml:"access" default:"group" oneof:"owner group all" doc:"Who may connect: the user that runs the proxy, its group too, or everybody who can reach the socket, such as the containers that mount its volume."`
+	Host   string `toml:"host" doc:"Address of the engine behind the proxy. Empty: unix:///var/run/docker.sock."`
+	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import and tag images. The steps of a build run as root in a container, with the network of the host where they ask for it."`
+	// MaxBody is in bytes.
+	MaxBody        int64 `toml:"max_body_bytes" default:"4194304" min:"1024" doc:"Bytes of a body that the proxy checks. The longest is that of a create: its variables, and 64 KiB."`
+	MaxConnections int   `toml:"max_connections" default:"4096" min:"8" doc:"Connections to the proxy at a time; others wait. Each sandbox that a worker uses has one."`
 }
 
 // ImageSettings say what sandbox images are built on.

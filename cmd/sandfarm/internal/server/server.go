@@ -35,7 +35,7 @@ func Add(root *cobra.Command, streams verbs.Streams, version string) {
 	for _, c := range []*cobra.Command{
 		upCommand(settings, streams, version), downCommand(settings, streams), serviceCommand("api", settings, version),
 		serviceCommand("worker", settings, version), serviceCommand("scheduler", settings, version), doctorCommand(settings, streams),
-		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), importCommand(streams),
+		configCommand(settings, streams), healthCommand(settings), caretakerCommand(settings, streams), engineProxyCommand(settings), importCommand(streams),
 	} {
 		c.GroupID = "server"
 		add(root, c)
