@@ -104,6 +104,16 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	})
 }
 
+// gVisor reads a sandbox's limits at its start: a sandbox of the pool with others is not used.
+func TestUpdateIsRefusedUnderGVisor(t *testing.T) {
+	t.Parallel()
+	e, last := recorder(t)
+	e.runtime = "runsc"
+	if err := e.Update(t.Context(), "x", farm.Resources{PIDs: 64}); farm.CodeOf(err) != farm.CodeConflict || last().path != "" {
+		t.Errorf("%v; the engine got %q", err, last().path)
+	}
+}
+
 func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	t.Parallel()
 	e, last := recorder(t)
