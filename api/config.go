@@ -36,6 +36,8 @@ type Config struct {
 
 	// Limits bound what callers may ask for. The zero value means farm.DefaultLimits.
 	Limits farm.Limits `toml:"-"`
+	// Allow is what callers may allow to their sandboxes; empty: the network allowlist is not enabled.
+	Allow []farm.HostRule `toml:"-"`
 }
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.

@@ -48,11 +48,35 @@ func (c *Client) Sandboxes(ctx context.Context, filter SandboxFilter) iter.Seq2[
 	return pages[wire.Sandbox](ctx, c, []string{"v1", "sandboxes"}, query)
 }
 
-// Update changes the name, the labels or the time to live of a sandbox. The time to live starts again from now.
+// Update changes the name, the labels, the time to live or the hosts of a sandbox. The time to live starts again from now.
 func (c *Client) Update(ctx context.Context, id string, request wire.UpdateRequest) (wire.Sandbox, error) {
 	var got wire.Sandbox
 	err := c.json(ctx, call{method: http.MethodPatch, path: sandboxPath(id), body: request}, &got)
 	return got, err
+}
+
+// Egress lists the connections that a sandbox with the network allowlist asked for, the oldest first, behind the entry with this id ("": from the
+// oldest that is kept), and fetches pages as needed.
+func (c *Client) Egress(ctx context.Context, id, after string) iter.Seq2[wire.EgressEntry, error] {
+	return func(yield func(wire.EgressEntry, error) bool) {
+		for more := true; more; {
+			query := url.Values{"limit": {"1000"}}
+			if after != "" {
+				query.Set("after", after)
+			}
+			var page wire.List[wire.EgressEntry]
+			if err := c.json(ctx, call{method: http.MethodGet, path: sandboxPath(id, "egress"), query: query}, &page); err != nil {
+				yield(wire.EgressEntry{}, err)
+				return
+			}
+			for _, e := range page.Items {
+				if after = e.ID; !yield(e, nil) {
+					return
+				}
+			}
+			more = page.NextCursor != ""
+		}
+	}
 }
 
 // Close cancels the jobs of a sandbox and removes it. It returns the job that does so.

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -42,9 +43,12 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
-	Limits  farm.Limits `toml:"-"`
-	Version string      `toml:"-"`
-	Host    string      `toml:"-"`
+	Limits farm.Limits `toml:"-"`
+	// Allow is what sandboxes of the network allowlist may reach at most; empty: nothing. Private are ranges of addresses that count as public.
+	Allow   []farm.HostRule `toml:"-"`
+	Private []netip.Prefix  `toml:"-"`
+	Version string          `toml:"-"`
+	Host    string          `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {

@@ -140,7 +140,7 @@ func (js *activeJobs) count() (jobs, sandboxes int) {
 	return jobs, len(seen)
 }
 
-// watchCancels cancels jobs, and sends changed deadlines to agents, as messages come in. After the subscription was interrupted it
+// watchCancels cancels jobs, and has changed deadlines and rules of sandboxes take effect, as messages come in. After the subscription was interrupted it
 // reads the cancel flag of every job.
 func (w *Worker) watchCancels(c *store.Cancels) {
 	defer c.Close()
@@ -180,11 +180,14 @@ func (w *Worker) readCancels(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sandboxChanged sends a sandbox's new deadline to its agent at once, if the sandbox is on this node.
+// sandboxChanged sends a sandbox's new deadline to its agent and puts its new rules in force at once, if the sandbox is on this node.
 func (w *Worker) sandboxChanged(ref farm.Ref) {
 	s, err := w.store.Sandbox(w.base, ref)
 	if err != nil || s.Node != w.node.ID() || s.State != farm.SandboxReady && s.State != farm.SandboxBusy {
-		return // the reconciler sends it
+		return // the reconciler sends the deadline, and rules are read again
+	}
+	if err := w.egress.Refresh(w.base, ref); err != nil && w.base.Err() == nil {
+		w.log.DebugContext(w.base, "new rules of a sandbox are not in force yet", "sandbox_id", s.ID, "error", err)
 	}
 	if err := w.node.SendDeadline(w.base, s); err != nil && w.base.Err() == nil {
 		w.log.DebugContext(w.base, "agent does not know its new deadline yet", "sandbox_id", s.ID, "error", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sandfarm/sandfarm/internal/address"
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/dispatch"
@@ -22,6 +23,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/worker/egress"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
@@ -54,8 +56,12 @@ type Deps struct {
 	Agent func(arch string) (binary []byte, version string, err error)
 	// UV gives the installer for an architecture, of the version uv.Version; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
-	// Index answers installers in sandboxes whose network is "packages"; nil: they cannot install.
+	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
+	// Egress is the budget for connections of sandboxes to hosts, and for nothing else; nil: without limit.
+	Egress *budget.Budget
+	// Resolver finds the addresses of hosts that sandboxes connect to; nil: the system's.
+	Resolver address.Resolver
 	// BuildImage builds a sandbox image by its name, unless the engine has it; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Callback delivers a finished job to its callback URL; nil: this worker delivers none.
@@ -78,6 +84,7 @@ type Worker struct {
 	now      func() time.Time
 	metrics  *metrics
 
+	egress     *egress.Egress
 	node       *node.Node
 	placement  *placement.Placer
 	usage      *usage.Sampler
@@ -128,7 +135,14 @@ func (w *Worker) assemble() (err error) {
 	if w.metrics, err = newMetrics(w.deps.Metrics, w); err != nil {
 		return err
 	}
+	if w.egress, err = egress.New(egress.Deps{
+		Records: w.store, Log: w.log, Limits: w.cfg.Limits, Allow: w.cfg.Allow, Private: w.cfg.Private, Budget: w.deps.Egress, Resolver: w.deps.Resolver,
+		Metrics: w.deps.Metrics,
+	}); err != nil {
+		return err
+	}
 	if w.node, err = node.New(w.base, node.Deps{
+		Exit:   func(ctx context.Context, s *farm.Sandbox) node.Exit { return w.egress.Open(ctx, s) },
 		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
 	}); err != nil {

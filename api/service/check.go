@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -134,8 +135,9 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 // networkFull was a mode of the contract that no farm ever had. Who asks for it is told what to use.
 const networkFull = "full"
 
-func (s *Service) network(p *problems, given *string, hosts []string) farm.Network {
-	mode := farm.NetworkPackages
+// network checks the network of a new sandbox, and its hosts, which it returns in their normal form.
+func (s *Service) network(ctx context.Context, p *problems, tenant string, given *string, hosts []string) (mode farm.Network, rules []string) {
+	mode = farm.NetworkPackages
 	if given != nil {
 		mode = farm.Network(*given)
 	}
@@ -144,12 +146,16 @@ func (s *Service) network(p *problems, given *string, hosts []string) farm.Netwo
 		p.addf("/network", "network \"full\" does not exist, since no sandbox has an interface to the outside: use allowlist and name the hosts in allow_hosts, or packages")
 	case !slices.Contains(farm.Networks(), mode):
 		p.addf("/network", "network %q is not known: it is one of none, packages, allowlist", farm.Shorten(string(mode)))
-	case !slices.Contains(s.options.Networks, mode):
-		p.addf("/network", "network %q is not enabled on this farm", mode)
-	case len(hosts) > 0 && mode != farm.NetworkAllowlist:
+	case mode == farm.NetworkAllowlist:
+		if len(s.options.Allow) == 0 {
+			p.addf("/network", "network %q is not enabled on this farm: its operator names the hosts that callers may allow in the setting egress.allow", mode)
+			break
+		}
+		rules = s.hosts(ctx, p, tenant, hosts)
+	case len(hosts) > 0:
 		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist")
 	}
-	return mode
+	return mode, rules
 }
 
 func (s *Service) checkCode(code string) error {

@@ -50,7 +50,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	out.EnvNames = emptyIfNil(out.EnvNames)
+	out.EnvNames, out.AllowHosts = emptyIfNil(out.EnvNames), emptyIfNil(b.Spec.AllowHosts)
 	if b.Spec.GPU != nil && b.Spec.GPU.Count > 0 {
 		out.GPU = &wire.GPU{Count: b.Spec.GPU.Count, Model: b.Spec.GPU.Model}
 	}

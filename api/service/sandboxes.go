@@ -11,14 +11,14 @@ import (
 )
 
 // spec checks the request for a new sandbox and fills in the defaults.
-func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) farm.SandboxSpec {
-	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels, AllowHosts: r.AllowHosts}
+func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.CreateRequest) farm.SandboxSpec {
+	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels}
 	p.check("/name", s.checkName(r.Name))
 	s.checkEnv(p, r.Env)
 	s.checkLabels(p, r.Labels)
 	out.GPU = gpu(p, r.GPU)
 	checkGPUEnv(p, out.GPU, r.Env)
-	out.Network = s.network(p, r.Network, r.AllowHosts)
+	out.Network, out.AllowHosts = s.network(ctx, p, tenant, r.Network, r.AllowHosts)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
 	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
@@ -49,7 +49,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 		return Outcome{}, err
 	}
 	p := c.problems()
-	spec := s.spec(ctx, p, r)
+	spec := s.spec(ctx, p, c.Tenant, r)
 	install, names := s.wanted(p, r.Packages)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
@@ -108,7 +108,7 @@ func (s *Service) Sandboxes(ctx context.Context, tenant string, q SandboxQuery) 
 	return list, nil
 }
 
-// UpdateSandbox changes a sandbox's name, labels or time to live, at once and without a job. Of the call it uses only the
+// UpdateSandbox changes a sandbox's name, labels, time to live or hosts, at once and without a job. Of the call it uses only the
 // tenant and the problems of the body.
 func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.UpdateRequest) (wire.Sandbox, error) {
 	patch := store.SandboxPatch{Name: r.Name, TTLSeconds: r.TTLSeconds, IdleSeconds: r.IdleSeconds, Labels: r.Labels}
@@ -121,6 +121,11 @@ func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.U
 	}
 	s.ttl(p, r.TTLSeconds)
 	s.idle(p, r.IdleSeconds)
+	if r.AllowHosts != nil {
+		if err := s.patchHosts(ctx, p, c.Tenant, id, *r.AllowHosts, &patch); err != nil {
+			return wire.Sandbox{}, err
+		}
+	}
 	if err := p.err(); err != nil {
 		return wire.Sandbox{}, err
 	}
@@ -132,6 +137,21 @@ func (s *Service) UpdateSandbox(ctx context.Context, c Call, id string, r wire.U
 		return wire.Sandbox{}, err
 	}
 	return sandboxOf(box), nil
+}
+
+// patchHosts checks new hosts of a sandbox, whose network never changes.
+func (s *Service) patchHosts(ctx context.Context, p *problems, tenant, id string, hosts []string, patch *store.SandboxPatch) error {
+	box, err := s.sandbox(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	if box.Spec.Network != farm.NetworkAllowlist {
+		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist, and this sandbox has %s: create another one", box.Spec.Network)
+		return nil
+	}
+	rules := s.hosts(ctx, p, tenant, hosts)
+	patch.AllowHosts = &rules
+	return nil
 }
 
 // CloseSandbox closes a sandbox and cancels its running and queued jobs. Closing it again returns the job of the first close.

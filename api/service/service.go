@@ -44,6 +44,7 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 	Sandboxes(ctx context.Context, tenant string, f store.SandboxFilter, p store.Page) ([]*farm.Sandbox, string, error)
 	UpdateSandbox(ctx context.Context, ref farm.Ref, p store.SandboxPatch) (*farm.Sandbox, error)
+	Egress(ctx context.Context, ref farm.Ref, after string, limit int) ([]farm.EgressEntry, bool, error)
 }
 
 // Artifacts are the records of artifacts.
@@ -140,8 +141,8 @@ type Options struct {
 	AllowPrivateCallbacks bool
 	// SettingsKeys are the API keys of the settings. They are listed with the others, and cannot be revoked.
 	SettingsKeys []farm.Key
-	// Networks are the network modes that callers may request. Default none and packages.
-	Networks []farm.Network
+	// Allow is what callers may allow to their sandboxes; empty: the network allowlist is not enabled.
+	Allow []farm.HostRule
 }
 
 // Service implements the farm's verbs. It is safe for concurrent use.
@@ -181,9 +182,6 @@ func New(deps Deps, o Options) *Service {
 	}
 	if o.Limits == (farm.Limits{}) {
 		o.Limits = farm.DefaultLimits()
-	}
-	if o.Networks == nil {
-		o.Networks = []farm.Network{farm.NetworkNone, farm.NetworkPackages}
 	}
 	return &Service{Deps: deps, limits: o.Limits, wire: limitsOf(o.Limits), options: o, draining: make(chan struct{})}
 }

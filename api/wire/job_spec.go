@@ -19,7 +19,7 @@ type JobSpec struct {
 	Name        string            `json:"name,omitempty" doc:"name of the new sandbox"`
 	Image       string            `json:"image,omitempty" doc:"image of the new sandbox"`
 	Network     string            `json:"network,omitempty" doc:"what the new sandbox can reach" enum:"none,packages,allowlist"`
-	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the new sandbox can reach"`
 	GPU         *GPU              `json:"gpu,omitempty" doc:"devices of the new sandbox"`
 	Resources   *Resources        `json:"resources,omitempty" doc:"what the new sandbox may use"`
 	Labels      map[string]string `json:"labels,omitempty" doc:"labels of the new sandbox"`

@@ -115,7 +115,12 @@ type Limits struct {
 	MaxPackageBytes int `json:"max_package_bytes" doc:"bytes of one package's name and versions"`
 	MaxBatch        int `json:"max_batch" doc:"jobs of one batch"`
 	MaxContexts     int `json:"max_contexts" doc:"kernels of a sandbox"`
+	MaxAllowHosts   int `json:"max_allow_hosts" doc:"rules in allow_hosts of one sandbox"`
 	MaxWaiting      int `json:"max_waiting" doc:"queued jobs of one sandbox"`
+
+	EgressConnections       int `json:"egress_connections" doc:"connections to allowed hosts that a sandbox has open at once"`
+	EgressConnectsPerMinute int `json:"egress_connects_per_minute" doc:"connections to hosts that a sandbox may ask for in a minute"`
+	EgressMB                int `json:"egress_mb" doc:"MiB that a sandbox may exchange with allowed hosts in its life"`
 
 	MaxOutputMB        int   `json:"max_output_mb" doc:"output of a stream of a job that is kept at all, in MiB; see on_output_limit"`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" doc:"output of a stream kept in the result"`

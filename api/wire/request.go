@@ -7,7 +7,7 @@ type CreateRequest struct {
 	GPU         *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
-	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"hosts of the network mode allowlist"`
+	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, such as api.github.com, *.example.com or GET,HEAD data.example.com:8080"`
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
@@ -36,6 +36,7 @@ type UpdateRequest struct {
 	TTLSeconds  *int               `json:"ttl_seconds,omitempty" doc:"new life, from now"`
 	IdleSeconds *int               `json:"idle_seconds,omitempty" doc:"new life after the end of the last use; 0: no idle limit"`
 	Labels      *map[string]string `json:"labels,omitempty" doc:"the new labels; they replace the old ones"`
+	AllowHosts  *[]string          `json:"allow_hosts,omitempty" doc:"the new rules of a sandbox with the network allowlist; they replace the old ones, and connections that they do not allow end"`
 }
 
 // ExecuteRequest is the body of POST /v1/sandboxes/{id}/execute.
@@ -74,6 +75,7 @@ type RunRequest struct {
 	Files          []InputFile       `json:"files,omitempty" doc:"files to put into the workspace first"`
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
+	AllowHosts     []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, as for POST /v1/sandboxes"`
 	GPU            *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`

@@ -10,6 +10,7 @@ type Sandbox struct {
 	Reason      string            `json:"reason" doc:"why it failed, was lost or ended; empty otherwise"`
 	Image       string            `json:"image" doc:"name of its image"`
 	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist"`
+	AllowHosts  []string          `json:"allow_hosts" doc:"rules of the hosts that it can reach, with the network allowlist"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`

@@ -38,7 +38,13 @@ type Limits struct {
 	MaxPackageBytes int `json:"max_package_bytes" toml:"max_package_bytes" min:"1" doc:"Bytes of one package's name and versions."`
 	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
 	MaxContexts     int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
+	MaxAllowHosts   int `json:"max_allow_hosts" toml:"max_allow_hosts" min:"1" max:"1000" doc:"Rules in allow_hosts of one sandbox."`
 	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the FIFO of one sandbox."`
+
+	EgressConnections       int `json:"egress_connections" toml:"egress_connections" min:"1" max:"96" doc:"Connections to allowed hosts that a sandbox may have open at once."`
+	EgressConnectsPerMinute int `json:"egress_connects_per_minute" toml:"egress_connects_per_minute" min:"1" doc:"Connections to hosts that a sandbox may ask for in a minute, refused ones too."`
+	EgressMB                int `json:"egress_mb" toml:"egress_mb" min:"1" doc:"MiB that a sandbox may exchange with allowed hosts in its life, both directions together."`
+	MaxEgressEntries        int `json:"-" toml:"max_egress_entries" min:"1" doc:"Connections in the egress log of a sandbox; the newest are kept."`
 
 	MaxOutputMB        int   `json:"max_output_mb" toml:"max_output_mb" min:"1" doc:"MiB of each of stdout and stderr of a job that leave the sandbox. What is beyond is dropped from the middle, or the code is stopped (on_output_limit)."`
 	MaxStreamInline    int   `json:"max_stream_inline_bytes" toml:"max_stream_inline_bytes" min:"1" doc:"Bytes of an output stream in the result. Of a longer one the result has head and tail, and the whole is an artifact."`
@@ -105,6 +111,7 @@ func DefaultLimits() Limits {
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
 		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
+		MaxAllowHosts: 100, EgressConnections: 64, EgressConnectsPerMinute: 600, EgressMB: 10 << 10, MaxEgressEntries: 1000,
 		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,

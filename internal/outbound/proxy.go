@@ -103,13 +103,19 @@ func New(o Options) *Proxy {
 		p.resolver = net.DefaultResolver
 	}
 	if p.public == nil {
-		p.public = func(ip netip.Addr) bool { return address.Public(ip) && !ofThisMachine(ip) }
+		p.public = Public
 	}
 	p.plain = p.newPlain()
 	return p
 }
 
-// Used is how many bytes the sandbox has transferred, those of Options.Used included.
+// Public reports whether a Proxy connects to an address if its Options do not say otherwise: it is public and not one of this machine.
+func Public(ip netip.Addr) bool { return address.Public(ip) && !ofThisMachine(ip) }
+
+// Count adds bytes that the sandbox has transferred through other proxies since New.
+func (p *Proxy) Count(bytes int64) { p.used.Add(bytes) }
+
+// Used is how many bytes the sandbox has transferred, those of Options.Used and Count included.
 func (p *Proxy) Used() int64 { return p.used.Load() }
 
 // SetRules replaces the rules, and ends connections that the new ones do not allow before it returns.

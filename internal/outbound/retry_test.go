@@ -96,7 +96,7 @@ func TestNoHandshakeBeforeTheHostHasAnswered(t *testing.T) {
 	w := newWorld(t, outbound.Limits{}, hold)
 	conn := w.tunnel("good.test:{P}", "good.test")
 	before := len(w.host.received())
-	_, _ = conn.Write(append(data("early"), hello("evil.test")...))
+	_, _ = conn.Write(append(data("early"), hello("good.test")...))
 	w.until(func() bool { return len(w.host.received()) >= before+len(data("early")) })
 	w.proxy.Close()
 	w.wait(1)

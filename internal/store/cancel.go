@@ -16,7 +16,7 @@ import (
 // this time.
 const healthCheck = 3 * time.Second
 
-// Cancels is a worker's subscription to cancels of running jobs and to changed deadlines of sandboxes.
+// Cancels is a worker's subscription to cancels of running jobs and to changed deadlines and hosts of sandboxes.
 type Cancels struct {
 	refs chan farm.Ref
 	sub  *redis.PubSub
@@ -37,7 +37,7 @@ func (s *Store) Cancels(ctx context.Context) (*Cancels, error) {
 	return c, nil
 }
 
-// C delivers the jobs to cancel and the sandboxes whose deadline changed. The zero Ref means that messages may have been missed: check
+// C delivers the jobs to cancel and the sandboxes whose deadline or hosts changed. The zero Ref means that messages may have been missed: check
 // CancelRequested of every job that runs here. Close closes the channel.
 func (c *Cancels) C() <-chan farm.Ref { return c.refs }
 

@@ -104,6 +104,12 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 			return nil, fmt.Errorf("decode labels of sandbox %s: %w", box.ID, err)
 		}
 	}
+	if text, ok := f["hosts"]; ok {
+		box.Spec.AllowHosts = nil
+		if err := json.Unmarshal([]byte(text), &box.Spec.AllowHosts); err != nil {
+			return nil, fmt.Errorf("decode hosts of sandbox %s: %w", box.ID, err)
+		}
+	}
 	return &box, nil
 }
 

@@ -189,6 +189,7 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
     call('EXPIRE', k, closedTTL)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
+    call('EXPIRE', key('egress', box), closedTTL)
     if call('ZSCORE', P .. 'docs', box) then expireDocuments(box, closedTTL) end
   end
   updateDeadline(box)

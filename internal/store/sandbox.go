@@ -38,6 +38,7 @@ type SandboxPatch struct {
 	TTLSeconds  *int // counts from now
 	IdleSeconds *int // 0: no idle limit
 	Labels      *map[string]string
+	AllowHosts  *[]string // of the network allowlist
 }
 
 // updateArgs are the arguments of sandbox_update.lua.
@@ -47,16 +48,18 @@ type updateArgs struct {
 	Name      string `lua:"name"`
 	SetLabels bool   `lua:"set_labels"`
 	Labels    []byte `lua:"labels"` // JSON
+	SetHosts  bool   `lua:"set_hosts"`
+	Hosts     []byte `lua:"hosts"` // JSON
 	SetTTL    bool   `lua:"set_ttl"`
 	TTL       int    `lua:"ttl"` // seconds, as Idle
 	SetIdle   bool   `lua:"set_idle"`
 	Idle      int    `lua:"idle"`
-	Hint      []byte `lua:"hint"` // message to the workers about a new deadline
+	Hint      []byte `lua:"hint"` // message to the workers about a new deadline or new hosts
 }
 
 // UpdateSandbox changes a sandbox that accepts work, otherwise CodeConflict. Concurrent updates of different fields do not undo each other.
 func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch) (*farm.Sandbox, error) {
-	args := updateArgs{ID: ref.ID, SetName: p.Name != nil, SetLabels: p.Labels != nil, SetTTL: p.TTLSeconds != nil, SetIdle: p.IdleSeconds != nil, Hint: hint(ref)}
+	args := updateArgs{ID: ref.ID, SetName: p.Name != nil, SetLabels: p.Labels != nil, SetTTL: p.TTLSeconds != nil, SetIdle: p.IdleSeconds != nil, SetHosts: p.AllowHosts != nil, Hint: hint(ref)}
 	if p.Name != nil {
 		args.Name = *p.Name
 	}
@@ -66,6 +69,9 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 			return nil, err
 		}
 		args.Labels = labels
+	}
+	if p.AllowHosts != nil {
+		args.Hosts = []byte(list(*p.AllowHosts))
 	}
 	if p.TTLSeconds != nil {
 		args.TTL = *p.TTLSeconds

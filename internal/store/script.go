@@ -20,7 +20,7 @@ var luaFiles embed.FS
 type scripts struct {
 	jobAccept, jobClaim, jobFinish, jobLeaveFIFO, jobCheckpoint, jobRequeue, jobEnqueue, jobRoute, jobOpenRoutes              *redis.Script
 	eventAppend, eventArchive, manifestWrite, storedReserve, storedRepair, sandboxMove, sandboxUpdate, sandboxRestore, parked *redis.Script
-	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored                                                           *redis.Script
+	trim, quotaUse, quotaRepair, tenantAdmit, usageAdd, usageStored, egressAppend                                             *redis.Script
 	nodeReserve, nodeLease, gpu, pool, key, lockTake, lockRelease, schema, schemaGeneration                                   *redis.Script
 }
 
@@ -38,7 +38,7 @@ func loadScripts(limits farm.Limits, tasks string) scripts {
 		jobAccept: bound("job_accept"), jobFinish: bound("job_finish"), sandboxMove: bound("sandbox_move"), sandboxUpdate: bound("sandbox_update"),
 		sandboxRestore: bound("sandbox_restore"), trim: bound("trim"), eventArchive: bound("event_archive"), nodeReserve: common("node_reserve"), nodeLease: common("node_lease"), gpu: common("gpu"),
 
-		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), usageStored: tenant("usage_stored"),
+		quotaUse: tenant("quota_use"), quotaRepair: tenant("quota_repair"), tenantAdmit: bound("tenant_admit"), usageAdd: bound("usage_add"), egressAppend: bound("egress_append"), usageStored: tenant("usage_stored"),
 
 		jobClaim: tenant("job_claim"), jobLeaveFIFO: tenant("job_leave_fifo"), jobCheckpoint: tenant("job_checkpoint"),
 		jobRequeue: bound("job_requeue"), jobEnqueue: tenant("job_enqueue"),
@@ -59,7 +59,7 @@ func namedArgs() map[string]any {
 		"job_accept": acceptArgs{}, "job_finish": finishArgs{}, "job_requeue": requeueArgs{}, "sandbox_move": moveArgs{}, "sandbox_update": updateArgs{},
 		"sandbox_restore": restoreArgs{}, "node_reserve": reserveArgs{}, "node_lease": leaseArgs{}, "gpu": gpuArgs{}, "trim": trimArgs{}, "event_archive": archiveArgs{},
 		"tenant_admit": admitArgs{}, "manifest_write": manifestArgs{}, "stored_reserve": storedReserveArgs{}, "stored_repair": storedRepairArgs{},
-		"usage_add": usageArgs{},
+		"usage_add": usageArgs{}, "egress_append": egressArgs{},
 	}
 }
 

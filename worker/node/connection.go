@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
@@ -80,20 +79,18 @@ func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, error
 	if err != nil {
 		return nil, fmt.Errorf("dial agent: %w", err)
 	}
-	c, err := client.New(conn, client.Options{Egress: n.indexFor(s)})
+	o, end := n.exit(ctx, s)
+	c, err := client.New(conn, o)
 	if err != nil {
+		end()
 		_ = conn.Close()
 		return nil, farm.Wrap(err, farm.CodeUnavailable, "The sandbox's agent does not answer")
 	}
+	n.connections.wg.Go(func() {
+		<-c.Done()
+		end()
+	})
 	return c, nil
-}
-
-// indexFor answers the connections that a sandbox's agent opens to the package index; nil: the sandbox has no network.
-func (n *Node) indexFor(s *farm.Sandbox) http.Handler {
-	if s.Spec.Network != farm.NetworkPackages {
-		return nil
-	}
-	return n.deps.Index
 }
 
 // get returns the connection to a sandbox; where none is alive, dial opens it.

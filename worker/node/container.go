@@ -44,8 +44,11 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 // ContainerSpec describes the container of a sandbox for the engine. It shares nothing with s.
 func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	command := []string{agent.BinaryPath, "init"}
-	if n.indexFor(s) != nil {
+	switch n.wayOf(s) {
+	case indexOnly:
 		command = append(command, "--egress")
+	case indexAndAll:
+		command = append(command, "--egress", "--proxy")
 	}
 	if !s.ExpiresAt.IsZero() {
 		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())

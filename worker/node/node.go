@@ -30,7 +30,7 @@ const (
 // ErrStopping says that the worker is stopping. Contexts of its jobs end with it.
 var ErrStopping = errors.New("the worker is stopping")
 
-// Deps are the dependencies of a Node. All fields except UV, Index, BuildImage and Metrics are required.
+// Deps are the dependencies of a Node. All fields except UV, Index, Exit, BuildImage and Metrics are required.
 type Deps struct {
 	Engine *engine.Engine
 	Log    *slog.Logger
@@ -39,8 +39,10 @@ type Deps struct {
 	Agent func(arch string) (binary []byte, version string, err error)
 	// UV gives the installer for the engine, of the version uv.Version; nil: sandboxes install with what their image has.
 	UV func(ctx context.Context, arch string) ([]byte, error)
-	// Index answers installers in sandboxes whose network is "packages"; nil: they cannot install.
+	// Index answers installers in sandboxes whose network is packages or allowlist; nil: they cannot install.
 	Index http.Handler
+	// Exit makes the proxy of a sandbox whose network is allowlist; nil: it reaches nothing.
+	Exit func(ctx context.Context, s *farm.Sandbox) Exit
 	// BuildImage builds a sandbox image by its name; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Metrics registers the metrics of connections; nil: they are not registered.

@@ -24,6 +24,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "CommandOutcome": (sandfarm.CommandOutcome, set()),
     "CommandResult": (sandfarm.CommandResult, set()),
     "DroppedBytes": (results.DroppedBytes, set()),
+    "EgressEntry": (sandfarm.EgressEntry, set()),
     "ExecuteResult": (sandfarm.ExecuteResult, set()),
     "FileEntry": (sandfarm.FileEntry, set()),
     "Image": (sandfarm.Image, set()),
@@ -46,12 +47,13 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
 # Calls that use every argument, and fields that they cannot send, for each schema of a request.
 Use = Callable[[Client, Sandbox], object]
 BOX: dict[str, Any] = {"image": "i", "gpu": 1, "network": "allowlist", "packages": "six", "labels": {"a": "b"}}
+BOX |= {"allow_hosts": ["h"]}
 BOX |= {"memory_mb": 1, "cpus": 1.0, "pids": 1, "disk_mb": 1}
 WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "on_output_limit": "stop"}
 WORK |= {"callback_url": "http://x/"}
 REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
     "CreateRequest": (
-        [lambda client, _: client.create(**BOX, name="n", allow_hosts=["h"], env={"A": "b"}, ttl=1, idle=1)],
+        [lambda client, _: client.create(**BOX, name="n", env={"A": "b"}, ttl=1, idle=1)],
         {"callback_url"},  # the caller waits for it
     ),
     "ExecuteRequest": ([lambda _, box: box.submit("1", language="python", context="c", **WORK)], set()),
@@ -71,7 +73,7 @@ REQUESTS: dict[str, tuple[list[Use], set[str]]] = {
         set(),
     ),
     "RunRequest": ([lambda client, _: client.run("1", **BOX, **WORK, language="python", files={"a": "b"})], set()),
-    "UpdateRequest": ([lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"})], set()),
+    "UpdateRequest": ([lambda _, box: box.update(name="n", ttl=1, idle=1, labels={"a": "b"}, allow_hosts=["h"])], set()),
 }
 
 

@@ -39,6 +39,7 @@ type Parts struct {
 	Memory  *budget.Budget
 	uploads *budget.Budget // for the buffers of uploads to S3
 	staging *budget.Budget // for output that waits for its upload; nobody waits for it
+	egress  *budget.Budget // for connections of sandboxes to hosts; nobody waits for it
 	limits  budget.Limits  // on the memory of this process and of its machine
 	// Persistent is false if Redis loses its data when it stops.
 	Persistent bool
@@ -105,9 +106,11 @@ func (p *Parts) durability() store.Durability {
 }
 
 // Parts of the process's budget that the buffers of uploads, and output that waits for its upload, have for themselves: a quarter each.
+// Connections of sandboxes to hosts may take an eighth more: they are charged for what they could hold, and rarely hold any of it.
 const (
 	uploadPart  = 4
 	stagingPart = 4
+	egressPart  = 8
 )
 
 // openMemory makes the budgets of this process.
@@ -122,6 +125,7 @@ func (p *Parts) openMemory() error {
 	}
 	p.uploads = budget.New(size / uploadPart)
 	p.staging = budget.New(size / stagingPart)
+	p.egress = budget.New(size / egressPart)
 	p.Memory = budget.New(size - size/uploadPart - size/stagingPart)
 	return telemetry.Register(p.metrics.registry, p.Memory.Collectors()...)
 }

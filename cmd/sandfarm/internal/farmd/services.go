@@ -33,7 +33,7 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	return worker.New(cfg, worker.Deps{
 		Metrics: p.metrics.registry, Tracer: p.tracer,
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
-		UV: installer(packages), Index: packages,
+		UV: installer(packages), Index: packages, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,7 @@ type Settings struct {
 	EngineProxy  ProxySettings    `toml:"engine_proxy"`
 	Images       ImageSettings    `toml:"images"`
 	Index        index.Config     `toml:"index"`
+	Egress       EgressSettings   `toml:"egress"`
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up creates one in its data directory; a separate worker delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
@@ -92,6 +94,12 @@ type ImageSettings struct {
 	Base string `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
 }
 
+// EgressSettings say what sandboxes of the network allowlist may reach.
+type EgressSettings struct {
+	Allow   []farm.HostRule `toml:"allow" doc:"Hosts that callers may allow to their sandboxes (network allowlist), such as \"api.github.com\", \"*.example.com:8443\", or, in a file, \"GET,HEAD data.example.com\"; \"*\" is any host at a public address. Empty: the network allowlist is not enabled. The same in the API and in workers. docs/network.md explains the rules."`
+	Private []netip.Prefix  `toml:"private" doc:"Ranges of addresses that allowed hosts may have although they are not public, such as 10.20.0.0/16 for a service of your own. Every sandbox with a rule for a name that leads there reaches it. Empty: public addresses only. Workers use it."`
+}
+
 // defaultSettings has the defaults that are not in tags.
 func defaultSettings() *Settings {
 	return &Settings{Limits: farm.DefaultLimits(), Quotas: farm.DefaultQuotas()}
@@ -123,10 +131,11 @@ func WarnOfUnread(log *slog.Logger, environ []string) {
 	}
 }
 
-// shareLimits copies the limits and quotas into the settings of each service.
+// shareLimits copies the limits, the quotas and what sandboxes may reach into the settings of each service.
 func (s *Settings) shareLimits() {
 	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
+	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
 }
 
 func (s *Settings) validate() error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,24 +27,25 @@ it is closed or its time to live ends.`,
   sandfarm run analysis.py --sandbox "$ID"
   sandfarm sandbox exec "$ID" 'ls -la | head'
   sandfarm sandbox close "$ID"`,
-	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxClose())
+	}, a.sandboxCreate(), a.sandboxLs(), a.sandboxGet(), a.sandboxExec(), a.sandboxFiles(), a.sandboxKeep(), a.sandboxAllow(), a.sandboxEgress(), a.sandboxControl("interrupt"), a.sandboxControl("restart"), a.sandboxClose())
 	return c
 }
 
 func (a *app) sandboxCreate() *cobra.Command {
 	var spec specFlags
 	var name, ttl, idle string
-	var env, labels, hosts, packages []string
+	var env, labels, packages []string
 	var noWait bool
 	c := a.verb(&cobra.Command{
 		Use: "create", Short: "Create a sandbox and print its id",
 		Long: `Create a sandbox, wait until it is ready, and print its id on stdout.`,
 		Example: `  sandfarm sandbox create
   sandfarm sandbox create --name demo --memory 4g --cpus 2 --ttl 2h --label team=blue
-  sandfarm sandbox create --package scikit-learn --package 'pandas>=2'`,
+  sandfarm sandbox create --package scikit-learn --package 'pandas>=2'
+  sandfarm sandbox create --network allowlist --allow-host api.github.com --allow-host '*.githubusercontent.com'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: hosts, Packages: packages}
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: spec.hosts, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
 		request.TTLSeconds, errs[1] = seconds("ttl", ttl)
@@ -61,7 +63,6 @@ func (a *app) sandboxCreate() *cobra.Command {
 	flags.StringVar(&idle, "idle", "", "time to live after its last use, such as 10m; 0 for no limit")
 	flags.StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	flags.StringArrayVarP(&labels, "label", "l", nil, "label KEY=VALUE (repeatable)")
-	flags.StringArrayVar(&hosts, "allow-host", nil, "host that --network allowlist allows (repeatable)")
 	flags.StringArrayVarP(&packages, "package", "p", nil, "package to install, such as 'pandas>=2' (repeatable)")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the sandbox is ready")
 	spec.add(flags)
@@ -179,6 +180,7 @@ func (a *app) showSandbox(s wire.Sandbox) error {
 		{"reason", s.Reason},
 		{"image", s.Image},
 		{"network", s.Network},
+		{"hosts", strings.Join(s.AllowHosts, "; ")},
 		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)},
 		{"cpus", fmt.Sprint(s.Resources.CPUs)},
 		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)},

@@ -15,6 +15,7 @@ type specFlags struct {
 	cpus           float64
 	pids, gpu      int
 	gpuModel       string
+	hosts          []string
 	set            *pflag.FlagSet
 	registered     []string
 }
@@ -28,6 +29,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.pids, "pids", 0, "maximum number of processes and threads")
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
 	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages or allowlist")
+	flags.StringArrayVar(&f.hosts, "allow-host", nil, "host that --network allowlist reaches, such as api.github.com or '*.example.com:8443' (repeatable)")
 	flags.IntVar(&f.gpu, "gpu", 0, "number of GPUs")
 	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; one GPU without --gpu")
 	f.set = flags

@@ -51,6 +51,7 @@ from .models import (
     SandboxInfo,
     Worker,
 )
+from .network import EgressEntry
 from .results import (
     CodeError,
     CommandError,
@@ -79,6 +80,7 @@ __all__ = [
     "CommandOutcome",
     "CommandResult",
     "ConflictError",
+    "EgressEntry",
     "Event",
     "ExecuteResult",
     "ExhaustedError",

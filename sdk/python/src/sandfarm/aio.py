@@ -15,6 +15,7 @@ from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
 from .aio_runner import AsyncRunner
 from .errors import SandfarmError
 from .models import Event, Job, SandboxInfo
+from .network import EgressEntry
 
 
 class AsyncClient(AsyncFarm):
@@ -181,14 +182,28 @@ class AsyncSandbox(AsyncRunner):
         ttl: int | None = None,
         idle: int | None = None,
         labels: Mapping[str, str] | None = None,
+        allow_hosts: Sequence[str] | None = None,
     ) -> SandboxInfo:
         """See `Sandbox.update`."""
-        body = _bodies.compact(name=name, ttl_seconds=ttl, idle_seconds=idle, labels=labels)
+        hosts = _bodies.string_list(allow_hosts)
+        body = _bodies.compact(name=name, ttl_seconds=ttl, idle_seconds=idle, labels=labels, allow_hosts=hosts)
         return d.build(SandboxInfo, await self._handle.http.json(Call("PATCH", await self._handle.path(), body=body)))
 
     async def keep_alive(self, ttl: int) -> SandboxInfo:
         """See `Sandbox.keep_alive`."""
         return await self.update(ttl=ttl)
+
+    async def egress(self, *, after: str = "") -> AsyncIterator[EgressEntry]:
+        """See `Sandbox.egress`."""
+        while True:
+            query = [("limit", "1000"), *([("after", after)] if after else [])]
+            page = await self._handle.http.json(Call("GET", await self._handle.path("egress"), query=query), "items")
+            for item in page["items"]:
+                entry = d.build(EgressEntry, item)
+                after = entry.id
+                yield entry
+            if not page.get("next_cursor"):
+                return
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 

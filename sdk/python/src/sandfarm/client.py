@@ -12,6 +12,7 @@ from .aio import AsyncClient, AsyncSandbox
 from .farm import Farm
 from .files import Artifacts, Files, Packages
 from .models import Event, Job, SandboxInfo
+from .network import EgressEntry
 from .runner import Runner
 
 
@@ -128,7 +129,7 @@ class Sandbox(Runner):
         pids: processes and threads.
         disk_mb: MiB of the workspace.
         network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
-        allow_hosts: hosts that the network `allowlist` reaches.
+        allow_hosts: hosts that the network `allowlist` reaches, such as `api.github.com`, `*.example.com:8443`.
         env: environment variables.
         ttl: lifetime in seconds.
         idle: how many seconds it may be idle; 0: no limit.
@@ -241,13 +242,22 @@ class Sandbox(Runner):
         ttl: int | None = None,
         idle: int | None = None,
         labels: Mapping[str, str] | None = None,
+        allow_hosts: Sequence[str] | None = None,
     ) -> SandboxInfo:
-        """Changes its name, lifetime or labels. New labels replace the old ones; None changes nothing."""
-        return finish(self._async.update(name=name, ttl=ttl, idle=idle, labels=labels))
+        """Changes its name, lifetime, labels or hosts. New labels and hosts replace the old ones; None changes nothing."""
+        return finish(self._async.update(name=name, ttl=ttl, idle=idle, labels=labels, allow_hosts=allow_hosts))
 
     def keep_alive(self, ttl: int) -> SandboxInfo:
         """Sets its lifetime to so many seconds from now."""
         return finish(self._async.keep_alive(ttl))
+
+    def egress(self, *, after: str = "") -> Iterator[EgressEntry]:
+        """Iterates over the connections that it asked for with the network `allowlist`, the oldest first.
+
+        Args:
+            after: id of an entry: only what follows it.
+        """
+        return iterate(self._async.egress(after=after))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class Farm:
         on_output_limit: str | None = None,
         env: Mapping[str, str] | None = None,
         network: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
         memory_mb: int | None = None,
@@ -104,6 +105,7 @@ class Farm:
                 drops the middle of the output, `stop` ends the code.
             env: environment variables of the sandbox.
             network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
+            allow_hosts: hosts that the network `allowlist` reaches.
             image: name of the image (`images()`); default `python`.
             gpu: number of devices, or `{"count": 1, "model": "…"}`.
             memory_mb: MiB of memory.
@@ -143,6 +145,7 @@ class Farm:
                 on_output_limit=on_output_limit,
                 env=env,
                 network=network,
+                allow_hosts=allow_hosts,
                 image=image,
                 gpu=gpu,
                 memory_mb=memory_mb,

@@ -122,7 +122,7 @@ class SandboxInfo:
         state: `queued`, `starting`, `ready`, `busy`, `hibernated`, `closing`, `closed`, `expired`, `failed` or `lost`.
         reason: why it failed, was lost or ended; empty otherwise.
         image: name of the image.
-        network: `none`, `packages` or `allowlist`.
+        network: `none`, `packages` or `allowlist`; with the last one, `allow_hosts` are its rules.
         resources: its limits.
         gpu: `{"count", "model"}`; None without a GPU.
         labels: given by the caller.
@@ -132,8 +132,7 @@ class SandboxInfo:
         last_used_at: end of the last job (UTC).
         closed_at: when it ended; None if it is open.
         ttl_seconds: lifetime, from its creation or the last `keep_alive`.
-        idle_seconds: how long it may be idle; 0: no limit.
-    """
+        idle_seconds: how long it may be idle; 0: no limit."""
 
     id: str = ""
     name: str = ""
@@ -141,6 +140,7 @@ class SandboxInfo:
     reason: str = ""
     image: str = ""
     network: str = ""
+    allow_hosts: tuple[str, ...] = d.field(tuple, default=())
     resources: Resources = d.field(d.object_of(Resources), default=Resources())
     gpu: Mapping[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// allowing gives the farm an egress.allow.
+func allowing(t *testing.T, rules ...string) option {
+	t.Helper()
+	return func(c *api.Config, _ *api.Deps) {
+		for _, text := range rules {
+			r, err := farm.ParseHostRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Allow = append(c.Allow, r)
+		}
+	}
+}
+
+func TestHostsAreCheckedAgainstTheCeiling(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allowing(t, "*.example.com", "GET plain.example.org:8080"))
+	for name, c := range map[string]struct{ body, pointer, detail string }{
+		"Other":        {`{"network":"allowlist","allow_hosts":["a.example.com","evil.example.net"]}`, "/allow_hosts/1", `the rule "evil.example.net" is not within what this farm allows: *.example.com, GET plain.example.org:8080`},
+		"Wider":        {`{"network":"allowlist","allow_hosts":["example.com"]}`, "/allow_hosts/0", "is not within what this farm allows"},
+		"Port":         {`{"network":"allowlist","allow_hosts":["a.example.com:22"]}`, "/allow_hosts/0", "is not within what this farm allows"},
+		"Method":       {`{"network":"allowlist","allow_hosts":["plain.example.org:8080"]}`, "/allow_hosts/0", "is not within what this farm allows"},
+		"Any":          {`{"network":"allowlist","allow_hosts":["*"]}`, "/allow_hosts/0", "is for operators"},
+		"Address":      {`{"network":"allowlist","allow_hosts":["127.0.0.1"]}`, "/allow_hosts/0", "127.0.0.1"},
+		"OtherNetwork": {`{"network":"packages","allow_hosts":["a.example.com"]}`, "/allow_hosts", "needs the network mode allowlist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := *b
+			b.t = t
+			for _, target := range []string{"/v1/sandboxes", "/v1/run"} {
+				body := c.body
+				if target == "/v1/run" {
+					body = `{"code":"1",` + body[1:]
+				}
+				p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body)
+				if diff := cmp.Diff([]string{c.pointer}, pointers(p)); diff != "" || !strings.Contains(p.Detail, c.detail) {
+					t.Errorf("%s: %s (-want +got):\n%s", target, p.Detail, diff)
+				}
+			}
+		})
+	}
+	p := setup(t).problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"network":"allowlist","allow_hosts":["a.example.com"]}`)
+	if !strings.Contains(p.Detail, "egress.allow") {
+		t.Errorf("not enabled: %s", p.Detail)
+	}
+}
+
+func TestHostsOfASandboxAreLimited(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allowing(t, "*"), func(c *api.Config, _ *api.Deps) {
+		c.Limits = farm.DefaultLimits()
+		c.Limits.MaxAllowHosts = 5
+	})
+	for n := 4; n <= 6; n++ {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf(`"h%d.example.com"`, i)
+		}
+		body := `{"network":"allowlist","allow_hosts":[` + strings.Join(list, ",") + `]}`
+		if n > 5 {
+			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", body)
+			if !strings.Contains(p.Detail, "has 6 rules; at most 5") {
+				t.Error(p.Detail)
+			}
+			continue
+		}
+		if made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", body); len(made.Sandbox.AllowHosts) != n {
+			t.Errorf("%d hosts: %q", n, made.Sandbox.AllowHosts)
+		}
+	}
+}
+
+func TestHostsAreChanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allowing(t, "*.example.com"))
+	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes", `{"network":"allowlist","allow_hosts":["A.Example.com.","a.example.com"]}`).Sandbox
+	if diff := cmp.Diff([]string{"a.example.com"}, made.AllowHosts); diff != "" {
+		t.Errorf("hosts (-want +got):\n%s", diff)
+	}
+	target := "/v1/sandboxes/" + made.ID
+	for _, hosts := range []string{`["b.example.com","*.c.example.com"]`, `[]`} {
+		got := get[wire.Sandbox](b, http.StatusOK, "PATCH", target, `{"allow_hosts":`+hosts+`}`).AllowHosts
+		if fmt.Sprintf("%q", got) != strings.ReplaceAll(hosts, ",", " ") {
+			t.Errorf("%q, want %s", got, hosts)
+		}
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", target, `{"allow_hosts":["evil.example.net"]}`)
+	plain := b.sandbox()
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/sandboxes/"+plain, `{"allow_hosts":[]}`)
+	if !strings.Contains(p.Detail, "this sandbox has packages") {
+		t.Error(p.Detail)
+	}
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "PATCH", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix), `{"allow_hosts":[]}`)
+}
+
+func TestEgressLogIsPaged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.sandbox()
+	for i := range 5 {
+		e := farm.EgressEntry{At: time.Unix(int64(i), 0), Host: fmt.Sprintf("h%d.example.com", i), Port: 443, Method: "CONNECT", Verdict: "denied", Reason: "no rule", Missed: i}
+		if _, err := b.store.AppendEgress(t.Context(), store.EgressAppend{Sandbox: farm.Ref{Tenant: "default", ID: id}, Entries: []farm.EgressEntry{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target, after, seen := "/v1/sandboxes/"+id+"/egress?limit=2", "", 0
+	for range 3 {
+		page := get[wire.List[wire.EgressEntry]](b, http.StatusOK, "GET", target+after, nil)
+		for _, e := range page.Items {
+			if e.Host != fmt.Sprintf("h%d.example.com", seen) || e.Missed != seen || e.Reason == "" {
+				t.Errorf("%+v", e)
+			}
+			seen++
+			after = "&after=" + e.ID
+		}
+		if last := page.NextCursor == ""; last != (seen == 5) {
+			t.Errorf("after %d entries: next_cursor %q", seen, page.NextCursor)
+		}
+	}
+	if seen != 5 {
+		t.Errorf("%d entries", seen)
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "GET", "/v1/sandboxes/"+id+"/egress?after=x", nil)
+	b.problem(farm.CodeInvalid, http.StatusBadRequest, "GET", "/v1/sandboxes/"+id+"/egress?limit=1001", nil)
+	b.problem(farm.CodeNotFound, http.StatusNotFound, "GET", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix)+"/egress", nil)
+}

@@ -1,0 +1,86 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// egressEvery is how often sandbox egress --follow reads.
+const egressEvery = time.Second
+
+func (a *app) sandboxAllow() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "allow ID [HOST…]", Short: "Replace the hosts that a sandbox with the network allowlist reaches",
+		Long: `Replace the hosts that a sandbox with the network allowlist reaches, while it runs. Open connections that the new ones do not allow
+end. Without hosts it reaches only the package indexes.`,
+		Example: `  sandfarm sandbox allow sbx_… api.github.com '*.githubusercontent.com' 'GET,HEAD data.example.com'
+  sandfarm sandbox allow sbx_…`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, -1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		hosts := append([]string{}, args[1:]...)
+		s, err := c.Update(ctx, args[0], wire.UpdateRequest{AllowHosts: &hosts})
+		if err != nil {
+			return err
+		}
+		return a.showSandbox(s)
+	})
+}
+
+func (a *app) sandboxEgress() *cobra.Command {
+	var live bool
+	c := a.verb(&cobra.Command{
+		Use: "egress ID", Short: "Show what a sandbox with the network allowlist connected to",
+		Long: `Show the connections that a sandbox with the network allowlist asked for, the oldest first: when, what became of it, the host, how
+many bytes went out and came back, how long it lasted, and why it was denied or failed. An open connection is shown when it ends.`,
+		Example: `  sandfarm sandbox egress sbx_…
+  sandfarm sandbox egress sbx_… --follow --json`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		after := ""
+		for {
+			for e, err := range c.Egress(ctx, args[0], after) {
+				if err == nil {
+					err = a.egressLine(e)
+				}
+				if err != nil {
+					return err
+				}
+				after = e.ID
+			}
+			if !live {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(egressEvery):
+			}
+		}
+	})
+	c.Flags().BoolVarP(&live, "follow", "f", false, "go on with new connections until interrupted")
+	return c
+}
+
+// egressLine prints an entry on a line.
+func (a *app) egressLine(e wire.EgressEntry) error {
+	if a.json {
+		return json.NewEncoder(a.Out).Encode(e)
+	}
+	line := fmt.Sprintf("%s %-7s %s %s:%d sent %d received %d %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Verdict, cell(e.Method), cell(e.Host), e.Port,
+		e.Sent, e.Received, time.Duration(e.DurationMS)*time.Millisecond)
+	if e.Reason != "" {
+		line += " (" + cell(e.Reason) + ")"
+	}
+	if e.Missed > 0 {
+		line += fmt.Sprintf(" (%d connections before it are not in the log)", e.Missed)
+	}
+	_, err := fmt.Fprintln(a.Out, line)
+	return err
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// EgressAppend is what a worker adds to the log of a sandbox's connections.
+type EgressAppend struct {
+	Sandbox    farm.Ref
+	Generation int // that the sandbox must have
+	Entries    []farm.EgressEntry
+	Bytes      int64 // that the sandbox has transferred since the last call, those of open connections included
+}
+
+type egressArgs struct {
+	ID         string   `lua:"id"`
+	Generation int      `lua:"generation"`
+	Entries    []string `lua:"entries"` // JSON
+	Most       int      `lua:"most"`    // entries that are kept
+	Bytes      int64    `lua:"bytes"`
+}
+
+// AppendEgress adds entries to the log of a sandbox's connections, of which the newest Limits.MaxEgressEntries are kept, and returns how many
+// bytes the sandbox has transferred in all. Without entries and bytes it only reads that. The log expires with the sandbox's record.
+// CodeNotFound without a record, ErrFenced if the sandbox has another generation.
+func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, err error) {
+	entries := make([]string, len(a.Entries))
+	for i, e := range a.Entries {
+		text, err := encode("entry of the egress log", e)
+		if err != nil {
+			return 0, err
+		}
+		entries[i] = string(text)
+	}
+	r, err := s.run(ctx, "append to the egress log", s.scripts.egressAppend, a.Sandbox.Tenant, values(egressArgs{
+		ID: a.Sandbox.ID, Generation: max(a.Generation, 1), Entries: entries, Most: s.limits.MaxEgressEntries, Bytes: a.Bytes,
+	})...)
+	if err != nil {
+		return 0, err
+	}
+	switch r.text(0) {
+	case "notfound":
+		return 0, noSandbox(a.Sandbox.ID)
+	case "fenced":
+		return 0, ErrFenced
+	}
+	bytes, _ = strconv.ParseInt(r.text(1), 10, 64)
+	return bytes, nil
+}
+
+// Egress reads the log of a sandbox's connections behind an id, the oldest first; "" is from the oldest that is kept. more says that there are
+// others behind. An id that is not one is CodeInvalid. Without a record the log is empty.
+func (s *Store) Egress(ctx context.Context, sandbox farm.Ref, after string, limit int) (entries []farm.EgressEntry, more bool, err error) {
+	start := "-"
+	if after != "" {
+		if !eventID(after, false) {
+			return nil, false, farm.Invalidf("%q is not the id of an entry. Use the id of an entry of this log, or none to start from the oldest.", clip(after))
+		}
+		start = "(" + after
+	}
+	found, err := s.rdb.XRangeN(ctx, s.key(sandbox.Tenant, "egress", sandbox.ID), start, "+", int64(limit)+1).Result()
+	if err != nil {
+		return nil, false, wrap("read the egress log", err)
+	}
+	if more = len(found) > limit; more {
+		found = found[:limit]
+	}
+	entries = make([]farm.EgressEntry, 0, len(found))
+	for _, m := range found {
+		var e farm.EgressEntry
+		text, _ := m.Values["e"].(string)
+		if json.Unmarshal([]byte(text), &e) == nil {
+			e.ID = m.ID
+			entries = append(entries, e)
+		}
+	}
+	return entries, more, nil
+}

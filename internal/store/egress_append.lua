@@ -1,0 +1,13 @@
+-- Adds entries to the log of a sandbox's connections, and bytes to those that it has transferred. The log is gone with the record.
+-- Replies {'ok', all bytes}, {'notfound'} or {'fenced'}.
+local k, log = key('sbx', arg.id), key('egress', arg.id)
+local state = call('HGET', k, 'state')
+if not state then return {'notfound'} end
+if arg.generation ~= generationOf(arg.id) then return {'fenced'} end
+for _, entry in ipairs(cjson.decode(arg.entries)) do call('XADD', log, 'MAXLEN', arg.most, '*', 'e', entry) end
+if final(SANDBOXES, state) then
+  local left = call('PTTL', k)
+  if left > 0 then call('PEXPIRE', log, int(left)) end
+end
+if arg.bytes == '0' then return {'ok', call('HGET', k, 'egress') or '0'} end
+return {'ok', int(call('HINCRBY', k, 'egress', arg.bytes))}

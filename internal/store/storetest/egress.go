@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// egressKey is where the log of a sandbox is.
+func (b *bundle) egressKey(box farm.Ref) string {
+	return b.prefix + "{" + box.Tenant + "}:egress:" + box.ID
+}
+
+func (b *bundle) recordKey(box farm.Ref) string {
+	return b.prefix + "{" + box.Tenant + "}:sbx:" + box.ID
+}
+
+func egressEntries(from, to int) []farm.EgressEntry {
+	var out []farm.EgressEntry
+	for i := from; i < to; i++ {
+		out = append(out, farm.EgressEntry{At: time.Unix(int64(i), 0).UTC(), Host: fmt.Sprintf("h%d.example.com", i), Port: 443, Method: "CONNECT", Verdict: "allowed"})
+	}
+	return out
+}
+
+func egressLogIsRead(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box, ctx := b.box(t, farm.SandboxReady), t.Context()
+	full := farm.EgressEntry{
+		At: time.Unix(9, 0).UTC(), Host: "api.example.com", Port: 8443, Method: "GET", Verdict: "denied", Reason: "no rule", Sent: 1 << 40, Received: 2, DurationMS: 3, Missed: 4,
+	}
+	for i, want := range []int64{1 << 40, 1<<40 + 5, 1<<40 + 5} {
+		a := store.EgressAppend{Sandbox: box, Generation: 1, Bytes: []int64{1 << 40, 5, 0}[i]}
+		if i == 0 {
+			a.Entries = []farm.EgressEntry{full}
+		}
+		if got, err := b.AppendEgress(ctx, a); got != want || err != nil {
+			t.Errorf("bytes = %d, %v, want %d", got, err, want)
+		}
+	}
+	if _, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Entries: egressEntries(0, 6)}); err != nil {
+		t.Fatal(err)
+	}
+	want := append([]farm.EgressEntry{full}, egressEntries(0, 6)...)
+	var got []farm.EgressEntry
+	after, pages := "", 0
+	for more := true; more && pages < 10; pages++ {
+		var page []farm.EgressEntry
+		var err error
+		if page, more, err = b.Egress(ctx, box, after, 3); err != nil || len(page) == 0 {
+			t.Fatalf("page %d: %v, %v", pages, page, err)
+		}
+		for _, e := range page {
+			after, e.ID = e.ID, ""
+			got = append(got, e)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || pages != 3 {
+		t.Errorf("%d pages (-want +got):\n%s", pages, diff)
+	}
+	if page, more, err := b.Egress(ctx, box, after, 3); len(page) > 0 || more || err != nil {
+		t.Errorf("behind the last: %v, %v, %v", page, more, err)
+	}
+	if _, _, err := b.Egress(ctx, box, "x", 3); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("after x: %v", err)
+	}
+	if page, _, err := b.Egress(ctx, farm.Ref{Tenant: "other", ID: box.ID}, "", 3); len(page) > 0 || err != nil {
+		t.Errorf("another tenant reads %v, %v", page, err)
+	}
+}
+
+func egressLogIsBounded(t *testing.T, factory Factory) {
+	const most = 10
+	b := setup(t, factory, func(l *farm.Limits) { l.MaxEgressEntries = most })
+	for _, n := range []int{most - 1, most, most + 1, 25} {
+		box := b.box(t, farm.SandboxReady)
+		for i := range n {
+			if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Entries: egressEntries(i, i+1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept, _, err := b.Egress(t.Context(), box, "", 100)
+		if err != nil || len(kept) != min(n, most) || kept[len(kept)-1].Host != fmt.Sprintf("h%d.example.com", n-1) {
+			t.Errorf("of %d entries %d are kept, want the newest %d: %v", n, len(kept), min(n, most), err)
+		}
+	}
+}
+
+// The log goes with the record of its sandbox, also what comes late.
+func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box, ctx := b.box(t, farm.SandboxReady), t.Context()
+	add := func() error {
+		_, err := b.AppendEgress(ctx, store.EgressAppend{Sandbox: box, Generation: 1, Entries: egressEntries(0, 1), Bytes: 1})
+		return err
+	}
+	if err := add(); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := b.rdb.TTL(ctx, b.egressKey(box)).Val(); ttl >= 0 {
+		t.Errorf("the log of an open sandbox expires in %v", ttl)
+	}
+	b.end(t, box.ID)
+	for _, when := range []string{"at the end", "after a late entry", "after a late entry without a log"} {
+		record, log := b.rdb.TTL(ctx, b.recordKey(box)).Val(), b.rdb.TTL(ctx, b.egressKey(box)).Val()
+		if log <= 0 || (record-log).Abs() > time.Minute {
+			t.Errorf("%s: the record expires in %v, the log in %v", when, record, log)
+		}
+		if when == "after a late entry" {
+			b.rdb.Del(ctx, b.egressKey(box))
+		}
+		if err := add(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.rdb.Del(ctx, b.recordKey(box), b.egressKey(box))
+	if err := add(); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("without a record: %v", err)
+	}
+	if n := b.rdb.Exists(ctx, b.egressKey(box), b.recordKey(box)).Val(); n != 0 {
+		t.Errorf("%d keys were written without a record", n)
+	}
+}
+
+func egressLogIsFenced(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box := b.box(t, farm.SandboxReady)
+	before := b.dump(t)
+	if _, err := b.AppendEgress(t.Context(), store.EgressAppend{Sandbox: box, Generation: 2, Entries: egressEntries(0, 1), Bytes: 1}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("another generation: %v", err)
+	}
+	if diff := cmp.Diff(before, b.dump(t)); diff != "" {
+		t.Errorf("it wrote:\n%s", diff)
+	}
+}
+
+// New hosts reach the record and the workers, and are kept through other changes.
+func hostsArePatched(t *testing.T, factory Factory) {
+	b := setup(t, factory)
+	box, ctx := b.box(t, farm.SandboxReady), t.Context()
+	cancels, err := b.Cancels(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cancels.Close() }()
+	for _, hosts := range [][]string{{"a.example.com", "GET *.example.org:8080"}, {}} {
+		if _, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{AllowHosts: &hosts}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case ref := <-cancels.C():
+			if ref != box {
+				t.Errorf("message about %+v", ref)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("no worker was told")
+		}
+		name := "x"
+		changed, err := b.UpdateSandbox(ctx, box, store.SandboxPatch{Name: &name})
+		if err != nil || len(changed.Spec.AllowHosts) != len(hosts) {
+			t.Errorf("hosts = %q, %v", changed.Spec.AllowHosts, err)
+		}
+		if got := b.sandbox(t, box).Spec.AllowHosts; len(got) != len(hosts) || len(got) > 0 && got[1] != hosts[1] {
+			t.Errorf("hosts = %q, want %q", got, hosts)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandfarm/sandfarm/internal/address"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/telemetry"
+)
+
+const (
+	// readTimeout bounds reading a record. Without it, the rules are those that the caller knows, and it is tried again.
+	readTimeout = 2 * time.Second
+	// connectionBytes is what a connection whose host is slow may keep in memory: a window of its stream, and what was read of it.
+	connectionBytes = 320 << 10
+	// reasonMemory is the reason of a connection that was refused for want of memory.
+	reasonMemory = "this farm's worker has no memory for more connections"
+	// syncEvery is how often the rules are read again: the message about a change may be lost.
+	syncEvery = 10 * time.Second
+)
+
+// Records are the records of sandboxes and the logs of their connections.
+type Records interface {
+	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
+	AppendEgress(ctx context.Context, a store.EgressAppend) (bytes int64, err error)
+}
+
+// Deps are the dependencies of an Egress. Records and Log are required.
+type Deps struct {
+	Records Records
+	Log     *slog.Logger
+	Limits  farm.Limits // zero: the defaults
+	// Allow is what sandboxes may reach at most, whatever their records say; empty: nothing.
+	Allow []farm.HostRule
+	// Private are ranges of addresses that may be connected to although they are not public.
+	Private []netip.Prefix
+	// Budget is for the buffers of connections; nil: without limit.
+	Budget *budget.Budget
+	// Resolver finds the addresses of hosts; nil: the system's.
+	Resolver address.Resolver
+	// Metrics registers the counters; nil: they are not registered.
+	Metrics prometheus.Registerer
+}
+
+// Egress has the proxies of a worker. It is safe for concurrent use.
+type Egress struct {
+	deps    Deps
+	metrics *metrics
+
+	mu   sync.Mutex
+	open map[farm.Ref]map[*Exit]struct{} // a connection to an agent may begin before the one before it has ended
+}
+
+// New makes an Egress without proxies.
+func New(deps Deps) (*Egress, error) {
+	if deps.Limits == (farm.Limits{}) {
+		deps.Limits = farm.DefaultLimits()
+	}
+	e := &Egress{deps: deps, metrics: newMetrics(), open: map[farm.Ref]map[*Exit]struct{}{}}
+	if deps.Metrics == nil {
+		return e, nil
+	}
+	return e, telemetry.Register(deps.Metrics, e.metrics.collectors()...)
+}
+
+// Exit is the proxy of one sandbox, for as long as the worker is connected to its agent.
+type Exit struct {
+	egress *Egress
+	ref    farm.Ref
+	proxy  *outbound.Proxy
+	log    *recorder
+	rules  sync.Mutex // held from reading rules until they are set, so that the newest win
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// Open makes the proxy of a sandbox, with the rules of its record. The caller must Close it.
+func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
+	x := &Exit{egress: e, ref: s.Ref(), done: make(chan struct{})}
+	x.log = newRecorder(e, s)
+	read, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	used, err := x.log.begin(read)
+	if err != nil {
+		e.deps.Log.WarnContext(ctx, "the bytes that a sandbox has transferred are not known yet", "sandbox_id", s.ID, "error", err)
+	}
+	l := e.deps.Limits
+	x.proxy = outbound.New(outbound.Options{
+		Rules:  e.rulesOf(ctx, s),
+		Limits: outbound.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
+		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Resolver: e.deps.Resolver, Public: e.public(),
+	})
+	e.add(x)
+	if err := x.refresh(read); err != nil {
+		e.deps.Log.WarnContext(ctx, "the rules of a sandbox may be old; they are read again", "sandbox_id", s.ID, "error", err)
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	x.stop = stop
+	go x.run(life)
+	return x
+}
+
+// ServeHTTP is the proxy's, while there is memory for one more connection.
+func (x *Exit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hold, ok := x.egress.deps.Budget.TryAcquire(x.ref.Tenant, connectionBytes)
+	if !ok {
+		x.log.add(outbound.Connection{At: time.Now(), Host: farm.Shorten(r.Host), Method: farm.Shorten(r.Method), Verdict: outbound.Failed, Reason: reasonMemory})
+		http.Error(w, "The proxy cannot connect: "+reasonMemory+". Try again later.", http.StatusServiceUnavailable)
+		return
+	}
+	defer hold.Release()
+	x.proxy.ServeHTTP(w, r)
+}
+
+// Close ends the sandbox's connections and writes the rest of its log.
+func (x *Exit) Close() {
+	x.egress.remove(x)
+	x.proxy.Close()
+	x.stop()
+	<-x.done
+}
+
+// run writes the log and reads the rules again until the exit is closed.
+func (x *Exit) run(ctx context.Context) {
+	defer close(x.done)
+	write, sync := time.NewTicker(writeEvery), time.NewTicker(syncEvery)
+	defer write.Stop()
+	defer sync.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			x.log.write(context.WithoutCancel(ctx), x.proxy)
+			return
+		case <-write.C:
+			x.log.write(ctx, x.proxy)
+		case <-sync.C:
+			if err := x.refresh(ctx); err != nil && ctx.Err() == nil {
+				x.egress.deps.Log.DebugContext(ctx, "the rules of a sandbox were not read", "sandbox_id", x.ref.ID, "error", err)
+			}
+		}
+	}
+}
+
+// refresh reads the rules and sets them. A sandbox without a record reaches nothing.
+func (x *Exit) refresh(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, readTimeout)
+	defer done()
+	x.rules.Lock()
+	defer x.rules.Unlock()
+	s, err := x.egress.deps.Records.Sandbox(ctx, x.ref)
+	switch {
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		x.proxy.SetRules(nil)
+		return nil
+	case err != nil:
+		return err
+	}
+	x.proxy.SetRules(x.egress.rulesOf(ctx, s))
+	return nil
+}
+
+// Refresh reads the rules of a sandbox again, if it has a proxy here. Connections that the new ones do not allow have ended when it returns.
+func (e *Egress) Refresh(ctx context.Context, sandbox farm.Ref) error {
+	e.mu.Lock()
+	var found []*Exit
+	for x := range e.open[sandbox] {
+		found = append(found, x)
+	}
+	e.mu.Unlock()
+	var errs []error
+	for _, x := range found {
+		errs = append(errs, x.refresh(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// rulesOf are the rules of a sandbox's record, but for those that the operator does not allow.
+func (e *Egress) rulesOf(ctx context.Context, s *farm.Sandbox) []farm.HostRule {
+	if s.Spec.Network != farm.NetworkAllowlist {
+		return nil
+	}
+	rules := make([]farm.HostRule, 0, len(s.Spec.AllowHosts))
+	for _, text := range s.Spec.AllowHosts {
+		r, err := farm.ParseHostRule(text)
+		if err != nil || !slices.ContainsFunc(e.deps.Allow, func(a farm.HostRule) bool { return a.Covers(r) }) {
+			e.deps.Log.DebugContext(ctx, "a rule of a sandbox is not within egress.allow of this worker", "sandbox_id", s.ID)
+			continue
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// public says which addresses may be connected to; nil: the default of package outbound.
+func (e *Egress) public() func(netip.Addr) bool {
+	if len(e.deps.Private) == 0 {
+		return nil
+	}
+	return func(ip netip.Addr) bool {
+		ip = ip.Unmap()
+		return outbound.Public(ip) || slices.ContainsFunc(e.deps.Private, func(p netip.Prefix) bool { return p.Contains(ip) })
+	}
+}
+
+func (e *Egress) add(x *Exit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.open[x.ref] == nil {
+		e.open[x.ref] = map[*Exit]struct{}{}
+	}
+	e.open[x.ref][x] = struct{}{}
+}
+
+func (e *Egress) remove(x *Exit) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.open[x.ref], x)
+	if len(e.open[x.ref]) == 0 {
+		delete(e.open, x.ref)
+	}
+}

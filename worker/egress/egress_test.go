@@ -1,0 +1,281 @@
+package egress_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/worker/egress"
+)
+
+// here resolves every name to this machine.
+type here struct{}
+
+func (here) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
+}
+
+// world is a store with a sandbox, and a server that the sandbox may reach as api.example.com.
+type world struct {
+	store *store.Store
+	box   *farm.Sandbox
+	addr  string // api.example.com and the server's port
+}
+
+func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})
+	t.Cleanup(func() { _ = s.Close() })
+	server := httptest.NewTLSServer(serve)
+	t.Cleanup(server.Close)
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	w := &world{store: s, addr: "api.example.com:" + port}
+	w.box = &farm.Sandbox{
+		ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", Generation: 1, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
+		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkAllowlist, AllowHosts: []string{w.addr}},
+	}
+	if _, err := s.RestoreSandbox(t.Context(), w.box); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// open makes a proxy of the sandbox, as one worker does, and a client that uses it.
+func (w *world) open(t *testing.T, change func(*egress.Deps)) (*egress.Egress, *http.Client) {
+	t.Helper()
+	rule, err := farm.ParseHostRule("*." + strings.TrimPrefix(w.addr, "api."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps := egress.Deps{
+		Records: w.store, Log: slog.New(slog.DiscardHandler), Allow: []farm.HostRule{rule}, Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Resolver: here{},
+	}
+	if change != nil {
+		change(&deps)
+	}
+	e, err := egress.New(deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := e.Open(t.Context(), w.box)
+	t.Cleanup(x.Close)
+	server := httptest.NewServer(x)
+	t.Cleanup(server.CloseClientConnections)
+	t.Cleanup(func() { go server.Close() })
+	proxy, _ := url.Parse(server.URL)
+	transport := &http.Transport{Proxy: http.ProxyURL(proxy), DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the test's own server
+	t.Cleanup(transport.CloseIdleConnections)
+	return e, &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+func (w *world) get(t *testing.T, c *http.Client) (int64, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	return io.Copy(io.Discard, res.Body)
+}
+
+// log waits until the log has an entry with a verdict.
+func (w *world) log(t *testing.T, verdict string) farm.EgressEntry {
+	t.Helper()
+	var entries []farm.EgressEntry
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		var err error
+		if entries, _, err = w.store.Egress(t.Context(), w.box.Ref(), "", 100); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Verdict == verdict {
+				return e
+			}
+		}
+	}
+	t.Fatalf("the log has no %s entry: %+v", verdict, entries)
+	return farm.EgressEntry{}
+}
+
+// The list is changed while a tunnel is open: the tunnel ends, new ones are denied, and a list that allows them again does so at once.
+func TestHostsChangeWhileATunnelIsOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(rw, "begun\n")
+		_ = http.NewResponseController(rw).Flush()
+		if r.URL.Path == "/hang" {
+			<-r.Context().Done()
+		}
+	})
+	e, c := w.open(t, nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/hang", http.NoBody)
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body := bufio.NewReader(res.Body)
+	if line, err := body.ReadString('\n'); line != "begun\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	for _, hosts := range [][]string{{w.addr, "other.example.com"}, {}, {w.addr}} {
+		if _, err := w.store.UpdateSandbox(t.Context(), w.box.Ref(), store.SandboxPatch{AllowHosts: &hosts}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		if len(hosts) == 0 {
+			if _, err := body.ReadByte(); err == nil {
+				t.Error("the tunnel is still open")
+			}
+		}
+		if _, err := w.get(t, c); (err == nil) != (len(hosts) > 0) {
+			t.Errorf("hosts %q: %v", hosts, err)
+		}
+	}
+	// Other connections may end as the rules change, or by their client.
+	if got := w.log(t, "denied"); got.Host != "api.example.com" || got.Method != http.MethodConnect || got.Reason != outbound.ReasonRules || got.Received == 0 || got.Sent == 0 || got.At.IsZero() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What an operator does not allow any more is not reached, whatever records say.
+func TestTheOperatorsListBoundsRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
+	_, c := w.open(t, func(d *egress.Deps) { d.Allow = nil })
+	if _, err := w.get(t, c); err == nil {
+		t.Error("the host was reached")
+	}
+	w.log(t, "denied")
+}
+
+// The bytes of a sandbox are counted over all workers, and those of open connections at once.
+func TestBytesCountAcrossWorkers(t *testing.T) {
+	t.Parallel()
+	const part = 400 << 10
+	limits := farm.DefaultLimits()
+	limits.EgressMB = 1
+	w := newWorld(t, limits, func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = rw.Write(make([]byte, part))
+	})
+	_, first := w.open(t, func(d *egress.Deps) { d.Limits = limits })
+	_, second := w.open(t, func(d *egress.Deps) { d.Limits = limits })
+	total := func() int64 {
+		n, err := w.store.AppendEgress(t.Context(), store.EgressAppend{Sandbox: w.box.Ref()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i, c := range []*http.Client{first, second} {
+		if n, err := w.get(t, c); n != part || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); total() < int64(i+1)*part; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d bytes are counted", total())
+			}
+		}
+	}
+	_, third := w.open(t, func(d *egress.Deps) { d.Limits = limits }) // a worker that is new
+	if n, err := w.get(t, third); err == nil || n >= part {
+		t.Errorf("%d bytes beyond the limit, %v", n, err)
+	}
+	if got := total(); got > 1<<20 {
+		t.Errorf("%d bytes are counted, beyond the limit", got)
+	}
+}
+
+// Without memory for a connection it is refused with a reason, not kept waiting.
+func TestConnectionsWithoutMemoryAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
+	memory := budget.New(0)
+	taken, ok := memory.TryAcquire("acme", memory.Share())
+	if !ok {
+		t.Fatal("nothing to take")
+	}
+	_, c := w.open(t, func(d *egress.Deps) { d.Budget = memory })
+	if _, err := w.get(t, c); err == nil {
+		t.Error("the host was reached")
+	}
+	if got := w.log(t, "failed"); !strings.Contains(got.Reason, "no memory") || !strings.HasPrefix(got.Host, "api.example.com") {
+		t.Errorf("%+v", got)
+	}
+	taken.Release()
+	if _, err := w.get(t, c); err != nil {
+		t.Errorf("with memory: %v", err)
+	}
+}
+
+// A burst of connections does not take memory beyond a bound: what is not in the log is counted.
+func TestABurstIsCounted(t *testing.T) {
+	t.Parallel()
+	const burst = 700
+	limits := farm.DefaultLimits()
+	limits.EgressConnectsPerMinute = burst + 10
+	w := newWorld(t, limits, func(http.ResponseWriter, *http.Request) {})
+	e, err := egress.New(egress.Deps{Records: w.store, Log: slog.New(slog.DiscardHandler), Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := e.Open(t.Context(), w.box)
+	defer x.Close()
+	ask := func(host string) {
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/", http.NoBody)
+		x.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for i := range burst {
+		ask(fmt.Sprintf("h%d.example.com", i))
+	}
+	last := ""
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		ask("last.example.com")
+		entries, _, err := w.store.Egress(t.Context(), w.box.Ref(), "", 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, missed := 0, 0
+		for _, entry := range entries {
+			if entry.Host != "last.example.com" {
+				seen++
+			}
+			missed += entry.Missed
+			last = entry.Host
+		}
+		if last == "last.example.com" {
+			if seen > burst || seen+missed < burst {
+				t.Errorf("%d of %d are in the log, %d are counted", seen, burst, missed)
+			}
+			return
+		}
+	}
+	t.Fatal("the log was not written")
+}
