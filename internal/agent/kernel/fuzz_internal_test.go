@@ -15,7 +15,10 @@ func FuzzControl(f *testing.F) {
 		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // short
 	}
 	for _, seed := range [][]byte{
-		nil, {0}, {0xff, 0xff, 0xff, 0xff}, message(""), message("{}"), message(`{"op":"ready"}`), message(`{"op":"begin","id":"job_1"}`),
+		nil,
+		{0},
+		{0xff, 0xff, 0xff, 0xff},
+		message(""), message("{}"), message(`{"op":"ready"}`), message(`{"op":"begin","id":"job_1"}`),
 		message(`{"op":"display","id":"x","number":1,"data":{"text/plain":"x"},"metadata":{},"display_id":"n","update":true}`),
 		message(`{"op":"display","data":7}`), message(`{"op":"clear","wait":true}`), message(`{"op":"reply","content":{"id":"x","exit":-1,"traceback":["\ud800"]}}`),
 		append(message(`{"op":"comm","content":[[[[]]]]}`), message(`null`)...), message(`{"op":"ready"}`)[:7],
