@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -136,7 +135,7 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 const networkFull = "full"
 
 // network checks the network of a new sandbox, and its hosts, which it returns in their normal form.
-func (s *Service) network(ctx context.Context, p *problems, tenant string, given *string, hosts []string) (mode farm.Network, rules []string) {
+func (s *Service) network(p *problems, given *string, hosts []string) (mode farm.Network, rules []string) {
 	mode = farm.NetworkPackages
 	if given != nil {
 		mode = farm.Network(*given)
@@ -151,7 +150,7 @@ func (s *Service) network(ctx context.Context, p *problems, tenant string, given
 			p.addf("/network", "network %q is not enabled on this farm: its operator names the hosts that callers may allow in the setting egress.allow", mode)
 			break
 		}
-		rules = s.hosts(ctx, p, tenant, hosts)
+		rules = s.hosts(p, hosts)
 	case len(hosts) > 0:
 		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist")
 	}

@@ -11,51 +11,28 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows to all
-// callers and to this tenant.
-func (s *Service) hosts(ctx context.Context, p *problems, tenant string, given []string) []string {
+// hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows.
+func (s *Service) hosts(p *problems, given []string) []string {
 	if len(given) > s.limits.MaxAllowHosts {
 		p.addf("/allow_hosts", "allow_hosts has %d rules; at most %d are allowed", len(given), s.limits.MaxAllowHosts)
 		return nil
 	}
-	rules := parseHosts(p, "/allow_hosts", given)
-	if len(rules) == 0 {
-		return []string{}
-	}
-	own, limited, err := s.tenantHosts(ctx, tenant)
-	if err != nil {
-		p.check("/allow_hosts", err)
-		return nil
-	}
 	out := []string{}
-	for i, r := range rules {
-		if r == (farm.HostRule{}) {
-			continue // reported
-		}
+	for i, text := range given {
 		pointer := strict.Pointer("/allow_hosts", strconv.Itoa(i))
+		r, err := farm.ParseHostRule(text)
 		switch {
+		case err != nil:
+			p.check(pointer, err)
 		case r.Any():
 			p.addf(pointer, "the rule %q is for operators: name hosts, such as api.example.com or *.example.com", r)
 		case !covered(s.options.Allow, r):
 			p.addf(pointer, "the rule %q is not within what this farm allows: %s", r, ceiling(s.options.Allow))
-		case limited && !covered(own, r):
-			p.addf(pointer, "the rule %q is not within what your tenant is allowed: %s", r, ceiling(own))
 		case !slices.Contains(out, r.String()):
 			out = append(out, r.String())
 		}
 	}
 	return out
-}
-
-// parseHosts parses rules. One that is not valid is reported and zero.
-func parseHosts(p *problems, pointer string, given []string) []farm.HostRule {
-	rules := make([]farm.HostRule, len(given))
-	for i, text := range given {
-		r, err := farm.ParseHostRule(text)
-		p.check(strict.Pointer(pointer, strconv.Itoa(i)), err)
-		rules[i] = r
-	}
-	return rules
 }
 
 // covered reports whether one of these rules allows everything that r allows.
@@ -68,9 +45,6 @@ const ceilingShown = 10
 
 // ceiling names the rules that bound others.
 func ceiling(rules []farm.HostRule) string {
-	if len(rules) == 0 {
-		return "no hosts"
-	}
 	names := make([]string, min(len(rules), ceilingShown))
 	for i := range names {
 		names[i] = rules[i].String()
@@ -105,9 +79,4 @@ func (s *Service) Egress(ctx context.Context, tenant, id, after string, limit in
 		list.NextCursor = wire.Cursor(entries[len(entries)-1].ID)
 	}
 	return list, nil
-}
-
-// tenantHosts are the rules that bound those of a tenant; limited is false if there are none.
-func (s *Service) tenantHosts(ctx context.Context, tenant string) (rules []farm.HostRule, limited bool, err error) {
-	return nil, false, nil
 }

@@ -11,14 +11,14 @@ import (
 )
 
 // spec checks the request for a new sandbox and fills in the defaults.
-func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.CreateRequest) farm.SandboxSpec {
+func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) farm.SandboxSpec {
 	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels}
 	p.check("/name", s.checkName(r.Name))
 	s.checkEnv(p, r.Env)
 	s.checkLabels(p, r.Labels)
 	out.GPU = gpu(p, r.GPU)
 	checkGPUEnv(p, out.GPU, r.Env)
-	out.Network, out.AllowHosts = s.network(ctx, p, tenant, r.Network, r.AllowHosts)
+	out.Network, out.AllowHosts = s.network(p, r.Network, r.AllowHosts)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
 	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
@@ -49,7 +49,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 		return Outcome{}, err
 	}
 	p := c.problems()
-	spec := s.spec(ctx, p, c.Tenant, r)
+	spec := s.spec(ctx, p, r)
 	install, names := s.wanted(p, r.Packages)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
@@ -149,7 +149,7 @@ func (s *Service) patchHosts(ctx context.Context, p *problems, tenant, id string
 		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist, and this sandbox has %s: create another one", box.Spec.Network)
 		return nil
 	}
-	rules := s.hosts(ctx, p, tenant, hosts)
+	rules := s.hosts(p, hosts)
 	patch.AllowHosts = &rules
 	return nil
 }
