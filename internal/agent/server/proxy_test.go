@@ -78,12 +78,12 @@ func TestAProxiedConnectionCarriesAnyAmount(t *testing.T) {
 		defer close(sentAll)
 		for range size / len(block) {
 			_, _ = want.Write(block)
-			if n, err := conn.Write(block); err != nil {
+			n, err := conn.Write(block)
+			if err != nil {
 				t.Error(err)
 				return
-			} else {
-				sent <- n
 			}
+			sent <- n
 		}
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}()

@@ -132,7 +132,8 @@ class SandboxInfo:
         last_used_at: end of the last job (UTC).
         closed_at: when it ended; None if it is open.
         ttl_seconds: lifetime, from its creation or the last `keep_alive`.
-        idle_seconds: how long it may be idle; 0: no limit."""
+        idle_seconds: how long it may be idle; 0: no limit.
+    """
 
     id: str = ""
     name: str = ""
