@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/uv"
 )
 
 // fakeEngine is an engine's images in memory.
@@ -115,6 +116,63 @@ func TestRequirementsArePinned(t *testing.T) {
 			t.Errorf("%q is not pinned", line)
 		}
 	}
+}
+
+// Files are pinned by hash, too, so that a build takes from an index only what the index had when the versions were chosen.
+func TestRequirementsHaveHashes(t *testing.T) {
+	t.Parallel()
+	for _, image := range []string{"python", "python-cuda"} {
+		d, err := images.Find(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := func(name string) string {
+			data, err := fs.ReadFile(d.Files, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(data)
+		}
+		var want []string
+		for line := range strings.Lines(text("requirements.txt")) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				want = append(want, normal(line))
+			}
+		}
+		slices.Sort(want)
+		if diff := cmp.Diff(want, locked(t, text("requirements.lock"))); diff != "" {
+			t.Errorf("%s: the lock has other versions (deploy/lock.sh writes it; -want +got):\n%s", image, diff)
+		}
+		if diff := cmp.Diff([]string{"uv==" + uv.Version}, locked(t, text("installer.lock"))); diff != "" {
+			t.Errorf("%s: the installer (-want +got):\n%s", image, diff)
+		}
+		if n := strings.Count(text("Dockerfile"), "--require-hashes"); n != 2 {
+			t.Errorf("%s: --require-hashes is there %d times, want 2", image, n)
+		}
+	}
+}
+
+// locked gives the requirements of a lock file, each of which has hashes.
+func locked(t *testing.T, text string) []string {
+	t.Helper()
+	var found []string
+	for entry := range strings.SplitSeq(strings.ReplaceAll(text, "\\\n", " "), "\n") {
+		fields := strings.Fields(entry)
+		if len(fields) == 0 || strings.HasPrefix(entry, "#") {
+			continue
+		}
+		if !regexp.MustCompile(`( --hash=sha256:[0-9a-f]{64})+$`).MatchString(strings.Join(fields, " ")) {
+			t.Errorf("%q has no hash", fields[0])
+		}
+		found = append(found, normal(fields[0]))
+	}
+	slices.Sort(found)
+	return found
+}
+
+// normal is the form of a requirement in which names that mean the same are equal.
+func normal(requirement string) string {
+	return strings.NewReplacer("_", "-").Replace(strings.ToLower(requirement))
 }
 
 func TestBuildOnceForEachHash(t *testing.T) {
