@@ -15,6 +15,7 @@
 #   deploy/setup.sh recipes
 #                          the packages that the recipes of docs/recipes use
 #   deploy/setup.sh kernel the Python environment and the uv that the agent's tests run, and the ipykernel that ours is compared with
+#   deploy/setup.sh gvisor gVisor's runtime runsc, at its pinned version, for `make gvisor`
 #   deploy/setup.sh engine the Docker engine alone
 #   deploy/setup.sh first  compiles the program and, on a machine that has neither, builds the sandbox image at the same time
 #
@@ -159,6 +160,10 @@ kernel)
 kernel-dir) kernel_dir ;;
 reference-dir) reference_dir ;;
 uv-path) uv_path ;;
+gvisor)
+    need_go
+    build_gvisor
+    ;;
 lint)
     need_go
     go_tool golangci-lint github.com/golangci/golangci-lint/v2 github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$lint_version"
@@ -176,7 +181,7 @@ dist)
     go_required_tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod "$cyclonedx_version"
     ;;
 *)
-    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|kernel|engine\n' "${0#"$here"/}" >&2
+    printf 'usage: %s run|test|compose|test-compose|lint|dist|vulncheck|sdk|recipes|kernel|gvisor|engine\n' "${0#"$here"/}" >&2
     exit 2
     ;;
 esac

@@ -68,6 +68,26 @@ go_plugin() { # name, module, package, version, variable that holds the version
     rm -rf "$work"
 }
 
+# build_gvisor builds gVisor's runtime runsc into the cache, unless the cache has that version. Its module is pinned with all that it needs, by
+# hash, in deploy/gvisor/runsc.
+build_gvisor() {
+    runsc_version=$(sed -n 's/^[[:space:]]*gvisor.dev\/gvisor \(v[^ ]*\).*/\1/p' "$here/deploy/gvisor/runsc/go.mod")
+    if [ -x "$bin/runsc" ] && go version -m "$bin/runsc" 2>/dev/null | grep -q "mod[[:space:]]gvisor.dev/gvisor[[:space:]]$runsc_version"; then
+        return 0
+    fi
+    mkdir -p "$bin" "$log"
+    : >"$log/runsc.log"
+    work=$(mktemp -d "$bin/.runsc.XXXXXX")
+    if ! timed "building runsc $runsc_version (once)" "$log/runsc.log" \
+        env GOFLAGS='' CGO_ENABLED=0 go -C "$here/deploy/gvisor/runsc" build -v -mod=readonly -trimpath -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$runsc_version" -o "$work/runsc" gvisor.dev/gvisor/runsc; then
+        rm -rf "$work"
+        tail_of "$log/runsc.log"
+        die "runsc $runsc_version could not be built: see above; it needs the Go module proxy to be reachable"
+    fi
+    mv "$work/runsc" "$bin/runsc"
+    rm -rf "$work"
+}
+
 build_compose() {
     go_plugin docker-compose github.com/docker/compose/v2 github.com/docker/compose/v2/cmd "$compose_version" \
         github.com/docker/compose/v2/internal.Version
