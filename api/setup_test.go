@@ -187,7 +187,7 @@ func startWorker(t *testing.T, b *bundle, rdb *redis.Client, limits farm.Limits)
 	records := store.New(rdb, storetest.Tasks, store.Options{Limits: limits, Documents: b.documents})
 	t.Cleanup(func() { _ = records.Close() })
 	w := &fakeWorker{Store: records, rdb: rdb, tasks: make(chan farm.Ref, 1000), files: &workspace{files: map[string][]byte{}}, blobs: b.blobs, gate: make(chan struct{})}
-	err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Queues: []string{"cpu"}, Images: []farm.Image{{Name: "python", Languages: []string{"python", "bash"}}}})
+	err := b.store.Heartbeat(t.Context(), farm.Worker{ID: "wrk_1", Queues: []string{"cpu"}, Runtimes: []string{"runc"}, Images: []farm.Image{{Name: "python", Languages: []string{"python", "bash"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
-// shelf is the part of the pool for one image on one node.
-type shelf struct{ node, image string }
+// shelf is the part of the pool for one image and runtime on one node. Runtime is empty for the default.
+type shelf struct{ node, image, runtime string }
 
 // stock counts the members of a shelf.
 type stock struct{ ready, target int }
@@ -37,13 +37,13 @@ func (s *Scheduler) checkPool(ctx context.Context) error {
 	for _, w := range workers {
 		nodes[w.Node] = true
 		for _, p := range w.Pool {
-			at := shelf{w.Node, p.Image}
+			at := shelf{w.Node, p.Image, p.Runtime}
 			shelves[at] = stock{target: max(shelves[at].target, p.Target)} // workers of a node share one pool
 		}
 	}
 	for _, m := range members {
 		if m.State == store.MemberIdle && nodes[m.Node] {
-			at := shelf{m.Node, m.Image}
+			at := shelf{m.Node, m.Image, m.Runtime}
 			shelves[at] = stock{ready: shelves[at].ready + 1, target: shelves[at].target}
 		}
 	}
@@ -65,7 +65,7 @@ type poolCollector struct {
 }
 
 func newPoolCollector(p *pool, leading func() bool) *poolCollector {
-	labels := []string{"node", "image"}
+	labels := []string{"node", "image", "runtime"} // an empty runtime is the same to Prometheus as none
 	return &poolCollector{
 		pool: p, leading: leading,
 		ready:  prometheus.NewDesc("sandfarm_pool_ready", "Sandboxes of the warm pool that wait for a create, as the scheduler that leads sees them.", labels, nil),
@@ -87,8 +87,8 @@ func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	c.pool.mu.Lock()
 	defer c.pool.mu.Unlock()
 	for at, s := range c.pool.shelves {
-		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, float64(s.ready), at.node, at.image)
-		ch <- prometheus.MustNewConstMetric(c.target, prometheus.GaugeValue, float64(s.target), at.node, at.image)
+		ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, float64(s.ready), at.node, at.image, at.runtime)
+		ch <- prometheus.MustNewConstMetric(c.target, prometheus.GaugeValue, float64(s.target), at.node, at.image, at.runtime)
 	}
 }
 

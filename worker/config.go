@@ -35,13 +35,16 @@ type Config struct {
 	GPUs        []string `toml:"gpus" doc:"GPUs for sandboxes, such as \"model=A100,memory_mb=81920,count=8\" (also id=: a UUID of the driver, or a number). Empty: those that nvidia-smi finds on the worker's host. none: none."`
 	GPUTakesCPU bool     `toml:"gpu_takes_cpu" default:"true" doc:"Whether a worker with GPUs also takes jobs without a GPU. It does so only while no job waits for a GPU."`
 
-	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2. auto: an eighth of the memory that is free on the node, at most one for each core and 16, of the image python. none: no pool."`
+	Pool     []string      `toml:"pool" default:"auto" doc:"Warm pool: how many sandboxes of an image are started ahead of need, with a running kernel, such as python=2, or python@runsc=2 for sandboxes with an OCI runtime that callers choose. auto: an eighth of the memory that is free on the node, at most one for each core and 16, of the image python, in equal parts for each runtime that sandboxes may have. none: no pool."`
 	PoolAge  time.Duration `toml:"pool_age" default:"1h" min:"1s" doc:"How old a sandbox of the warm pool may become before it is replaced."`
 	PoolFill int           `toml:"pool_fill" default:"2" min:"1" max:"64" doc:"How many sandboxes of the warm pool are started at a time. None are started while creates wait."`
 
 	InstallTimeout   time.Duration `toml:"install_timeout" default:"5m" min:"1s" doc:"Timeout of installing the packages of a create or a run, or of auto_install. An install job has its own timeout."`
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
+
+	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default
+	ImageRuntimes map[string]string `toml:"-"` // of images whose sandboxes do not have the default
 
 	Limits farm.Limits `toml:"-"`
 	// Allow is what sandboxes of the network allowlist may reach at most; empty: nothing. Private are ranges of addresses that count as public.

@@ -55,7 +55,7 @@ func (w *Worker) ready(ctx context.Context, j *activeJob) (*farm.Sandbox, *execu
 
 // boot starts a sandbox's container and its first kernel.
 func (w *Worker) boot(ctx context.Context, j *activeJob, sandbox *farm.Sandbox) (*farm.Sandbox, error) {
-	moved, err := w.move(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
+	moved, err := w.move(ctx, store.Move{Ref: sandbox.Ref(), To: farm.SandboxStarting, Node: w.node.ID(), Runtime: w.node.Runtime(sandbox.Spec), Generation: sandbox.Generation, Job: j.Job.ID, Attempt: j.Job.Attempt})
 	if err != nil {
 		return nil, retry.Cause(ctx, err)
 	}

@@ -59,7 +59,7 @@ func (b *bundle) pooling(memoryMB int, pool ...string) *Worker {
 // member adds a ready member of the warm pool that a worker made.
 func (b *bundle) member(w *Worker) store.Member {
 	b.T.Helper()
-	version, err := w.placement.MemberVersion(b.T.Context(), "python")
+	version, err := w.placement.MemberVersion(b.T.Context(), "python", "")
 	workertest.Must(b.T, err)
 	return b.Member(w.node, w.id, version, farm.Capacity{MemoryMB: 1 << 20, CPUs: 64})
 }

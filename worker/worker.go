@@ -145,6 +145,7 @@ func (w *Worker) assemble() (err error) {
 		Exit:   func(ctx context.Context, s *farm.Sandbox) node.Exit { return w.egress.Open(ctx, s) },
 		Engine: w.engine, Log: w.log, Now: now, Metrics: w.deps.Metrics,
 		Agent: w.deps.Agent, UV: w.deps.UV, Index: w.deps.Index, BuildImage: w.deps.BuildImage,
+		Runtimes: w.cfg.Runtimes, ImageRuntimes: w.cfg.ImageRuntimes,
 	}); err != nil {
 		return err
 	}
@@ -249,6 +250,9 @@ func (w *Worker) wakeQueues() {
 // prepare prepares the engine: its identity, capacity, GPUs, images and the agent's volume.
 func (w *Worker) prepare(ctx context.Context) error {
 	if err := w.node.Identify(ctx); err != nil {
+		return err
+	}
+	if err := w.placement.PreparePool(); err != nil {
 		return err
 	}
 	if err := w.beat(ctx); err != nil {

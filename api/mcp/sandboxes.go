@@ -21,6 +21,7 @@ func createSandbox() *tool {
 			{name: "packages", kind: texts, doc: "Python packages to install first, such as [\"requests\", \"pandas>=2\"]."},
 			{name: "network", kind: text, standard: "packages", enum: []string{"none", "packages", "allowlist"}, doc: "What the sandbox can reach: none, packages (package indexes only, for installs), or allowlist (also the hosts of allow_hosts), which the operator must enable."},
 			{name: "allow_hosts", kind: texts, doc: "Hosts that the network allowlist reaches, such as [\"api.github.com\", \"*.example.com\"]; programs reach them through the proxy that HTTPS_PROXY names."},
+			{name: "runtime", kind: text, doc: "OCI runtime, such as \"runsc\" (gVisor), within what the operator allows. Leave it out for the default."},
 			{name: "gpu", kind: whole, low: 0, top: farm.MaxGPUs, doc: "How many GPUs the sandbox gets for itself; it waits in the queue while none is free. Leave it out if no GPU is needed or the farm has none."},
 			{name: "gpu_model", kind: text, doc: "Model of the GPUs, such as \"a100\"; any when left out."},
 			{name: "ttl_seconds", kind: whole, doc: "Seconds until it is closed automatically, 5 to 604800 unless the operator says otherwise; the farm's default is one day."},
@@ -32,7 +33,7 @@ func createSandbox() *tool {
 func (c *call) createSandbox() (*answer, error) {
 	r := wire.CreateRequest{
 		Name: c.text("name"), Image: c.optional("image"), Packages: c.texts("packages"),
-		Network: c.optional("network"), AllowHosts: c.texts("allow_hosts"), TTLSeconds: c.whole("ttl_seconds"), GPU: c.gpu(),
+		Network: c.optional("network"), Runtime: c.optional("runtime"), AllowHosts: c.texts("allow_hosts"), TTLSeconds: c.whole("ttl_seconds"), GPU: c.gpu(),
 	}
 	var made wire.Created
 	job, err := c.await(createWait, func(wait time.Duration) (wire.Job, error) {

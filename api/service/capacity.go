@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -9,48 +10,80 @@ import (
 
 // nodes caches what is known of the nodes with a live worker.
 type nodes struct {
-	mu      sync.Mutex
-	largest map[string]farm.Capacity
-	pooled  map[string]bool // images that have a warm pool on some node
-	silent  map[string]bool // whose engine does not answer
-	asked   int64           // in nanoseconds
+	mu    sync.Mutex
+	last  nodeFacts
+	asked int64 // in nanoseconds
 }
 
-// largest returns the largest sandbox of each known node. It is cached as long as the list of images.
-func (s *Service) largest(ctx context.Context, fresh bool) (map[string]farm.Capacity, error) {
+// nodeFacts are what the live workers say of their nodes. They do not change once read.
+type nodeFacts struct {
+	largest  map[string]farm.Capacity // the largest sandbox of each node that is measured
+	runtimes map[string][]string      // OCI runtimes that each node offers; nil: a worker of it is of a release that offers none
+	defaults map[imageOnNode]string   // runtime of sandboxes of an image that ask for none
+	pooled   map[shelf]bool           // what has a warm pool on some node
+	silent   map[string]bool          // whose engine does not answer
+}
+
+type imageOnNode struct{ image, node string }
+
+// shelf is what pool members are told apart by; runtime is empty for the default of the image.
+type shelf struct{ image, runtime string }
+
+// offers reports whether a node can start a sandbox with a runtime; "" is its default.
+func (n nodeFacts) offers(node, runtime string) bool {
+	return runtime == "" || slices.Contains(n.runtimes[node], runtime)
+}
+
+// readNodes returns what is known of the nodes. It is cached as long as the list of images.
+func (s *Service) readNodes(ctx context.Context, fresh bool) (nodeFacts, error) {
 	s.nodes.mu.Lock()
 	defer s.nodes.mu.Unlock()
 	now := s.Now().UnixNano()
 	if !fresh && now-s.nodes.asked < int64(offeredFor) {
-		return s.nodes.largest, nil
+		return s.nodes.last, nil
 	}
 	workers, err := s.Store.Workers(ctx)
 	if err != nil {
-		return nil, err
+		return nodeFacts{}, err
 	}
-	s.nodes.largest, s.nodes.pooled, s.nodes.silent, s.nodes.asked = map[string]farm.Capacity{}, map[string]bool{}, map[string]bool{}, now
+	facts := nodeFacts{
+		largest: map[string]farm.Capacity{}, runtimes: map[string][]string{}, defaults: map[imageOnNode]string{}, pooled: map[shelf]bool{},
+		silent: map[string]bool{},
+	}
 	for _, w := range workers {
 		if w.Capacity != (farm.Capacity{}) {
-			s.nodes.largest[w.Node] = w.Largest()
+			facts.largest[w.Node] = w.Largest()
 		}
-		s.nodes.silent[w.Node] = s.nodes.silent[w.Node] || w.Problem != ""
+		if before, seen := facts.runtimes[w.Node]; !seen || before != nil { // any worker of a node may take a create
+			facts.runtimes[w.Node] = w.Runtimes
+		}
+		for _, image := range w.Images {
+			facts.defaults[imageOnNode{image.Name, w.Node}] = image.Runtime
+		}
+		facts.silent[w.Node] = facts.silent[w.Node] || w.Problem != ""
 		for _, p := range w.Pool {
-			s.nodes.pooled[p.Image] = s.nodes.pooled[p.Image] || p.Target > 0 || p.Ready > 0
+			at := shelf{p.Image, p.Runtime}
+			facts.pooled[at] = facts.pooled[at] || p.Target > 0 || p.Ready > 0
 		}
 	}
-	return s.nodes.largest, nil
+	s.nodes.last, s.nodes.asked = facts, now
+	return facts, nil
 }
 
-// checkCapacity refuses a sandbox that is larger than every node: it would wait forever. If no node is known, it may wait.
-func (s *Service) checkCapacity(ctx context.Context, r farm.Resources) error {
+// checkCapacity refuses a sandbox that is larger than every node which offers its runtime: it would wait forever. If no node is known, it may
+// wait.
+func (s *Service) checkCapacity(ctx context.Context, r farm.Resources, runtime string) error {
 	var largest farm.Capacity
 	for _, fresh := range []bool{false, true} {
-		nodes, err := s.largest(ctx, fresh)
-		if err != nil || len(nodes) == 0 {
+		nodes, err := s.readNodes(ctx, fresh)
+		if err != nil || len(nodes.largest) == 0 {
 			return err
 		}
 		largest = farm.Capacity{}
-		for _, capacity := range nodes {
+		for node, capacity := range nodes.largest {
+			if !nodes.offers(node, runtime) {
+				continue
+			}
 			if r.Capacity().Within(capacity) {
 				return nil
 			}
@@ -58,6 +91,10 @@ func (s *Service) checkCapacity(ctx context.Context, r farm.Resources) error {
 				largest = capacity
 			}
 		}
+	}
+	if runtime != "" {
+		return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node with the runtime %s: the largest has %d MiB and %g cores for sandboxes. Ask for less in resources.",
+			r.MemoryMB, r.CPUs, runtime, largest.MemoryMB, largest.CPUs)
 	}
 	return farm.Invalidf("A sandbox of %d MiB and %g cores is larger than any node: the largest has %d MiB and %g cores for sandboxes. Ask for less in resources.",
 		r.MemoryMB, r.CPUs, largest.MemoryMB, largest.CPUs)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -42,7 +43,7 @@ func emptyIfNil[T any](list []T) []T {
 func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 	out := wire.Sandbox{
 		ID: b.ID, Name: b.Spec.Name, State: string(b.State), Reason: b.Reason, Image: b.Spec.Image,
-		Network: string(b.Spec.Network), Resources: wire.Resources(b.Spec.Resources), Labels: b.Spec.Labels,
+		Network: string(b.Spec.Network), Runtime: cmp.Or(b.Runtime, b.Spec.Runtime), Resources: wire.Resources(b.Spec.Resources), Labels: b.Spec.Labels,
 		EnvNames:  slices.Sorted(maps.Keys(b.Spec.Env)),
 		CreatedAt: b.CreatedAt.UTC(), ExpiresAt: b.ExpiresAt.UTC(), LastUsedAt: b.LastUsedAt.UTC(), ClosedAt: instant(b.ClosedAt),
 		TTLSeconds: b.Spec.TTLSeconds, IdleSeconds: b.Spec.IdleSeconds,

@@ -72,6 +72,9 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 			continue
 		}
 		devices = true
+		if spec.Runtime != "" && !slices.Contains(w.Runtimes, spec.Runtime) {
+			continue
+		}
 		if (w.Capacity == (farm.Capacity{}) || spec.Resources.Capacity().Within(w.Largest())) &&
 			slices.ContainsFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image }) {
 			return nil
@@ -82,8 +85,8 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	case there == "":
 		return farm.Invalidf("No worker of this farm offers a GPU: leave gpu out.")
 	case devices:
-		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores. There are %s.",
-			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, there)
+		return farm.Invalidf("No node has the requested GPUs together with image %q, %d MiB and %g cores%s. There are %s.",
+			spec.Image, spec.Resources.MemoryMB, spec.Resources.CPUs, runtimeText(spec.Runtime), there)
 	case spec.GPU.Model == "":
 		return farm.Invalidf("No worker offers %d GPUs to one sandbox. There are %s.", spec.GPU.Count, there)
 	default:

@@ -25,15 +25,19 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	if spec.GPU != nil || len(spec.Env) > 0 || len(spec.AllowHosts) > 0 || spec.Resources.MemoryMB < poolMemoryMB {
 		return // these are fixed when a container is created
 	}
-	nodes, err := s.poolNodes(ctx, spec.Image)
-	if err != nil || len(nodes) == 0 {
+	claims, err := s.poolClaims(ctx, spec)
+	if err != nil || len(claims) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, poolTimeout)
 	defer cancel()
-	m, err := s.Store.ClaimMember(ctx, store.MemberClaim{
-		Tenant: box.Tenant, Image: spec.Image, Network: spec.Network, DiskMB: spec.Resources.DiskMB, Nodes: nodes,
-	})
+	var m *store.Member
+	for _, claim := range claims {
+		claim.Tenant, claim.Image, claim.Network, claim.DiskMB = box.Tenant, spec.Image, spec.Network, spec.Resources.DiskMB
+		if m, err = s.Store.ClaimMember(ctx, claim); !errors.Is(err, store.ErrNoMember) {
+			break
+		}
+	}
 	s.Pooled(err == nil)
 	if err != nil {
 		if !errors.Is(err, store.ErrNoMember) {
@@ -45,22 +49,31 @@ func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox
 	job.SandboxID, job.Queue = m.ID, farm.NodeQueue(m.Node)
 }
 
-// poolNodes returns the nodes whose pool may have members of an image: those whose engine answers, or none if no known node
-// has a pool of it.
-func (s *Service) poolNodes(ctx context.Context, image string) ([]string, error) {
-	known, err := s.largest(ctx, false)
+// poolClaims says which members a create may claim, and on which nodes: those whose engine answers. There are none if no known node has a
+// pool for it. Members of an image's default runtime are kept as such, so a runtime that is the default somewhere is claimed there too.
+func (s *Service) poolClaims(ctx context.Context, spec farm.SandboxSpec) ([]store.MemberClaim, error) {
+	known, err := s.readNodes(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	s.nodes.mu.Lock()
-	defer s.nodes.mu.Unlock()
-	var nodes []string
-	for node := range known {
-		if s.nodes.pooled[image] && !s.nodes.silent[node] {
-			nodes = append(nodes, node)
+	var standard, named []string
+	for node := range known.largest {
+		switch {
+		case known.silent[node]:
+		case spec.Runtime == "" || known.defaults[imageOnNode{spec.Image, node}] == spec.Runtime:
+			standard = append(standard, node)
+		default:
+			named = append(named, node)
 		}
 	}
-	return nodes, nil
+	var claims []store.MemberClaim
+	if len(standard) > 0 && known.pooled[shelf{image: spec.Image}] {
+		claims = append(claims, store.MemberClaim{Nodes: standard})
+	}
+	if len(named) > 0 && known.pooled[shelf{spec.Image, spec.Runtime}] {
+		claims = append(claims, store.MemberClaim{Runtime: spec.Runtime, Nodes: named})
+	}
+	return claims, nil
 }
 
 // settle returns a claimed member to the pool if its job does not use it: the job was refused, or an earlier job answers the

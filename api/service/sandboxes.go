@@ -11,7 +11,7 @@ import (
 )
 
 // spec checks the request for a new sandbox and fills in the defaults.
-func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) farm.SandboxSpec {
+func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.CreateRequest) farm.SandboxSpec {
 	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels}
 	p.check("/name", s.checkName(r.Name))
 	s.checkEnv(p, r.Env)
@@ -19,15 +19,16 @@ func (s *Service) spec(ctx context.Context, p *problems, r wire.CreateRequest) f
 	out.GPU = gpu(p, r.GPU)
 	checkGPUEnv(p, out.GPU, r.Env)
 	out.Network, out.AllowHosts = s.network(p, r.Network, r.AllowHosts)
+	out.Runtime = s.runtime(ctx, p, tenant, r.Runtime)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
 	p.check("/callback_url", s.checkCallback(ctx, r.CallbackURL))
 	_, _, err := s.image(ctx, out.Image)
 	p.check("/image", err)
-	if !p.of("/resources") {
-		p.check("/resources", s.checkCapacity(ctx, out.Resources))
+	if !p.of("/resources", "/runtime") {
+		p.check("/resources", s.checkCapacity(ctx, out.Resources, out.Runtime))
 	}
-	if !p.of("/resources", "/gpu", "/image") {
+	if !p.of("/resources", "/gpu", "/image", "/runtime") {
 		p.check("/gpu", s.checkGPUCapacity(ctx, &out))
 	}
 	return out
@@ -49,7 +50,7 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 		return Outcome{}, err
 	}
 	p := c.problems()
-	spec := s.spec(ctx, p, r)
+	spec := s.spec(ctx, p, c.Tenant, r)
 	install, names := s.wanted(p, r.Packages)
 	if err := p.err(); err != nil {
 		return Outcome{}, err

@@ -153,6 +153,7 @@ type Service struct {
 	options  Options
 	images   offered
 	nodes    nodes
+	runtimes tenantRuntimes
 	draining chan struct{}
 	drain    sync.Once
 }

@@ -17,7 +17,8 @@ import (
 type Tenants interface {
 	Tenants(ctx context.Context) ([]string, error)
 	Tenant(ctx context.Context, name string) error
-	SetQuotas(ctx context.Context, tenant string, change map[farm.QuotaName]*float64) error
+	ChangeTenant(ctx context.Context, tenant string, change store.TenantChange) error
+	TenantRuntimes(ctx context.Context, tenant string) ([]string, error)
 	QuotaUse(ctx context.Context, tenant string) ([]farm.QuotaUse, map[farm.QuotaName]float64, error)
 	Usage(ctx context.Context, tenant string, days int) ([]store.Usage, error)
 	admission.Store
@@ -73,7 +74,11 @@ func (s *Service) tenant(ctx context.Context, name string) (wire.Tenant, error) 
 	if err != nil {
 		return wire.Tenant{}, err
 	}
-	out := wire.Tenant{Name: name, Own: make(map[string]float64, len(own)), Quotas: quotasOf(use)}
+	runtimes, err := s.Store.TenantRuntimes(ctx, name)
+	if err != nil {
+		return wire.Tenant{}, err
+	}
+	out := wire.Tenant{Name: name, Own: make(map[string]float64, len(own)), Quotas: quotasOf(use), Runtimes: emptyIfNil(runtimes)}
 	for name, value := range own {
 		out.Own[string(name)] = value
 	}
@@ -107,32 +112,49 @@ func (s *Service) TenantPage(ctx context.Context, p store.Page) (wire.List[wire.
 	return list, nil
 }
 
-// SetTenant sets all quotas of a tenant: those that the request leaves out get the farm's default. The tenant need not exist before.
+// SetTenant sets all settings of a tenant: those that the request leaves out get the farm's default. The tenant need not exist before.
 func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.TenantRequest) (wire.Tenant, error) {
 	p := c.problems()
-	return s.setQuotas(ctx, p, name, quotasIn(p, "", r))
+	change := store.TenantChange{Quotas: quotasIn(p, "", r), Runtimes: runtimesIn(p, "", r)}
+	if change.Runtimes == nil {
+		change.Runtimes = &[]string{}
+	}
+	return s.changeTenant(ctx, p, name, change)
 }
 
-// ChangeTenant changes the quotas that the request names, in one step. The tenant need not exist before.
+// ChangeTenant changes the settings that the request names, in one step. The tenant need not exist before.
 func (s *Service) ChangeTenant(ctx context.Context, c Call, name string, r wire.TenantChange) (wire.Tenant, error) {
 	p := c.problems()
-	change := quotasIn(p, "/set", r.Set)
+	change, runtimes := quotasIn(p, "/set", r.Set), runtimesIn(p, "/set", r.Set)
 	maps.DeleteFunc(change, func(_ farm.QuotaName, value *float64) bool { return value == nil })
 	for i, text := range r.Default {
 		quota, pointer := farm.QuotaName(text), strict.Pointer("/default", strconv.Itoa(i))
 		switch {
-		case !slices.Contains(farm.QuotaNames(), quota):
-			p.addf(pointer, "%q is not the name of a quota", farm.Shorten(text))
-		case change[quota] != nil:
+		case text == runtimesName && runtimes == nil:
+			runtimes = &[]string{}
+		case !slices.Contains(farm.QuotaNames(), quota) && text != runtimesName:
+			p.addf(pointer, "%q is not the name of a quota or a setting of tenants", farm.Shorten(text))
+		case change[quota] != nil || text == runtimesName:
 			p.addf(pointer, "%s is in set and in default: name it once", text)
 		default:
 			change[quota] = nil
 		}
 	}
-	if len(change) == 0 {
-		p.addf("", "name at least one quota in set or default")
+	if len(change) == 0 && runtimes == nil {
+		p.addf("", "name at least one quota or setting in set or default")
 	}
-	return s.setQuotas(ctx, p, name, change)
+	return s.changeTenant(ctx, p, name, store.TenantChange{Quotas: change, Runtimes: runtimes})
+}
+
+// runtimesName is the name of a tenant's runtimes in requests.
+const runtimesName = "runtimes"
+
+// runtimesIn reads the runtimes of a request, which is at a pointer of the body; nil: it leaves them out.
+func runtimesIn(p *problems, pointer string, r wire.TenantRequest) *[]string {
+	if r.Runtimes != nil {
+		p.check(pointer+"/"+runtimesName, farm.CheckRuntimes(*r.Runtimes))
+	}
+	return r.Runtimes
 }
 
 // quotasIn reads the quotas of a request, which is at a pointer of the body. Those that it leaves out are nil.
@@ -159,13 +181,14 @@ func quotasIn(p *problems, pointer string, r wire.TenantRequest) map[farm.QuotaN
 	return change
 }
 
-func (s *Service) setQuotas(ctx context.Context, p *problems, name string, change map[farm.QuotaName]*float64) (wire.Tenant, error) {
+func (s *Service) changeTenant(ctx context.Context, p *problems, name string, change store.TenantChange) (wire.Tenant, error) {
 	if err := p.err(); err != nil {
 		return wire.Tenant{}, err
 	}
-	if err := s.Store.SetQuotas(ctx, name, change); err != nil {
+	if err := s.Store.ChangeTenant(ctx, name, change); err != nil {
 		return wire.Tenant{}, err
 	}
-	s.Logger.InfoContext(ctx, "quotas set", "tenant", name)
+	s.runtimes.forget(name)
+	s.Logger.InfoContext(ctx, "settings of a tenant changed", "tenant", name)
 	return s.tenant(ctx, name)
 }

@@ -155,8 +155,8 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	p := c.problems()
 	p.check("/code", s.checkCode(r.Code))
 	timeout := s.timeout(p, r.TimeoutSeconds)
-	spec := s.spec(ctx, p, wire.CreateRequest{
-		Image: r.Image, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
+	spec := s.spec(ctx, p, c.Tenant, wire.CreateRequest{
+		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
 	})
 	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}

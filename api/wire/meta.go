@@ -26,6 +26,7 @@ type Worker struct {
 	Capacity  Room        `json:"capacity" doc:"capacity of its node for sandboxes"`
 	Promised  Room        `json:"promised" doc:"how much of that is reserved for sandboxes"`
 	Pool      []PoolStock `json:"pool" doc:"pooled sandboxes of its node"`
+	Runtimes  []string    `json:"runtimes" doc:"OCI runtimes that sandboxes of its node may have, the default first"`
 	Problem   string      `json:"problem" doc:"why it accepts no jobs now; empty if it does"`
 
 	GPUs       []GPUDevice `json:"gpus" doc:"devices that its node offers to sandboxes"`
@@ -40,11 +41,12 @@ type GPUDevice struct {
 	Leased   bool   `json:"leased" doc:"it is leased to a sandbox"`
 }
 
-// PoolStock is the number of pooled sandboxes of an image.
+// PoolStock is the number of pooled sandboxes of an image and a runtime.
 type PoolStock struct {
-	Image  string `json:"image" doc:"name of the image"`
-	Target int    `json:"target" doc:"target of the worker's settings"`
-	Ready  int    `json:"ready" doc:"ready members on the node"`
+	Image   string `json:"image" doc:"name of the image"`
+	Runtime string `json:"runtime,omitempty" doc:"OCI runtime; absent: the default of the image on this node"`
+	Target  int    `json:"target" doc:"target of the worker's settings"`
+	Ready   int    `json:"ready" doc:"ready members on the node"`
 }
 
 // Room is an amount of memory and cores for sandboxes.

@@ -8,6 +8,7 @@ type CreateRequest struct {
 	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, such as api.github.com, *.example.com or GET,HEAD data.example.com:8080"`
+	Runtime     *string           `json:"runtime,omitempty" doc:"OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows; absent: the default of the tenant, or else of the image, or else of the node"`
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
 	TTLSeconds  *int              `json:"ttl_seconds,omitempty" doc:"life from now"`
@@ -76,6 +77,7 @@ type RunRequest struct {
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts     []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, as for POST /v1/sandboxes"`
+	Runtime        *string           `json:"runtime,omitempty" doc:"OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows; absent: the default of the tenant, or else of the image, or else of the node"`
 	GPU            *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that the code may run" default:"300"`

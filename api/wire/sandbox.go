@@ -12,6 +12,7 @@ type Sandbox struct {
 	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist"`
 	AllowHosts  []string          `json:"allow_hosts" doc:"rules of the hosts that it can reach, with the network allowlist"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
+	Runtime     string            `json:"runtime" doc:"OCI runtime of its container, such as runc or runsc (gVisor); empty until a worker has begun to start it, unless one was asked for"`
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`
 	Labels      map[string]string `json:"labels" doc:"the caller's labels"`
 	EnvNames    []string          `json:"env_names" doc:"names of its environment variables"`

@@ -29,9 +29,11 @@ type Tenant struct {
 	Name   string             `json:"name" doc:"its name"`
 	Own    map[string]float64 `json:"own_quotas" doc:"quotas that are not the farm's default, by name; -1: no bound"`
 	Quotas []Quota            `json:"quotas" doc:"all quotas, with what is used of them now"`
+	// Runtimes are empty for a tenant that may use all.
+	Runtimes []string `json:"runtimes" doc:"OCI runtimes that its sandboxes may have, the default first; empty: those of the farm"`
 }
 
-// TenantRequest sets the quotas of a tenant. A field that is missing or null gets the farm's default; -1 means no bound.
+// TenantRequest sets the quotas of a tenant and the runtimes of its sandboxes. A field that is missing or null gets the farm's default; -1 means no bound.
 type TenantRequest struct {
 	MaxSandboxes      *int     `json:"max_sandboxes,omitempty" doc:"open sandboxes"`
 	MaxMemoryMB       *int     `json:"max_memory_mb,omitempty" doc:"MiB of memory of open sandboxes, together"`
@@ -42,10 +44,12 @@ type TenantRequest struct {
 	MaxStoredMB       *int     `json:"max_stored_mb,omitempty" doc:"MiB of artifacts, together; files beyond it stay in the sandbox"`
 	RequestsPerMinute *int     `json:"requests_per_minute,omitempty" doc:"API requests in a minute"`
 	MaxConnections    *int     `json:"max_connections,omitempty" doc:"API requests that are answered at once"`
+
+	Runtimes *[]string `json:"runtimes,omitempty" doc:"OCI runtimes that its sandboxes may have, the default first; empty: those of the farm"`
 }
 
-// TenantChange changes some quotas of a tenant in one step. Quotas that it does not name stay as they are.
+// TenantChange changes some settings of a tenant in one step. Those that it does not name stay as they are.
 type TenantChange struct {
-	Set     TenantRequest `json:"set,omitzero" doc:"quotas that get a value of their own; -1 means no bound"`
-	Default []string      `json:"default,omitempty" doc:"names of quotas that get the farm's default"`
+	Set     TenantRequest `json:"set,omitzero" doc:"settings that get a value of their own; -1 means no bound"`
+	Default []string      `json:"default,omitempty" doc:"names of settings that get the farm's default"`
 }

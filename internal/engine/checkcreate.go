@@ -47,7 +47,7 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 		return made, farm.Invalidf("the name is not that of the container of sandbox %s", s.SandboxID)
 	case !strings.HasPrefix(s.AgentVolume, e.namespace+"-agent-") || s.AgentMount != fillMount:
 		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm at %s", fillMount)
-	case got.HostConfig.Runtime != e.runtime && !slices.Contains(c.rules.Runtimes, got.HostConfig.Runtime):
+	case !c.allowsRuntime(got.HostConfig.Runtime):
 		return made, farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
 	}
 	for _, check := range []error{s.validate(), checkLabels(s.Labels), checkGPUEnv(s)} {
@@ -70,13 +70,24 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 	return made, c.checkResources(s.Resources)
 }
 
+// allowsRuntime reports whether a sandbox may have an OCI runtime; "" is the engine's default.
+func (c *Checker) allowsRuntime(name string) bool {
+	return name == c.engine.runtime || slices.Contains(c.rules.Runtimes, name)
+}
+
 // createHelper checks a helper: it must be one of those that this package creates.
 func (c *Checker) createHelper(name string, tree any, got container.CreateRequest) (made CreateCall, err error) {
 	e := c.engine
 	made.Image = got.Image
 	if name == "" {
-		if made.Body, err = compare(tree, e.nvidiaHelper(got.Image)); err != nil {
-			made.Body, err = compare(tree, e.quotaHelper(got.Image))
+		helpers := []container.CreateRequest{e.nvidiaHelper(got.Image), e.quotaHelper(got.Image)}
+		if runtime := got.HostConfig.Runtime; runtime != "" && c.allowsRuntime(runtime) {
+			helpers = append(helpers, e.runtimeHelper(got.Image, runtime))
+		}
+		for _, helper := range helpers {
+			if made.Body, err = compare(tree, helper); err == nil {
+				break
+			}
 		}
 		return made, err
 	}

@@ -49,9 +49,15 @@ func TestRuntimeThatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	wantCode(t, "check", e.CheckRuntime(t.Context()), farm.CodeConflict)
-	if err := setup(t).CheckRuntime(t.Context()); err != nil {
-		t.Errorf("default runtime: %v", err)
+	_, err = e.CheckRuntimes(t.Context())
+	wantCode(t, "check", err, farm.CodeConflict)
+	there := setup(t)
+	standard, err := there.CheckRuntimes(t.Context(), "runc")
+	if err != nil || standard == "" {
+		t.Errorf("default runtime: %q, %v", standard, err)
+	}
+	if _, err := there.CheckRuntimes(t.Context(), "runc", "runsc-missing"); farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(farm.MessageOf(err), "make gvisor") {
+		t.Errorf("a runtime that is missing: %v", err)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 )
 
-// Helpers are containers that exist for a moment and run no program: to fill a volume, or to find out what the engine can do. They have
+// Helpers are containers that exist for a moment and run no program of others: to fill a volume, or to find out what the engine can do. They have
 // no rights that a sandbox lacks.
 
 // helperUser is the user of helpers.
@@ -43,6 +43,11 @@ func (e *Engine) nvidiaHelper(image string) container.CreateRequest {
 // quotaHelper has a size limit. It is never started.
 func (e *Engine) quotaHelper(image string) container.CreateRequest {
 	return e.helper(image, "/never-started", container.HostConfig{StorageOpt: map[string]string{"size": "64M"}})
+}
+
+// runtimeHelper runs a program that ends at once, with an OCI runtime.
+func (e *Engine) runtimeHelper(image, runtime string) container.CreateRequest {
+	return e.helper(image, "/bin/true", container.HostConfig{Runtime: runtime})
 }
 
 func (e *Engine) helper(image, program string, host container.HostConfig) container.CreateRequest {

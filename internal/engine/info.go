@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -66,21 +67,30 @@ func (e *Engine) Arch(ctx context.Context) (string, error) {
 	return goArch(got.Architecture), err
 }
 
-// CheckRuntime returns an error when the engine lacks the configured runtime. A worker checks before it serves: a sandbox must never run
-// with less isolation than configured.
-func (e *Engine) CheckRuntime(ctx context.Context) error {
-	if e.runtime == "" {
-		return nil
-	}
+// CheckRuntimes returns the default runtime of sandboxes, and an error when the engine lacks it or one of the others. A worker checks before it
+// serves: a sandbox must never run with less isolation than configured.
+func (e *Engine) CheckRuntimes(ctx context.Context, others ...string) (standard string, err error) {
 	got, err := e.systemInfo(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if _, ok := got.Runtimes[e.runtime]; ok {
-		return nil
+	standard = cmp.Or(e.runtime, got.DefaultRuntime, "runc")
+	for _, name := range append([]string{e.runtime}, others...) {
+		if _, ok := got.Runtimes[name]; name == "" || ok {
+			continue
+		}
+		return standard, farm.Conflictf("the Docker engine has no runtime %q (it has %s). %s", name, strings.Join(slices.Sorted(maps.Keys(got.Runtimes)), ", "), RuntimeAdvice(name))
 	}
-	return farm.Conflictf("the Docker engine has no runtime %q (it has %s): register it in the engine's daemon.json, or set another",
-		e.runtime, strings.Join(slices.Sorted(maps.Keys(got.Runtimes)), ", "))
+	return standard, nil
+}
+
+// RuntimeAdvice says what to do about a runtime of the settings that the engine lacks.
+func RuntimeAdvice(name string) string {
+	register := "Register it in the engine's daemon.json"
+	if strings.HasPrefix(name, gVisor) {
+		register = "Register it with `make gvisor` on the engine's machine (docs/operations.md)"
+	}
+	return register + ", or take it out of engine.runtime, engine.runtimes and engine.image_runtimes."
 }
 
 func (e *Engine) systemInfo(ctx context.Context) (system.Info, error) {

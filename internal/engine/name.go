@@ -3,6 +3,3 @@ package engine
 // Name is the name of a sandbox's container. It is derived from the sandbox's id, so a container can be found and removed by the record
 // alone.
 func (e *Engine) Name(sandboxID string) string { return e.namespace + "-" + sandboxID }
-
-// Runtime is the default OCI runtime of sandboxes; "": the engine's default.
-func (e *Engine) Runtime() string { return e.runtime }

@@ -11,6 +11,7 @@ type Image struct {
 	Languages   []string  `json:"languages"`
 	Size        int64     `json:"size"`
 	CreatedAt   time.Time `json:"created_at"`
+	Runtime     string    `json:"runtime,omitempty"` // of its sandboxes on this node that ask for none; empty: not known
 }
 
 // Worker is the registration of a worker process. Every heartbeat renews it, and it expires without them.
@@ -33,6 +34,9 @@ type Worker struct {
 	Problem   string      `json:"problem,omitempty"` // why it accepts no jobs now, in a sentence; empty if it does
 
 	GPUs []GPUDevice `json:"gpus,omitempty"` // devices of its node that it offers to sandboxes
+	// Runtimes are the OCI runtimes that sandboxes may have on its node, the default first. Nil: the worker is of a release that starts every
+	// sandbox with its default.
+	Runtimes []string `json:"runtimes,omitempty"`
 
 	Beat uint64 `json:"beat,omitempty"` // number of the heartbeat, from 1; 0: the worker is of a release that counts none
 	// Holds are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
@@ -60,11 +64,12 @@ func (w Worker) LeasedGPUs() (n int) {
 	return n
 }
 
-// PoolStock counts the pool members of an image.
+// PoolStock counts the pool members of an image and a runtime.
 type PoolStock struct {
-	Image  string `json:"image"`
-	Target int    `json:"target"` // wanted, by the settings of the worker that reports it
-	Ready  int    `json:"ready"`  // waiting for a create, on the whole node
+	Image   string `json:"image"`
+	Runtime string `json:"runtime,omitempty"` // empty: what sandboxes of the image have that ask for none
+	Target  int    `json:"target"`            // wanted, by the settings of the worker that reports it
+	Ready   int    `json:"ready"`             // waiting for a create, on the whole node
 }
 
 // QueueCPU is the queue of creates without a GPU. Jobs of existing sandboxes use the queue of their node.

@@ -39,6 +39,7 @@ type SandboxSpec struct {
 	AllowHosts  []string          `json:"allow_hosts,omitempty"` // rules of NetworkAllowlist, as HostRule writes them; it may change
 	Resources   Resources         `json:"resources"`
 	GPU         *GPU              `json:"gpu,omitempty"`
+	Runtime     string            `json:"runtime,omitempty"` // OCI runtime that it must have; empty: the default of its node
 	Env         map[string]string `json:"env,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTLSeconds  int               `json:"ttl_seconds"`  // lifetime from creation, or from the last PATCH
@@ -56,6 +57,7 @@ type Sandbox struct {
 
 	Node      string `json:"node,omitempty"`      // the engine of its container; empty until one is chosen
 	Container string `json:"container,omitempty"` // the engine's id of the container
+	Runtime   string `json:"runtime,omitempty"`   // OCI runtime of the container; empty until a node has begun to start it
 
 	CreatedAt  time.Time `json:"created_at"`
 	ReadyAt    time.Time `json:"ready_at,omitzero"`

@@ -87,7 +87,7 @@ func decodeSandbox(f map[string]string) (*farm.Sandbox, error) {
 	box.Generation, _ = strconv.Atoi(f["gen"])
 	box.Generation = max(box.Generation, 1)
 	box.Spec.IdleSeconds, _ = strconv.Atoi(f["idle"])
-	for name, to := range map[string]*string{"reason": &box.Reason, "node": &box.Node, "container": &box.Container} {
+	for name, to := range map[string]*string{"reason": &box.Reason, "node": &box.Node, "container": &box.Container, "runtime": &box.Runtime} {
 		if text, ok := f[name]; ok {
 			*to = text
 		}

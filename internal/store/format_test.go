@@ -246,7 +246,7 @@ func (f *format) shared() {
 	f.must(f.CreateKey(ctx, store.KeySum{1}, farm.Key{ID: "key_1", Tenant: "acme", Name: "laptop", Scopes: []farm.Scope{"admin"}, CreatedAt: formatNow}))
 	f.must(f.AppendAudit(ctx, []farm.AuditEntry{{ID: "aud_1", At: formatNow, Tenant: "acme", Route: "POST /v1/sandboxes", Status: 202}}))
 	limit := 10.0
-	f.must(f.SetQuotas(ctx, "acme", map[farm.QuotaName]*float64{farm.QuotaSandboxes: &limit}))
+	f.must(f.ChangeTenant(ctx, "acme", store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaSandboxes: &limit}}))
 	_, err = f.AddUsage(ctx, store.Sample{Sandbox: box, Container: "container-busy", CPU: time.Second, MemoryKB: 1024})
 	f.must(err)
 	f.must(f.AddStored(ctx, "acme"))

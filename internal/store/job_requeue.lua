@@ -29,7 +29,7 @@ if arg.elsewhere == '1' then
   end
   if s[1] == 'starting' or (s[2] or '') ~= '' then
     setNode(box, '')
-    call('HSET', key('sbx', box), 'container', '', 'gen', int(tonumber(generationOf(box)) + 1))
+    call('HSET', key('sbx', box), 'container', '', 'runtime', '', 'gen', int(tonumber(generationOf(box)) + 1))
   end
 end
 

@@ -29,6 +29,7 @@ type Member struct {
 	Node      string         `json:"node"`
 	Container string         `json:"container,omitempty"` // empty until it is ready
 	Image     string         `json:"image"`               // name
+	Runtime   string         `json:"runtime,omitempty"`   // OCI runtime; empty: what sandboxes of the image have on its node that ask for none
 	Network   farm.Network   `json:"network"`
 	Resources farm.Resources `json:"resources"`
 	Version   string         `json:"version"` // of its image and agent
@@ -43,8 +44,12 @@ type Member struct {
 var ErrNoMember = errors.New("the pool has no such member")
 
 // kind is what a claim cannot change of a member, so it must match.
-func kind(image string, network farm.Network, diskMB int) string {
-	return image + " " + string(network) + " " + strconv.Itoa(diskMB)
+func kind(image, runtime string, network farm.Network, diskMB int) string {
+	text := image + " " + string(network) + " " + strconv.Itoa(diskMB)
+	if runtime != "" {
+		text += " " + runtime
+	}
+	return text
 }
 
 // BeginMember stores a member that is about to be started.
@@ -53,7 +58,7 @@ func (s *Store) BeginMember(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.pool(ctx, "begin", m.ID, m.Node, kind(m.Image, m.Network, m.Resources.DiskMB), doc)
+	_, err = s.pool(ctx, "begin", m.ID, m.Node, kind(m.Image, m.Runtime, m.Network, m.Resources.DiskMB), doc)
 	return err
 }
 
@@ -71,6 +76,7 @@ func (s *Store) MemberReady(ctx context.Context, m Member) error {
 type MemberClaim struct {
 	Tenant  string
 	Image   string
+	Runtime string // as Member.Runtime
 	Network farm.Network
 	DiskMB  int
 	Nodes   []string // that have a live worker
@@ -78,7 +84,7 @@ type MemberClaim struct {
 
 // ClaimMember claims for a tenant the matching member that has been ready the longest, in one step. ErrNoMember if there is none.
 func (s *Store) ClaimMember(ctx context.Context, c MemberClaim) (*Member, error) {
-	args := []any{kind(c.Image, c.Network, c.DiskMB), c.Tenant}
+	args := []any{kind(c.Image, c.Runtime, c.Network, c.DiskMB), c.Tenant}
 	for _, node := range c.Nodes {
 		args = append(args, node)
 	}

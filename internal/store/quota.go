@@ -2,25 +2,46 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// quotaKey is the hash of a tenant's own quotas; those that are missing have their defaults.
+// quotaKey is the hash of a tenant's own quotas and lists; those that are missing have their defaults.
 func (s *Store) quotaKey(tenant string) string { return s.index(tenant, "quota") }
 
-// SetQuotas changes some of a tenant's quotas; nil gives a quota its default again. A tenant need not exist before. What is in use stays, also
-// when it is more than a quota now allows: then new work is refused or waits. CodeInvalid: a value that a quota cannot have.
-func (s *Store) SetQuotas(ctx context.Context, tenant string, change map[farm.QuotaName]*float64) error {
+// TenantChange says what changes of a tenant's own settings. What it does not name stays.
+type TenantChange struct {
+	Quotas   map[farm.QuotaName]*float64 // nil gives a quota its default again
+	Runtimes *[]string                   // OCI runtimes that its sandboxes may have, the default first; empty: those of the farm
+}
+
+// runtimesField is beside the quotas in the hash of a tenant's own settings.
+const runtimesField = "runtimes"
+
+// ChangeTenant changes a tenant's own settings. A tenant need not exist before. What is in use stays, also when it is more than a quota now
+// allows: then new work is refused or waits. CodeInvalid: a value that a setting cannot have.
+func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantChange) error {
 	if !farm.ValidTenant(tenant) {
 		return farm.Invalidf("the name of a tenant must be 1 to 64 letters, digits, dots, dashes and underscores")
 	}
 	set, unset := []string{}, []string{}
-	for name, value := range change {
+	if list := change.Runtimes; list != nil {
+		switch err := farm.CheckRuntimes(*list); {
+		case err != nil:
+			return err
+		case len(*list) == 0:
+			unset = append(unset, runtimesField)
+		default:
+			set = append(set, runtimesField, strings.Join(*list, ","))
+		}
+	}
+	for name, value := range change.Quotas {
 		if value == nil {
 			unset = append(unset, string(name))
 			continue
@@ -40,7 +61,7 @@ func (s *Store) SetQuotas(ctx context.Context, tenant string, change map[farm.Qu
 		return nil
 	})
 	if err != nil {
-		return wrap("set quotas", err)
+		return wrap("change tenant", err)
 	}
 	return s.storeTenant(ctx, tenant)
 }
@@ -53,6 +74,18 @@ func (s *Store) TenantQuotas(ctx context.Context, tenant string) (values farm.Qu
 	}
 	values, own = s.quotasOf(found)
 	return values, own, nil
+}
+
+// TenantRuntimes are the OCI runtimes that a tenant's sandboxes may have, the default first; none: those of the farm.
+func (s *Store) TenantRuntimes(ctx context.Context, tenant string) ([]string, error) {
+	text, err := s.rdb.HGet(ctx, s.quotaKey(tenant), runtimesField).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, wrap("read runtimes of tenant", err)
+	}
+	return strings.Split(text, ","), nil
 }
 
 func (s *Store) quotasOf(found map[string]string) (farm.Quotas, map[farm.QuotaName]float64) {

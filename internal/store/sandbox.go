@@ -97,9 +97,10 @@ func (s *Store) UpdateSandbox(ctx context.Context, ref farm.Ref, p SandboxPatch)
 type Move struct {
 	Ref       farm.Ref
 	To        farm.SandboxState // "" leaves the state and sets only the rest
-	Reason    string            // "" leaves it, as for Node and Container
+	Reason    string            // "" leaves it, as for Node, Container and Runtime
 	Node      string
 	Container string
+	Runtime   string
 	Expired   bool // it closes since its deadline has passed
 	Touch     bool // LastUsedAt = now
 	Removed   bool // its container is gone; unless the record says so, it is kept until the deadline of the sandbox at least
@@ -116,6 +117,7 @@ type moveArgs struct {
 	Reason     string `lua:"reason"`
 	Node       string `lua:"node"`
 	Container  string `lua:"container"`
+	Runtime    string `lua:"runtime"`
 	Expired    bool   `lua:"expired"`
 	Touch      bool   `lua:"touch"`
 	Removed    bool   `lua:"removed"`
@@ -137,7 +139,7 @@ func (s *Store) MoveSandbox(ctx context.Context, m Move) (*farm.Sandbox, error) 
 		return nil, err
 	}
 	r, err := s.run(ctx, "move sandbox", s.scripts.sandboxMove, m.Ref.Tenant, values(moveArgs{
-		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed,
+		ID: m.Ref.ID, State: string(m.To), Reason: m.Reason, Node: m.Node, Container: m.Container, Runtime: m.Runtime, Expired: m.Expired, Touch: m.Touch, Removed: m.Removed,
 		Generation: m.Generation, Job: m.Job, Attempt: m.Attempt, ClosedTTL: s.limits.ClosedSeconds, Retention: s.limits.RetentionSeconds,
 	})...)
 	if err != nil {

@@ -16,6 +16,7 @@ if arg.node ~= '' then setNode(arg.id, arg.node) end
 for _, name in ipairs({'reason', 'container'}) do
   if arg[name] ~= '' then call('HSET', k, name, arg[name]) end
 end
+if arg.runtime ~= '' then call('HSET', k, 'runtime', arg.runtime) end
 if arg.expired == '1' then call('HSET', k, 'expired', '1') end
 if arg.touch == '1' then call('HSET', k, 'used', NOW) end
 setSandboxState(arg.id, to ~= '' and to or state, arg.closed_ttl, arg.retention, arg.removed == '1')

@@ -20,6 +20,7 @@ type restoreArgs struct {
 	Idle       int    `lua:"idle"` // seconds
 	Node       string `lua:"node"`
 	Container  string `lua:"container"`
+	Runtime    string `lua:"runtime"`
 	Generation int    `lua:"generation"`
 }
 
@@ -40,7 +41,7 @@ func (s *Store) RestoreSandbox(ctx context.Context, box *farm.Sandbox) (restored
 	}
 	memoryMB, millicores, gpus := charge(box)
 	r, err := s.run(ctx, "restore sandbox", s.scripts.sandboxRestore, box.Tenant, values(restoreArgs{
-		ID: box.ID, Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container,
+		ID: box.ID, Doc: doc, Spilled: spilled(string(doc)), Memory: memoryMB, Millicores: millicores, GPUs: gpus, Used: micros(box.LastUsedAt), Expires: micros(box.ExpiresAt), Idle: box.Spec.IdleSeconds, Node: box.Node, Container: box.Container, Runtime: box.Runtime,
 		Generation: max(box.Generation, 1),
 	})...)
 	if err != nil {

@@ -5,14 +5,14 @@ local state = call('HGET', k, 'state')
 if state then
   local later = tonumber(arg.generation) > tonumber(generationOf(arg.id))
   if not later or state == 'closing' or final(SANDBOXES, state) then return {'exists'} end
-  call('HSET', k, 'container', arg.container, 'gen', arg.generation)
+  call('HSET', k, 'container', arg.container, 'runtime', arg.runtime, 'gen', arg.generation)
   setNode(arg.id, arg.node)
   if state ~= 'busy' then setSandboxState(arg.id, 'ready') end
   return {'ok'}
 end
 local seq = call('INCR', P .. 'seq')
 call('HSET', k, 'doc', arg.doc, 'state', 'ready', 'ready', NOW, 'used', arg.used, 'expires', arg.expires, 'idle', arg.idle,
-  'container', arg.container, 'gen', arg.generation, 'seq', seq)
+  'container', arg.container, 'runtime', arg.runtime, 'gen', arg.generation, 'seq', seq)
 setNode(arg.id, arg.node)
 call('ZADD', P .. 'boxes', seq, arg.id)
 call('ZADD', P .. 'openboxes', seq, arg.id)

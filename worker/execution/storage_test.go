@@ -16,7 +16,7 @@ import (
 // quota sets the tenant's quota max_stored_mb.
 func (k *takeovers) quota(mb float64) {
 	k.T.Helper()
-	workertest.Must(k.T, k.Store.SetQuotas(k.T.Context(), workertest.Tenant, map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}))
+	workertest.Must(k.T, k.Store.ChangeTenant(k.T.Context(), workertest.Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{farm.QuotaStoredMB: &mb}}))
 }
 
 // run runs commands to their end, and checks what the tenant stores afterwards.

@@ -57,6 +57,6 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
 		AgentVolume: n.agentVolume, AgentMount: agent.MountDir, Command: command,
 		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: maps.Clone(s.Spec.Env),
-		Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
+		Runtime: n.chosenRuntime(s.Spec), Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -45,6 +46,10 @@ type Deps struct {
 	Exit func(ctx context.Context, s *farm.Sandbox) Exit
 	// BuildImage builds a sandbox image by its name; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
+	// Runtimes are the OCI runtimes that callers may choose, beside the engine's default.
+	Runtimes []string
+	// ImageRuntimes are those of images whose sandboxes do not have the default, by the image's name.
+	ImageRuntimes map[string]string
 	// Metrics registers the metrics of connections; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
@@ -53,8 +58,9 @@ type Deps struct {
 type Node struct {
 	deps        Deps
 	engine      *engine.Engine
-	id          string // set by Prepare
-	agentVolume string // set by Prepare
+	id          string   // set by Prepare
+	agentVolume string   // set by Prepare
+	runtimes    []string // the default first; set by Identify
 
 	connections connections
 	deadlines   deadlines
@@ -91,6 +97,9 @@ func (n *Node) AgentVolume() string { return n.agentVolume }
 // UseIdentity sets what Prepare determines. It is for tests, whose engines have neither.
 func (n *Node) UseIdentity(id, agentVolume string) { n.id, n.agentVolume = id, agentVolume }
 
+// UseRuntimes sets what Identify determines: the OCI runtimes, the default first. It is for tests, whose engines have none.
+func (n *Node) UseRuntimes(names ...string) { n.runtimes = names }
+
 // HasIndex reports whether sandboxes can reach a package index.
 func (n *Node) HasIndex() bool { return n.deps.Index != nil }
 
@@ -105,9 +114,12 @@ func (n *Node) Identify(ctx context.Context) error {
 	if err := n.engine.Ping(ctx); err != nil {
 		return fmt.Errorf("reach the engine: %w", err)
 	}
-	if err := n.engine.CheckRuntime(ctx); err != nil {
-		return fmt.Errorf("look for the sandboxes' runtime: %w", err)
+	chosen := slices.Concat(n.deps.Runtimes, slices.Sorted(maps.Values(n.deps.ImageRuntimes)))
+	standard, err := n.engine.CheckRuntimes(ctx, chosen...)
+	if err != nil {
+		return fmt.Errorf("look for the sandboxes' runtimes: %w", err)
 	}
+	n.runtimes = runtimesOf(standard, chosen)
 	id, err := n.engine.NodeID(ctx)
 	if err != nil {
 		return fmt.Errorf("read the engine's identity: %w", err)
@@ -187,6 +199,9 @@ func (n *Node) refreshImages(ctx context.Context) ([]farm.Image, error) {
 	list, err := n.engine.Images(ctx) // not under the lock: callers do not wait for each other
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
+	}
+	for i := range list {
+		list[i].Runtime = n.Runtime(farm.SandboxSpec{Image: list[i].Name})
 	}
 	n.images.set(list)
 	return list, nil

@@ -155,6 +155,10 @@ func (p *Placer) Reserve(ctx context.Context, claim *store.Claim) (bool, error) 
 	if !StartsSandbox(claim) {
 		return true, nil
 	}
+	if started := claim.Sandbox.State != farm.SandboxQueued && claim.Sandbox.Node == p.node.ID(); !started && !p.node.Offers(claim.Sandbox.Spec) {
+		p.gate.pauseCreates() // a node that offers its runtime takes it
+		return false, nil
+	}
 	if ok, err := p.leaseGPUs(ctx, claim); !ok || err != nil {
 		return false, err
 	}

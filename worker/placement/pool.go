@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,12 +37,12 @@ type pool struct {
 	wake chan struct{} // starts the next round now
 
 	mu      sync.Mutex
-	targets map[string]int  // wanted members of each image
-	spare   int             // an image may have so many times its target before members are retired
+	targets map[shelf]int   // wanted members
+	spare   int             // a shelf may have so many times its target before members are retired
 	auto    bool            // the targets are chosen, and a pool fits
 	filling map[string]bool // members that this worker starts now
 	cold    int             // sandboxes that this worker starts for jobs now, which go first
-	idle    map[string]int  // idle members of the node, by image
+	idle    map[shelf]int   // idle members of the node
 	claimed time.Time       // when a member was last claimed, by the records
 	held    farm.Capacity   // reserved by the idle members
 	oldest  time.Time       // when the oldest idle member became ready; zero: there is none
@@ -49,8 +50,8 @@ type pool struct {
 	until   time.Time       // nothing is started until then
 }
 
-func newPool(targets map[string]int) pool {
-	return pool{wake: make(chan struct{}, 1), targets: targets, spare: 1, filling: map[string]bool{}, idle: map[string]int{}}
+func newPool(targets map[shelf]int) pool {
+	return pool{wake: make(chan struct{}, 1), targets: targets, spare: 1, filling: map[string]bool{}, idle: map[shelf]int{}}
 }
 
 // wakeUp starts the next round of maintenance now.
@@ -65,7 +66,7 @@ func (p *pool) wakeUp() {
 func (p *pool) update(members []store.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle, p.held, p.oldest = map[string]int{}, farm.Capacity{}, time.Time{}
+	p.idle, p.held, p.oldest = map[shelf]int{}, farm.Capacity{}, time.Time{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed && m.At.After(p.claimed) {
 			p.claimed = m.At
@@ -73,7 +74,7 @@ func (p *pool) update(members []store.Member) {
 		if m.State != store.MemberIdle {
 			continue
 		}
-		p.idle[m.Image]++
+		p.idle[shelfOf(m)]++
 		p.held = p.held.Plus(m.Resources.Capacity())
 		if p.oldest.IsZero() || m.At.Before(p.oldest) {
 			p.oldest = m.At
@@ -88,18 +89,21 @@ func (p *pool) reserved() farm.Capacity {
 	return p.held
 }
 
-// stock lists wanted and idle members of each image, for the registration.
+// stock lists wanted and idle members of each shelf, for the registration.
 func (p *pool) stock() []farm.PoolStock {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	names := maps.Clone(p.targets)
-	for image := range p.idle {
-		names[image] = p.targets[image]
+	wanted := maps.Clone(p.targets)
+	for at := range p.idle {
+		wanted[at] = p.targets[at]
 	}
 	var out []farm.PoolStock
-	for _, image := range slices.Sorted(maps.Keys(names)) {
-		out = append(out, farm.PoolStock{Image: image, Target: names[image], Ready: p.idle[image]})
+	for at, target := range wanted {
+		out = append(out, farm.PoolStock{Image: at.image, Runtime: at.runtime, Target: target, Ready: p.idle[at]})
 	}
+	slices.SortFunc(out, func(a, b farm.PoolStock) int {
+		return cmp.Or(cmp.Compare(a.Image, b.Image), cmp.Compare(a.Runtime, b.Runtime))
+	})
 	return out
 }
 
@@ -187,17 +191,17 @@ func (p *Placer) maintain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have := map[string]int{}
+	have := map[shelf]int{}
 	for _, m := range members {
 		if m.State == store.MemberClaimed {
 			continue
 		}
-		reason, err := p.retireReason(ctx, m, have[m.Image])
+		reason, err := p.retireReason(ctx, m, have[shelfOf(m)])
 		if err != nil {
 			return err
 		}
 		if reason == "" {
-			have[m.Image]++
+			have[shelfOf(m)]++
 		} else if err := p.Retire(ctx, m, reason); err != nil {
 			return err
 		}
@@ -205,10 +209,10 @@ func (p *Placer) maintain(ctx context.Context) error {
 	return p.fill(ctx, have)
 }
 
-// retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its image that stay.
+// retireReason says why a member should leave the pool; "" when it should stay. have counts the members of its shelf that stay.
 func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (string, error) {
 	p.pool.mu.Lock()
-	most, ours := p.pool.targets[m.Image]*p.pool.spare, p.pool.filling[m.ID]
+	most, ours := p.pool.targets[shelfOf(m)]*p.pool.spare, p.pool.filling[m.ID]
 	p.pool.mu.Unlock()
 	if m.State == store.MemberStarting {
 		if ours {
@@ -220,7 +224,7 @@ func (p *Placer) retireReason(ctx context.Context, m store.Member, have int) (st
 		}
 		return LeftStale, nil
 	}
-	version, err := p.MemberVersion(ctx, m.Image)
+	version, err := p.MemberVersion(ctx, m.Image, m.Runtime)
 	switch {
 	case farm.CodeOf(err) == farm.CodeInvalid: // the image is gone
 		return LeftChanged, nil
@@ -254,13 +258,13 @@ func (p *Placer) memberDead(ctx context.Context, m store.Member) bool {
 	return gone
 }
 
-// MemberVersion names what members of an image are made from now. Members of another version are retired.
-func (p *Placer) MemberVersion(ctx context.Context, name string) (string, error) {
+// MemberVersion names what members of an image and a runtime ("": the default) are made from now. Members of another version are retired.
+func (p *Placer) MemberVersion(ctx context.Context, name, runtime string) (string, error) {
 	image, err := p.node.Image(ctx, name)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(), p.engine.Runtime(), p.cfg.Version, p.cfg.Limits.Disk.Default), nil
+	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(), p.node.Runtime(farm.SandboxSpec{Image: name, Runtime: runtime}), p.cfg.Version, p.cfg.Limits.Disk.Default), nil
 }
 
 // Retire removes a member that nobody has claimed. A member that was claimed meanwhile stays.

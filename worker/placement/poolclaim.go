@@ -48,11 +48,12 @@ func (p *Placer) AssignMember(ctx context.Context, s *farm.Sandbox) (container s
 func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) error {
 	ctx, done := context.WithTimeout(ctx, memberTimeout)
 	defer done()
-	version, err := p.MemberVersion(ctx, m.Image)
+	version, err := p.MemberVersion(ctx, m.Image, m.Runtime)
 	if err != nil {
 		return err
 	}
-	if m.Version != version || m.Resources.DiskMB != s.Spec.Resources.DiskMB || m.Network != s.Spec.Network || len(s.Spec.Env) > 0 {
+	runtime := p.node.Runtime(farm.SandboxSpec{Image: m.Image, Runtime: m.Runtime})
+	if m.Version != version || runtime != p.node.Runtime(s.Spec) || m.Resources.DiskMB != s.Spec.Resources.DiskMB || m.Network != s.Spec.Network || len(s.Spec.Env) > 0 {
 		return errUnfit
 	}
 	box := *s

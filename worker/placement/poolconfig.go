@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // Words of worker.pool that are not images.
@@ -20,9 +23,24 @@ const maxPool = 1000
 // poolImage is the name of an image in worker.pool.
 var poolImage = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// poolTargets reads worker.pool: how many members each image should have; none if the number is chosen (isAuto).
-func (c Config) poolTargets() (map[string]int, error) {
-	targets := map[string]int{}
+// shelf is the part of a node's pool for an image and an OCI runtime. Runtime is empty for what sandboxes of the image have on this node if they
+// ask for none.
+type shelf struct{ image, runtime string }
+
+// String is the form of worker.pool.
+func (s shelf) String() string {
+	if s.runtime == "" {
+		return s.image
+	}
+	return s.image + "@" + s.runtime
+}
+
+// shelfOf is where a member belongs.
+func shelfOf(m store.Member) shelf { return shelf{m.Image, m.Runtime} }
+
+// poolTargets reads worker.pool: how many members each shelf should have; none if the number is chosen (isAuto).
+func (c Config) poolTargets() (map[shelf]int, error) {
+	targets := map[shelf]int{}
 	var errs []error
 	for _, entry := range c.Pool {
 		if entry == poolAuto || entry == poolNone {
@@ -33,15 +51,35 @@ func (c Config) poolTargets() (map[string]int, error) {
 		}
 		name, text, _ := strings.Cut(entry, "=")
 		count, err := strconv.Atoi(text)
-		_, twice := targets[name]
+		image, runtime, named := strings.Cut(name, "@")
+		at := shelf{image, runtime}
+		_, twice := targets[at]
 		switch {
-		case err != nil || !poolImage.MatchString(name) || count < 0 || count > maxPool:
-			errs = append(errs, fmt.Errorf("worker.pool contains %q; write the name of an image and a number from 0 to %d, as python=2, or auto or none", entry, maxPool))
+		case err != nil || !poolImage.MatchString(image) || named && farm.CheckRuntime(runtime) != nil || count < 0 || count > maxPool:
+			errs = append(errs, fmt.Errorf("worker.pool contains %q; write the name of an image and a number from 0 to %d, as python=2 or python@runsc=2, or auto or none", entry, maxPool))
 		case twice:
-			errs = append(errs, fmt.Errorf("worker.pool names the image %s twice", name))
+			errs = append(errs, fmt.Errorf("worker.pool names %s twice", at))
 		default:
-			targets[name] = count
+			targets[at] = count
 		}
 	}
 	return targets, errors.Join(errs...)
+}
+
+// PreparePool checks worker.pool against what the node offers. Call it once the node has its identity.
+func (p *Placer) PreparePool() error {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	targets := map[shelf]int{}
+	for at, count := range p.pool.targets {
+		if !p.node.Offers(farm.SandboxSpec{Image: at.image, Runtime: at.runtime}) {
+			return fmt.Errorf("worker.pool contains %s, but the runtime %s is not among engine.runtimes: add it there, or take the entry out", at, at.runtime)
+		}
+		if at.runtime == p.node.Runtime(farm.SandboxSpec{Image: at.image}) {
+			at.runtime = ""
+		}
+		targets[at] += count
+	}
+	p.pool.targets = targets
+	return nil
 }

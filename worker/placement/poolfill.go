@@ -19,7 +19,7 @@ var errPoolFull = errors.New("the node has no room for another member of the poo
 func warmModules() []string { return []string{"numpy", "pandas", "matplotlib.pyplot"} }
 
 // fill starts missing members, a few at a time. It starts none while creates wait or are started, which need the engine more.
-func (p *Placer) fill(ctx context.Context, have map[string]int) error {
+func (p *Placer) fill(ctx context.Context, have map[shelf]int) error {
 	missing := p.pool.missing(have, p.deps.Now())
 	if len(missing) == 0 {
 		return nil
@@ -28,13 +28,13 @@ func (p *Placer) fill(ctx context.Context, have map[string]int) error {
 	if err != nil || waiting > 0 {
 		return err
 	}
-	for _, image := range missing {
+	for _, at := range missing {
 		id := farm.NewID(farm.SandboxPrefix)
 		if !p.pool.fillBegins(id, p.cfg.PoolFill) {
 			return nil
 		}
 		p.background.Go(func() { //nolint:contextcheck // it outlives this round
-			err := p.addMember(p.deps.Base, id, image)
+			err := p.addMember(p.deps.Base, id, at)
 			p.pool.fillEnded(id, err, p.deps.Now())
 			switch {
 			case err == nil:
@@ -42,16 +42,16 @@ func (p *Placer) fill(ctx context.Context, have map[string]int) error {
 			case errors.Is(err, errPoolFull), p.deps.Base.Err() != nil:
 			default:
 				p.metrics.fillErrors.Inc()
-				p.log.WarnContext(p.deps.Base, "no sandbox was added to the warm pool; it is tried again", "image", image, "error", err)
+				p.log.WarnContext(p.deps.Base, "no sandbox was added to the warm pool; it is tried again", "image", at.image, "runtime", at.runtime, "error", err)
 			}
 		})
 	}
 	return nil
 }
 
-// missing lists the images of members to start: none while fills pause or creates are started. Right after a claim only images
+// missing lists the shelves of members to start: none while fills pause or creates are started. Right after a claim only shelves
 // without an idle member are filled, since a start takes the cores that the next claim needs.
-func (p *pool) missing(have map[string]int, now time.Time) []string {
+func (p *pool) missing(have map[shelf]int, now time.Time) []shelf {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cold > 0 || now.Before(p.until) {
@@ -59,13 +59,13 @@ func (p *pool) missing(have map[string]int, now time.Time) []string {
 	}
 	since := now.Sub(p.claimed) // negative if clocks differ
 	quiet := since < 0 || since >= fillQuiet
-	var out []string
-	for image, target := range p.targets {
-		if !quiet && p.idle[image] > 0 {
+	var out []shelf
+	for at, target := range p.targets {
+		if !quiet && p.idle[at] > 0 {
 			continue
 		}
-		for range target - have[image] {
-			out = append(out, image)
+		for range target - have[at] {
+			out = append(out, at)
 		}
 	}
 	return out
@@ -96,15 +96,15 @@ func (p *pool) fillEnded(id string, err error, now time.Time) {
 }
 
 // addMember starts a member and offers it to creates.
-func (p *Placer) addMember(ctx context.Context, id, image string) error {
+func (p *Placer) addMember(ctx context.Context, id string, at shelf) error {
 	ctx, done := context.WithTimeout(ctx, 2*p.cfg.CreateTimeout) // imports come on top of a create
 	defer done()
-	version, err := p.MemberVersion(ctx, image)
+	version, err := p.MemberVersion(ctx, at.image, at.runtime)
 	if err != nil {
 		return err
 	}
 	m := store.Member{
-		ID: id, Node: p.node.ID(), Image: image, Network: p.memberNetwork(), Version: version, Worker: p.deps.WorkerID, State: store.MemberStarting,
+		ID: id, Node: p.node.ID(), Image: at.image, Runtime: at.runtime, Network: p.memberNetwork(), Version: version, Worker: p.deps.WorkerID, State: store.MemberStarting,
 		Resources: p.memberResources(),
 	}
 	ok, nodes, err := p.store.Reserve(ctx, store.ReserveRequest{Node: p.node.ID(), Capacity: p.gate.size(), Sandbox: farm.Ref{ID: id}, Want: m.Resources.Capacity()})
@@ -128,7 +128,7 @@ func (p *Placer) addMember(ctx context.Context, id, image string) error {
 		return errors.Join(err, dropErr)
 	}
 	p.metrics.started.Inc()
-	p.log.InfoContext(ctx, "sandbox joined the warm pool", "sandbox_id", id, "image", image)
+	p.log.InfoContext(ctx, "sandbox joined the warm pool", "sandbox_id", id, "image", at.image, "runtime", at.runtime)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (p *Placer) memberNetwork() farm.Network {
 func (p *Placer) MemberSandbox(m store.Member) *farm.Sandbox {
 	return &farm.Sandbox{
 		ID: m.ID, Tenant: m.Tenant, Node: m.Node, Container: m.Container,
-		Spec: farm.SandboxSpec{Image: m.Image, Network: m.Network, Resources: m.Resources},
+		Spec: farm.SandboxSpec{Image: m.Image, Runtime: m.Runtime, Network: m.Network, Resources: m.Resources},
 	}
 }
 

@@ -58,7 +58,7 @@ func (b *bundle) pooling(memoryMB int, pool ...string) *Placer {
 // member adds a ready member of the warm pool that a worker made.
 func (b *bundle) member(p *Placer) store.Member {
 	b.T.Helper()
-	version, err := p.MemberVersion(b.T.Context(), "python")
+	version, err := p.MemberVersion(b.T.Context(), "python", "")
 	workertest.Must(b.T, err)
 	return b.Member(p.node, p.deps.WorkerID, version, p.gate.size())
 }

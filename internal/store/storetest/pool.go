@@ -51,6 +51,7 @@ func poolClaimsTheOldestMatch(t *testing.T, factory Factory) {
 	for name, change := range map[string]func(*store.MemberClaim){
 		"another image":   func(c *store.MemberClaim) { c.Image = "node" },
 		"another network": func(c *store.MemberClaim) { c.Network = farm.NetworkNone },
+		"another runtime": func(c *store.MemberClaim) { c.Runtime = "runsc" },
 		"another disk":    func(c *store.MemberClaim) { c.DiskMB = 512 },
 		"dead nodes":      func(c *store.MemberClaim) { c.Nodes = []string{"n3"} },
 		"no node":         func(c *store.MemberClaim) { c.Nodes = nil },

@@ -28,7 +28,7 @@ func sized(memoryMB int, cpus float64, gpus int) store.Accept {
 
 func (b *bundle) quota(t *testing.T, name farm.QuotaName, value float64) {
 	t.Helper()
-	if err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: &value}); err != nil {
+	if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: &value}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,7 +101,7 @@ func quotasBoundSandboxes(t *testing.T, factory Factory) {
 			if got := b.used(t, name); cmp.Diff(got, 3*each, near()) != "" {
 				t.Errorf("with a lowered quota %v of %s is used, want %v", got, name, 3*each)
 			}
-			if err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: nil}); err != nil {
+			if err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: nil}}); err != nil {
 				t.Fatal(err)
 			}
 			b.accept(t, sandbox())
@@ -121,11 +121,11 @@ func quotasOfNothing(t *testing.T, factory Factory) {
 	_, err := b.Accept(t.Context(), sized(64, 1, 1))
 	wantCode(t, "a GPU for a tenant without any", err, farm.CodeExhausted)
 	for name, value := range map[farm.QuotaName]float64{"max_cats": 1, farm.QuotaGPUs: -2, farm.QuotaRunning: 1.5, farm.QuotaCPUs: 2e9} {
-		err := b.SetQuotas(t.Context(), Tenant, map[farm.QuotaName]*float64{name: &value})
+		err := b.ChangeTenant(t.Context(), Tenant, store.TenantChange{Quotas: map[farm.QuotaName]*float64{name: &value}})
 		wantCode(t, fmt.Sprintf("%s of %v", name, value), err, farm.CodeInvalid)
 	}
 	for _, tenant := range []string{"", "a b", "{a}", "a:b", "ä", strings.Repeat("x", 65)} {
-		wantCode(t, "quotas of "+tenant, b.SetQuotas(t.Context(), tenant, nil), farm.CodeInvalid)
+		wantCode(t, "quotas of "+tenant, b.ChangeTenant(t.Context(), tenant, store.TenantChange{}), farm.CodeInvalid)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +79,9 @@ func doctorEngine(ctx context.Context, s *Settings) []Finding {
 		quota.Status, quota.Found = statusNote, info.StorageDriver+" cannot limit the size of containers"
 		quota.Advice = "Nothing to do: workspaces are memory file systems with their own size, which counts as memory_mb."
 	}
-	out = append(out, cgroup, doctorSandboxCgroup(ctx, s, e), quota, doctorRuntime(s, info), doctorImages(ctx, e))
+	out = append(out, cgroup, doctorSandboxCgroup(ctx, s, e), quota)
+	out = append(out, doctorRuntimes(ctx, s, e, info)...)
+	out = append(out, doctorImages(ctx, e))
 	if limits := s.Limits; !strings.HasPrefix(s.Engine.Host, "tcp://") && !strings.HasPrefix(s.Engine.Host, "ssh://") {
 		out = append(out, doctorHost("/proc/sys", max(1, int(info.MemoryBytes>>20)/limits.Memory.Default), limits.PIDs.Default)...)
 	}
@@ -98,23 +99,6 @@ func doctorSandboxCgroup(ctx context.Context, s *Settings, e *engine.Engine) Fin
 	if err := e.CheckLimitSandboxes(ctx); err != nil {
 		f.Status, f.Found = statusNote, "the memory of all sandboxes together is not limited: "+err.Error()
 		f.Advice = "If sandboxes use more memory than the host has, the kernel may end other programs. Run the worker as root on the engine's host, or set worker.memory_overcommit = 1."
-	}
-	return f
-}
-
-func doctorRuntime(s *Settings, info engine.Info) Finding {
-	f := Finding{What: "gVisor (runsc)", Status: statusOK, Found: "runtimes " + strings.Join(info.Runtimes, ", ")}
-	has := slices.Contains(info.Runtimes, "runsc")
-	switch {
-	case s.Engine.Runtime != "" && !slices.Contains(info.Runtimes, s.Engine.Runtime):
-		f.Status = statusProblem
-		f.Advice = fmt.Sprintf("engine.runtime is %s, which the engine lacks: add it to daemon.json, or change the setting.", s.Engine.Runtime)
-	case !has:
-		f.Status = statusNote
-		f.Advice = "Sandboxes share the kernel of the host. For a second layer of isolation install runsc (CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@latest), add it to daemon.json and set engine.runtime."
-	case s.Engine.Runtime != "runsc":
-		f.Status = statusNote
-		f.Advice = "The engine has runsc: set engine.runtime = \"runsc\" to use it."
 	}
 	return f
 }

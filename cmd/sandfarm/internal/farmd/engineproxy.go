@@ -32,7 +32,7 @@ func RunEngineProxy(ctx context.Context, s *Settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	p := engineproxy.New(engineproxy.Config{
-		Namespace: namespace, Checker: e.NewChecker(engine.Rules{Limits: s.Limits}), Dial: e.Connect,
+		Namespace: namespace, Checker: e.NewChecker(engine.Rules{Limits: s.Limits, Runtimes: s.Engine.runtimes("")[1:]}), Dial: e.Connect,
 		Exec: dialsAgent, Builds: s.EngineProxy.Builds, MaxBody: s.EngineProxy.MaxBody, Log: log,
 	})
 	defer p.Close()

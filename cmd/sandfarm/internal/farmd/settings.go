@@ -73,9 +73,13 @@ type S3Settings struct {
 
 // EngineSettings name the Docker engine of the sandboxes.
 type EngineSettings struct {
-	Host      string `toml:"host" doc:"Address of the engine, such as unix:///var/run/docker.sock. Empty: DOCKER_HOST, or the default socket."`
-	Runtime   string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor). Empty: the default of the engine. A worker does not start if the engine lacks it."`
-	Namespace string `toml:"namespace" doc:"Prefix of everything that the farm creates in the engine. Empty: sandfarm, or with sandfarm up one for each data directory."`
+	Host    string `toml:"host" doc:"Address of the engine, such as unix:///var/run/docker.sock. Empty: DOCKER_HOST, or the default socket."`
+	Runtime string `toml:"runtime" doc:"OCI runtime of sandboxes, such as runsc (gVisor). Empty: the default of the engine. A worker does not start if the engine lacks it."`
+	// Runtimes do not include Runtime.
+	Runtimes []string `toml:"runtimes" doc:"OCI runtimes that callers may choose for a sandbox, beside engine.runtime, such as runc and runsc. Empty: none. A tenant can have a list of its own (sandfarm tenant set --runtimes). A worker does not start if the engine lacks one."`
+	// ImageRuntimes are pairs.
+	ImageRuntimes []string `toml:"image_runtimes" doc:"OCI runtimes of images whose sandboxes do not have engine.runtime, such as node=runsc. A runtime that the caller chooses, or that is the default of its tenant, goes first."`
+	Namespace     string   `toml:"namespace" doc:"Prefix of everything that the farm creates in the engine. Empty: sandfarm, or with sandfarm up one for each data directory."`
 }
 
 // ProxySettings are those of sandfarm engine-proxy, which also reads engine.namespace and engine.runtime.
@@ -114,7 +118,7 @@ func Load(file string) (*Settings, error) {
 		return nil, fmt.Errorf("find data directory: %w", err)
 	}
 	s.Data = data
-	s.shareLimits()
+	s.share()
 	if err := errors.Join(problems, s.validate()); err != nil {
 		return nil, err
 	}
@@ -131,8 +135,11 @@ func WarnOfUnread(log *slog.Logger, environ []string) {
 	}
 }
 
-// shareLimits copies the limits, the quotas and what sandboxes may reach into the settings of each service.
-func (s *Settings) shareLimits() {
+// share copies what several services have in common into the settings of each: limits and quotas, what sandboxes may reach,
+// and their runtimes.
+func (s *Settings) share() {
+	s.Worker.Runtimes = s.Engine.Runtimes
+	s.Worker.ImageRuntimes, _ = s.Engine.imageRuntimes() // validate reports the error
 	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
@@ -150,8 +157,35 @@ func (s *Settings) validate() error {
 	} else if s.Redis.Durability == string(store.DurabilityReplica) {
 		errs = append(errs, errors.New("redis.durability is replica, but the Redis of sandfarm up has no replica: set redis.url to a Redis that has one, or redis.durability to aof"))
 	}
-	errs = append(errs, s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
+	_, err := s.Engine.imageRuntimes()
+	errs = append(errs, err, s.Engine.checkRuntimes(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
+}
+
+// checkRuntimes reports what cannot be a list of runtimes.
+func (s EngineSettings) checkRuntimes() error {
+	if err := farm.CheckRuntimes(s.Runtimes); err != nil {
+		return fmt.Errorf("engine.runtimes: %s", farm.MessageOf(err))
+	}
+	return nil
+}
+
+// imageRuntimes reads engine.image_runtimes: runtimes by the name of the image.
+func (s EngineSettings) imageRuntimes() (map[string]string, error) {
+	runtimes, errs := map[string]string{}, []error(nil)
+	for _, entry := range s.ImageRuntimes {
+		image, runtime, ok := strings.Cut(entry, "=")
+		_, twice := runtimes[image]
+		switch {
+		case !ok || image == "" || farm.CheckRuntime(runtime) != nil:
+			errs = append(errs, fmt.Errorf("engine.image_runtimes contains %q; write the name of an image and a runtime, as node=runsc", entry))
+		case twice:
+			errs = append(errs, fmt.Errorf("engine.image_runtimes names the image %s twice", image))
+		default:
+			runtimes[image] = runtime
+		}
+	}
+	return runtimes, errors.Join(errs...)
 }
 
 // errBadRedisURL shows the form of a Redis URL.

@@ -45,7 +45,7 @@ func (a *app) sandboxCreate() *cobra.Command {
   sandfarm sandbox create --network allowlist --allow-host api.github.com --allow-host '*.githubusercontent.com'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), GPU: spec.gpus(), AllowHosts: spec.hosts, Packages: packages}
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), GPU: spec.gpus(), AllowHosts: spec.hosts, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
 		request.TTLSeconds, errs[1] = seconds("ttl", ttl)
@@ -181,6 +181,7 @@ func (a *app) showSandbox(s wire.Sandbox) error {
 		{"image", s.Image},
 		{"network", s.Network},
 		{"hosts", strings.Join(s.AllowHosts, "; ")},
+		{"runtime", s.Runtime},
 		{"memory", fmt.Sprintf("%d MiB", s.Resources.MemoryMB)},
 		{"cpus", fmt.Sprint(s.Resources.CPUs)},
 		{"disk", fmt.Sprintf("%d MiB", s.Resources.DiskMB)},

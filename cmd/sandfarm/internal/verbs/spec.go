@@ -11,6 +11,7 @@ import (
 // specFlags describe a new sandbox.
 type specFlags struct {
 	image, network string
+	runtime        string
 	memory, disk   string
 	cpus           float64
 	pids, gpu      int
@@ -30,6 +31,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
 	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages or allowlist")
 	flags.StringArrayVar(&f.hosts, "allow-host", nil, "host that --network allowlist reaches, such as api.github.com or '*.example.com:8443' (repeatable)")
+	flags.StringVar(&f.runtime, "runtime", "", "OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows")
 	flags.IntVar(&f.gpu, "gpu", 0, "number of GPUs")
 	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; one GPU without --gpu")
 	f.set = flags

@@ -16,9 +16,9 @@ import (
 
 func (a *app) tenant() *cobra.Command {
 	return a.admin(asGroup(&cobra.Command{
-		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas of tenants (operators only)",
+		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas and runtimes of tenants (operators only)",
 		Long: `A quota bounds what a tenant may have at once. New work beyond it is refused, or waits (max-running); what is in use is never
-ended. The defaults are the settings quotas.*. The key needs the scope admin.`,
+ended. The defaults are the settings quotas.* and engine.runtimes. The key needs the scope admin.`,
 		Example: `  sandfarm tenant set acme --max-sandboxes 20 --max-memory-mb 65536
   sandfarm tenant show acme
   sandfarm tenant ls --local`,
@@ -56,7 +56,32 @@ func (f *quotaFlag[N]) Set(text string) error {
 	return nil
 }
 
-// quotaFlags adds a flag for each quota. The returned function says what those that were given change.
+// listFlag is a flag that sets a list: names with commas between them, or "default", which leaves it nil.
+type listFlag struct{ to **[]string }
+
+// String implements pflag.Value.
+func (f *listFlag) String() string {
+	if f.to == nil || *f.to == nil {
+		return ""
+	}
+	return strings.Join(**f.to, ",")
+}
+
+// Type implements pflag.Value.
+func (f *listFlag) Type() string { return "names|default" }
+
+// Set implements pflag.Value.
+func (f *listFlag) Set(text string) error {
+	if text == "default" {
+		*f.to = nil
+		return nil
+	}
+	list := strings.Split(text, ",")
+	*f.to = &list
+	return nil
+}
+
+// quotaFlags adds a flag for each setting of a tenant. The returned function says what those that were given change.
 func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 	var r wire.TenantRequest
 	names := []string{}
@@ -74,6 +99,8 @@ func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 	whole("max-stored-mb", "MiB of artifacts; files beyond it stay in the sandbox", &r.MaxStoredMB)
 	whole("requests-per-minute", "API requests in a minute", &r.RequestsPerMinute)
 	whole("max-connections", "API requests that are answered at once", &r.MaxConnections)
+	flags.Var(&listFlag{to: &r.Runtimes}, "runtimes", "OCI runtimes that its sandboxes may have, the default first, such as runsc or runsc,runc; default: those of the farm")
+	names = append(names, "runtimes")
 	return func() wire.TenantChange {
 		change := wire.TenantChange{Set: r}
 		for _, name := range names {
@@ -88,16 +115,18 @@ func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 func (a *app) tenantSet() *cobra.Command {
 	var given func() wire.TenantChange
 	c := a.verb(&cobra.Command{
-		Use: "set NAME", Short: "Set quotas of a tenant",
+		Use: "set NAME", Short: "Set quotas and runtimes of a tenant",
 		Long: `Set quotas of a tenant, which need not exist before. Quotas without a flag stay as they are. -1 means no bound, 0 none at all,
-default the farm's default. A quota may be below what is used: nothing is ended, but new work is refused or waits.`,
+default the farm's default. A quota may be below what is used: nothing is ended, but new work is refused or waits. --runtimes names
+the OCI runtimes that the tenant's sandboxes may have; the first one is used where a request names none.`,
 		Example: `  sandfarm tenant set acme --max-sandboxes 20 --requests-per-minute 600
-  sandfarm tenant set acme --max-gpus 0 --max-cpus default`,
+  sandfarm tenant set acme --max-gpus 0 --max-cpus default
+  sandfarm tenant set acme --runtimes runsc`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
 		change := given()
 		if change.Set == (wire.TenantRequest{}) && len(change.Default) == 0 {
-			return usagef("no quota is given; see --help for the flags")
+			return usagef("nothing to set is given; see --help for the flags")
 		}
 		set, err := c.ChangeTenant(ctx, args[0], change)
 		if err != nil {
@@ -134,7 +163,11 @@ func (a *app) showTenant(t wire.Tenant) error {
 		}
 		rows[i] = append(rows[i], origin)
 	}
-	return table(a.Out, []string{"QUOTA", "USED", "LIMIT", "SET"}, rows)
+	if err := table(a.Out, []string{"QUOTA", "USED", "LIMIT", "SET"}, rows); err != nil || len(t.Runtimes) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(a.Out, "runtimes of its sandboxes, the default first: %s\n", strings.Join(t.Runtimes, ", "))
+	return err
 }
 
 func quotaRows(quotas []wire.Quota) [][]string {

@@ -56,6 +56,11 @@ func TestTenantVerbs(t *testing.T) {
 	if got.code != 0 || strings.TrimSpace(sent) != want {
 		t.Errorf("%+v, sent %s", got, sent)
 	}
+	for runtimes, want := range map[string]string{"runsc,runc": `{"set":{"runtimes":["runsc","runc"]}}`, "default": `{"default":["runtimes"]}`} {
+		if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--runtimes", runtimes); got.code != 0 || strings.TrimSpace(sent) != want {
+			t.Errorf("%+v, sent %s", got, sent)
+		}
+	}
 	for _, args := range [][]string{{"tenant", "set", "acme"}, {"tenant", "set", "acme", "--max-gpus", "many"}, {"tenant", "set"}} {
 		if got := f.sandfarm(t.Context(), "", args...); got.code != 2 {
 			t.Errorf("%v: %+v, want a usage error", args, got)

@@ -75,6 +75,7 @@ class Client(Farm):
         pids: int | None = None,
         disk_mb: int | None = None,
         network: str | None = None,
+        runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
@@ -94,6 +95,7 @@ class Client(Farm):
             pids=pids,
             disk_mb=disk_mb,
             network=network,
+            runtime=runtime,
             allow_hosts=allow_hosts,
             env=env,
             ttl=ttl,
@@ -129,6 +131,7 @@ class Sandbox(Runner):
         pids: processes and threads.
         disk_mb: MiB of the workspace.
         network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
+        runtime: OCI runtime, such as `runsc` (gVisor), if the operator allows it.
         allow_hosts: hosts that the network `allowlist` reaches, such as `api.github.com`, `*.example.com:8443`.
         env: environment variables.
         ttl: lifetime in seconds.
@@ -158,6 +161,7 @@ class Sandbox(Runner):
         pids: int | None = None,
         disk_mb: int | None = None,
         network: str | None = None,
+        runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
@@ -181,6 +185,7 @@ class Sandbox(Runner):
             pids=pids,
             disk_mb=disk_mb,
             network=network,
+            runtime=runtime,
             allow_hosts=allow_hosts,
             env=env,
             ttl=ttl,

@@ -74,6 +74,7 @@ class Farm:
         env: Mapping[str, str] | None = None,
         network: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        runtime: str | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
         memory_mb: int | None = None,
@@ -106,6 +107,7 @@ class Farm:
             env: environment variables of the sandbox.
             network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
             allow_hosts: hosts that the network `allowlist` reaches.
+            runtime: OCI runtime, such as `runsc` (gVisor), if the operator allows it.
             image: name of the image (`images()`); default `python`.
             gpu: number of devices, or `{"count": 1, "model": "…"}`.
             memory_mb: MiB of memory.
@@ -146,6 +148,7 @@ class Farm:
                 env=env,
                 network=network,
                 allow_hosts=allow_hosts,
+                runtime=runtime,
                 image=image,
                 gpu=gpu,
                 memory_mb=memory_mb,

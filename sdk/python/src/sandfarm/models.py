@@ -123,6 +123,7 @@ class SandboxInfo:
         reason: why it failed, was lost or ended; empty otherwise.
         image: name of the image.
         network: `none`, `packages` or `allowlist`; with the last one, `allow_hosts` are its rules.
+        runtime: OCI runtime of its container, such as `runc` or `runsc` (gVisor); empty until it is chosen.
         resources: its limits.
         gpu: `{"count", "model"}`; None without a GPU.
         labels: given by the caller.
@@ -142,6 +143,7 @@ class SandboxInfo:
     image: str = ""
     network: str = ""
     allow_hosts: tuple[str, ...] = d.field(tuple, default=())
+    runtime: str = ""
     resources: Resources = d.field(d.object_of(Resources), default=Resources())
     gpu: Mapping[str, Any] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -289,7 +291,8 @@ class Worker:
         seen_at: its last heartbeat (UTC).
         capacity: memory and cores of its node for sandboxes: `{"memory_mb", "cpus"}`.
         promised: how much of that is reserved.
-        pool: the warm pool of its node: `{"image", "target", "ready"}`.
+        pool: the warm pool of its node: `{"image", "runtime", "target", "ready"}`.
+        runtimes: OCI runtimes that sandboxes of its node may have, the default first.
         gpus: the GPUs of its node: `{"id", "model", "memory_mb", "leased"}`.
         gpus_leased: how many of them sandboxes have.
         problem: why it accepts no jobs; empty if it does.
@@ -309,6 +312,7 @@ class Worker:
     capacity: Mapping[str, Any] = field(default_factory=dict)
     promised: Mapping[str, Any] = field(default_factory=dict)
     pool: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
+    runtimes: tuple[str, ...] = d.field(tuple, default=())
     gpus: tuple[Mapping[str, Any], ...] = d.field(tuple, default=())
     gpus_leased: int = 0
     problem: str = ""

@@ -1,0 +1,166 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/store"
+)
+
+// offer registers the worker of a node. Of its runtimes the first is the default.
+func (b *bundle) offer(node string, memoryMB int, runtimes ...string) {
+	b.t.Helper()
+	w := farm.Worker{
+		ID: "wrk_of_" + node, Node: node, Capacity: farm.Capacity{MemoryMB: memoryMB, CPUs: 8}, Runtimes: runtimes,
+		Images: []farm.Image{{Name: "python", Languages: []string{"python"}}},
+	}
+	if len(runtimes) > 0 {
+		w.Images[0].Runtime = runtimes[0]
+	}
+	w.Pool = []farm.PoolStock{{Image: "python", Target: 1}, {Image: "python", Runtime: "runsc", Target: 1}}
+	if err := b.store.Heartbeat(b.t.Context(), w); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// asked creates a sandbox and returns what its record asks for.
+func (b *bundle) asked(body string) *farm.Sandbox {
+	b.t.Helper()
+	made := get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", body, asAcme()...)
+	box, err := b.store.Sandbox(b.t.Context(), farm.Ref{Tenant: "acme", ID: made.Sandbox.ID})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if made.Sandbox.Runtime != box.Spec.Runtime || made.Job.Request.Runtime != box.Spec.Runtime {
+		b.t.Errorf("the sandbox shows the runtime %q and the request %q, the record has %q", made.Sandbox.Runtime, made.Job.Request.Runtime, box.Spec.Runtime)
+	}
+	return box
+}
+
+// A request may name a runtime that a node offers; a run too. The error for another one lists them.
+func TestRuntimeOfARequest(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	b.offer("n1", 8192, "runc", "runsc")
+	b.offer("n2", 16384, "runc")
+	if got := b.asked(`{}`).Spec.Runtime; got != "" {
+		t.Errorf("a create without a runtime asks for %q; the node's default may change until it starts", got)
+	}
+	if got := b.asked(`{"runtime": "runsc"}`).Spec.Runtime; got != "runsc" {
+		t.Errorf("the record asks for %q", got)
+	}
+	job := get[wire.Job](b, http.StatusAccepted, "POST", "/v1/run?wait=0", `{"code": "1", "runtime": "runsc"}`, asAcme()...)
+	if job.Request.Runtime != "runsc" {
+		t.Errorf("the run asks for %q", job.Request.Runtime)
+	}
+	for runtime, want := range map[string]string{"kata": "there is runc, runsc", "": "not the name of a runtime", "a b": "not the name of a runtime", strings.Repeat("x", 64): "at most 63"} {
+		for target, body := range map[string]string{"/v1/sandboxes": `{"runtime": "` + runtime + `"}`, "/v1/run": `{"code": "1", "runtime": "` + runtime + `"}`} {
+			p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", target, body, asAcme()...)
+			if len(p.Errors) != 1 || p.Errors[0].Pointer != "/runtime" || !strings.Contains(p.Errors[0].Detail, want) {
+				t.Errorf("%s with the runtime %q: %+v", target, runtime, p.Errors)
+			}
+		}
+	}
+	// The larger node lacks the runtime, so a sandbox that only it could have would wait forever.
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"runtime": "runsc", "resources": {"memory_mb": 9000}}`, asAcme()...)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/resources" || !strings.Contains(p.Errors[0].Detail, "with the runtime runsc") {
+		t.Errorf("a sandbox that is too large for the nodes with its runtime: %+v", p.Errors)
+	}
+	b.asked(`{"resources": {"memory_mb": 9000}}`)
+}
+
+// A worker of the release before would start the sandbox with its default, which may isolate less.
+func TestRuntimeBesideAWorkerOfTheReleaseBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	b.offer("n1", 8192, "runc", "runsc")
+	b.offer("n2", 8192)
+	b.problem(farm.CodeUnavailable, http.StatusServiceUnavailable, "POST", "/v1/sandboxes", `{"runtime": "runsc"}`, asAcme()...)
+	b.asked(`{}`)
+}
+
+// A tenant's sandboxes have its first runtime if they ask for none, and none but its own.
+func TestRuntimesOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	b.offer("n1", 8192, "runc", "runsc", "kata")
+	set := get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": ["runsc", "kata"], "max_sandboxes": 50}}`, asOps()...)
+	if diff := cmp.Diff([]string{"runsc", "kata"}, set.Runtimes); diff != "" || set.Own["max_sandboxes"] != 50 {
+		t.Errorf("tenant %+v, runtimes (-want +got):\n%s", set, diff)
+	}
+	for body, want := range map[string]string{`{}`: "runsc", `{"runtime": "kata"}`: "kata"} {
+		if got := b.asked(body).Spec.Runtime; got != want {
+			t.Errorf("%s asks for %q, want %s", body, got, want)
+		}
+	}
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"runtime": "runc"}`, asAcme()...)
+	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, "may have runsc, kata") {
+		t.Errorf("a runtime that the tenant may not have: %+v", p.Errors)
+	}
+	// What is not offered is refused, not replaced.
+	get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": ["gone"]}}`, asOps()...)
+	p = b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{}`, asAcme()...)
+	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, "the default of your tenant") {
+		t.Errorf("a default that no node offers: %+v", p.Errors)
+	}
+	for _, change := range []struct{ method, body string }{{"PATCH", `{"default": ["runtimes"]}`}, {"PUT", `{"max_sandboxes": 50}`}} {
+		get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": ["runsc"]}}`, asOps()...)
+		set = get[wire.Tenant](b, http.StatusOK, change.method, "/v1/tenants/acme", change.body, asOps()...)
+		if len(set.Runtimes) != 0 || set.Own["max_sandboxes"] != 50 {
+			t.Errorf("after %s %s: %+v", change.method, change.body, set)
+		}
+	}
+	if got := b.asked(`{"runtime": "runc"}`).Spec.Runtime; got != "runc" {
+		t.Errorf("a tenant without a list gets %q", got)
+	}
+	many := `"r` + strings.Join([]string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"}, `", "r`) + `"`
+	get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": [`+many+`]}}`, asOps()...)
+	for _, list := range []string{many + `, "r17"`, `"a", "a"`, `"a,b"`, `""`} {
+		p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": [`+list+`]}}`, asOps()...)
+		if len(p.Errors) != 1 || p.Errors[0].Pointer != "/set/runtimes" {
+			t.Errorf("%s: %+v", list, p.Errors)
+		}
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", `{"set": {"runtimes": ["a"]}, "default": ["runtimes"]}`, asOps()...)
+}
+
+// A create gets a member of the warm pool that has its runtime, and no other.
+func TestPoolMembersHaveTheRuntime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin)
+	b.offer("n1", 8192, "runc", "runsc")
+	b.offer("n2", 8192, "runsc")
+	member := func(node, runtime string) string {
+		t.Helper()
+		l := farm.DefaultLimits()
+		m := store.Member{ID: farm.NewID(farm.SandboxPrefix), Node: node, Image: "python", Runtime: runtime, Network: farm.NetworkNone}
+		m.Resources = farm.Resources{MemoryMB: l.Memory.Default, CPUs: l.CPUs.Default, PIDs: l.PIDs.Default, DiskMB: l.Disk.Default}
+		if err := b.store.BeginMember(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.store.MemberReady(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		return m.ID
+	}
+	standard1, named1, standard2 := member("n1", ""), member("n1", "runsc"), member("n2", "")
+	if got := b.asked(`{"network": "none", "runtime": "runc"}`).ID; got != standard1 {
+		t.Errorf("runc got %s, want the default member of n1, %s", got, standard1)
+	}
+	if box := b.asked(`{"network": "none", "runtime": "runc"}`); box.Pooled {
+		t.Errorf("a second runc got the member %s of another runtime", box.ID)
+	}
+	got := []string{b.asked(`{"network": "none", "runtime": "runsc"}`).ID, b.asked(`{"network": "none", "runtime": "runsc"}`).ID}
+	slices.Sort(got)
+	want := []string{named1, standard2}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("runsc got (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// runtimesOf lists the OCI runtimes of a node, the default first, each once.
+func runtimesOf(standard string, chosen []string) []string {
+	list := []string{standard}
+	for _, name := range chosen {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// Runtimes are the OCI runtimes that sandboxes of the node may have, the default first; nil before Identify.
+func (n *Node) Runtimes() []string { return slices.Clone(n.runtimes) }
+
+// Runtime is the OCI runtime of a sandbox on this node: the one that it asks for, or else that of its image, or else the default. It is empty
+// if none is known, which is the engine's default.
+func (n *Node) Runtime(s farm.SandboxSpec) string {
+	var standard string
+	if len(n.runtimes) > 0 {
+		standard = n.runtimes[0]
+	}
+	return cmp.Or(n.chosenRuntime(s), standard)
+}
+
+// chosenRuntime is the OCI runtime of a sandbox if it is not the node's default. The engine is not asked for its default by name.
+func (n *Node) chosenRuntime(s farm.SandboxSpec) string {
+	return cmp.Or(s.Runtime, n.deps.ImageRuntimes[s.Image])
+}
+
+// Offers reports whether a sandbox may have the OCI runtime that it asks for on this node. A sandbox that asks for none may have the node's.
+func (n *Node) Offers(s farm.SandboxSpec) bool {
+	return s.Runtime == "" || slices.Contains(n.runtimes, s.Runtime)
+}
