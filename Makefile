@@ -38,7 +38,7 @@ OTHER_PKGS = $$(go list -tags integration $(PKG) | grep -vxF "$$engine")
 TESTSUM = go run ./deploy/testsum
 
 .DEFAULT_GOAL := help
-.PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor clean setup-run setup-test \
+.PHONY: help build first dist sdk lint-sdk agent run down test test-unit test-race test-integration lint fmt gen verify bench bench-go images doctor gvisor clean setup-run setup-test \
 	fuzz vulncheck test-attacks compose compose-init compose-down compose-stage test-compose test-faults test-faults-all test-rolling soak test-abuse test-abuse-all bin/sandfarm-skewed test-gpu test-recipes
 
 help: ## print the targets
@@ -70,6 +70,10 @@ down: build ## remove the farm's containers and volumes from the Docker engine
 
 doctor: build ## check this machine, and print how to fix each problem
 	bin/sandfarm doctor
+
+gvisor: ## build gVisor's runtime runsc and register it in the Docker engine of this machine, which goes on running (docs/operations.md)
+	@deploy/setup.sh gvisor
+	@go run ./deploy/gvisor -runsc $(CACHE)/bin/runsc
 
 images: setup-run build ## build the sandbox images
 	bin/sandfarm image build python
