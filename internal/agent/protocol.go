@@ -94,6 +94,12 @@ const (
 // MaxFrameBytes bounds the payload of a frame. Output frames are at most 64 KiB.
 const MaxFrameBytes = 64 << 20
 
+// A worker acknowledges an execution's frames when it has read AckBytes of them, so an agent whose log holds as much may wait for that.
+const (
+	LogBytes = 16 << 20 // unacknowledged bytes that an execution may hold; one frame may go beyond
+	AckBytes = 10 << 20
+)
+
 // MaxDisplayID bounds the bytes of the name of a displayed value. IPython's names have 32. A value with a longer one has no name.
 const MaxDisplayID = 256
 

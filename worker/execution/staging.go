@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// ackBytes and ackFrames are how much of an execution's log may be unacknowledged. They are less than the agent's log holds (16 MiB
+	// ackBytes and ackFrames are how much of an execution's log may be unacknowledged. They are less than the agent's log holds (agent.LogBytes
 	// and 65,536 frames), so the code runs on while a snapshot is written. Shorter executions are never staged.
-	ackBytes  = 10 << 20
+	ackBytes  = agent.AckBytes
 	ackFrames = 1 << 15
 	// maxSnapshot bounds each piece of a snapshot, far above what is written.
 	maxSnapshot = 256 << 20

@@ -62,26 +62,43 @@ func TestEndedLogHasTheFinalFrame(t *testing.T) {
 	}
 }
 
+// A frame beyond the limit waits only while the log holds so much that a worker acknowledges it: a worker that has read less waits for more.
 func TestLogIsFullAtItsLimit(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{9, 10, 11} { // the limit is 10, and the log holds 1
-		l := NewLog(11)
-		l.Append(agent.FrameStdout, []byte("x"))
+	const limit, acknowledged = agent.LogBytes >> 20, agent.AckBytes >> 20
+	for _, c := range []struct {
+		held, size int
+		full       bool
+	}{
+		{acknowledged, limit - acknowledged - 1, false},
+		{acknowledged, limit - acknowledged, false},
+		{acknowledged, limit - acknowledged + 1, true},
+		{acknowledged - 1, limit - acknowledged + 1, false},
+		{acknowledged - 1, 10 * limit, false},
+		{limit - 1, 1, false},
+		{limit, 1, true},
+	} {
+		l := NewLog(limit)
+		l.Append(agent.FrameStdout, make([]byte, c.held))
 		added := make(chan struct{})
 		go func() {
-			l.Append(agent.FrameStderr, make([]byte, size))
+			l.Append(agent.FrameStderr, make([]byte, c.size))
 			close(added)
 		}()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		patience := time.Minute
+		if c.full {
+			patience = 50 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err := l.Next(ctx, 2)
 		cancel()
-		if full := errors.Is(err, context.DeadlineExceeded); full != (size > 10) {
-			t.Errorf("%d bytes: full %v, %v", size, full, err)
+		if full := errors.Is(err, context.DeadlineExceeded); full != c.full {
+			t.Errorf("%d bytes after %d: full %v, %v", c.size, c.held, full, err)
 		}
 		l.Ack(1)
 		<-added
-		if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != size {
-			t.Errorf("%d bytes: state %d, %d, %d", size, first, last, bytes)
+		if first, last, bytes, _ := l.State(); first != 2 || last != 2 || bytes != c.size {
+			t.Errorf("%d bytes after %d: state %d, %d, %d", c.size, c.held, first, last, bytes)
 		}
 		if _, err := l.Next(t.Context(), 1); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("acknowledged frame: %v", err)

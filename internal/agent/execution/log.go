@@ -38,7 +38,7 @@ type Log struct {
 	beyond         func() // called at the first byte beyond the limit of a stream; nil: nobody wants to know
 }
 
-// NewLog creates a log that holds at most limit bytes of unacknowledged payload.
+// NewLog creates a log that holds at most limit bytes of unacknowledged payload, and one frame more.
 func NewLog(limit int) *Log {
 	l := &Log{changed: make(chan struct{}), final: make(chan struct{}), limit: limit}
 	l.limitOutput(0, 0, nil)
@@ -83,7 +83,7 @@ func (l *Log) Append(kind agent.FrameType, payload []byte) {
 	if kind == agent.FrameCommandEnd && !l.ended {
 		l.endOutput()
 	}
-	for l.bytes > 0 && (l.bytes+len(payload) > l.limit || len(l.frames) >= keptFrames) && !l.open && !l.ended {
+	for l.full(len(payload)) && !l.open && !l.ended {
 		changed := l.changed
 		l.mu.Unlock()
 		<-changed
@@ -96,6 +96,12 @@ func (l *Log) Append(kind agent.FrameType, payload []byte) {
 		return
 	}
 	l.add(kind, payload)
+}
+
+// full reports whether a frame with a payload of this size must wait. Readers acknowledge what they have read only when it is much
+// (agent.AckBytes), so a frame waits only while the log holds as much: a large one goes beyond the limit. The caller holds mu.
+func (l *Log) full(size int) bool {
+	return len(l.frames) >= keptFrames || (l.bytes > 0 && l.bytes+size > l.limit && l.bytes >= l.limit*agent.AckBytes/agent.LogBytes)
 }
 
 // stream returns the limit of an output frame's stream; nil for other frames. The caller holds mu.

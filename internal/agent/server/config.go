@@ -20,7 +20,7 @@ type Config struct {
 	TmpDir    string       // TMPDIR of user code; default agent.TmpDir
 	Env       []string     // the sandbox's environment; nil means the process's own
 	ReapAll   bool         // for PID 1: reap every child, not only those started here, and protect this process from them
-	LogBytes  int          // unacknowledged bytes that an execution may hold; default 16 MiB
+	LogBytes  int          // unacknowledged bytes that an execution may hold; default agent.LogBytes
 	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
 	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
@@ -34,8 +34,7 @@ type Config struct {
 	End    func()        // ends the sandbox a few seconds after its deadline; nil: the sandbox is not ended
 }
 
-// defaultLogBytes bounds the log of one execution.
-const defaultLogBytes = 16 << 20
+// agent.LogBytes bounds the log of one execution.
 
 func (c Config) withDefaults() Config {
 	set := func(field *string, value string) {
@@ -53,7 +52,7 @@ func (c Config) withDefaults() Config {
 		c.Env = os.Environ() //nolint:forbidigo // it is what the code of the sandbox gets, not settings
 	}
 	if c.LogBytes == 0 {
-		c.LogBytes = defaultLogBytes
+		c.LogBytes = agent.LogBytes
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
