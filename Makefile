@@ -82,7 +82,7 @@ images: setup-run build ## build the sandbox images
 compose-stage: build
 	@mkdir -p bin/image/farm bin/image/minio
 	@cp bin/sandfarm bin/image/farm/sandfarm
-	@cp $(CACHE)/bin/minio deploy/compose/minio/ready.sh bin/image/minio/
+	@cp $(CACHE)/bin/minio $(CACHE)/bin/mc deploy/compose/minio/* bin/image/minio/
 
 compose-init: ## prepare docker compose: sandbox image, programs for the images, passwords in .env
 	@deploy/setup.sh compose
@@ -121,7 +121,7 @@ test-compose: ## test docker compose end to end, with and without buildx, in a s
 	@deploy/setup.sh test-compose
 	@$(MAKE) --no-print-directory compose-stage
 	bin/sandfarm image build python
-	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
+	@SANDFARM_TEST_PLUGINS=$(CACHE)/bin SANDFARM_TEST_MC=$(CACHE)/bin/mc go test -json -count=1 -timeout 30m -tags compose -run '$(RUN)' $(FLAGS) ./deploy/compose | $(TESTSUM) -noskip
 
 # The program with a clock that a test can shift. It compiles everything once more, since everything uses the clock.
 bin/sandfarm-skewed: build

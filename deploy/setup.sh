@@ -4,7 +4,7 @@
 #   deploy/setup.sh run    what `make run` needs
 #   deploy/setup.sh test   what `make test` needs; here a missing Redis is an error
 #   deploy/setup.sh compose
-#                          what `make compose` needs: docker compose, and the MinIO server for its image
+#                          what `make compose` needs: docker compose, and the MinIO server and client for their image
 #   deploy/setup.sh test-compose
 #                          what `make test-compose` needs: docker compose and buildx at their pinned versions
 #   deploy/setup.sh lint   the linter, at its pinned version
@@ -37,6 +37,7 @@
 set -eu
 
 minio_version=v0.0.0-20260212201848-7aac2a2c5b7c
+mc_version=v0.0.0-20250313080218-cf909e1063a9 # the one that this MinIO requires
 lint_version=v2.5.0
 vacuum_version=v0.24.0
 cyclonedx_version=v1.10.0
@@ -145,8 +146,9 @@ compose | test-compose)
         build_compose
         build_buildx
     fi
-    # Always the pinned version, since it goes into an image.
+    # Always the pinned versions, since they go into an image.
     go_tool minio github.com/minio/minio github.com/minio/minio "$minio_version"
+    go_tool mc github.com/minio/mc github.com/minio/mc "$mc_version"
     ;;
 mcp-dir) mcp_dir ;;
 sdk) setup_sdk ;;

@@ -27,7 +27,7 @@ import (
 func TestComposeRefusesToStartWithoutPasswords(t *testing.T) { //nolint:paralleltest // see above
 	p := newProject(t, false)
 	all := variables(t, p.file)
-	for _, missing := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_ACCESS_KEY", "SANDFARM_S3_SECRET_KEY", "SANDFARM_API_KEYS"} {
+	for _, missing := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_ACCESS_KEY", "SANDFARM_S3_SECRET_KEY", "SANDFARM_S3_API_SECRET", "SANDFARM_S3_WORKER_SECRET", "SANDFARM_S3_SCHEDULER_SECRET", "SANDFARM_API_KEYS"} {
 		var text strings.Builder
 		for name, value := range all {
 			if name != missing {

@@ -5,6 +5,7 @@ package compose_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +30,7 @@ func (p *project) checkContainers(t *testing.T) {
 			t.Errorf("%s: its log has no size limit", name)
 		}
 		p.checkSocket(t, c)
+		p.checkCredentials(t, c)
 		p.checkLife(t, c)
 		for inside, bound := range c.NetworkSettings.Ports {
 			for _, b := range bound {
@@ -39,7 +41,7 @@ func (p *project) checkContainers(t *testing.T) {
 			}
 		}
 	}
-	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1}
+	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1, "credentials": 1}
 	if diff := cmp.Diff(wantCount, count); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
@@ -75,13 +77,23 @@ func (p *project) checkSocket(t *testing.T, c container) {
 	}
 }
 
+// checkCredentials checks that only MinIO and the service that makes its users have MinIO's own password.
+func (p *project) checkCredentials(t *testing.T, c container) {
+	t.Helper()
+	root := variables(t, p.file)["SANDFARM_S3_SECRET_KEY"]
+	has := slices.ContainsFunc(c.Config.Env, func(entry string) bool { return strings.Contains(entry, root) })
+	if want := slices.Contains([]string{"minio", "credentials"}, c.service()); has != want {
+		t.Errorf("%s: has MinIO's own password: %v, want %v", c.service(), has, want)
+	}
+}
+
 // checkLife checks that services are healthy and restart, and that the image build has ended.
 func (p *project) checkLife(t *testing.T, c container) {
 	t.Helper()
 	switch c.service() {
-	case "images":
+	case "images", "credentials":
 		if c.State.Status != "exited" {
-			t.Errorf("images is %s, want exited", c.State.Status)
+			t.Errorf("%s is %s, want exited", c.service(), c.State.Status)
 		}
 		return
 	case "caretaker": // it only waits: if it runs, it is healthy

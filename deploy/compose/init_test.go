@@ -73,7 +73,7 @@ func TestInitMakesPasswordsOnce(t *testing.T) {
 		t.Errorf("mode %v, error %v; want 0600", info.Mode(), err)
 	}
 	first := variables(t, file)
-	for _, name := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_SECRET_KEY", "SANDFARM_CALLBACK_SECRET"} {
+	for _, name := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_SECRET_KEY", "SANDFARM_S3_API_SECRET", "SANDFARM_S3_WORKER_SECRET", "SANDFARM_S3_SCHEDULER_SECRET", "SANDFARM_CALLBACK_SECRET"} {
 		if len(first[name]) < 40 {
 			t.Errorf("%s has %d characters, want 40 at least", name, len(first[name]))
 		}

@@ -163,6 +163,7 @@ func (p *project) destroy(t *testing.T) {
 type container struct {
 	Config struct {
 		User   string
+		Env    []string
 		Labels map[string]string
 	}
 	HostConfig struct {
