@@ -41,7 +41,7 @@ func (p *project) checkContainers(t *testing.T) {
 			}
 		}
 	}
-	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1, "credentials": 1}
+	wantCount := map[string]int{"api": 1, "worker": 3, "scheduler": 1, "redis": 1, "minio": 1, "images": 1, "caretaker": 1, "credentials": 1, "engine-proxy": 1}
 	if diff := cmp.Diff(wantCount, count); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
@@ -56,20 +56,24 @@ func (p *project) checkContainers(t *testing.T) {
 	}
 }
 
-// checkSocket checks that only services that use the engine have its socket and run as root.
+// checkSocket checks that only the proxy and the image build have the engine's socket and run as root, and that workers and the
+// caretaker have the proxy's.
 func (p *project) checkSocket(t *testing.T, c container) {
 	t.Helper()
-	mayReach := slices.Contains([]string{"worker", "images", "caretaker"}, c.service())
-	reaches := false
+	var engine, proxy bool
 	for _, m := range c.Mounts {
-		reaches = reaches || m.Destination == "/var/run/docker.sock"
+		engine = engine || m.Destination == "/var/run/docker.sock"
+		proxy = proxy || m.Destination == "/run/sandfarm"
 	}
-	if reaches != mayReach {
-		t.Errorf("%s: has the engine's socket: %v, want %v", c.service(), reaches, mayReach)
+	if mayReach := slices.Contains([]string{"engine-proxy", "images"}, c.service()); engine != mayReach {
+		t.Errorf("%s: has the engine's socket: %v, want %v", c.service(), engine, mayReach)
+	}
+	if mayReach := slices.Contains([]string{"engine-proxy", "worker", "caretaker"}, c.service()); proxy != mayReach {
+		t.Errorf("%s: has the proxy's socket: %v, want %v", c.service(), proxy, mayReach)
 	}
 	want := "10001:10001"
 	switch c.service() {
-	case "worker", "images", "caretaker":
+	case "engine-proxy", "images":
 		want = "0:0"
 	}
 	if user := c.Config.User; user != want {
