@@ -74,6 +74,15 @@ func TestContainersAreUsedByTheirID(t *testing.T) {
 	}
 }
 
+// A worker that finds its image built makes it the latest of its repository.
+func TestImageBecomesTheLatest(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, nil)
+	if err := p.client(t).Tag(t.Context(), "sandfarm/python:1", "sandfarm/python:latest"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestExecCarriesBytesUntilBothEnd(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, nil)

@@ -61,6 +61,21 @@ func (p *Proxy) removeImage(c *call) error {
 	return p.passAt(c, "/images/"+c.args[0])
 }
 
+// tagImage names an image. Where images are not built, a worker only makes a sandbox image the latest one of its repository.
+func (p *Proxy) tagImage(c *call) error {
+	if !p.cfg.Builds {
+		ref := c.args[0]
+		repository, _, _ := strings.Cut(ref, ":")
+		if c.query.Get("tag") != "latest" || strings.TrimPrefix(c.query.Get("repo"), "docker.io/") != repository {
+			return refuse("images can only be tagged as the latest of their repository here (engine_proxy.builds)")
+		}
+		if err := p.checkImage(c, ref); err != nil {
+			return err
+		}
+	}
+	return p.passOn(c)
+}
+
 // listImages lists sandbox images.
 func (p *Proxy) listImages(c *call) error {
 	query, err := filtered(c.query, "label")

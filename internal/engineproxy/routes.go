@@ -66,7 +66,7 @@ func routes() []route {
 		{method: "GET", path: "images/**/json", serve: (*Proxy).inspectImage},
 		{method: "DELETE", path: "images/**", serve: (*Proxy).removeImage},
 		{method: "POST", path: "images/create", query: params{"fromSrc": regexp.MustCompile(`^-$`), "repo": image, "fromImage": image, "tag": image}, hasBody: true, serve: (*Proxy).createImage},
-		{method: "POST", path: "images/**/tag", query: params{"repo": image, "tag": image}, builds: true, serve: (*Proxy).passOn},
+		{method: "POST", path: "images/**/tag", query: params{"repo": image, "tag": image}, serve: (*Proxy).tagImage},
 		{method: "POST", path: "build", query: params{
 			"t": image, "dockerfile": image, "buildargs": anything, "labels": anything, "networkmode": regexp.MustCompile(`^(default|host|none)$`),
 			"nocache": one, "rm": one, "forcerm": one, "version": one,
