@@ -41,3 +41,29 @@ func BenchmarkDialThroughput(b *testing.B) {
 		_ = s.Close()
 	}
 }
+
+// How long it takes until a stream into a sandbox is open and its program has answered.
+func BenchmarkDialOpen(b *testing.B) {
+	f := setup(b)
+	id := f.start(b, f.spec(b, "wait"))
+	for b.Loop() {
+		s, err := f.Dial(b.Context(), id, []string{"/sandfarm/agent", "echo"}, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Write([]byte("x")); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
+			b.Fatal(err)
+		}
+		_ = s.Close()
+	}
+}
+
+// The same with the engine proxy in between.
+func BenchmarkThroughTheProxy(b *testing.B) {
+	b.Run("CreateStartRemove", BenchmarkCreateStartRemove)
+	b.Run("DialOpen", BenchmarkDialOpen)
+	b.Run("DialThroughput", BenchmarkDialThroughput)
+}

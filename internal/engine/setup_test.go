@@ -55,8 +55,8 @@ var probeBinary = sync.OnceValues(func() ([]byte, error) {
 
 func setup(t testing.TB) *bundle { return setupOn(t, "") }
 
-// proxied marks the tests that TestThroughTheProxy runs.
-const proxied = "TestThroughTheProxy/"
+// proxied marks the tests and benchmarks that run through the proxy.
+const proxied = "ThroughTheProxy/"
 
 // throughProxy starts a proxy before the engine, which lets commands of these tests pass, and returns its address.
 func throughProxy(t testing.TB, namespace string) string {
@@ -97,7 +97,7 @@ func setupOn(t testing.TB, host string) *bundle {
 		t.Fatalf("build probe: %v\n%s", err, probe)
 	}
 	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID("")}
-	if strings.HasPrefix(t.Name(), proxied) {
+	if strings.Contains(t.Name(), proxied) {
 		cfg.Host = throughProxy(t, cfg.Namespace)
 	}
 	e, err := engine.New(cfg)
