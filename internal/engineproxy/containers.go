@@ -176,7 +176,7 @@ func repack(to io.Writer, from io.Reader) error {
 		if err := out.WriteHeader(&tar.Header{Name: header.Name, Typeflag: tar.TypeReg, Mode: 0o755, Size: header.Size}); err != nil {
 			return fmt.Errorf("pack programs: %w", err)
 		}
-		if _, err := io.Copy(out, in); err != nil {
+		if _, err := io.CopyN(out, in, header.Size); err != nil {
 			return fmt.Errorf("pack programs: %w", err)
 		}
 	}

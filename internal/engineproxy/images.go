@@ -130,7 +130,7 @@ func (p *Proxy) createImage(c *call) error {
 func (p *Proxy) build(c *call) error { return p.stream(c, c.r.Body) }
 
 func (p *Proxy) stream(c *call, body io.Reader) error {
-	resp, err := p.send(c, http.MethodPost, "/"+strings.Join(c.segments(), "/"), c.query, body, "application/x-tar")
+	resp, err := p.send(c, http.MethodPost, "/"+strings.Join(c.segments(), "/"), c.query, body, "application/x-tar") //nolint:bodyclose // pass closes it
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func (p *Proxy) send(c *call, method, path string, query url.Values, body io.Rea
 
 // sendJSON makes a call with a JSON body and passes its answer on.
 func (p *Proxy) sendJSON(c *call, path string, query url.Values, body []byte) error {
-	resp, err := p.send(c, http.MethodPost, path, query, bytes.NewReader(body), "application/json")
+	resp, err := p.send(c, http.MethodPost, path, query, bytes.NewReader(body), "application/json") //nolint:bodyclose // pass closes it
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *call) segments() []string {
 
 // passAt makes the caller's call at another path, without a body.
 func (p *Proxy) passAt(c *call, path string) error {
-	resp, err := p.send(c, c.r.Method, path, c.query, nil, "")
+	resp, err := p.send(c, c.r.Method, path, c.query, nil, "") //nolint:bodyclose // pass closes it
 	if err != nil {
 		return err
 	}
