@@ -27,11 +27,13 @@ func (s *Server) sandboxRoutes() []route {
 		{method: "GET", path: "/v1/sandboxes", tag: "Sandboxes", summary: "List sandboxes", query: filters, answers: list, handler: s.listSandboxes},
 		{method: "GET", path: base, tag: "Sandboxes", summary: "Read a sandbox", detail: "Reading does not count as use.", answers: one, handler: s.readSandbox},
 		{method: "PATCH", path: base, tag: "Sandboxes", summary: "Keep a sandbox alive, rename or label it, or change its hosts", body: wire.UpdateRequest{}, answers: one, handler: s.updateSandbox},
-		{method: "GET", path: base + "/egress", tag: "Sandboxes", summary: "Show what a sandbox connected to", detail: "The connections that a sandbox with the network allowlist asked for, the oldest first; those that are open come when they end. The newest ones are kept, and go with the sandbox.",
+		{
+			method: "GET", path: base + "/egress", tag: "Sandboxes", summary: "Show what a sandbox connected to", detail: "The connections that a sandbox with the network allowlist asked for, the oldest first; those that are open come when they end. The newest ones are kept, and go with the sandbox.",
 			query: []parameter{
 				query("limit", "entries of a page", object{"type": "integer", "minimum": 1, "maximum": service.EgressPageMax, "default": service.EgressPageDefault}),
 				query("after", "id of an entry: only what follows it", object{"type": "string"}),
-			}, answers: []answer{{http.StatusOK, "a page of entries; next_cursor is the after of the next one", wire.List[wire.EgressEntry]{}, ""}}, handler: s.egress},
+			}, answers: []answer{{http.StatusOK, "a page of entries; next_cursor is the after of the next one", wire.List[wire.EgressEntry]{}, ""}}, handler: s.egress,
+		},
 		{method: "DELETE", path: base, tag: "Sandboxes", summary: "Close a sandbox", detail: "Cancels its running and queued jobs, then closes it.", answers: jobAnswers(), wait: true, handler: s.closeSandbox},
 		{method: "POST", path: base + "/hibernate", tag: "Sandboxes", summary: "Freeze a sandbox to disk", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
 		{method: "POST", path: base + "/resume", tag: "Sandboxes", summary: "Resume a frozen sandbox", detail: "Needs a runtime with checkpoints; elsewhere 409.", body: wire.ControlRequest{}, optional: true, answers: jobAnswers(), wait: true, handler: s.frozen},
