@@ -39,7 +39,7 @@ func newRoot(streams verbs.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandfarm",
 		Short: "Run untrusted code in sandboxes",
-		Long: `Sandfarm runs code written by language models in Docker sandboxes: each has a Jupyter kernel, shell commands and files,
+		Long: `Sandfarm runs code written by language models in Docker sandboxes: each has a Python kernel, shell commands and files,
 and every file that a run creates gets a download link.
 
 "sandfarm up" starts a farm. Most other commands are clients of its REST API.`,
