@@ -73,7 +73,7 @@ func (p *Proxy) useContainer(c *call) error {
 	if err != nil {
 		return err
 	}
-	return p.passAt(c, "/containers/"+id+"/"+c.segments()[2])
+	return p.passAt(c, "/containers/"+id+"/"+c.at.segments[2])
 }
 
 func (p *Proxy) removeContainer(c *call) error {
@@ -104,7 +104,7 @@ func (p *Proxy) createContainer(c *call) error {
 	if err != nil {
 		return err
 	}
-	checked, err := p.cfg.Checker.Create(c.r.Context(), c.query.Get("name"), body)
+	checked, err := p.cfg.Checker.Create(c.r.Context(), c.at.query.Get("name"), body)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *Proxy) createContainer(c *call) error {
 			return err
 		}
 	}
-	return p.sendJSON(c, "/containers/create", c.query, checked.Body)
+	return p.sendJSON(c, "/containers/create", c.at.query, checked.Body)
 }
 
 // Programs that fill a volume: the agent and the installer.
@@ -139,7 +139,7 @@ func (p *Proxy) fillVolume(c *call) error {
 		done <- err
 		_ = w.CloseWithError(err) // a pipe's writer never fails to close
 	}()
-	resp, err := p.send(c, http.MethodPut, "/containers/"+id+"/archive", c.query, r, "application/x-tar")
+	resp, err := p.send(c, http.MethodPut, "/containers/"+id+"/archive", c.at.query, r, "application/x-tar")
 	_ = r.Close() // ends repack if the engine stopped reading
 	packed := <-done
 	var no refusal
@@ -189,7 +189,7 @@ func repack(to io.Writer, from io.Reader) error {
 // listContainers lists containers by their labels. Of those of other programs the farm learns that they exist, and the user id of a
 // sandbox of another farm, which no other sandbox of the engine may have.
 func (p *Proxy) listContainers(c *call) error {
-	query, err := filtered(c.query, "label", "status")
+	query, err := filtered(c.at.query, "label", "status")
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (p *Proxy) tagImage(c *call) error {
 	if !p.cfg.Builds {
 		ref := c.args[0]
 		repository, _, _ := strings.Cut(ref, ":")
-		if c.query.Get("tag") != "latest" || strings.TrimPrefix(c.query.Get("repo"), "docker.io/") != repository {
+		if c.at.query.Get("tag") != "latest" || strings.TrimPrefix(c.at.query.Get("repo"), "docker.io/") != repository {
 			return refuse("images can only be tagged as the latest of their repository here (engine_proxy.builds)")
 		}
 		if err := p.checkImage(c, ref); err != nil {
@@ -78,7 +78,7 @@ func (p *Proxy) tagImage(c *call) error {
 
 // listImages lists sandbox images.
 func (p *Proxy) listImages(c *call) error {
-	query, err := filtered(c.query, "label")
+	query, err := filtered(c.at.query, "label")
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func (p *Proxy) listImages(c *call) error {
 
 // createImage imports an image, or pulls one where images are built.
 func (p *Proxy) createImage(c *call) error {
-	imports := c.query.Has("fromSrc")
+	imports := c.at.query.Has("fromSrc")
 	switch {
-	case imports == c.query.Has("fromImage"), imports != c.query.Has("repo"), imports && c.query.Has("tag"):
+	case imports == c.at.query.Has("fromImage"), imports != c.at.query.Has("repo"), imports && c.at.query.Has("tag"):
 		return refuse("its query is neither that of an import nor that of a pull")
 	case p.cfg.Builds && imports:
 		return p.build(c)
@@ -113,7 +113,7 @@ func (p *Proxy) createImage(c *call) error {
 		return p.passOn(c)
 	case !imports:
 		return refuse("images cannot be pulled here (engine_proxy.builds)")
-	case !p.ownImage(c.query.Get("repo")):
+	case !p.ownImage(c.at.query.Get("repo")):
 		return refuse("the image has no name of the farm %q", p.cfg.Namespace)
 	}
 	data, err := io.ReadAll(io.LimitReader(c.r.Body, emptyMax+1))
@@ -130,7 +130,7 @@ func (p *Proxy) createImage(c *call) error {
 func (p *Proxy) build(c *call) error { return p.stream(c, c.r.Body) }
 
 func (p *Proxy) stream(c *call, body io.Reader) error {
-	resp, err := p.send(c, http.MethodPost, "/"+strings.Join(c.segments(), "/"), c.query, body, "application/x-tar") //nolint:bodyclose // pass closes it
+	resp, err := p.send(c, http.MethodPost, c.at.path(), c.at.query, body, "application/x-tar") //nolint:bodyclose // pass closes it
 	if err != nil {
 		return err
 	}

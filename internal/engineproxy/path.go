@@ -14,6 +14,9 @@ type address struct {
 	query    url.Values
 }
 
+// path is the path without its version.
+func (a address) path() string { return "/" + strings.Join(a.segments, "/") }
+
 var (
 	// pathForm has no escapes, no empty segments, and nothing that means something to a URL or a shell.
 	pathForm = regexp.MustCompile(`^(/[A-Za-z0-9_.:@-]+)+$`)

@@ -29,8 +29,9 @@ type Config struct {
 type Proxy struct {
 	cfg        Config
 	transport  *http.Transport
-	containers *known // of this namespace: id → role
-	execs      *known // created here and not started
+	routes     []route // that are allowed
+	containers *known  // of this namespace: id → role
+	execs      *known  // created here and not started
 	refusals   refusals
 	streams    streams
 }
@@ -38,7 +39,7 @@ type Proxy struct {
 // New makes a proxy; nothing is started.
 func New(cfg Config) *Proxy {
 	return &Proxy{
-		cfg: cfg, containers: newKnown(), execs: newKnown(), refusals: refusals{log: cfg.Log}, streams: streams{open: map[net.Conn]bool{}},
+		cfg: cfg, routes: routes(), containers: newKnown(), execs: newKnown(), refusals: refusals{log: cfg.Log}, streams: streams{open: map[net.Conn]bool{}},
 		transport: &http.Transport{
 			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) },
 			DisableCompression:  true,
@@ -100,7 +101,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	route, args := find(r.Method, at.segments)
+	route, args := p.find(r.Method, at.segments)
 	if route == nil {
 		return refuse("it is not a call that a farm makes")
 	}
@@ -116,7 +117,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) error {
 	if route.builds && !p.cfg.Builds {
 		return refuse("images cannot be built here (engine_proxy.builds)")
 	}
-	return route.serve(p, &call{w: w, r: r, version: at.version, args: args, query: at.query})
+	return route.serve(p, &call{w: w, r: r, at: at, args: args})
 }
 
 // fail answers with an error in the engine's form. The connection is closed, since its body may not have been read.

@@ -10,11 +10,10 @@ import (
 
 // call is one request and its answer.
 type call struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	version string   // prefix of the path, such as "/v1.41"
-	args    []string // the parts of the path that * and ** stand for
-	query   url.Values
+	w    http.ResponseWriter
+	r    *http.Request
+	at   address
+	args []string // the parts of the path that * and ** stand for
 }
 
 // route is one call of the engine's API that a farm makes.
@@ -31,6 +30,11 @@ type route struct {
 
 var (
 	one      = regexp.MustCompile(`^1$`)
+	zero     = regexp.MustCompile(`^0$`)
+	yes      = regexp.MustCompile(`^true$`)
+	stdin    = regexp.MustCompile(`^-$`)
+	mount    = regexp.MustCompile(`^/sandfarm$`)
+	network  = regexp.MustCompile(`^(default|host|none)$`)
 	anything = regexp.MustCompile(`^`)
 	number   = regexp.MustCompile(`^[0-9]{1,4}$`)
 	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
@@ -50,9 +54,9 @@ func routes() []route {
 		{method: "POST", path: "containers/create", query: params{"name": name}, hasBody: true, serve: (*Proxy).createContainer},
 		{method: "GET", path: "containers/*/json", serve: (*Proxy).inspectContainer},
 		{method: "POST", path: "containers/*/start", serve: (*Proxy).useContainer},
-		{method: "GET", path: "containers/*/stats", query: params{"stream": regexp.MustCompile(`^0$`), "one-shot": one}, serve: (*Proxy).useContainer},
+		{method: "GET", path: "containers/*/stats", query: params{"stream": zero, "one-shot": one}, serve: (*Proxy).useContainer},
 		{method: "POST", path: "containers/*/update", hasBody: true, serve: (*Proxy).updateContainer},
-		{method: "PUT", path: "containers/*/archive", query: params{"path": regexp.MustCompile(`^/sandfarm$`), "noOverwriteDirNonDir": regexp.MustCompile(`^true$`)}, hasBody: true, serve: (*Proxy).fillVolume},
+		{method: "PUT", path: "containers/*/archive", query: params{"path": mount, "noOverwriteDirNonDir": yes}, hasBody: true, serve: (*Proxy).fillVolume},
 		{method: "DELETE", path: "containers/*", query: params{"force": one, "v": one}, serve: (*Proxy).removeContainer},
 		{method: "POST", path: "containers/*/exec", hasBody: true, serve: (*Proxy).createExec},
 		{method: "POST", path: "exec/*/start", hasBody: true, serve: (*Proxy).startExec},
@@ -65,23 +69,23 @@ func routes() []route {
 		{method: "GET", path: "images/json", query: params{"filters": anything}, serve: (*Proxy).listImages},
 		{method: "GET", path: "images/**/json", serve: (*Proxy).inspectImage},
 		{method: "DELETE", path: "images/**", serve: (*Proxy).removeImage},
-		{method: "POST", path: "images/create", query: params{"fromSrc": regexp.MustCompile(`^-$`), "repo": image, "fromImage": image, "tag": image}, hasBody: true, serve: (*Proxy).createImage},
+		{method: "POST", path: "images/create", query: params{"fromSrc": stdin, "repo": image, "fromImage": image, "tag": image}, hasBody: true, serve: (*Proxy).createImage},
 		{method: "POST", path: "images/**/tag", query: params{"repo": image, "tag": image}, serve: (*Proxy).tagImage},
 		{method: "POST", path: "build", query: params{
-			"t": image, "dockerfile": image, "buildargs": anything, "labels": anything, "networkmode": regexp.MustCompile(`^(default|host|none)$`),
+			"t": image, "dockerfile": image, "buildargs": anything, "labels": anything, "networkmode": network,
 			"nocache": one, "rm": one, "forcerm": one, "version": one,
 		}, repeated: "t", hasBody: true, builds: true, serve: (*Proxy).build},
 	}
 }
 
 // find returns the route of a call, and the parts of its path that its stars stand for; nil if there is none.
-func find(method string, path []string) (*route, []string) {
-	for _, r := range routes() {
-		if r.method != method {
+func (p *Proxy) find(method string, path []string) (*route, []string) {
+	for i := range p.routes {
+		if p.routes[i].method != method {
 			continue
 		}
-		if args, ok := match(strings.Split(r.path, "/"), path); ok {
-			return &r, args
+		if args, ok := match(strings.Split(p.routes[i].path, "/"), path); ok {
+			return &p.routes[i], args
 		}
 	}
 	return nil, nil

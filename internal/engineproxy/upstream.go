@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
@@ -24,7 +23,7 @@ func headersKept() []string {
 
 // request makes a request to the engine.
 func (c *call) request(method, path string, query url.Values, body io.Reader, contentType string) (*http.Request, error) {
-	target := url.URL{Scheme: "http", Host: "engine", Path: c.version + path, RawQuery: query.Encode()}
+	target := url.URL{Scheme: "http", Host: "engine", Path: c.at.version + path, RawQuery: query.Encode()}
 	r, err := http.NewRequestWithContext(c.r.Context(), method, target.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
@@ -58,17 +57,11 @@ func (p *Proxy) sendJSON(c *call, path string, query url.Values, body []byte) er
 }
 
 // passOn makes the caller's call without a body.
-func (p *Proxy) passOn(c *call) error { return p.passAt(c, "/"+strings.Join(c.segments(), "/")) }
-
-// segments are the parts of the path without its version.
-func (c *call) segments() []string {
-	path, _, _ := strings.Cut(c.r.RequestURI, "?")
-	return strings.Split(strings.TrimPrefix(path, c.version)[1:], "/")
-}
+func (p *Proxy) passOn(c *call) error { return p.passAt(c, c.at.path()) }
 
 // passAt makes the caller's call at another path, without a body.
 func (p *Proxy) passAt(c *call, path string) error {
-	resp, err := p.send(c, c.r.Method, path, c.query, nil, "") //nolint:bodyclose // pass closes it
+	resp, err := p.send(c, c.r.Method, path, c.at.query, nil, "") //nolint:bodyclose // pass closes it
 	if err != nil {
 		return err
 	}

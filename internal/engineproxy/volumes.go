@@ -66,7 +66,7 @@ func (p *Proxy) createVolume(c *call) error {
 
 // listVolumes lists the volumes of this farm.
 func (p *Proxy) listVolumes(c *call) error {
-	query, err := filtered(c.query, "label")
+	query, err := filtered(c.at.query, "label")
 	if err != nil {
 		return err
 	}
