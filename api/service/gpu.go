@@ -45,7 +45,7 @@ func checkGPUEnv(p *problems, g *farm.GPU, env map[string]string) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_") {
+		if farm.GPUEnv(name) {
 			p.addf(strict.Pointer("/env", farm.Shorten(name)), "env.%s cannot be set for a sandbox with a GPU: it would reach the engine's GPU tools. Set it in the code.", farm.Shorten(name))
 		}
 	}

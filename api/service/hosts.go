@@ -26,18 +26,13 @@ func (s *Service) hosts(p *problems, given []string) []string {
 			p.check(pointer, err)
 		case r.Any():
 			p.addf(pointer, "the rule %q is for operators: name hosts, such as api.example.com or *.example.com", r)
-		case !covered(s.options.Allow, r):
+		case !r.Covered(s.options.Allow):
 			p.addf(pointer, "the rule %q is not within what this farm allows: %s", r, ceiling(s.options.Allow))
 		case !slices.Contains(out, r.String()):
 			out = append(out, r.String())
 		}
 	}
 	return out
-}
-
-// covered reports whether one of these rules allows everything that r allows.
-func covered(by []farm.HostRule, r farm.HostRule) bool {
-	return slices.ContainsFunc(by, func(a farm.HostRule) bool { return a.Covers(r) })
 }
 
 // ceilingShown is how many rules of a ceiling an error names.

@@ -148,7 +148,7 @@ func checkLabels(labels map[string]string) error {
 // checkGPUEnv refuses variables that NVIDIA's runtime reads outside of the sandbox, beside the one that this package sets.
 func checkGPUEnv(s Spec) error {
 	for name := range s.Env {
-		if len(s.GPUs) > 0 && name != visibleDevices && (strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_")) {
+		if len(s.GPUs) > 0 && name != visibleDevices && farm.GPUEnv(name) {
 			return farm.Invalidf("Env: %q cannot be set beside a GPU", farm.Shorten(name))
 		}
 	}

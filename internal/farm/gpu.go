@@ -37,6 +37,12 @@ func NormalGPUModel(name string) string {
 	return strings.Join(words, "-")
 }
 
+// GPUEnv reports whether an environment variable is read outside of a sandbox with a GPU, by NVIDIA's runtime or the loader of its tools. Callers
+// cannot set such a variable beside a GPU.
+func GPUEnv(name string) bool {
+	return strings.HasPrefix(name, "NVIDIA_") || strings.HasPrefix(name, "LD_")
+}
+
 // Is reports whether the device matches a model: its whole name, or the beginning of it up to a dash. Every device matches "".
 func (d GPUDevice) Is(model string) bool {
 	return model == "" || d.Model == model || strings.HasPrefix(d.Model, model+"-")

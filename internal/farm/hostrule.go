@@ -226,6 +226,11 @@ func (r HostRule) Covers(other HostRule) bool {
 	return r.coversHost(other) && r.coversPort(other) && r.coversMethods(other)
 }
 
+// Covered reports whether one of these rules covers another one: an operator's list is the ceiling of what callers may ask for.
+func (r HostRule) Covered(by []HostRule) bool {
+	return slices.ContainsFunc(by, func(a HostRule) bool { return a.Covers(r) })
+}
+
 func (r HostRule) coversHost(other HostRule) bool {
 	switch {
 	case r.any:

@@ -194,7 +194,7 @@ func (e *Egress) rulesOf(ctx context.Context, s *farm.Sandbox) []farm.HostRule {
 	rules := make([]farm.HostRule, 0, len(s.Spec.AllowHosts))
 	for _, text := range s.Spec.AllowHosts {
 		r, err := farm.ParseHostRule(text)
-		if err != nil || !slices.ContainsFunc(e.deps.Allow, func(a farm.HostRule) bool { return a.Covers(r) }) {
+		if err != nil || !r.Covered(e.deps.Allow) {
 			e.deps.Log.DebugContext(ctx, "a rule of a sandbox is not within egress.allow of this worker", "sandbox_id", s.ID)
 			continue
 		}
