@@ -95,7 +95,7 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 			t.Fatalf("made another document, or image %q and volume %q", got.Image, got.Volume)
 		}
 		r := s.resources(8)
-		if err := e.Update(t.Context(), "x", r); err != nil {
+		if err := e.Update(t.Context(), "x", "", r); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Update(last().body); err != nil {
@@ -104,13 +104,20 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	})
 }
 
-// gVisor reads a sandbox's limits at its start: a sandbox of the pool with others is not used.
+// gVisor reads a sandbox's limits at its start: a sandbox of the pool with others is not used. The runtime of the sandbox counts, and only without
+// one that of the Engine.
 func TestUpdateIsRefusedUnderGVisor(t *testing.T) {
 	t.Parallel()
-	e, last := recorder(t)
-	e.runtime = "runsc"
-	if err := e.Update(t.Context(), "x", farm.Resources{PIDs: 64}); farm.CodeOf(err) != farm.CodeConflict || last().path != "" {
-		t.Errorf("%v; the engine got %q", err, last().path)
+	for _, c := range []struct {
+		engine, sandbox string
+		refused         bool
+	}{{"runsc", "", true}, {"", "runsc", true}, {"runc", "runsc", true}, {"runsc", "runsc", true}, {"runsc", "runc", false}, {"", "", false}} {
+		e, last := recorder(t)
+		e.runtime = c.engine
+		err := e.Update(t.Context(), "x", c.sandbox, farm.Resources{PIDs: 64})
+		if refused := farm.CodeOf(err) == farm.CodeConflict; refused != c.refused || (last().path == "") != c.refused || !refused && err != nil {
+			t.Errorf("engine %q, sandbox %q: %v; the engine got %q", c.engine, c.sandbox, err, last().path)
+		}
 	}
 }
 

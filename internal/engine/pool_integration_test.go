@@ -23,7 +23,7 @@ func TestUpdateChangesTheLimits(t *testing.T) {
 	}
 	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
 		began := time.Now()
-		if err := b.Update(t.Context(), id, r); err != nil {
+		if err := b.Update(t.Context(), id, "", r); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("update took %s", time.Since(began))
@@ -40,7 +40,7 @@ func TestUpdateChangesTheLimits(t *testing.T) {
 	if err := b.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "update of one that is gone", b.Update(t.Context(), id, farm.Resources{}), farm.CodeNotFound)
+	wantCode(t, "update of one that is gone", b.Update(t.Context(), id, "", farm.Resources{}), farm.CodeNotFound)
 }
 
 func TestNotesOutliveTheWorker(t *testing.T) {

@@ -57,7 +57,7 @@ func TestContainersAreUsedByTheirID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := e.Update(t.Context(), "farm-sbx_1", farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64}); err != nil {
+	if err := e.Update(t.Context(), "farm-sbx_1", "", farm.Resources{MemoryMB: 256, CPUs: 1, PIDs: 64}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Remove(t.Context(), "farm-sbx_1"); err != nil {

@@ -75,7 +75,7 @@ func (p *Placer) assign(ctx context.Context, s *farm.Sandbox, m *store.Member) e
 		if s.Spec.Resources == m.Resources {
 			return nil // an update takes the engine longer than all the rest
 		}
-		return p.engine.Update(ctx, m.Container, s.Spec.Resources)
+		return p.engine.Update(ctx, m.Container, runtime, s.Spec.Resources)
 	})
 	group.Go(func() error { return p.engine.Note(ctx, s.ID, s.Tenant, node.Labels(&box)) })
 	return group.Wait()
