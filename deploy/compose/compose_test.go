@@ -298,11 +298,20 @@ func (p *project) nothingIsLeft(t *testing.T) {
 	}
 }
 
+// get fails the test where the server cannot be reached; fetch is for a server that is starting.
 func get(t *testing.T, url, key string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	status, body, err := fetch(t.Context(), url, key)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return status, body
+}
+
+func fetch(ctx context.Context, url, key string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
 	}
 	req.Header.Set("User-Agent", "Mozilla/5.0") // the console sends anything else to the S3 service
 	if key != "" {
@@ -310,12 +319,9 @@ func get(t *testing.T, url, key string) (int, string) {
 	}
 	resp, err := (&http.Client{Timeout: 30 * time.Second}).Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, string(body), err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -173,15 +172,11 @@ func startMinIO(t *testing.T) *minio {
 		_ = cmd.Wait()
 	})
 	await(t, time.Minute, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.address)
-		if err != nil {
-			return err
+		status, body, err := fetch(ctx, "http://"+m.address+"/minio/health/cluster", "") // it resets connections while it starts
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", status, body)
 		}
-		_ = conn.Close()
-		if status, body := get(t, "http://"+m.address+"/minio/health/cluster", ""); status != http.StatusOK {
-			return fmt.Errorf("status %d: %s", status, body)
-		}
-		return nil
+		return err
 	})
 	return m
 }
