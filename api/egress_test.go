@@ -111,6 +111,53 @@ func TestHostsAreChanged(t *testing.T) {
 	b.problem(farm.CodeNotFound, http.StatusNotFound, "PATCH", "/v1/sandboxes/"+farm.NewID(farm.SandboxPrefix), `{"allow_hosts":[]}`)
 }
 
+// A tenant's sandboxes reach what both the farm's and the tenant's list allow.
+func TestHostsOfATenant(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withAdmin, allowing(t, "*.example.com", "GET,HEAD data.example.org"))
+	const ask = `{"network": "allowlist", "allow_hosts": ["a.example.com"]}`
+	b.asked(ask)
+	set := get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": ["B.example.com", "GET;HEAD data.example.org", "*.example.net"]}}`, asOps()...)
+	if diff := cmp.Diff(&[]string{"b.example.com", "GET,HEAD data.example.org", "*.example.net"}, set.AllowHosts); diff != "" {
+		t.Errorf("the tenant's list (-want +got):\n%s", diff)
+	}
+	refused := func(host, want string) {
+		t.Helper()
+		p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", `{"network": "allowlist", "allow_hosts": ["`+host+`"]}`, asAcme()...)
+		if len(p.Errors) != 1 || p.Errors[0].Pointer != "/allow_hosts/0" || !strings.Contains(p.Errors[0].Detail, want) {
+			t.Errorf("%s: %+v", host, p.Errors)
+		}
+	}
+	refused("a.example.com", `the rule "a.example.com" is not within what your tenant may reach: b.example.com, GET,HEAD data.example.org, *.example.net`)
+	refused("data.example.org", "not within what this farm allows")
+	refused("x.example.net", "not within what this farm allows")
+	box := b.asked(`{"network": "allowlist", "allow_hosts": ["b.example.com", "GET data.example.org"]}`)
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/sandboxes/"+box.ID, `{"allow_hosts": ["a.example.com"]}`, asAcme()...)
+
+	get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": []}}`, asOps()...)
+	refused("b.example.com", "what your tenant may reach: no host")
+	for _, change := range []struct{ method, body string }{{"PATCH", `{"default": ["allow_hosts"]}`}, {"PUT", `{}`}} {
+		get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": []}}`, asOps()...)
+		if set := get[wire.Tenant](b, http.StatusOK, change.method, "/v1/tenants/acme", change.body, asOps()...); set.AllowHosts != nil {
+			t.Errorf("after %s %s: %q", change.method, change.body, *set.AllowHosts)
+		}
+		b.asked(ask)
+	}
+	b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": []}, "default": ["allow_hosts"]}`, asOps()...)
+	for n, ok := range map[int]bool{farm.MaxTenantHosts - 1: true, farm.MaxTenantHosts: true, farm.MaxTenantHosts + 1: false} {
+		body := `{"set": {"allow_hosts": ["a.example.com"` + strings.Repeat(`, "a.example.com"`, n-1) + `]}}`
+		if ok {
+			get[wire.Tenant](b, http.StatusOK, "PATCH", "/v1/tenants/acme", body, asOps()...)
+			continue
+		}
+		b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", body, asOps()...)
+	}
+	p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "PATCH", "/v1/tenants/acme", `{"set": {"allow_hosts": ["10.0.0.1"]}}`, asOps()...)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/set/allow_hosts" || !strings.Contains(p.Errors[0].Detail, "10.0.0.1") {
+		t.Errorf("an address: %+v", p.Errors)
+	}
+}
+
 func TestEgressLogIsPaged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

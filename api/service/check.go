@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -135,7 +136,7 @@ func (s *Service) resources(p *problems, r *wire.ResourcesRequest) farm.Resource
 const networkFull = "full"
 
 // network checks the network of a new sandbox, and its hosts, which it returns in their normal form.
-func (s *Service) network(p *problems, given *string, hosts []string) (mode farm.Network, rules []string) {
+func (s *Service) network(ctx context.Context, p *problems, tenant string, given *string, hosts []string) (mode farm.Network, rules []string) {
 	mode = farm.NetworkPackages
 	if given != nil {
 		mode = farm.Network(*given)
@@ -150,7 +151,7 @@ func (s *Service) network(p *problems, given *string, hosts []string) (mode farm
 			p.addf("/network", "network %q is not enabled on this farm: its operator names the hosts that callers may allow in the setting egress.allow", mode)
 			break
 		}
-		rules = s.hosts(p, hosts)
+		rules = s.hosts(ctx, p, tenant, hosts)
 	case len(hosts) > 0:
 		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist")
 	}

@@ -11,10 +11,16 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows.
-func (s *Service) hosts(p *problems, given []string) []string {
+// hosts checks the rules of a sandbox's allow_hosts and returns them in their normal form: each must be within what the operator allows, to the
+// farm and to the tenant.
+func (s *Service) hosts(ctx context.Context, p *problems, tenant string, given []string) []string {
 	if len(given) > s.limits.MaxAllowHosts {
 		p.addf("/allow_hosts", "allow_hosts has %d rules; at most %d are allowed", len(given), s.limits.MaxAllowHosts)
+		return nil
+	}
+	lists, err := s.lists.of(ctx, s, tenant)
+	if err != nil {
+		p.check("/allow_hosts", err)
 		return nil
 	}
 	out := []string{}
@@ -28,6 +34,8 @@ func (s *Service) hosts(p *problems, given []string) []string {
 			p.addf(pointer, "the rule %q is for operators: name hosts, such as api.example.com or *.example.com", r)
 		case !r.Covered(s.options.Allow):
 			p.addf(pointer, "the rule %q is not within what this farm allows: %s", r, ceiling(s.options.Allow))
+		case !lists.Hosts.Covers(r):
+			p.addf(pointer, "the rule %q is not within what your tenant may reach: %s", r, ceiling(lists.Hosts.Rules))
 		case !slices.Contains(out, r.String()):
 			out = append(out, r.String())
 		}
@@ -40,6 +48,9 @@ const ceilingShown = 10
 
 // ceiling names the rules that bound others.
 func ceiling(rules []farm.HostRule) string {
+	if len(rules) == 0 {
+		return "no host"
+	}
 	names := make([]string, min(len(rules), ceilingShown))
 	for i := range names {
 		names[i] = rules[i].String()

@@ -5,67 +5,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-const (
-	// runtimesFor is how long the runtimes of a tenant are cached, in processes other than the one that sets them.
-	runtimesFor = time.Second
-	// maxCachedTenants bounds the tenants whose runtimes are cached.
-	maxCachedTenants = 10_000
-)
-
-// tenantRuntimes caches which runtimes the sandboxes of a tenant may have.
-type tenantRuntimes struct {
-	mu    sync.Mutex
-	known map[string]cachedRuntimes
-}
-
-type cachedRuntimes struct {
-	names []string
-	read  time.Time
-}
-
-// of returns the runtimes of a tenant, the default first; none: those of the farm.
-func (t *tenantRuntimes) of(ctx context.Context, s *Service, tenant string) ([]string, error) {
-	now := s.Now()
-	t.mu.Lock()
-	cached, ok := t.known[tenant]
-	t.mu.Unlock()
-	if age := now.Sub(cached.read); ok && age >= 0 && age < runtimesFor {
-		return cached.names, nil
-	}
-	names, err := s.Store.TenantRuntimes(ctx, tenant)
-	if err != nil {
-		return nil, err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.known == nil || len(t.known) >= maxCachedTenants {
-		t.known = map[string]cachedRuntimes{}
-	}
-	t.known[tenant] = cachedRuntimes{names: names, read: now}
-	return names, nil
-}
-
-// forget makes the next call read the runtimes of a tenant.
-func (t *tenantRuntimes) forget(tenant string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.known, tenant)
-}
-
 // runtime is the OCI runtime that a new sandbox must have: that of the request, or else the default of its tenant. Empty leaves it to the
 // node.
 func (s *Service) runtime(ctx context.Context, p *problems, tenant string, given *string) string {
-	own, err := s.runtimes.of(ctx, s, tenant)
+	lists, err := s.lists.of(ctx, s, tenant)
 	if err != nil {
 		p.check("/runtime", err)
 		return ""
 	}
+	own := lists.Runtimes
 	var name string
 	switch {
 	case given != nil:

@@ -18,7 +18,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	s.checkLabels(p, r.Labels)
 	out.GPU = gpu(p, r.GPU)
 	checkGPUEnv(p, out.GPU, r.Env)
-	out.Network, out.AllowHosts = s.network(p, r.Network, r.AllowHosts)
+	out.Network, out.AllowHosts = s.network(ctx, p, tenant, r.Network, r.AllowHosts)
 	out.Runtime = s.runtime(ctx, p, tenant, r.Runtime)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
@@ -150,7 +150,7 @@ func (s *Service) patchHosts(ctx context.Context, p *problems, tenant, id string
 		p.addf("/allow_hosts", "allow_hosts needs the network mode allowlist, and this sandbox has %s: create another one", box.Spec.Network)
 		return nil
 	}
-	rules := s.hosts(p, hosts)
+	rules := s.hosts(ctx, p, tenant, hosts)
 	patch.AllowHosts = &rules
 	return nil
 }

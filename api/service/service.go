@@ -153,7 +153,7 @@ type Service struct {
 	options  Options
 	images   offered
 	nodes    nodes
-	runtimes tenantRuntimes
+	lists    tenantLists
 	draining chan struct{}
 	drain    sync.Once
 }

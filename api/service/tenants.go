@@ -18,7 +18,7 @@ type Tenants interface {
 	Tenants(ctx context.Context) ([]string, error)
 	Tenant(ctx context.Context, name string) error
 	ChangeTenant(ctx context.Context, tenant string, change store.TenantChange) error
-	TenantRuntimes(ctx context.Context, tenant string) ([]string, error)
+	TenantLists(ctx context.Context, tenant string) (store.TenantLists, error)
 	QuotaUse(ctx context.Context, tenant string) ([]farm.QuotaUse, map[farm.QuotaName]float64, error)
 	Usage(ctx context.Context, tenant string, days int) ([]store.Usage, error)
 	admission.Store
@@ -74,11 +74,15 @@ func (s *Service) tenant(ctx context.Context, name string) (wire.Tenant, error) 
 	if err != nil {
 		return wire.Tenant{}, err
 	}
-	runtimes, err := s.Store.TenantRuntimes(ctx, name)
+	lists, err := s.Store.TenantLists(ctx, name)
 	if err != nil {
 		return wire.Tenant{}, err
 	}
-	out := wire.Tenant{Name: name, Own: make(map[string]float64, len(own)), Quotas: quotasOf(use), Runtimes: emptyIfNil(runtimes)}
+	out := wire.Tenant{Name: name, Own: make(map[string]float64, len(own)), Quotas: quotasOf(use), Runtimes: emptyIfNil(lists.Runtimes)}
+	if !lists.Hosts.Farm {
+		texts := lists.Hosts.Texts()
+		out.AllowHosts = &texts
+	}
 	for name, value := range own {
 		out.Own[string(name)] = value
 	}
@@ -115,9 +119,12 @@ func (s *Service) TenantPage(ctx context.Context, p store.Page) (wire.List[wire.
 // SetTenant sets all settings of a tenant: those that the request leaves out get the farm's default. The tenant need not exist before.
 func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.TenantRequest) (wire.Tenant, error) {
 	p := c.problems()
-	change := store.TenantChange{Quotas: quotasIn(p, "", r), Runtimes: runtimesIn(p, "", r)}
+	change := store.TenantChange{Quotas: quotasIn(p, "", r), Runtimes: runtimesIn(p, "", r), Hosts: hostsIn(p, "", r)}
 	if change.Runtimes == nil {
 		change.Runtimes = &[]string{}
+	}
+	if change.Hosts == nil {
+		change.Hosts = &store.TenantHosts{Farm: true}
 	}
 	return s.changeTenant(ctx, p, name, change)
 }
@@ -125,29 +132,34 @@ func (s *Service) SetTenant(ctx context.Context, c Call, name string, r wire.Ten
 // ChangeTenant changes the settings that the request names, in one step. The tenant need not exist before.
 func (s *Service) ChangeTenant(ctx context.Context, c Call, name string, r wire.TenantChange) (wire.Tenant, error) {
 	p := c.problems()
-	change, runtimes := quotasIn(p, "/set", r.Set), runtimesIn(p, "/set", r.Set)
+	change, runtimes, hosts := quotasIn(p, "/set", r.Set), runtimesIn(p, "/set", r.Set), hostsIn(p, "/set", r.Set)
 	maps.DeleteFunc(change, func(_ farm.QuotaName, value *float64) bool { return value == nil })
 	for i, text := range r.Default {
 		quota, pointer := farm.QuotaName(text), strict.Pointer("/default", strconv.Itoa(i))
 		switch {
 		case text == runtimesName && runtimes == nil:
 			runtimes = &[]string{}
-		case !slices.Contains(farm.QuotaNames(), quota) && text != runtimesName:
+		case text == hostsName && hosts == nil:
+			hosts = &store.TenantHosts{Farm: true}
+		case !slices.Contains(farm.QuotaNames(), quota) && text != runtimesName && text != hostsName:
 			p.addf(pointer, "%q is not the name of a quota or a setting of tenants", farm.Shorten(text))
-		case change[quota] != nil || text == runtimesName:
+		case change[quota] != nil || text == runtimesName || text == hostsName:
 			p.addf(pointer, "%s is in set and in default: name it once", text)
 		default:
 			change[quota] = nil
 		}
 	}
-	if len(change) == 0 && runtimes == nil {
+	if len(change) == 0 && runtimes == nil && hosts == nil {
 		p.addf("", "name at least one quota or setting in set or default")
 	}
-	return s.changeTenant(ctx, p, name, store.TenantChange{Quotas: change, Runtimes: runtimes})
+	return s.changeTenant(ctx, p, name, store.TenantChange{Quotas: change, Runtimes: runtimes, Hosts: hosts})
 }
 
-// runtimesName is the name of a tenant's runtimes in requests.
-const runtimesName = "runtimes"
+// The names of a tenant's lists in requests.
+const (
+	runtimesName = "runtimes"
+	hostsName    = "allow_hosts"
+)
 
 // runtimesIn reads the runtimes of a request, which is at a pointer of the body; nil: it leaves them out.
 func runtimesIn(p *problems, pointer string, r wire.TenantRequest) *[]string {
@@ -155,6 +167,16 @@ func runtimesIn(p *problems, pointer string, r wire.TenantRequest) *[]string {
 		p.check(pointer+"/"+runtimesName, farm.CheckRuntimes(*r.Runtimes))
 	}
 	return r.Runtimes
+}
+
+// hostsIn reads the ceiling of hosts of a request, which is at a pointer of the body; nil: it leaves it out.
+func hostsIn(p *problems, pointer string, r wire.TenantRequest) *store.TenantHosts {
+	if r.AllowHosts == nil {
+		return nil
+	}
+	rules, err := farm.ParseHostRules(*r.AllowHosts)
+	p.check(pointer+"/"+hostsName, err)
+	return &store.TenantHosts{Rules: rules}
 }
 
 // quotasIn reads the quotas of a request, which is at a pointer of the body. Those that it leaves out are nil.
@@ -188,7 +210,7 @@ func (s *Service) changeTenant(ctx context.Context, p *problems, name string, ch
 	if err := s.Store.ChangeTenant(ctx, name, change); err != nil {
 		return wire.Tenant{}, err
 	}
-	s.runtimes.forget(name)
+	s.lists.forget(name)
 	s.Logger.InfoContext(ctx, "settings of a tenant changed", "tenant", name)
 	return s.tenant(ctx, name)
 }

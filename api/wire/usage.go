@@ -31,9 +31,11 @@ type Tenant struct {
 	Quotas []Quota            `json:"quotas" doc:"all quotas, with what is used of them now"`
 	// Runtimes are empty for a tenant that may use all.
 	Runtimes []string `json:"runtimes" doc:"OCI runtimes that its sandboxes may have, the default first; empty: those of the farm"`
+	// AllowHosts are nil for a tenant that may reach all that the farm allows.
+	AllowHosts *[]string `json:"allow_hosts" doc:"rules of the hosts that its sandboxes may reach at most, within the farm's; null: those of the farm; empty: none"`
 }
 
-// TenantRequest sets the quotas of a tenant and the runtimes of its sandboxes. A field that is missing or null gets the farm's default; -1 means no bound.
+// TenantRequest sets the quotas of a tenant, and the runtimes and hosts of its sandboxes. A field that is missing or null gets the farm's default; -1 means no bound.
 type TenantRequest struct {
 	MaxSandboxes      *int     `json:"max_sandboxes,omitempty" doc:"open sandboxes"`
 	MaxMemoryMB       *int     `json:"max_memory_mb,omitempty" doc:"MiB of memory of open sandboxes, together"`
@@ -45,7 +47,8 @@ type TenantRequest struct {
 	RequestsPerMinute *int     `json:"requests_per_minute,omitempty" doc:"API requests in a minute"`
 	MaxConnections    *int     `json:"max_connections,omitempty" doc:"API requests that are answered at once"`
 
-	Runtimes *[]string `json:"runtimes,omitempty" doc:"OCI runtimes that its sandboxes may have, the default first; empty: those of the farm"`
+	Runtimes   *[]string `json:"runtimes,omitempty" doc:"OCI runtimes that its sandboxes may have, the default first; empty: those of the farm"`
+	AllowHosts *[]string `json:"allow_hosts,omitempty" doc:"rules of the hosts that its sandboxes may reach at most, within the farm's; empty: none"`
 }
 
 // TenantChange changes some settings of a tenant in one step. Those that it does not name stay as they are.

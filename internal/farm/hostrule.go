@@ -7,8 +7,8 @@ import (
 )
 
 // HostRule allows connections to one host, or to all hosts below one name. Its text form is "[METHODS ]host[:port]", for example
-// "api.github.com", "*.githubusercontent.com", "api.example.com:8443" or "GET,HEAD data.example.com". Values are comparable. The zero value
-// allows nothing.
+// "api.github.com", "*.githubusercontent.com", "api.example.com:8443" or "GET,HEAD data.example.com". Semicolons between methods are read like
+// commas, for lists of rules whose own separator is the comma. Values are comparable. The zero value allows nothing.
 type HostRule struct {
 	host    string // normalised, without the wildcard; "" if any
 	below   bool   // the hosts below host, not host itself
@@ -43,7 +43,7 @@ func ParseHostRule(text string) (HostRule, error) {
 	if methods, host, found := strings.Cut(rest, " "); found {
 		var ok bool
 		if r.methods, ok = parseMethods(methods); !ok {
-			return HostRule{}, ruleError(text, "its methods are not valid: write them in capitals with commas between, such as \"GET,HEAD data.example.com\"")
+			return HostRule{}, ruleError(text, "its methods are not valid: write them in capitals with commas or semicolons between, such as \"GET,HEAD data.example.com\"")
 		}
 		rest = strings.TrimSpace(host)
 	}
@@ -138,7 +138,7 @@ func numeric(label string) bool {
 
 // parseMethods normalises a list of methods. ok is false if one is not in capitals or the list is too long.
 func parseMethods(text string) (methods string, ok bool) {
-	list := strings.Split(text, ",")
+	list := strings.Split(strings.ReplaceAll(text, ";", ","), ",")
 	if len(list) > maxMethods {
 		return "", false
 	}
@@ -264,4 +264,22 @@ func (r HostRule) coversMethods(other HostRule) bool {
 		}
 	}
 	return true
+}
+
+// MaxTenantHosts bounds the rules in the ceiling of one tenant.
+const MaxTenantHosts = 256
+
+// ParseHostRules parses the rules of a ceiling. CodeInvalid: there are more than MaxTenantHosts, or one is no rule.
+func ParseHostRules(texts []string) ([]HostRule, error) {
+	if len(texts) > MaxTenantHosts {
+		return nil, Invalidf("there are %d rules; at most %d are allowed", len(texts), MaxTenantHosts)
+	}
+	rules := make([]HostRule, len(texts))
+	for i, text := range texts {
+		var err error
+		if rules[i], err = ParseHostRule(text); err != nil {
+			return nil, err
+		}
+	}
+	return rules, nil
 }

@@ -27,6 +27,7 @@ func TestHostRuleText(t *testing.T) {
 		"api.example.com:8443":         "api.example.com:8443",
 		"GET,HEAD data.example.com":    "GET,HEAD data.example.com",
 		"HEAD,GET,GET  example.com":    "GET,HEAD example.com",
+		"HEAD;GET data.example.com":    "GET,HEAD data.example.com",
 		"M-SEARCH *.example.com:81":    "M-SEARCH *.example.com:81",
 		"*":                            "*",
 		"GET *:8080":                   "GET *:8080",

@@ -105,7 +105,7 @@ func TestLimitsThroughTheAgent(t *testing.T) {
 	plain := w.dial()
 	_, _ = io.WriteString(plain, w.fill("GET http://good.test:{P}/ HTTP/1.1\r\nHost: x\r\n\r\n"))
 	w.until(func() bool { return w.host.conns.Load() == 2 && w.proxy.Used() > 1<<20 })
-	w.proxy.SetRules(nil)
+	w.proxy.SetRules(outbound.Rules{})
 	for _, c := range w.wait(2) {
 		if c.Verdict != outbound.Denied && c.Verdict != outbound.Failed { // the host answers the plain request with nonsense
 			t.Errorf("%+v", c)

@@ -46,7 +46,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		names, reports := &asked{}, []outbound.Connection{}
-		p := outbound.New(outbound.Options{Rules: []farm.HostRule{rule}, Resolver: names, Report: func(c outbound.Connection) { reports = append(reports, c) }})
+		p := outbound.New(outbound.Options{Rules: outbound.Rules{Allow: []farm.HostRule{rule}}, Resolver: names, Report: func(c outbound.Connection) { reports = append(reports, c) }})
 		w := httptest.NewRecorder()
 		p.ServeHTTP(w, r.WithContext(t.Context()))
 		p.Close()

@@ -50,9 +50,17 @@ func orDefault[T int | int64 | time.Duration](value, otherwise T) T {
 	return value
 }
 
+// Rules say which hosts a sandbox reaches. The zero value allows none.
+type Rules struct {
+	Allow []farm.HostRule
+	// Beyond are rules that the sandbox has and its operator does not allow. They allow nothing; a connection that only they would allow is
+	// denied with a reason of its own.
+	Beyond []farm.HostRule
+}
+
 // Options of a Proxy. The zero value allows nothing.
 type Options struct {
-	Rules  []farm.HostRule
+	Rules  Rules
 	Limits Limits
 	Used   int64            // bytes that the sandbox has transferred before, by other proxies
 	Report func(Connection) // called once for each attempt; must not block; nil: nobody is told
@@ -78,7 +86,7 @@ type Proxy struct {
 	used     atomic.Int64
 
 	mu     sync.Mutex
-	rules  []farm.HostRule
+	rules  Rules
 	links  map[*link]struct{}
 	closed bool
 	ended  *sync.Cond // a link is gone
@@ -92,7 +100,7 @@ func New(o Options) *Proxy {
 	p := &Proxy{
 		limits: limits, report: o.Report, resolver: o.Resolver, public: o.Public, budget: o.Budget, tenant: o.Tenant,
 		rate:  rate.NewLimiter(rate.Limit(float64(limits.ConnectsPerMinute)/time.Minute.Seconds()), limits.ConnectsPerMinute),
-		rules: slices.Clone(o.Rules), links: map[*link]struct{}{},
+		rules: o.Rules.clone(), links: map[*link]struct{}{},
 	}
 	p.ended = sync.NewCond(&p.mu)
 	p.used.Store(o.Used)
@@ -118,13 +126,21 @@ func (p *Proxy) Count(bytes int64) { p.used.Add(bytes) }
 // Used is how many bytes the sandbox has transferred, those of Options.Used and Count included.
 func (p *Proxy) Used() int64 { return p.used.Load() }
 
+func (r Rules) clone() Rules {
+	return Rules{Allow: slices.Clone(r.Allow), Beyond: slices.Clone(r.Beyond)}
+}
+
 // SetRules replaces the rules, and ends connections that the new ones do not allow before it returns.
-func (p *Proxy) SetRules(rules []farm.HostRule) {
+func (p *Proxy) SetRules(rules Rules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rules = slices.Clone(rules)
+	p.rules = rules.clone()
 	for l := range p.links {
-		if reasonAgainst(p.rules, l.target) != "" {
+		switch reasonAgainst(p.rules, l.target) {
+		case "":
+		case ReasonCeiling:
+			l.end(Denied, ReasonCeiling)
+		default:
 			l.end(Denied, ReasonRules)
 		}
 	}

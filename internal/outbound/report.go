@@ -33,6 +33,7 @@ const (
 	ReasonForm       = "not a proxy request: CONNECT host:port or an absolute http:// URL is needed"
 	ReasonHost       = "not a host name: addresses and single labels are not allowed"
 	ReasonRule       = "no rule allows this host and port"
+	ReasonCeiling    = "a rule of the sandbox allows this, but the farm's operator does not"
 	ReasonMethod     = "no rule for this host allows this method"
 	ReasonUpgrade    = "a plain request must not switch protocols: use https or wss"
 	ReasonAddress    = "the name has an address that is not public"

@@ -95,9 +95,9 @@ func onlyH2C(upgrade []string) bool {
 }
 
 // reasonAgainst says why rules do not allow a target; "": they do.
-func reasonAgainst(rules []farm.HostRule, to target) string {
+func reasonAgainst(rules Rules, to target) string {
 	reason := ReasonRule
-	for _, r := range rules {
+	for _, r := range rules.Allow {
 		if !r.Allows(to.host, to.port) {
 			continue
 		}
@@ -105,6 +105,11 @@ func reasonAgainst(rules []farm.HostRule, to target) string {
 			return ""
 		}
 		reason = ReasonMethod
+	}
+	for _, r := range rules.Beyond {
+		if r.Allows(to.host, to.port) && r.AllowsMethod(to.method) {
+			return ReasonCeiling
+		}
 	}
 	return reason
 }
@@ -134,6 +139,8 @@ func advice(reason string) string {
 	switch reason {
 	case ReasonRule:
 		return " Add the host to allow_hosts of the sandbox, as \"host\" or \"host:port\"."
+	case ReasonCeiling:
+		return " Ask the farm's operator to allow the host."
 	case ReasonMethod:
 		return " Rules with methods are for plain HTTP with these methods; HTTPS needs a rule without methods."
 	case ReasonHost:

@@ -185,13 +185,13 @@ func (w *world) serve(p *outbound.Proxy) {
 	})
 }
 
-func (w *world) rules(texts ...string) (rules []farm.HostRule) {
+func (w *world) rules(texts ...string) (rules outbound.Rules) {
 	for _, text := range texts {
 		r, err := farm.ParseHostRule(w.fill(text))
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		rules = append(rules, r)
+		rules.Allow = append(rules.Allow, r)
 	}
 	return rules
 }

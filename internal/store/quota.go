@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,10 +18,8 @@ func (s *Store) quotaKey(tenant string) string { return s.index(tenant, "quota")
 type TenantChange struct {
 	Quotas   map[farm.QuotaName]*float64 // nil gives a quota its default again
 	Runtimes *[]string                   // OCI runtimes that its sandboxes may have, the default first; empty: those of the farm
+	Hosts    *TenantHosts                // what its sandboxes may reach at most
 }
-
-// runtimesField is beside the quotas in the hash of a tenant's own settings.
-const runtimesField = "runtimes"
 
 // ChangeTenant changes a tenant's own settings. A tenant need not exist before. What is in use stays, also when it is more than a quota now
 // allows: then new work is refused or waits. CodeInvalid: a value that a setting cannot have.
@@ -39,6 +36,16 @@ func (s *Store) ChangeTenant(ctx context.Context, tenant string, change TenantCh
 			unset = append(unset, runtimesField)
 		default:
 			set = append(set, runtimesField, strings.Join(*list, ","))
+		}
+	}
+	if hosts := change.Hosts; hosts != nil {
+		switch text, err := hosts.text(); {
+		case err != nil:
+			return err
+		case hosts.Farm:
+			unset = append(unset, hostsField)
+		default:
+			set = append(set, hostsField, text)
 		}
 	}
 	for name, value := range change.Quotas {
@@ -74,18 +81,6 @@ func (s *Store) TenantQuotas(ctx context.Context, tenant string) (values farm.Qu
 	}
 	values, own = s.quotasOf(found)
 	return values, own, nil
-}
-
-// TenantRuntimes are the OCI runtimes that a tenant's sandboxes may have, the default first; none: those of the farm.
-func (s *Store) TenantRuntimes(ctx context.Context, tenant string) ([]string, error) {
-	text, err := s.rdb.HGet(ctx, s.quotaKey(tenant), runtimesField).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, wrap("read runtimes of tenant", err)
-	}
-	return strings.Split(text, ","), nil
 }
 
 func (s *Store) quotasOf(found map[string]string) (farm.Quotas, map[farm.QuotaName]float64) {

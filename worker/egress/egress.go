@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// readTimeout bounds reading a record. Without it, the rules are those that the caller knows, and it is tried again.
+	// readTimeout bounds reading a record. Until it has been read nothing is allowed; it is tried again.
 	readTimeout = 2 * time.Second
 	// connectionBytes is what a connection whose host is slow may keep in memory: a window of its stream, and what was read of it.
 	connectionBytes = 320 << 10
@@ -34,6 +34,7 @@ const (
 // Records are the records of sandboxes and the logs of their connections.
 type Records interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
+	TenantLists(ctx context.Context, tenant string) (store.TenantLists, error)
 	AppendEgress(ctx context.Context, a store.EgressAppend) (bytes int64, err error)
 }
 
@@ -86,7 +87,7 @@ type Exit struct {
 	done   chan struct{}
 }
 
-// Open makes the proxy of a sandbox, with the rules of its record. The caller must Close it.
+// Open makes the proxy of a sandbox, with the rules of its stored record. The caller must Close it.
 func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 	x := &Exit{egress: e, ref: s.Ref(), done: make(chan struct{})}
 	x.log = newRecorder(e, s)
@@ -98,13 +99,12 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 	}
 	l := e.deps.Limits
 	x.proxy = outbound.New(outbound.Options{
-		Rules:  e.rulesOf(ctx, s),
 		Limits: outbound.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
 		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Resolver: e.deps.Resolver, Public: e.public(),
 	})
 	e.add(x)
 	if err := x.refresh(read); err != nil {
-		e.deps.Log.WarnContext(ctx, "the rules of a sandbox may be old; they are read again", "sandbox_id", s.ID, "error", err)
+		e.deps.Log.WarnContext(ctx, "a sandbox reaches nothing until its rules can be read", "sandbox_id", s.ID, "error", err)
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	x.stop = stop
@@ -162,12 +162,16 @@ func (x *Exit) refresh(ctx context.Context) error {
 	s, err := x.egress.deps.Records.Sandbox(ctx, x.ref)
 	switch {
 	case farm.CodeOf(err) == farm.CodeNotFound:
-		x.proxy.SetRules(nil)
+		x.proxy.SetRules(outbound.Rules{})
 		return nil
 	case err != nil:
 		return err
 	}
-	x.proxy.SetRules(x.egress.rulesOf(ctx, s))
+	lists, err := x.egress.deps.Records.TenantLists(ctx, x.ref.Tenant)
+	if err != nil {
+		return err
+	}
+	x.proxy.SetRules(x.egress.rulesOf(s, lists.Hosts))
 	return nil
 }
 
@@ -186,19 +190,21 @@ func (e *Egress) Refresh(ctx context.Context, sandbox farm.Ref) error {
 	return errors.Join(errs...)
 }
 
-// rulesOf are the rules of a sandbox's record, but for those that the operator does not allow.
-func (e *Egress) rulesOf(ctx context.Context, s *farm.Sandbox) []farm.HostRule {
+// rulesOf are the rules of a sandbox's record. Those that the operator does not allow to the farm or the tenant are beyond the ceiling.
+func (e *Egress) rulesOf(s *farm.Sandbox, tenant store.TenantHosts) outbound.Rules {
+	var rules outbound.Rules
 	if s.Spec.Network != farm.NetworkAllowlist {
-		return nil
+		return rules
 	}
-	rules := make([]farm.HostRule, 0, len(s.Spec.AllowHosts))
 	for _, text := range s.Spec.AllowHosts {
 		r, err := farm.ParseHostRule(text)
-		if err != nil || !r.Covered(e.deps.Allow) {
-			e.deps.Log.DebugContext(ctx, "a rule of a sandbox is not within egress.allow of this worker", "sandbox_id", s.ID)
-			continue
+		switch {
+		case err != nil: // a later release wrote it
+		case r.Covered(e.deps.Allow) && tenant.Covers(r):
+			rules.Allow = append(rules.Allow, r)
+		default:
+			rules.Beyond = append(rules.Beyond, r)
 		}
-		rules = append(rules, r)
 	}
 	return rules
 }

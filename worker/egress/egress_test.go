@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,6 +175,84 @@ func TestTheOperatorsListBoundsRecords(t *testing.T) {
 		t.Error("the host was reached")
 	}
 	w.log(t, "denied")
+}
+
+// A tenant's list that gets narrower ends a connection and denies new ones, and the log says why.
+func TestTheTenantsListBoundsRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(rw, "begun\n")
+		_ = http.NewResponseController(rw).Flush()
+		if r.URL.Path == "/hang" {
+			<-r.Context().Done()
+		}
+	})
+	e, c := w.open(t, nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+w.addr+"/hang", http.NoBody)
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body := bufio.NewReader(res.Body)
+	if _, err := body.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	own, err := farm.ParseHostRule(w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, hosts := range []store.TenantHosts{{Rules: []farm.HostRule{own}}, {}, {Farm: true}} {
+		if err := w.store.ChangeTenant(t.Context(), w.box.Tenant, store.TenantChange{Hosts: &hosts}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if _, err := body.ReadByte(); err == nil {
+				t.Error("the tunnel is still open")
+			}
+		}
+		if _, err := w.get(t, c); (err == nil) != (i != 1) {
+			t.Errorf("with the tenant's hosts %+v: %v", hosts, err)
+		}
+	}
+	if got := w.log(t, "denied"); got.Reason != outbound.ReasonCeiling {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Without the record nothing is allowed: the tenant's list may be narrower than what the caller knows of the sandbox.
+func TestNothingIsReachedBeforeTheRulesAreRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, farm.DefaultLimits(), func(http.ResponseWriter, *http.Request) {})
+	away := &unreadable{Store: w.store}
+	away.is.Store(true)
+	e, c := w.open(t, func(d *egress.Deps) { d.Records = away })
+	if _, err := w.get(t, c); err == nil {
+		t.Error("the host was reached")
+	}
+	away.is.Store(false)
+	if err := e.Refresh(t.Context(), w.box.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.get(t, c); err != nil {
+		t.Error(err)
+	}
+}
+
+// unreadable is a store whose tenants cannot be read.
+type unreadable struct {
+	*store.Store
+	is atomic.Bool
+}
+
+func (u *unreadable) TenantLists(ctx context.Context, tenant string) (store.TenantLists, error) {
+	if u.is.Load() {
+		return store.TenantLists{}, farm.Errorf(farm.CodeUnavailable, "Redis is away.")
+	}
+	return u.Store.TenantLists(ctx, tenant)
 }
 
 // The bytes of a sandbox are counted over all workers, and those of open connections at once.

@@ -93,6 +93,7 @@ func Run(t *testing.T, factory Factory) {
 		"EgressLogEndsWithItsSandbox":   egressLogEndsWithItsSandbox,
 		"EgressLogIsFenced":             egressLogIsFenced,
 		"HostsArePatched":               hostsArePatched,
+		"HostsOfATenant":                hostsOfATenant,
 		"ExpiredKeysAreTrimmed":         expiredKeysAreTrimmed,
 		"OpenRoutes":                    openRoutes,
 		"EnqueueIsFenced":               enqueueIsFenced,

@@ -181,6 +181,22 @@ func TestServicesShareLimits(t *testing.T) {
 	}
 }
 
+// In a list of the environment commas separate rules, so semicolons separate the methods of one.
+func TestRulesWithMethodsInTheEnvironment(t *testing.T) {
+	t.Setenv("SANDFARM_EGRESS_ALLOW", "api.example.com,GET;HEAD data.example.com:8443")
+	s, err := farmd.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range s.API.Allow {
+		got = append(got, r.String())
+	}
+	if diff := cmp.Diff([]string{"api.example.com", "GET,HEAD data.example.com:8443"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestCallbackSecretIsKept(t *testing.T) {
 	t.Setenv("SANDFARM_DATA", t.TempDir())
 	s := load(t, "")

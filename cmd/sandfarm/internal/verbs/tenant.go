@@ -1,8 +1,10 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,9 @@ import (
 
 func (a *app) tenant() *cobra.Command {
 	return a.admin(asGroup(&cobra.Command{
-		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas and runtimes of tenants (operators only)",
+		Use: "tenant", Aliases: []string{"tenants"}, Short: "Set and show the quotas, runtimes and hosts of tenants (operators only)",
 		Long: `A quota bounds what a tenant may have at once. New work beyond it is refused, or waits (max-running); what is in use is never
-ended. The defaults are the settings quotas.* and engine.runtimes. The key needs the scope admin.`,
+ended. The defaults are the settings quotas.*, engine.runtimes and egress.allow. The key needs the scope admin.`,
 		Example: `  sandfarm tenant set acme --max-sandboxes 20 --max-memory-mb 65536
   sandfarm tenant show acme
   sandfarm tenant ls --local`,
@@ -56,19 +58,30 @@ func (f *quotaFlag[N]) Set(text string) error {
 	return nil
 }
 
-// listFlag is a flag that sets a list: names with commas between them, or "default", which leaves it nil.
-type listFlag struct{ to **[]string }
+// listFlag is a flag that sets a list: names with commas between them, "default", which leaves it nil, or "none" where a list may be empty.
+type listFlag struct {
+	to    **[]string
+	empty bool // "none" is allowed
+}
 
 // String implements pflag.Value.
 func (f *listFlag) String() string {
 	if f.to == nil || *f.to == nil {
 		return ""
 	}
+	if len(**f.to) == 0 {
+		return "none"
+	}
 	return strings.Join(**f.to, ",")
 }
 
 // Type implements pflag.Value.
-func (f *listFlag) Type() string { return "names|default" }
+func (f *listFlag) Type() string {
+	if f.empty {
+		return "names|none|default"
+	}
+	return "names|default"
+}
 
 // Set implements pflag.Value.
 func (f *listFlag) Set(text string) error {
@@ -77,6 +90,9 @@ func (f *listFlag) Set(text string) error {
 		return nil
 	}
 	list := strings.Split(text, ",")
+	if f.empty && text == "none" {
+		list = []string{}
+	}
 	*f.to = &list
 	return nil
 }
@@ -100,7 +116,8 @@ func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 	whole("requests-per-minute", "API requests in a minute", &r.RequestsPerMinute)
 	whole("max-connections", "API requests that are answered at once", &r.MaxConnections)
 	flags.Var(&listFlag{to: &r.Runtimes}, "runtimes", "OCI runtimes that its sandboxes may have, the default first, such as runsc or runsc,runc; default: those of the farm")
-	names = append(names, "runtimes")
+	flags.Var(&listFlag{to: &r.AllowHosts, empty: true}, "allow-hosts", "hosts that its sandboxes may reach at most, such as api.github.com,*.example.com or 'GET;HEAD data.example.com'; default: those of the farm")
+	names = append(names, "runtimes", "allow-hosts")
 	return func() wire.TenantChange {
 		change := wire.TenantChange{Set: r}
 		for _, name := range names {
@@ -115,13 +132,15 @@ func quotaFlags(flags *pflag.FlagSet) func() wire.TenantChange {
 func (a *app) tenantSet() *cobra.Command {
 	var given func() wire.TenantChange
 	c := a.verb(&cobra.Command{
-		Use: "set NAME", Short: "Set quotas and runtimes of a tenant",
+		Use: "set NAME", Short: "Set quotas, runtimes and hosts of a tenant",
 		Long: `Set quotas of a tenant, which need not exist before. Quotas without a flag stay as they are. -1 means no bound, 0 none at all,
 default the farm's default. A quota may be below what is used: nothing is ended, but new work is refused or waits. --runtimes names
-the OCI runtimes that the tenant's sandboxes may have; the first one is used where a request names none.`,
+the OCI runtimes that the tenant's sandboxes may have; the first one is used where a request names none. --allow-hosts narrows what
+egress.allow of the farm lets its sandboxes reach; sandboxes that run lose the other hosts within some seconds.`,
 		Example: `  sandfarm tenant set acme --max-sandboxes 20 --requests-per-minute 600
   sandfarm tenant set acme --max-gpus 0 --max-cpus default
-  sandfarm tenant set acme --runtimes runsc`,
+  sandfarm tenant set acme --runtimes runsc
+  sandfarm tenant set acme --allow-hosts 'api.github.com,GET;HEAD data.example.com'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(1, 1, "the tenant's name"), func(ctx context.Context, c *client.Client, args []string) error {
 		change := given()
@@ -163,10 +182,17 @@ func (a *app) showTenant(t wire.Tenant) error {
 		}
 		rows[i] = append(rows[i], origin)
 	}
-	if err := table(a.Out, []string{"QUOTA", "USED", "LIMIT", "SET"}, rows); err != nil || len(t.Runtimes) == 0 {
+	if err := table(a.Out, []string{"QUOTA", "USED", "LIMIT", "SET"}, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.Out, "runtimes of its sandboxes, the default first: %s\n", strings.Join(t.Runtimes, ", "))
+	var lists string
+	if len(t.Runtimes) > 0 {
+		lists = "runtimes of its sandboxes, the default first: " + strings.Join(t.Runtimes, ", ") + "\n"
+	}
+	if hosts := t.AllowHosts; hosts != nil {
+		lists += "hosts of its sandboxes at most: " + cmp.Or(strings.Join(*hosts, ", "), "none") + "\n"
+	}
+	_, err := io.WriteString(a.Out, lists)
 	return err
 }
 

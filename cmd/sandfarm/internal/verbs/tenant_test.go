@@ -61,6 +61,15 @@ func TestTenantVerbs(t *testing.T) {
 			t.Errorf("%+v, sent %s", got, sent)
 		}
 	}
+	for hosts, want := range map[string]string{"a.example.com,GET;HEAD b.example.com": `{"set":{"allow_hosts":["a.example.com","GET;HEAD b.example.com"]}}`, "none": `{"set":{"allow_hosts":[]}}`, "default": `{"default":["allow_hosts"]}`} {
+		if got := f.sandfarm(t.Context(), "", "tenant", "set", "acme", "--allow-hosts", hosts); got.code != 0 || strings.TrimSpace(sent) != want {
+			t.Errorf("%+v, sent %s", got, sent)
+		}
+	}
+	f.Routes["GET /v1/tenants/acme"] = f.gives(200, wire.Tenant{Name: "acme", Runtimes: []string{"runsc"}, AllowHosts: &[]string{}})
+	if got := f.sandfarm(t.Context(), "", "tenant", "show", "acme"); !strings.HasSuffix(got.out, "runtimes of its sandboxes, the default first: runsc\nhosts of its sandboxes at most: none\n") {
+		t.Errorf("%+v", got)
+	}
 	for _, args := range [][]string{{"tenant", "set", "acme"}, {"tenant", "set", "acme", "--max-gpus", "many"}, {"tenant", "set"}} {
 		if got := f.sandfarm(t.Context(), "", args...); got.code != 2 {
 			t.Errorf("%v: %+v, want a usage error", args, got)
