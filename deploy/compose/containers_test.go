@@ -31,6 +31,7 @@ func (p *project) checkContainers(t *testing.T) {
 		}
 		p.checkSocket(t, c)
 		p.checkCredentials(t, c)
+		p.checkSpool(t, c)
 		p.checkLife(t, c)
 		for inside, bound := range c.NetworkSettings.Ports {
 			for _, b := range bound {
@@ -78,6 +79,24 @@ func (p *project) checkSocket(t *testing.T, c container) {
 	}
 	if user := c.Config.User; user != want {
 		t.Errorf("%s: user %q, want %q", c.service(), user, want)
+	}
+}
+
+// checkSpool checks that workers have disk space of a limited size for temporary files, and that they can write there.
+func (p *project) checkSpool(t *testing.T, c container) {
+	t.Helper()
+	if c.service() != "worker" {
+		return
+	}
+	for _, name := range []string{"SANDFARM_WORKER_OUTPUT_SPOOL_MB", "SANDFARM_INDEX_SPOOL_MB"} {
+		if !slices.Contains(c.Config.Env, name+"=1024") {
+			t.Errorf("%s is not 1024 in %q", name, c.Config.Env)
+		}
+	}
+	const script = `f=$(mktemp) && rm "$f" && echo "${f%/*}" && stat --file-system --format %T "$TMPDIR"`
+	out := p.docker(t, "exec", c.ID, "sh", "-c", script)
+	if len(out) != 2 || out[0] != "/var/tmp" || out[1] == "tmpfs" {
+		t.Errorf("directory and file system of temporary files: %q, want /var/tmp on a disk", out)
 	}
 }
 

@@ -161,6 +161,7 @@ func (p *project) destroy(t *testing.T) {
 
 // container describes a service's container, as the engine reports it.
 type container struct {
+	ID     string `json:"Id"`
 	Config struct {
 		User   string
 		Env    []string
