@@ -36,7 +36,7 @@ type Config struct {
 	Workers    int      // default 2
 	Schedulers int      // default 2
 	Env        []string // settings in addition to those of the harness
-	Engine     string   // socket of the Docker engine; default that of the machine
+	Engine     string   // socket of the Docker engine; default that of DOCKER_HOST, else of the machine
 	Second     string   // socket of another engine, of the last worker; none by default
 	Key        string   // API key of the harness, for a farm with keys
 	Links      bool     // each process has its own way to Redis, and all share one to the object store, which a test can spoil: Link, S3Link
@@ -70,7 +70,7 @@ type Farm struct {
 func New(t testing.TB, cfg Config) *Farm {
 	t.Helper()
 	cfg.Workers, cfg.Schedulers = cmp.Or(cfg.Workers, 2), cmp.Or(cfg.Schedulers, 2)
-	cfg.Engine = cmp.Or(cfg.Engine, "/var/run/docker.sock")
+	cfg.Engine = cmp.Or(cfg.Engine, strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"), "/var/run/docker.sock")
 	dir, store, s3, api := t.TempDir(), freeAddress(t), freeAddress(t), freeAddress(t)
 	f := &Farm{
 		t: t, cfg: cfg, dir: dir, url: "http://" + api, namespace: "sandfarm-faults-" + strings.ReplaceAll(api, ":", "-"),
