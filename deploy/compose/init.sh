@@ -55,7 +55,8 @@ new_key() {
 tenant=
 if [ "${1:-}" = --key ]; then
     tenant=${2:-}
-    case $tenant in '' | *[!A-Za-z0-9._-]*) die "name a tenant: letters, digits, dots, dashes and underscores" ;; esac
+    case $tenant in *[!A-Za-z0-9._-]*) tenant= ;; esac
+    case $tenant in *[!.]*) ;; *) die "name a tenant: letters, digits, dots, dashes and underscores, not only dots" ;; esac
     shift 2
 fi
 [ $# -le 1 ] || die "usage: deploy/compose/init.sh [--key TENANT] [FILE]"

@@ -39,7 +39,7 @@ func TestValidTenant(t *testing.T) {
 	for name, want := range map[string]bool{
 		"a": true, "team-blue_2.x": true, strings.Repeat("a", farm.MaxTenantBytes-1): true, strings.Repeat("a", farm.MaxTenantBytes): true,
 		"": false, strings.Repeat("a", farm.MaxTenantBytes+1): false, "a b": false, "a/b": false, "{a}": false, "a:b": false, "bläu": false,
-		"a\nb": false, "a\x00": false, "*": false, "a\u200bb": false,
+		".": false, "..": false, "...": false, ".a": true, "a..b": true, "a\nb": false, "a\x00": false, "*": false, "a\u200bb": false,
 	} {
 		if got := farm.ValidTenant(name); got != want {
 			t.Errorf("ValidTenant(%q) = %t", name, got)
