@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -15,13 +16,18 @@ import (
 )
 
 const (
-	fillMount = "/sandfarm"
+	// fillMount is where sandboxes have the volume. While it is filled it is one level deeper, so that an archive can set the mode of its root.
+	fillMount  = "/sandfarm"
+	fillVolume = "volume"
 
 	// fillStale is how long another process's fill may last before it counts as dead. A fill takes well under a second. A fill that is
 	// overtaken while its process lives fails and starts again.
 	fillStale = 15 * time.Second
 	fillPoll  = 100 * time.Millisecond
 )
+
+// executeSuffix ends the names of volumes whose programs can only be executed.
+const executeSuffix = "-execute"
 
 // errFillBusy means that another process fills the volume.
 var errFillBusy = errors.New("another fill is in progress")
@@ -32,13 +38,42 @@ type Program struct {
 	Data []byte
 }
 
+// Access is what sandboxes may do with the programs of an agent's volume.
+type Access int
+
+// Sandboxes of one kernel share a volume. What they could open, they could lock and watch, and so signal to each other. But gVisor executes only
+// what its user may read; its locks and watches do not leave the sandbox.
+const (
+	Execute     Access = iota // for sandboxes on the host's kernel
+	ReadExecute               // for sandboxes with a kernel of their own
+)
+
+// AccessFor is what sandboxes with an OCI runtime need; "" is the engine's default runtime, which must not be gVisor.
+func AccessFor(runtime string) Access {
+	if ownKernel(runtime) {
+		return ReadExecute
+	}
+	return Execute
+}
+
+// mode is that of the programs, and of the root of their volume.
+func (a Access) mode() int64 {
+	if a == ReadExecute {
+		return 0o555
+	}
+	return 0o111
+}
+
 // EnsureAgent returns the name of the volume with this version of the agent and other programs. It calls programs and fills the volume
 // unless that was done before. image is any image of the engine: a container is created from it and never started. Concurrent
 // processes fill the volume once, and an interrupted fill is repeated.
-func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(context.Context) ([]Program, error), image string) (string, error) {
+func (e *Engine) EnsureAgent(ctx context.Context, version string, access Access, programs func(context.Context) ([]Program, error), image string) (string, error) {
 	e.fill.Lock()
 	defer e.fill.Unlock()
 	name := e.namespace + "-agent-" + version
+	if access == Execute {
+		name += executeSuffix
+	}
 	labels, err := e.ensureVolume(ctx, name, map[string]string{LabelRole: RoleAgent, LabelFill: farm.NewID("")})
 	if err != nil {
 		return "", fmt.Errorf("ensure agent volume: %w", err)
@@ -57,7 +92,7 @@ func (e *Engine) EnsureAgent(ctx context.Context, version string, programs func(
 				return "", fmt.Errorf("get the programs of the agent volume: %w", err)
 			}
 		}
-		switch err := e.fillAgent(ctx, name, mark, files, image); {
+		switch err := e.fillAgent(ctx, name, mark, files, access, image); {
 		case err == nil:
 			continue
 		case !errors.Is(err, errFillBusy):
@@ -103,7 +138,7 @@ func (e *Engine) filled(ctx context.Context, name, mark string) (bool, error) {
 }
 
 // fillAgent copies the agent into the volume and marks the fill as complete; errFillBusy when another process fills it.
-func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, image string) (err error) {
+func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Program, access Access, image string) (err error) {
 	id, err := e.createHelper(ctx, fillName(name), e.fillHelper(image, name))
 	if cerrdefs.IsConflict(err) {
 		return errFillBusy
@@ -112,7 +147,7 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), id)) }()
-	archive := agentTar(files)
+	archive := agentTar(files, access)
 	defer func() { _ = archive.Close() }()
 	err = e.call(ctx, copyTimeout, "copy agent", func(ctx context.Context) error {
 		return e.cli.CopyToContainer(ctx, id, fillMount, archive, container.CopyToContainerOptions{})
@@ -131,17 +166,19 @@ func (e *Engine) fillAgent(ctx context.Context, name, mark string, files []Progr
 }
 
 // agentTar packs programs into an uncompressed tar while it is read, since they are large. The caller closes it.
-func agentTar(files []Program) io.ReadCloser {
+func agentTar(files []Program, access Access) io.ReadCloser {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(packPrograms(files, w)) }()
+	go func() { w.CloseWithError(packPrograms(files, access, w)) }()
 	return r
 }
 
-func packPrograms(files []Program, to io.Writer) error {
+func packPrograms(files []Program, access Access, to io.Writer) error {
 	w := tar.NewWriter(to)
+	if err := w.WriteHeader(RootHeader(access)); err != nil {
+		return fmt.Errorf("pack the root of the agent's volume: %w", err)
+	}
 	for _, f := range files {
-		header := &tar.Header{Name: f.Name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(f.Data))}
-		if err := w.WriteHeader(header); err != nil {
+		if err := w.WriteHeader(ProgramHeader(f.Name, int64(len(f.Data)), access)); err != nil {
 			return fmt.Errorf("pack %s: %w", f.Name, err)
 		}
 		if _, err := w.Write(f.Data); err != nil {
@@ -152,4 +189,24 @@ func packPrograms(files []Program, to io.Writer) error {
 		return fmt.Errorf("pack agent: %w", err)
 	}
 	return nil
+}
+
+// RootHeader is the first entry of the archive that fills an agent's volume: the root of the volume.
+func RootHeader(access Access) *tar.Header {
+	return &tar.Header{Name: fillVolume + "/", Typeflag: tar.TypeDir, Mode: access.mode()}
+}
+
+// RootAccess is the inverse of RootHeader; false if a header is none of its.
+func RootAccess(header *tar.Header) (Access, bool) {
+	for _, access := range []Access{Execute, ReadExecute} {
+		if want := RootHeader(access); header.Name == want.Name && header.Typeflag == want.Typeflag && header.Mode == want.Mode {
+			return access, true
+		}
+	}
+	return 0, false
+}
+
+// ProgramHeader is the entry of a program, which follows in the archive.
+func ProgramHeader(name string, size int64, access Access) *tar.Header {
+	return &tar.Header{Name: path.Join(fillVolume, name), Typeflag: tar.TypeReg, Mode: access.mode(), Size: size}
 }

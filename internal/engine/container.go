@@ -121,7 +121,9 @@ func generationOf(labels map[string]string) int {
 func (e *Engine) facts(s Spec, cpus int) hostFacts {
 	facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
 	if len(s.GPUs) > 0 {
-		facts.seccomp = e.seccompGPU
+		facts.seccomp = e.seccompGPU // and NCCL reads the topology of buses
+	} else {
+		facts.devices = hostDevices(deviceTree)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -201,7 +201,7 @@ func TestEnsureAgent(t *testing.T) {
 				return
 			}
 			defer e.Close()
-			if volume, err := e.EnsureAgent(t.Context(), "v1", b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
+			if volume, err := e.EnsureAgent(t.Context(), "v1", engine.ReadExecute, b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
 				t.Errorf("volume %q, error %v", volume, err)
 			}
 		})
@@ -212,10 +212,10 @@ func TestEnsureAgent(t *testing.T) {
 		t.Error("the agent of the volume does not run")
 	}
 	never := func(context.Context) ([]engine.Program, error) { return nil, errors.New("asked for what is there") }
-	if _, err := b.EnsureAgent(t.Context(), "v1", never, b.image); err != nil {
+	if _, err := b.EnsureAgent(t.Context(), "v1", engine.ReadExecute, never, b.image); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.EnsureAgent(t.Context(), "v3", never, b.image); err == nil {
+	if _, err := b.EnsureAgent(t.Context(), "v3", engine.ReadExecute, never, b.image); err == nil {
 		t.Error("a volume was filled with nothing")
 	}
 	if err := b.Remove(t.Context(), id); err != nil {
@@ -225,8 +225,28 @@ func TestEnsureAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.facts(t, b.start(t, b.spec(t, "wait")))
-	_, err := b.EnsureAgent(t.Context(), "v2", b.programs, b.cfg.Namespace+"/none:1")
+	_, err := b.EnsureAgent(t.Context(), "v2", engine.ReadExecute, b.programs, b.cfg.Namespace+"/none:1")
 	wantCode(t, "fill without image", err, farm.CodeNotFound)
+}
+
+// Sandboxes of one kernel share the agent's volume. What they could open, they could lock and watch.
+func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for access, want := range map[engine.Access]string{engine.Execute: "EACCES", engine.ReadExecute: ""} {
+		volume, err := b.EnsureAgent(t.Context(), "v1", access, b.programs, b.image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := b.spec(t, "wait")
+		s.AgentVolume = volume
+		opened := map[string]string{
+			"execute": "", "open /sandfarm": want, "open /sandfarm/agent": want, "watch /sandfarm": want, "watch /sandfarm/agent": want,
+		}
+		if diff := cmp.Diff(opened, b.facts(t, b.start(t, s)).Agent); diff != "" {
+			t.Errorf("access %d (-want +got):\n%s", access, diff)
+		}
+	}
 }
 
 func TestDialCarriesBytesBothWays(t *testing.T) {

@@ -27,7 +27,7 @@ func (e *Engine) createHelper(ctx context.Context, name string, helper container
 // fillHelper has a volume that is about to be filled. It is never started.
 func (e *Engine) fillHelper(image, volume string) container.CreateRequest {
 	return e.helper(image, "/never-started", container.HostConfig{Mounts: []mount.Mount{{
-		Type: mount.TypeVolume, Source: volume, Target: fillMount, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+		Type: mount.TypeVolume, Source: volume, Target: fillMount + "/" + fillVolume, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 	}}})
 }
 

@@ -26,10 +26,11 @@ const (
 
 // hostFacts is what hostConfig needs to know about the engine.
 type hostFacts struct {
-	seccomp string // profile as JSON
-	runtime string // default runtime, empty: the engine's
-	cpus    int    // cores, 0: unknown
-	parent  string // cgroup above all sandboxes, empty: the engine's default
+	seccomp string   // profile as JSON
+	runtime string   // default runtime, empty: the engine's
+	cpus    int      // cores, 0: unknown
+	parent  string   // cgroup above all sandboxes, empty: the engine's default
+	devices []string // of the host that a sandbox does not see, below deviceTree
 
 	tcpMemory bool // the memory of TCP and UDP has a limit of its own (cgroup v1)
 }
@@ -46,7 +47,7 @@ func hostConfig(s Spec, facts hostFacts) *container.HostConfig {
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges:true", "seccomp=" + facts.seccomp}, // AppArmor: the engine's default where it has one
 		ReadonlyRootfs: true,
-		MaskedPaths:    maskedPaths(facts.cpus),
+		MaskedPaths:    maskedPaths(facts.cpus, facts.devices),
 		ReadonlyPaths:  []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs:          tmpfs(s, r),
 		LogConfig:      container.LogConfig{Type: "none"}, // output goes through the agent; log files of the engine would grow without bound
@@ -131,18 +132,4 @@ func tmpfs(s Spec, r farm.Resources) map[string]string {
 		runDir:         line("noexec", runMB, runInodes, owned),
 		"/dev/shm":     line("noexec", shm, shmInodes, "mode=1777"),
 	}
-}
-
-// maskedPaths is the list of engine 28. Older engines mask fewer paths, and this list replaces theirs. Paths that do not exist are
-// ignored.
-func maskedPaths(cpus int) []string {
-	paths := []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
-		"/sys/devices/virtual/powercap",
-	}
-	for i := range cpus {
-		paths = append(paths, fmt.Sprintf("/sys/devices/system/cpu/cpu%d/thermal_throttle", i))
-	}
-	return paths
 }

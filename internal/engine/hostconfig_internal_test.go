@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -32,7 +34,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
 			"/sys/devices/virtual/powercap", "/sys/devices/system/cpu/cpu0/thermal_throttle",
-			"/sys/devices/system/cpu/cpu1/thermal_throttle",
+			"/sys/devices/system/cpu/cpu1/thermal_throttle", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/devices/pci0000:00",
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		Tmpfs: map[string]string{
@@ -59,7 +61,7 @@ func TestHostConfigIsTheFloor(t *testing.T) {
 			Ulimits: []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}, {Name: "nofile", Soft: 1024, Hard: 1024}},
 		},
 	}
-	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, parent: "/sandboxes-farm"})
+	got := hostConfig(spec(), hostFacts{seccomp: "{}", runtime: "hardened", cpus: 2, tcpMemory: true, parent: "/sandboxes-farm", devices: []string{"/sys/devices/pci0000:00"}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("host config (-want +got):\n%s", diff)
 	}
@@ -83,6 +85,35 @@ func TestHostConfigOfGVisor(t *testing.T) {
 				t.Errorf("%s: %d processes: %+v, %d on the host, read as %d", runtime, pids, last, *hc.PidsLimit, pidsOf(hc))
 			}
 		}
+	}
+}
+
+// What is masked of the host's devices: all but cores, memory and what is virtual. Sandboxes with GPUs see the buses.
+func TestHostDevices(t *testing.T) {
+	t.Parallel()
+	tree := t.TempDir()
+	for _, name := range []string{"virtual", "pci0000:00", "system", "LNXSYSTM:00"} {
+		if err := os.Mkdir(filepath.Join(tree, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(tree, "uevent"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"/sys/devices/LNXSYSTM:00", "/sys/devices/pci0000:00"}, hostDevices(tree)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := hostDevices(filepath.Join(tree, "missing")); got != nil {
+		t.Errorf("without the tree: %v", got)
+	}
+	e := &Engine{}
+	with := spec()
+	with.GPUs = []string{"GPU-0"}
+	if got := e.facts(with, 1).devices; got != nil {
+		t.Errorf("a sandbox with a GPU: %v", got)
+	}
+	if diff := cmp.Diff(hostDevices(deviceTree), e.facts(spec(), 1).devices); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -123,7 +123,7 @@ func setupOn(t testing.TB, host string) *bundle {
 // spec is a sandbox with the probe as PID 1.
 func (b *bundle) spec(t testing.TB, command ...string) engine.Spec {
 	t.Helper()
-	volume, err := b.EnsureAgent(t.Context(), "v1", b.programs, b.image)
+	volume, err := b.EnsureAgent(t.Context(), "v1", engine.ReadExecute, b.programs, b.image) // the probe copies itself
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +171,7 @@ type facts struct {
 	Limits                                       map[string][2]uint64
 	Hostname, Cwd                                string
 	Masked                                       map[string]int
+	Agent                                        map[string]string
 }
 
 func (b *bundle) facts(t testing.TB, id string) facts {

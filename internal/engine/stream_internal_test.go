@@ -91,12 +91,19 @@ func TestFollowerBoundsLines(t *testing.T) {
 
 func TestAgentTarHoldsOneExecutable(t *testing.T) {
 	t.Parallel()
-	archive := agentTar([]Program{{Name: "agent", Data: []byte("binary")}})
+	archive := agentTar([]Program{{Name: "agent", Data: []byte("binary")}}, Execute)
 	defer func() { _ = archive.Close() }()
 	r := tar.NewReader(archive)
 	h, err := r.Next()
-	if err != nil || h.Name != "agent" || h.Mode != 0o755 || h.Typeflag != tar.TypeReg {
+	if err != nil || h.Name != "volume/" || h.Mode != 0o111 || h.Typeflag != tar.TypeDir {
 		t.Fatalf("first member %+v, error %v", h, err)
+	}
+	if access, ok := RootAccess(h); access != Execute || !ok {
+		t.Errorf("access %d, %v", access, ok)
+	}
+	h, err = r.Next()
+	if err != nil || h.Name != "volume/agent" || h.Mode != 0o111 || h.Typeflag != tar.TypeReg {
+		t.Fatalf("second member %+v, error %v", h, err)
 	}
 	if data, err := io.ReadAll(r); err != nil || string(data) != "binary" {
 		t.Errorf("content %q, error %v", data, err)

@@ -1,6 +1,7 @@
 package engineproxy_test
 
 import (
+	"archive/tar"
 	"bufio"
 	"fmt"
 	"io"
@@ -110,6 +111,14 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"GET", "/v1.41/images/json?all=1", ""},
 		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/etc", "x"},
 		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", "\x1f\x8b\x08compressed"},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o777, "volume/agent")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "other/", 0o111, "other/agent")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "agent", 0o111)},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o111, "agent")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o111, "volume/../agent")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o111, "volume/../../etc/passwd")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o111, "volume/sub/agent")},
+		{"PUT", "/v1.41/containers/" + helper + "/archive?path=/sandfarm", packed(t, "volume/", 0o111, "volume/agent", "volume/sub/")},
 		{"PUT", own + "/archive?path=/sandfarm", "x"},
 		{"POST", "/v1.41/containers/" + helper + "/exec", `{"User":"65533:65533","Privileged":false,"Tty":false,"AttachStdin":true,"AttachStderr":true,"AttachStdout":true,"DetachKeys":"","Env":null,"WorkingDir":"","Cmd":["/sandfarm/agent","dial"],"Detach":false}`},
 		{"POST", "/v1.41/exec/" + execID + "/start", `{"Detach":false,"Tty":false}`},
@@ -282,4 +291,30 @@ func TestBuildsAreAllowedOnRequest(t *testing.T) {
 	if status, _ := p.call(t, "GET", "/v1.41/containers/"+theirs+"/json", ""); status != http.StatusForbidden {
 		t.Errorf("another's container: %d", status)
 	}
+}
+
+// packed is an archive of these entries: folders end with a slash. mode is that of the first.
+func packed(t *testing.T, first string, mode int64, others ...string) string {
+	t.Helper()
+	var b strings.Builder
+	w := tar.NewWriter(&b)
+	for i, name := range append([]string{first}, others...) {
+		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o111, Size: 1}
+		if i == 0 {
+			h.Mode = mode
+		}
+		if strings.HasSuffix(name, "/") {
+			h.Typeflag, h.Size = tar.TypeDir, 0
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, h.Size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 
@@ -125,7 +126,7 @@ const (
 	programMax  = 512 << 20 // bytes of one
 )
 
-// fillVolume copies programs into the volume of a helper. The archive is made anew: of regular files in the root, not compressed.
+// fillVolume copies programs into the volume of a helper. The archive is made anew: the root of the volume and regular files in it, not compressed.
 // (Engines have unpacked compressed archives with programs of the container.)
 func (p *Proxy) fillVolume(c *call) error {
 	id, err := p.own(c, engine.RoleHelper)
@@ -158,6 +159,17 @@ func (p *Proxy) fillVolume(c *call) error {
 // repack copies an archive of programs.
 func repack(to io.Writer, from io.Reader) error {
 	in, out := tar.NewReader(from), tar.NewWriter(to)
+	root, err := in.Next()
+	if err != nil {
+		return refuse("its body is no archive of programs: %v", err)
+	}
+	access, ok := engine.RootAccess(root)
+	if !ok {
+		return refuse("its archive does not begin with the root of the agent's volume")
+	}
+	if err := out.WriteHeader(engine.RootHeader(access)); err != nil {
+		return fmt.Errorf("pack programs: %w", err)
+	}
 	for n := 0; ; n++ {
 		header, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -168,12 +180,12 @@ func repack(to io.Writer, from io.Reader) error {
 			return refuse("its body is no archive of programs: %v", err)
 		case n >= programsMax:
 			return refuse("its archive has more than %d programs", programsMax)
-		case header.Typeflag != tar.TypeReg || !name.MatchString(header.Name):
+		case header.Typeflag != tar.TypeReg || !name.MatchString(path.Base(header.Name)) || header.Name != engine.ProgramHeader(path.Base(header.Name), 0, access).Name:
 			return refuse("its archive has something else than programs")
 		case header.Size > programMax:
 			return refuse("its archive has a program of more than %d bytes", programMax)
 		}
-		if err := out.WriteHeader(&tar.Header{Name: header.Name, Typeflag: tar.TypeReg, Mode: 0o755, Size: header.Size}); err != nil {
+		if err := out.WriteHeader(engine.ProgramHeader(path.Base(header.Name), header.Size, access)); err != nil {
 			return fmt.Errorf("pack programs: %w", err)
 		}
 		if _, err := io.CopyN(out, in, header.Size); err != nil {

@@ -55,7 +55,7 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	}
 	return engine.Spec{
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
-		AgentVolume: n.agentVolume, AgentMount: agent.MountDir, Command: command,
+		AgentVolume: n.AgentVolume(n.Runtime(s.Spec)), AgentMount: agent.MountDir, Command: command,
 		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: maps.Clone(s.Spec.Env),
 		Runtime: n.chosenRuntime(s.Spec), Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
 	}

@@ -56,11 +56,11 @@ type Deps struct {
 
 // Node is the Docker engine of a worker. Its methods are safe for concurrent use after Prepare.
 type Node struct {
-	deps        Deps
-	engine      *engine.Engine
-	id          string   // set by Prepare
-	agentVolume string   // set by Prepare
-	runtimes    []string // the default first; set by Identify
+	deps         Deps
+	engine       *engine.Engine
+	id           string                   // set by Identify
+	agentVolumes map[engine.Access]string // set by Prepare
+	runtimes     []string                 // the default first; set by Identify
 
 	connections connections
 	deadlines   deadlines
@@ -91,11 +91,13 @@ func New(base context.Context, deps Deps) (*Node, error) {
 // ID is the identity of the engine, "" before Prepare.
 func (n *Node) ID() string { return n.id }
 
-// AgentVolume is the engine's volume with the agent, "" before Prepare.
-func (n *Node) AgentVolume() string { return n.agentVolume }
+// AgentVolume is the engine's volume with the agent, for sandboxes with an OCI runtime; "" before Prepare.
+func (n *Node) AgentVolume(runtime string) string { return n.agentVolumes[engine.AccessFor(runtime)] }
 
 // UseIdentity sets what Prepare determines. It is for tests, whose engines have neither.
-func (n *Node) UseIdentity(id, agentVolume string) { n.id, n.agentVolume = id, agentVolume }
+func (n *Node) UseIdentity(id, agentVolume string) {
+	n.id, n.agentVolumes = id, map[engine.Access]string{engine.Execute: agentVolume, engine.ReadExecute: agentVolume}
+}
 
 // UseRuntimes sets what Identify determines: the OCI runtimes, the default first. It is for tests, whose engines have none.
 func (n *Node) UseRuntimes(names ...string) { n.runtimes = names }
@@ -151,22 +153,30 @@ func (n *Node) Prepare(ctx context.Context, images []string) error {
 	if err != nil {
 		return fmt.Errorf("ask the engine: %w", err)
 	}
-	if n.agentVolume, err = n.installAgent(ctx, arch, offered[0].Ref); err != nil {
-		return fmt.Errorf("install the agent in the engine: %w", err)
+	volumes := map[engine.Access]string{}
+	for _, runtime := range n.runtimes {
+		access := engine.AccessFor(runtime)
+		if volumes[access] != "" {
+			continue
+		}
+		if volumes[access], err = n.installAgent(ctx, arch, access, offered[0].Ref); err != nil {
+			return fmt.Errorf("install the agent in the engine: %w", err)
+		}
 	}
+	n.agentVolumes = volumes
 	return nil
 }
 
 // installAgent puts the agent into a volume of the engine, and the installer with it. Where the installer cannot be fetched
 // the farm starts without it: images that have pip install with that.
-func (n *Node) installAgent(ctx context.Context, arch, image string) (string, error) {
+func (n *Node) installAgent(ctx context.Context, arch string, access engine.Access, image string) (string, error) {
 	binary, version, err := n.deps.Agent(arch)
 	if err != nil {
 		return "", err
 	}
 	programs := []engine.Program{{Name: path.Base(agent.BinaryPath), Data: binary}}
 	if n.deps.UV != nil {
-		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+uv.Version, func(ctx context.Context) ([]engine.Program, error) {
+		volume, err := n.engine.EnsureAgent(ctx, version+"-uv-"+uv.Version, access, func(ctx context.Context) ([]engine.Program, error) {
 			ctx, done := context.WithTimeout(ctx, uvTimeout)
 			defer done()
 			program, err := n.deps.UV(ctx, arch)
@@ -177,7 +187,7 @@ func (n *Node) installAgent(ctx context.Context, arch, image string) (string, er
 		}
 		n.deps.Log.WarnContext(ctx, "the installer uv could not be fetched; until the worker restarts only images with pip can install", "error", err)
 	}
-	return n.engine.EnsureAgent(ctx, version, func(context.Context) ([]engine.Program, error) { return programs, nil }, image)
+	return n.engine.EnsureAgent(ctx, version, access, func(context.Context) ([]engine.Program, error) { return programs, nil }, image)
 }
 
 // imageCache remembers the engine's sandbox images.

@@ -264,7 +264,8 @@ func (p *Placer) MemberVersion(ctx context.Context, name, runtime string) (strin
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(), p.node.Runtime(farm.SandboxSpec{Image: name, Runtime: runtime}), p.cfg.Version, p.cfg.Limits.Disk.Default), nil
+	runtime = p.node.Runtime(farm.SandboxSpec{Image: name, Runtime: runtime})
+	return fmt.Sprintf("%s %s %s %s %d", image.ID, p.node.AgentVolume(runtime), runtime, p.cfg.Version, p.cfg.Limits.Disk.Default), nil
 }
 
 // Retire removes a member that nobody has claimed. A member that was claimed meanwhile stays.

@@ -33,7 +33,7 @@ func TestCaretakerRemovesSandboxesWhenNoWorkerRuns(t *testing.T) {
 			}
 		}
 	})
-	volume, err := e.EnsureAgent(t.Context(), "v1", func(context.Context) ([]engine.Program, error) {
+	volume, err := e.EnsureAgent(t.Context(), "v1", engine.Execute, func(context.Context) ([]engine.Program, error) {
 		return []engine.Program{{Name: "agent", Data: []byte("never run")}}, nil
 	}, image)
 	if err != nil {

@@ -33,7 +33,8 @@ type Facts struct {
 	Limits     map[string][2]uint64
 	Hostname   string
 	Cwd        string
-	Masked     map[string]int // readable bytes of a masked path; -1: it does not exist
+	Masked     map[string]int    // readable bytes of a masked path; -1: it does not exist
+	Agent      map[string]string // what can be done with the agent's volume and the agent in it
 	Env        []string
 }
 
@@ -123,6 +124,16 @@ func facts() Facts {
 		if errors.Is(err, os.ErrNotExist) {
 			f.Masked[path] = -1
 		}
+	}
+	f.Agent = map[string]string{"execute": text(exec.Command("/sandfarm/agent", "nothing").Run())}
+	for _, path := range []string{"/sandfarm", "/sandfarm/agent"} {
+		file, err := os.Open(path)
+		_ = file.Close()
+		f.Agent["open "+path] = text(err)
+		watches, _ := unix.InotifyInit1(unix.IN_CLOEXEC)
+		_, err = unix.InotifyAddWatch(watches, path, unix.IN_ALL_EVENTS)
+		_ = unix.Close(watches)
+		f.Agent["watch "+path] = text(err)
 	}
 	for name, call := range calls() {
 		f.Calls[name] = text(call())

@@ -6,7 +6,11 @@ import mmap
 import os
 
 for path in ("/etc/passwd", "/sandfarm/agent", "/usr/bin/env"):
-    fd = os.open(path, os.O_RDONLY)
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except PermissionError:
+        assert path == "/sandfarm/agent", f"{path} cannot be read"
+        continue
     before = os.pread(fd, 64, 0)
     try:
         os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDWR))

@@ -1,5 +1,5 @@
-"""The host's disks: their partitions, contents and identities."""
-# known: serial numbers of the host's virtual disks are readable in /sys/block; they lie below paths that differ from host to host, so the engine cannot mask them by name
+"""The host's disks: their partitions, contents and identities, and files behind loop devices. The engine masks devices in /sys, by the names that the
+worker finds on its own host."""
 
 import glob
 import os
@@ -10,7 +10,9 @@ for path in glob.glob("/dev/[svx][dv]*[a-z]*") + glob.glob("/dev/nvme*") + glob.
     except OSError:
         continue
     raise AssertionError(f"{path} was opened")
-for path in glob.glob("/sys/block/*/device/serial") + glob.glob("/sys/block/*/device/wwid") + glob.glob("/sys/block/*/serial"):
+names = {"serial", "wwid", "uuid", "backing_file", "product_uuid", "board_serial", "product_serial", "vpd_pg80", "vpd_pg83"}
+found = [os.path.join(folder, name) for folder, _, files in os.walk("/sys/devices") for name in files if name in names]
+for path in found + glob.glob("/sys/block/*/device/serial") + glob.glob("/sys/block/*/device/wwid") + glob.glob("/sys/block/*/serial"):
     try:
         text = open(path).read().strip()
     except OSError:

@@ -1,7 +1,6 @@
 """inotify reports what anybody opens, also another sandbox that opens a file of the agent's shared volume: when its kernel starts, and what it
-imports."""
-# known: the agent's read-only volume is one for all sandboxes of a host, and so are its inotify events
-# check: import os; f = os.open("/sandfarm/agent", os.O_RDONLY); os.read(f, 1); os.close(f); os.listdir("/sandfarm")
+imports. A watch needs a file that may be read, and what lies there can only be executed."""
+# check: import os, subprocess; subprocess.run(["/sandfarm/agent", "version"], check=True); [os.listdir(p) if p == "/sandfarm" else open(p, "rb").read(1) for p in ("/sandfarm", "/sandfarm/agent") if os.access(p, os.R_OK)]
 
 import ctypes
 import os
