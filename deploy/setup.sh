@@ -83,7 +83,17 @@ tail_of() {
     tail -n 20 "$1" >&2 || true
 }
 
-# build_first compiles the program. If there is no program yet, it first compiles the image builder, a fifth of the program, which
+# compile ends this script if a command fails.
+compile() { # what, command…
+    what=$1
+    shift
+    timed "compiling $what" "$log/build.log" "$@" && return
+    [ -z "$image" ] || kill "$image" 2>/dev/null || true
+    tail_of "$log/build.log"
+    die "$what could not be compiled: see above"
+}
+
+# build_first compiles the program. If there is none yet, it first compiles the image builder, a fifth of the program with the agent in it, which
 # then builds the sandbox image at the same time. If that fails, `sandfarm up` builds the image later.
 build_first() {
     cd "$here"
@@ -92,6 +102,7 @@ build_first() {
     export CGO_ENABLED=0
     : >"$log/build.log"
     : >"$log/image.log"
+    compile "the agent" env GOOS=linux go build -v -buildvcs=false -ldflags "-s -w" -o "$AGENT" ./cmd/agent
     if [ ! -e bin/sandfarm ] && [ -z "${SANDFARM_CONFIG:-}" ]; then
         if timed "compiling the image builder" "$log/build.log" go build -v -ldflags "-s -w" -o bin/build-image ./deploy/image; then
             say "building the sandbox image at the same time (log: $log/image.log)"
@@ -99,12 +110,7 @@ build_first() {
             image=$!
         fi
     fi
-    if ! timed "compiling the agent" "$log/build.log" env GOOS=linux go build -v -buildvcs=false -ldflags "-s -w" -o "$AGENT" ./cmd/agent ||
-        ! timed "compiling the program" "$log/build.log" go build -v -ldflags "$LDFLAGS" -o bin/sandfarm ./cmd/sandfarm; then
-        [ -z "$image" ] || kill "$image" 2>/dev/null || true
-        tail_of "$log/build.log"
-        die "the program could not be compiled: see above"
-    fi
+    compile "the program" go build -v -ldflags "$LDFLAGS" -o bin/sandfarm ./cmd/sandfarm
     [ -z "$image" ] || timed "building the sandbox image" "$log/image.log" wait "$image" || tail_of "$log/image.log"
     rm -f bin/build-image
 }

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 
+	"github.com/sandfarm/sandfarm/deploy/base"
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
@@ -15,25 +18,26 @@ import (
 // Builder is the part of an engine that building needs.
 type Builder interface {
 	HasImage(ctx context.Context, ref string) (bool, error)
+	// Network makes a network in which the steps of a build reach exit alone. ref is any image of the engine.
+	Network(ctx context.Context, ref string, exit http.Handler) (Network, error)
 	Build(ctx context.Context, spec engine.BuildSpec, progress func(farm.Progress)) error
 	Tag(ctx context.Context, ref, tag string) error
 }
 
-var _ Builder = (*engine.Engine)(nil)
-
 // Options of a build. The zero value builds on sandfarm/base:latest with packages from PyPI.
 type Options struct {
-	Base     string       // image to build on; empty: "sandfarm/base:latest". A change of it alone does not build again
-	IndexURL string       // Python package index; empty: PyPI
-	FilesURL string       // where the index's links point, if not to its own host; empty: PyPI's
-	NpmURL   string       // npm registry; empty: npm's own
-	Cache    index.Cache  // keeps downloads for the next build; nil: no cache
-	Logger   *slog.Logger // nil: nothing is logged
+	Base     string          // image to build on; empty: "sandfarm/base:latest". A change of it alone does not build again
+	IndexURL string          // Python package index; empty: PyPI
+	FilesURL string          // where the index's links point, if not to its own host; empty: PyPI's
+	NpmURL   string          // npm registry; empty: npm's own
+	Hosts    []farm.HostRule // what the steps reach beside the index; empty: Debian's mirrors
+	Cache    index.Cache     // keeps downloads for the next build; nil: no cache
+	Logger   *slog.Logger    // nil: nothing is logged
 }
 
 // Build ensures that the engine has the current version of the image, and returns its name there. It also gets the tag
-// ":latest". An existing image is not rebuilt. Packages come through an index on this host's loopback, which the
-// build reaches over the host's network: the engine must run on this host. Progress may be nil.
+// ":latest". An existing image is not rebuilt. The steps of the build reach the package index and the hosts of the options, and nothing else.
+// Progress may be nil.
 func Build(ctx context.Context, name string, b Builder, opts Options, progress func(farm.Progress)) (ref string, err error) {
 	d, err := Find(name)
 	if err != nil {
@@ -50,23 +54,25 @@ func Build(ctx context.Context, name string, b Builder, opts Options, progress f
 		}
 		return ref, nil
 	}
-	packages, err := index.Serve(ctx, index.Config{
-		PyPIURL: opts.IndexURL, FilesURL: opts.FilesURL, NpmURL: opts.NpmURL, Cache: opts.Cache, Logger: opts.Logger,
-	})
+	baseRef := cmp.Or(opts.Base, base.DefaultRef)
+	network, err := connect(ctx, b, baseRef, opts)
 	if err != nil {
-		return "", fmt.Errorf("serve package index: %w", err)
+		return "", fmt.Errorf("make the network of a build: %w", err)
 	}
-	defer func() { err = errors.Join(err, packages.Close()) }()
+	defer func() { err = errors.Join(err, network.Close()) }()
+	proxy := "http://" + network.Addr
 	err = b.Build(ctx, engine.BuildSpec{
 		Context: d.Files,
 		Tags:    []string{ref, latest},
 		Args: map[string]string{
-			"BASE":          cmp.Or(opts.Base, "sandfarm/base:latest"),
-			"PIP_INDEX_URL": packages.URL(), "PIP_TRUSTED_HOST": "127.0.0.1",
-			"NPM_REGISTRY": packages.NpmURL(),
+			"BASE":          baseRef,
+			"PIP_INDEX_URL": proxy + agent.PipPath, "PIP_TRUSTED_HOST": "127.0.0.1",
+			"NPM_REGISTRY": proxy + agent.NpmPath,
+			// The engine knows these: no Dockerfile declares them, and the image does not keep them.
+			"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "127.0.0.1",
 		},
 		Labels:  map[string]string{engine.LabelHash: d.Hash},
-		Network: "host",
+		Network: network.Mode,
 	}, progress)
 	if err != nil {
 		return "", fmt.Errorf("build image %s: %w", name, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ type fakeEngine struct {
 	built    []engine.BuildSpec
 	buildErr error
 	index    int                                                     // status of the package index during the build
+	open     int                                                     // networks that are not closed
 	during   func(ctx context.Context, args map[string]string) error // called during the build; nil: nothing
 }
 
@@ -32,6 +34,17 @@ func (f *fakeEngine) HasImage(_ context.Context, ref string) (bool, error) { ret
 func (f *fakeEngine) Tag(_ context.Context, _, tag string) error {
 	f.tags[tag] = true
 	return nil
+}
+
+// Network serves exit on a port of its own.
+func (f *fakeEngine) Network(_ context.Context, _ string, exit http.Handler) (images.Network, error) {
+	s := httptest.NewServer(exit)
+	f.open++
+	return images.Network{Mode: "container:x", Addr: s.Listener.Addr().String(), Close: func() error {
+		s.Close()
+		f.open--
+		return nil
+	}}, nil
 }
 
 func (f *fakeEngine) Build(ctx context.Context, spec engine.BuildSpec, _ func(farm.Progress)) error {
@@ -187,7 +200,7 @@ func TestBuildOnceForEachHash(t *testing.T) {
 		t.Errorf("ref %q, tags %v", ref, f.tags)
 	}
 	spec := f.built[0]
-	if spec.Args["BASE"] != "mine:1" || spec.Network != "host" || spec.Labels[engine.LabelHash] != d.Hash {
+	if spec.Args["BASE"] != "mine:1" || spec.Network != "container:x" || spec.Labels[engine.LabelHash] != d.Hash {
 		t.Errorf("build %+v", spec)
 	}
 	if f.index != http.StatusNotFound {

@@ -51,13 +51,13 @@ func TestImagesInSandboxes(t *testing.T) {
 		}
 		t.Run(d.Name, func(t *testing.T) {
 			begun := time.Now()
-			ref, err := images.Build(t.Context(), d.Name, e, images.Options{Base: ref}, tell)
+			ref, err := images.Build(t.Context(), d.Name, images.Docker{Engine: e}, images.Options{Base: ref}, tell)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("%s in %v", ref, time.Since(begun).Round(time.Millisecond))
 			steps := 0
-			if again, err := images.Build(t.Context(), d.Name, e, images.Options{Base: ref}, func(farm.Progress) { steps++ }); err != nil || again != ref || steps > 0 {
+			if again, err := images.Build(t.Context(), d.Name, images.Docker{Engine: e}, images.Options{Base: ref}, func(farm.Progress) { steps++ }); err != nil || again != ref || steps > 0 {
 				t.Errorf("second build gives %q after %d steps, error %v; want no step", again, steps, err)
 			}
 			smoke(t, e, d, ref)

@@ -26,7 +26,8 @@ type settings struct {
 		Namespace string `toml:"namespace"`
 	} `toml:"engine"`
 	Images struct {
-		Base string `toml:"base" default:"python:3.13-slim"`
+		Base  string          `toml:"base" default:"python:3.13-slim"`
+		Hosts []farm.HostRule `toml:"hosts"`
 	} `toml:"images"`
 	Index index.Config `toml:"index"`
 }
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = e.Close() }()
-	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
-	_, _, err = images.Ensure(ctx, args[0], e, s.Images.Base, options, func(p farm.Progress) { _, _ = fmt.Fprintln(out, p.Message) })
+	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Hosts: s.Images.Hosts, Logger: log}
+	_, _, err = images.Ensure(ctx, args[0], images.Docker{Engine: e}, s.Images.Base, options, func(p farm.Progress) { _, _ = fmt.Fprintln(out, p.Message) })
 	return err
 }

@@ -24,7 +24,11 @@ const (
 	PipPath    = "/pypi/simple/"        // the Python index behind EgressAddr
 	NpmPath    = "/npm/"                // the npm registry behind EgressAddr
 	DialUID    = 65533                  // uid (and gid) of `agent dial`, so that user code cannot dial
+	DialUser   = "65533:65533"          // the same, as engines write it
 )
+
+// DialCommand connects its input and output to the agent.
+func DialCommand() []string { return []string{BinaryPath, "dial"} }
 
 // How many connections the agent carries to the worker at once. More wait in the sandbox; a worker ends the session of an agent that has more.
 const (

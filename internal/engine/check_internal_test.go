@@ -121,6 +121,45 @@ func TestUpdateIsRefusedUnderGVisor(t *testing.T) {
 	}
 }
 
+// The container whose network a build shares is that of this package, whatever runs in it.
+func TestCheckerAcceptsTheNetworkOfABuild(t *testing.T) {
+	t.Parallel()
+	e, last := recorder(t)
+	c := e.NewChecker(Rules{})
+	if _, err := e.CreateBuildNetwork(t.Context(), "python:1", "farm-agent-v1", []string{"/sandfarm/agent", "init", "--proxy"}); err != nil {
+		t.Fatal(err)
+	}
+	good := last().body
+	got, err := c.Create(t.Context(), "", good)
+	if err != nil || got.Image != "python:1" || got.Volume != "farm-agent-v1" || !bytes.Equal(got.Body, bytes.TrimSpace(good)) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for what, change := range map[string]func(*container.CreateRequest){
+		"network":  func(r *container.CreateRequest) { r.HostConfig.NetworkMode = "host" },
+		"runtime":  func(r *container.CreateRequest) { r.HostConfig.Runtime = "other" },
+		"memory":   func(r *container.CreateRequest) { r.HostConfig.Memory = 1 << 40 },
+		"rights":   func(r *container.CreateRequest) { r.HostConfig.CapAdd = []string{"NET_ADMIN"} },
+		"user":     func(r *container.CreateRequest) { r.User = "0:0" },
+		"writable": func(r *container.CreateRequest) { r.HostConfig.Mounts[0].ReadOnly = false },
+		"volume":   func(r *container.CreateRequest) { r.HostConfig.Mounts[0].Source = "other-agent-v1" },
+		"command":  func(r *container.CreateRequest) { r.Entrypoint, r.Cmd = nil, nil },
+		"mount":    func(r *container.CreateRequest) { r.HostConfig.Mounts = nil },
+		"sandbox":  func(r *container.CreateRequest) { r.Labels[LabelSandbox] = "sbx_1" },
+	} {
+		var r container.CreateRequest
+		if err := json.Unmarshal(good, &r); err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		body, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, what, func() error { _, err := c.Create(t.Context(), "", body); return err })
+	}
+	wantRefused(t, "name", func() error { _, err := c.Create(t.Context(), "farm-sbx_1", good); return err })
+}
+
 func TestCheckerAcceptsHelpersVolumesAndExecs(t *testing.T) {
 	t.Parallel()
 	e, last := recorder(t)

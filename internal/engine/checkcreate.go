@@ -31,6 +31,8 @@ func (c *Checker) Create(ctx context.Context, name string, body []byte) (CreateC
 		return CreateCall{}, farm.Invalidf("HostConfig is missing")
 	case got.Labels[LabelRole] == RoleHelper:
 		return c.createHelper(name, tree, got)
+	case got.Labels[LabelRole] == RoleBuild:
+		return c.createBuildNetwork(name, tree, got)
 	default:
 		return c.createSandbox(ctx, name, tree, got)
 	}
@@ -98,6 +100,25 @@ func (c *Checker) createHelper(name string, tree any, got container.CreateReques
 		return made, farm.Invalidf("the name %q is not that of a helper", farm.Shorten(name))
 	}
 	made.Body, err = compare(tree, e.fillHelper(got.Image, made.Volume))
+	return made, err
+}
+
+// createBuildNetwork checks the container whose network a build shares. Its command may be any: it has no rights that a sandbox lacks.
+func (c *Checker) createBuildNetwork(name string, tree any, got container.CreateRequest) (made CreateCall, err error) {
+	command := slices.Concat(got.Entrypoint, got.Cmd)
+	if mounts := got.HostConfig.Mounts; len(mounts) == 1 {
+		made.Volume = mounts[0].Source
+	}
+	switch {
+	case name != "":
+		return made, farm.Invalidf("the network of a build has no name")
+	case len(command) == 0:
+		return made, farm.Invalidf("Cmd is missing")
+	case !strings.HasPrefix(made.Volume, c.engine.namespace+"-agent-"):
+		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm")
+	}
+	made.Image = got.Image
+	made.Body, err = compare(tree, c.engine.buildNetwork(got.Image, made.Volume, command))
 	return made, err
 }
 

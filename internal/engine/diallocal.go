@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -66,6 +67,15 @@ func (e *Engine) DialLocal(ctx context.Context, id, socket string) (net.Conn, er
 		return nil, fmt.Errorf("%w: %w", ErrNotLocal, err)
 	}
 	return conn, nil
+}
+
+// DialSocket is DialLocal where that works, and else Dial of a command that connects to the socket.
+func (e *Engine) DialSocket(ctx context.Context, id, socket string, command []string, user string) (io.ReadWriteCloser, error) {
+	conn, err := e.DialLocal(ctx, id, socket)
+	if err == nil || !errors.Is(err, ErrNotLocal) {
+		return conn, err
+	}
+	return e.Dial(ctx, id, command, user)
 }
 
 // process returns the pid of a running container's first process on the engine's host, and the container's full id.

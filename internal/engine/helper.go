@@ -11,7 +11,10 @@ import (
 // no rights that a sandbox lacks.
 
 // helperUser is the user of helpers.
-const helperUser = "65534:65534"
+const (
+	helperUID  = 65534
+	helperUser = "65534:65534"
+)
 
 // createHelper creates a helper; name may be empty.
 func (e *Engine) createHelper(ctx context.Context, name string, helper container.CreateRequest) (string, error) {

@@ -24,6 +24,7 @@ const (
 const (
 	RoleSandbox = "sandbox" // container of a sandbox
 	RoleHelper  = "helper"  // container that is created for a moment and never started
+	RoleBuild   = "build"   // container whose network the steps of a build share
 	RoleAgent   = "agent"   // volume with the agent, or the volume which says that it is complete
 	RoleNode    = "node"    // volume that holds the node's id
 	RoleNote    = "note"    // volume with labels that a sandbox got after its container was created

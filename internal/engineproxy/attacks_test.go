@@ -274,7 +274,8 @@ func TestBuildsAreAllowedOnRequest(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, func(c *engineproxy.Config) { c.Builds = true })
 	for target, body := range map[string]string{
-		"/v1.41/build?t=a:1&t=a:2&version=1&rm=1&networkmode=host":     "tar",
+		"/v1.41/build?t=a:1&t=a:2&version=1&rm=1&networkmode=none":     "tar",
+		"/v1.41/build?t=a:1&networkmode=container:" + builds:           "tar",
 		"/v1.41/images/create?fromImage=python&tag=3":                  "",
 		"/v1.41/images/create?fromSrc=-&repo=sandfarm/base:1":          "tar",
 		"/v1.41/images/sandfarm/base:1/tag?repo=sandfarm/base&tag=new": "",
@@ -283,7 +284,10 @@ func TestBuildsAreAllowedOnRequest(t *testing.T) {
 			t.Errorf("%s: %d %s", target, status, text)
 		}
 	}
-	for _, query := range []string{"remote=http://x", "cgroupparent=/", "extrahosts=a:1", "securityopt=seccomp=unconfined", "networkmode=container:x", "version=2", "outputs=x"} {
+	for _, query := range []string{
+		"remote=http://x", "cgroupparent=/", "extrahosts=a:1", "securityopt=seccomp=unconfined", "networkmode=host", "networkmode=default", "networkmode=container:x",
+		"networkmode=container:" + ours, "networkmode=container:" + theirs, "networkmode=container:" + helper, "version=2", "outputs=x",
+	} {
 		if status, text := p.call(t, "POST", "/v1.41/build?"+query, "tar"); status != http.StatusForbidden {
 			t.Errorf("build?%s: %d %s", query, status, text)
 		}

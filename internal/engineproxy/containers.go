@@ -40,9 +40,12 @@ func (p *Proxy) look(c *call, ref string) (id, role string, answer []byte, err e
 	return d.ID, role, answer, nil
 }
 
-// own returns the id of a container of this farm, which has one of these roles; without roles, any.
+// own returns the id of the call's container, which is one of this farm and has one of these roles; without roles, any.
 func (p *Proxy) own(c *call, roles ...string) (string, error) {
-	ref := c.args[0]
+	return p.ownRef(c, c.args[0], roles...)
+}
+
+func (p *Proxy) ownRef(c *call, ref string, roles ...string) (string, error) {
 	id, role := ref, ""
 	known := false
 	if fullID.MatchString(ref) { // its labels never change

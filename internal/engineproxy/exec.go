@@ -35,7 +35,7 @@ func (p *Proxy) createExec(c *call) error {
 	if !p.cfg.Exec(checked.User, checked.Command) {
 		return refuse("a farm does not run this command as this user")
 	}
-	id, err := p.own(c, engine.RoleSandbox)
+	id, err := p.own(c, engine.RoleSandbox, engine.RoleBuild)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (p *Proxy) createImage(c *call) error {
 	case imports == c.at.query.Has("fromImage"), imports != c.at.query.Has("repo"), imports && c.at.query.Has("tag"):
 		return refuse("its query is neither that of an import nor that of a pull")
 	case p.cfg.Builds && imports:
-		return p.build(c)
+		return p.stream(c, c.r.Body)
 	case p.cfg.Builds:
 		if c.r.ContentLength != 0 {
 			return refuse("it must have no body")
@@ -126,8 +126,16 @@ func (p *Proxy) createImage(c *call) error {
 	return p.stream(c, bytes.NewReader(data))
 }
 
-// build passes on the caller's body, a tar of any size.
-func (p *Proxy) build(c *call) error { return p.stream(c, c.r.Body) }
+// build passes on the caller's body, a tar of any size. The network of its steps is none, or that of a container made for it.
+func (p *Proxy) build(c *call) error {
+	id, shares := strings.CutPrefix(c.at.query.Get("networkmode"), engine.BuildNetwork(""))
+	if shares {
+		if _, err := p.ownRef(c, id, engine.RoleBuild); err != nil {
+			return err
+		}
+	}
+	return p.stream(c, c.r.Body)
+}
 
 func (p *Proxy) stream(c *call, body io.Reader) error {
 	resp, err := p.send(c, http.MethodPost, c.at.path(), c.at.query, body, "application/x-tar") //nolint:bodyclose // pass closes it

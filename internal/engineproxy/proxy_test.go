@@ -28,10 +28,11 @@ var (
 	ours   = strings.Repeat("a", 64)
 	theirs = strings.Repeat("b", 64)
 	helper = strings.Repeat("c", 64)
+	builds = strings.Repeat("d", 64)
 	execID = strings.Repeat("e", 64)
 )
 
-// fakeEngine answers like an engine with a container of the farm "farm", one of another program, and a helper.
+// fakeEngine answers like an engine with a container of the farm "farm", one of another program, a helper, and one whose network a build shares.
 type fakeEngine struct {
 	*httptest.Server
 
@@ -82,6 +83,8 @@ func (f *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		describe(ours, "farm", "sandbox")
 	case path == "/containers/"+helper+"/json":
 		describe(helper, "farm", "helper")
+	case path == "/containers/"+builds+"/json":
+		describe(builds, "farm", "build")
 	case strings.HasPrefix(path, "/containers/") && strings.HasSuffix(path, "/json"):
 		describe(theirs, "other", "sandbox")
 	case strings.HasSuffix(path, "/exec"):

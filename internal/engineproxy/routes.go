@@ -34,7 +34,7 @@ var (
 	yes      = regexp.MustCompile(`^true$`)
 	stdin    = regexp.MustCompile(`^-$`)
 	mount    = regexp.MustCompile(`^/sandfarm$`)
-	network  = regexp.MustCompile(`^(default|host|none)$`)
+	network  = regexp.MustCompile(`^(none|container:[0-9a-f]{64})$`)
 	anything = regexp.MustCompile(`^`)
 	number   = regexp.MustCompile(`^[0-9]{1,4}$`)
 	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)

@@ -64,9 +64,9 @@ func verdictOf(err error) (Verdict, string) {
 	}
 }
 
-// ofThisMachine reports whether an address is one of this machine's: what listens on all of its addresses is not meant for sandboxes, and
+// OfThisMachine reports whether an address is one of this machine's: what listens on all of its addresses is not meant for sandboxes, and
 // a firewall in front of the machine does not see this connection. Where nobody can say, it is.
-func ofThisMachine(ip netip.Addr) bool {
+func OfThisMachine(ip netip.Addr) bool {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return true

@@ -118,7 +118,7 @@ func New(o Options) *Proxy {
 }
 
 // Public reports whether a Proxy connects to an address if its Options do not say otherwise: it is public and not one of this machine.
-func Public(ip netip.Addr) bool { return address.Public(ip) && !ofThisMachine(ip) }
+func Public(ip netip.Addr) bool { return address.Public(ip) && !OfThisMachine(ip) }
 
 // Count adds bytes that the sandbox has transferred through other proxies since New.
 func (p *Proxy) Count(bytes int64) { p.used.Add(bytes) }

@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/client"
-	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -66,12 +64,7 @@ func (n *Node) UseConnection(ctx context.Context, sandboxID string, connect func
 
 // stream opens a stream to a container's agent: straight to its socket where the engine runs on this host, else through an exec.
 func (n *Node) stream(ctx context.Context, container string) (io.ReadWriteCloser, error) {
-	conn, err := n.engine.DialLocal(ctx, container, agent.SocketPath)
-	if err == nil || !errors.Is(err, engine.ErrNotLocal) {
-		return conn, err
-	}
-	user := fmt.Sprintf("%d:%d", agent.DialUID, agent.DialUID)
-	return n.engine.Dial(ctx, container, []string{agent.BinaryPath, "dial"}, user)
+	return n.engine.DialSocket(ctx, container, agent.SocketPath, agent.DialCommand(), agent.DialUser)
 }
 
 func (n *Node) dial(ctx context.Context, s *farm.Sandbox) (*client.Client, error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent/client"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/outbound"
 )
 
 // Exit is the proxy of a sandbox of the network allowlist, for one connection to its agent.
@@ -42,22 +43,8 @@ func (n *Node) exit(ctx context.Context, s *farm.Sandbox) (o client.Options, end
 		return client.Options{Egress: n.deps.Index}, func() {}
 	case indexAndAll:
 		proxy := n.deps.Exit(ctx, s)
-		return client.Options{Egress: split{n.deps.Index, proxy}, Proxy: true}, proxy.Close
+		return client.Options{Egress: outbound.BesideIndex(n.deps.Index, proxy), Proxy: true}, proxy.Close
 	default:
 		return client.Options{}, func() {}
-	}
-}
-
-// split tells requests to the package index, which are in origin form, from those to a proxy.
-type split struct{ index, proxy http.Handler }
-
-func (s split) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.Method == http.MethodConnect || r.URL.IsAbs():
-		s.proxy.ServeHTTP(w, r)
-	case s.index == nil:
-		http.Error(w, "This farm has no package index.", http.StatusNotFound)
-	default:
-		s.index.ServeHTTP(w, r)
 	}
 }

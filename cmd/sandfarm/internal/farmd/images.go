@@ -22,8 +22,8 @@ func BuildImage(ctx context.Context, s *Settings, e *engine.Engine, name string,
 
 // buildImage also reports whether the image existed before.
 func buildImage(ctx context.Context, s *Settings, e *engine.Engine, name string, log *slog.Logger, progress func(farm.Progress)) (ref string, there bool, err error) {
-	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Logger: log}
-	ref, built, err := images.Ensure(ctx, name, e, s.Images.Base, options, progress)
+	options := images.Options{IndexURL: s.Index.PyPIURL, FilesURL: s.Index.FilesURL, NpmURL: s.Index.NpmURL, Hosts: s.Images.Hosts, Logger: log}
+	ref, built, err := images.Ensure(ctx, name, images.Docker{Engine: e}, s.Images.Base, options, progress)
 	return ref, !built, err
 }
 

@@ -87,7 +87,7 @@ type ProxySettings struct {
 	Socket string `toml:"socket" default:"/run/sandfarm/engine.sock" doc:"Unix socket on which the engine proxy listens. Workers name it in engine.host, as unix:///run/sandfarm/engine.sock."`
 	Access string `toml:"access" default:"group" oneof:"owner group all" doc:"Who may connect: the user that runs the proxy, its group too, or everybody who can reach the socket, such as the containers that mount its volume."`
 	Host   string `toml:"host" doc:"Address of the engine behind the proxy. Empty: unix:///var/run/docker.sock."`
-	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import and tag images. The steps of a build run as root in a container, with the network of the host where they ask for it."`
+	Builds bool   `toml:"builds" default:"false" doc:"Let workers build, pull, import and tag images. The steps of a build run as root in a container."`
 	// MaxBody is in bytes.
 	MaxBody        int64 `toml:"max_body_bytes" default:"4194304" min:"1024" doc:"Bytes of a body that the proxy checks. The longest is that of a create: its variables, and 64 KiB."`
 	MaxConnections int   `toml:"max_connections" default:"4096" min:"8" doc:"Connections to the proxy at a time; others wait. Each sandbox that a worker uses has one."`
@@ -95,7 +95,8 @@ type ProxySettings struct {
 
 // ImageSettings say what sandbox images are built on.
 type ImageSettings struct {
-	Base string `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
+	Base  string          `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
+	Hosts []farm.HostRule `toml:"hosts" doc:"Hosts that the steps of an image build may reach, beside the package indexes, such as a Debian mirror of your own. Empty: *.debian.org. They may have private addresses, but none of this machine."`
 }
 
 // EgressSettings say what sandboxes of the network allowlist may reach.
