@@ -2,6 +2,9 @@ package outbound
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 const (
@@ -28,23 +33,32 @@ type linkKey struct{}
 
 // newPlain makes the part that forwards plain requests. Each has a connection of its own: hosts that read a request differently than we do
 // cannot mistake a part of one for the next, and the report of a connection is that of a request.
-func (p *Proxy) newPlain() *httputil.ReverseProxy {
+func (p *Proxy) newPlain(roots *x509.CertPool) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: rewrite,
 		Transport: &http.Transport{
 			Proxy: nil, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHeader,
 			ExpectContinueTimeout: continueTimeout,
+			TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, TLSHandshakeTimeout: p.limits.Dial,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return linkOf(ctx).dial(ctx)
 			},
 		},
-		FlushInterval: -1,
-		BufferPool:    plainBuffers{},
-		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ModifyResponse: guardAnswer,
+		FlushInterval:  -1,
+		BufferPool:     plainBuffers{},
+		ErrorLog:       slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			l := linkOf(r.Context())
 			verdict, reason := verdictOf(err)
-			if _, connected := l.outcome(); connected {
+			switch _, connected := l.outcome(); {
+			case errors.Is(err, errEcho):
+				verdict, reason = Denied, ReasonEcho
+			case errors.Is(err, errEncoded):
+				verdict, reason = Denied, ReasonEncoded
+			case certificateProblem(err):
+				verdict, reason = Failed, ReasonCert
+			case connected:
 				verdict, reason = Failed, ReasonBroken
 			}
 			l.end(verdict, reason)
@@ -72,6 +86,9 @@ func (l *link) forward(w http.ResponseWriter, r *http.Request) {
 			panic(broken)
 		}
 	}()
+	if len(l.secrets) > 0 {
+		w = finalOnly{w}
+	}
 	l.proxy.plain.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), linkKey{}, l)))
 }
 
@@ -80,9 +97,13 @@ var overrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method
 
 // rewrite makes the request to the host from that of the client. The reverse proxy has removed what is meant for one hop.
 func rewrite(r *httputil.ProxyRequest) {
-	to := linkOf(r.In.Context()).target
-	r.Out.URL.Host = to.host
-	if to.port != httpPort {
+	l := linkOf(r.In.Context())
+	to := l.target
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", to.host
+	if len(l.secrets) > 0 {
+		r.Out.URL.Scheme = "https"
+	}
+	if to.port != schemePort(r.Out.URL.Scheme) {
 		r.Out.URL.Host = net.JoinHostPort(to.host, strconv.Itoa(to.port))
 	}
 	r.Out.Host = r.Out.URL.Host
@@ -95,6 +116,17 @@ func rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header.Del(name)
 		}
 	}
+	if len(l.secrets) > 0 {
+		addSecrets(r.Out.Header, l.secrets)
+	}
+}
+
+// schemePort is the port that a URL of a scheme need not name.
+func schemePort(scheme string) int {
+	if scheme == "https" {
+		return farm.SecretPort
+	}
+	return httpPort
 }
 
 // plainBuffers has the buffers of answers.

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 type link struct {
 	proxy   *Proxy
 	target  target
+	secrets []Secret // of its host
+	certify func(host string) (*tls.Certificate, error)
 	started time.Time
 	idle    *time.Timer
 
@@ -92,12 +95,21 @@ func (l *link) finish() {
 	p := l.proxy
 	p.report(Connection{
 		At: l.started, Host: l.target.host, Port: l.target.port, Method: l.target.method, Verdict: l.verdict, Reason: l.reason,
-		Sent: l.sent.Load(), Received: l.received.Load(), Duration: time.Since(l.started),
+		Secrets: l.used(),
+		Sent:    l.sent.Load(), Received: l.received.Load(), Duration: time.Since(l.started),
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.links, l)
 	p.ended.Broadcast()
+}
+
+// used are the names of the secrets that were sent to the host.
+func (l *link) used() []string {
+	if l.host == nil {
+		return nil
+	}
+	return secretNames(l.secrets)
 }
 
 // hostConn is the connection to the host. It counts bytes, ends its link when none are left, and keeps the link from being idle. It does

@@ -1,6 +1,8 @@
 package outbound
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -56,6 +58,10 @@ type Rules struct {
 	// Beyond are rules that the sandbox has and its operator does not allow. They allow nothing; a connection that only they would allow is
 	// denied with a reason of its own.
 	Beyond []farm.HostRule
+	// Secrets are added to requests for their hosts, if Allow allows these.
+	Secrets []Secret
+	// Certify makes the certificates by which the proxy ends the TLS of hosts with secrets; nil: CONNECT to them is refused.
+	Certify func(host string) (*tls.Certificate, error)
 }
 
 // Options of a Proxy. The zero value allows nothing.
@@ -68,8 +74,10 @@ type Options struct {
 	Budget *budget.Budget
 	Tenant string // whom the budget charges
 
-	Resolver address.Resolver      // nil: the system's
-	Public   func(netip.Addr) bool // which addresses may be connected to; nil: public ones that are not this machine's
+	SecretPort int                   // the only port of hosts with secrets; 0: farm.SecretPort
+	Roots      *x509.CertPool        // that sign the certificates of hosts with secrets; nil: the system's
+	Resolver   address.Resolver      // nil: the system's
+	Public     func(netip.Addr) bool // which addresses may be connected to; nil: public ones that are not this machine's
 }
 
 // Proxy is the HTTP proxy of one sandbox. It answers CONNECT and requests with an absolute http:// URL, and refuses all others. It is safe
@@ -84,6 +92,7 @@ type Proxy struct {
 	rate     *rate.Limiter
 	plain    *httputil.ReverseProxy
 	used     atomic.Int64
+	secure   int // port of hosts with secrets
 
 	mu     sync.Mutex
 	rules  Rules
@@ -104,6 +113,9 @@ func New(o Options) *Proxy {
 	}
 	p.ended = sync.NewCond(&p.mu)
 	p.used.Store(o.Used)
+	if p.secure = o.SecretPort; p.secure == 0 {
+		p.secure = farm.SecretPort
+	}
 	if p.report == nil {
 		p.report = func(Connection) {}
 	}
@@ -113,7 +125,7 @@ func New(o Options) *Proxy {
 	if p.public == nil {
 		p.public = Public
 	}
-	p.plain = p.newPlain()
+	p.plain = p.newPlain(o.Roots)
 	return p
 }
 
@@ -127,7 +139,7 @@ func (p *Proxy) Count(bytes int64) { p.used.Add(bytes) }
 func (p *Proxy) Used() int64 { return p.used.Load() }
 
 func (r Rules) clone() Rules {
-	return Rules{Allow: slices.Clone(r.Allow), Beyond: slices.Clone(r.Beyond)}
+	return Rules{Allow: slices.Clone(r.Allow), Beyond: slices.Clone(r.Beyond), Secrets: slices.Clone(r.Secrets), Certify: r.Certify}
 }
 
 // SetRules replaces the rules, and ends connections that the new ones do not allow before it returns.
@@ -173,14 +185,19 @@ func (p *Proxy) Close() {
 // ServeHTTP carries one request, or one tunnel until it ends. A tunnel takes the client's connection over (http.Hijacker). If the connection
 // has a method CloseWrite, the end of one direction is passed on to it; else both end together.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	started := time.Now()
 	to, reason := targetOf(r)
+	p.serve(w, r, to, reason)
+}
+
+// serve carries out a request for a target, unless there is a reason against it.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, to target, reason string) {
+	started := time.Now()
 	if !p.rate.Allow() {
 		reason = ReasonRate
 	}
 	var l *link
 	if reason == "" {
-		l, reason = p.admit(to, started)
+		l, to, reason = p.admit(to, started)
 	}
 	if reason != "" {
 		p.report(Connection{At: started, Host: to.host, Port: to.port, Method: to.method, Verdict: Denied, Reason: reason, Duration: time.Since(started)})
@@ -188,19 +205,26 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer l.finish()
-	if r.Method == http.MethodConnect {
+	switch {
+	case r.Method != http.MethodConnect:
+		l.forward(w, r)
+	case len(l.secrets) > 0:
+		l.terminate(r.Context(), w)
+	default:
 		l.tunnel(r.Context(), w)
-		return
 	}
-	l.forward(w, r)
 }
 
-// admit opens a link if rules and limits allow it. Rules and links change under one lock, so SetRules finds every link that older rules
+// admit opens a link if rules and limits allow it, and returns the target that they see. Rules and links change under one lock, so SetRules finds every link that older rules
 // have allowed.
-func (p *Proxy) admit(to target, at time.Time) (*link, string) {
+func (p *Proxy) admit(to target, at time.Time) (*link, target, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	to, secrets := p.rules.secretsOf(to, p.secure)
 	reason := reasonAgainst(p.rules, to)
+	if reason == "" {
+		reason = secretProblem(to, secrets)
+	}
 	switch {
 	case p.closed:
 		reason = ReasonClosed
@@ -211,11 +235,12 @@ func (p *Proxy) admit(to target, at time.Time) (*link, string) {
 		reason = ReasonOpen
 	}
 	if reason != "" {
-		return nil, reason
+		return nil, to, reason
 	}
 	l := newLink(p, to, at)
+	l.secrets, l.certify = secrets, p.rules.Certify
 	p.links[l] = struct{}{}
-	return l, ""
+	return l, to, ""
 }
 
 // take grants up to n of the bytes that the sandbox may still transfer.

@@ -26,6 +26,7 @@ type Connection struct {
 	Sent     int64  // bytes to the host, of headers and TLS too
 	Received int64  // bytes from the host
 	Duration time.Duration
+	Secrets  []string // names of the secrets that were added
 }
 
 // The reasons of connections that were not allowed to the end.
@@ -42,6 +43,13 @@ const (
 	ReasonNoSNI      = "the TLS ClientHello names no server"
 	ReasonSNI        = "the TLS ClientHello names another server than CONNECT"
 	ReasonECH        = "the TLS ClientHello is encrypted (ECH)"
+	ReasonSecret     = "the secrets of this host cannot be read now"
+	ReasonTrace      = "TRACE would repeat the secrets of this host"
+	ReasonEcho       = "the answer repeats a secret"
+	ReasonEncoded    = "the answer is compressed though the proxy did not ask for it, so it cannot be searched for the secret"
+	ReasonHostHeader = "the request names another host than its tunnel"
+	ReasonTrust      = "the TLS handshake for a host with a secret failed: the program may not trust the certificate of the farm"
+	ReasonCert       = "the certificate of the host is not valid"
 	ReasonRate       = "too many connections in a minute"
 	ReasonOpen       = "too many open connections"
 	ReasonBytes      = "all bytes that this sandbox may transfer are used"

@@ -124,7 +124,7 @@ func refuse(w http.ResponseWriter, to target, reason string) {
 		status = http.StatusTooManyRequests
 	case ReasonClosed:
 		status = http.StatusServiceUnavailable
-	case ReasonName, ReasonConnect, ReasonBroken:
+	case ReasonName, ReasonConnect, ReasonBroken, ReasonSecret, ReasonEcho, ReasonEncoded, ReasonCert:
 		status = http.StatusBadGateway
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -145,6 +145,8 @@ func advice(reason string) string {
 		return " Rules with methods are for plain HTTP with these methods; HTTPS needs a rule without methods."
 	case ReasonHost:
 		return " Use the name of the host."
+	case ReasonSecret:
+		return " Its worker needs the setting secrets.key, or the store has lost them: then create another sandbox."
 	case ReasonRate, ReasonOpen, ReasonName, ReasonConnect, ReasonBroken:
 		return " Try again later."
 	default:

@@ -1,0 +1,218 @@
+package outbound
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Secret is a header that the proxy sets in requests for one host and port 443, over TLS that it makes or ends itself.
+type Secret struct {
+	farm.Secret
+	Value string // "": it cannot be read; then requests for the host are refused
+}
+
+// text is the value of the header.
+func (s Secret) text() string {
+	if s.Scheme == "" {
+		return s.Value
+	}
+	return s.Scheme + " " + s.Value
+}
+
+// secretsOf are the secrets for a target, whose port is that of secrets then: a host with a secret is never asked over plain HTTP.
+func (r Rules) secretsOf(to target, port int) (target, []Secret) {
+	if to.port != httpPort && to.port != port {
+		return to, nil
+	}
+	var found []Secret
+	for _, s := range r.Secrets {
+		if s.Host == to.host {
+			found = append(found, s)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return to, nil
+	case to.method == http.MethodConnect && to.port != port:
+		return to, nil // what is inside is TLS for whoever listens there
+	}
+	to.port = port
+	return to, found
+}
+
+// secretProblem is why a request for a host with secrets is refused; "": it is not.
+func secretProblem(to target, secrets []Secret) string {
+	switch {
+	case len(secrets) == 0:
+		return ""
+	case slices.ContainsFunc(secrets, func(s Secret) bool { return s.Value == "" }):
+		return ReasonSecret
+	case to.method == http.MethodTrace:
+		return ReasonTrace
+	}
+	return ""
+}
+
+// secretNames are the names for the report.
+func secretNames(secrets []Secret) []string {
+	var names []string
+	for _, s := range secrets {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// askFor are headers that let a client choose the form of an answer, so that a secret in it would not be found: compressed, or in parts.
+var askFor = [...]string{"Accept-Encoding", "Range", "If-Range", "Te", "Trailer"}
+
+// addSecrets sets the headers of a request.
+func addSecrets(h http.Header, secrets []Secret) {
+	for _, name := range askFor {
+		h.Del(name)
+	}
+	h.Set("Accept-Encoding", "identity")
+	for _, s := range secrets {
+		for name := range h { // some servers read X_Api_Key as X-Api-Key
+			if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), strings.ReplaceAll(s.Header, "_", "-")) {
+				delete(h, name)
+			}
+		}
+	}
+	for _, s := range secrets {
+		h.Set(s.Header, s.text())
+	}
+}
+
+// Why an answer to a request with a secret is ended.
+var (
+	errEcho    = errors.New("the answer contains the secret")
+	errEncoded = errors.New("the answer is compressed")
+)
+
+// guardAnswer refuses an answer that repeats a secret, or that cannot be searched for one, and watches its body.
+func guardAnswer(res *http.Response) error {
+	l := linkOf(res.Request.Context())
+	if len(l.secrets) == 0 {
+		return nil
+	}
+	var shapes [][]byte
+	for _, s := range l.secrets {
+		for _, shape := range farm.SecretShapes(s.Value) {
+			shapes = append(shapes, []byte(shape))
+		}
+	}
+	for name, values := range res.Header {
+		for _, shape := range shapes { // names have lost the case of their letters
+			if strings.Contains(strings.ToLower(name), strings.ToLower(string(shape))) {
+				return errEcho
+			}
+		}
+		if slices.ContainsFunc(values, func(text string) bool { return contains([]byte(text), shapes) }) {
+			return errEcho
+		}
+	}
+	for _, coding := range res.Header.Values("Content-Encoding") {
+		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+			return errEncoded
+		}
+	}
+	res.Trailer = nil
+	res.Body = &guardedBody{Closer: res.Body, from: res.Body, shapes: shapes, found: func() { l.end(Denied, ReasonEcho) }, dropTrailer: func() { res.Trailer = nil }}
+	return nil
+}
+
+func contains(text []byte, shapes [][]byte) bool {
+	return slices.ContainsFunc(shapes, func(shape []byte) bool { return bytes.Contains(text, shape) })
+}
+
+// guardedBody is a body that ends before a secret. What may be the beginning of one is held back until more has been read.
+type guardedBody struct {
+	io.Closer
+	from        io.Reader
+	shapes      [][]byte
+	found       func()
+	dropTrailer func() // trailers are known, and not searched, at the end
+
+	buf  []byte // what has been read
+	free int    // how much of it may be passed on
+	err  error  // after it
+}
+
+// Read returns what is no part of a secret.
+func (g *guardedBody) Read(b []byte) (int, error) {
+	for g.free == 0 {
+		if g.err != nil {
+			return 0, g.err
+		}
+		g.fill(max(len(b), restBytes))
+	}
+	n := copy(b, g.buf[:g.free])
+	g.buf, g.free = g.buf[n:], g.free-n
+	return n, nil
+}
+
+// fill reads more. What it has held back is searched again with it.
+func (g *guardedBody) fill(size int) {
+	held := len(g.buf)
+	buf := make([]byte, held+size)
+	copy(buf, g.buf)
+	n, err := g.from.Read(buf[held:])
+	g.buf, g.err = buf[:held+n], err
+	if contains(g.buf, g.shapes) {
+		g.found()
+		g.buf, g.err = nil, errEcho
+		return
+	}
+	if err != nil {
+		g.dropTrailer()
+		g.free = len(g.buf)
+		return
+	}
+	g.free = len(g.buf) - heldBack(g.buf, g.shapes)
+}
+
+// heldBack is the length of the longest end of a text that is the beginning of a shape.
+func heldBack(text []byte, shapes [][]byte) int {
+	most := 0
+	for _, shape := range shapes {
+		tail := text[len(text)-min(len(text), len(shape)-1):]
+		for len(tail) > most {
+			at := bytes.IndexByte(tail, shape[0])
+			if at < 0 {
+				break
+			}
+			if tail = tail[at:]; len(tail) > most && bytes.HasPrefix(shape, tail) {
+				most = len(tail)
+				break
+			}
+			tail = tail[1:]
+		}
+	}
+	return most
+}
+
+// finalOnly passes on the final answer only: informational ones have headers that nobody has searched.
+type finalOnly struct{ http.ResponseWriter }
+
+// Unwrap is for http.ResponseController.
+func (w finalOnly) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader drops informational answers.
+func (w finalOnly) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// certificateProblem reports whether a host's certificate was refused.
+func certificateProblem(err error) bool {
+	var wrong *tls.CertificateVerificationError
+	return errors.As(err, &wrong)
+}
