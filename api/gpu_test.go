@@ -90,6 +90,40 @@ func TestGPURequestsThatNoNodeCanServe(t *testing.T) {
 	get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", map[string]any{"gpu": map[string]any{"count": 1}, "env": map[string]any{"CUDA_VISIBLE_DEVICES": "0"}})
 }
 
+// A sandbox with a kernel of its own reaches no GPU: it is refused, whoever chose its runtime.
+func TestGPUsWithARuntimeThatReachesNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	device := []farm.GPUDevice{{ID: "GPU-1", Model: "t4"}}
+	for _, w := range []farm.Worker{
+		{ID: "wrk_a", Node: "n1", GPUs: device, Runtimes: []string{"runc", "runsc", "kata"}, Images: []farm.Image{{Name: "python", Runtime: "runc"}, {Name: "node", Runtime: "runsc"}}},
+		{ID: "wrk_b", Node: "n2", GPUs: device, Runtimes: []string{"runsc"}, Images: []farm.Image{{Name: "python", Runtime: "runsc"}}},
+	} {
+		if err := b.store.Heartbeat(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"gpu": {"count": 1}}`:                                       "",
+		`{"gpu": {"count": 1}, "runtime": "runc"}`:                    "",
+		`{"gpu": {"count": 0}, "runtime": "runsc"}`:                   "",
+		`{"gpu": {"count": 1}, "runtime": "runsc"}`:                   "the runtime runsc has a kernel of its own",
+		`{"gpu": {"count": 1}, "runtime": "kata"}`:                    "the runtime kata has a kernel of its own",
+		`{"gpu": {"count": 1}, "image": "node"}`:                      "the runtime runsc has a kernel of its own",
+		`{"gpu": {"count": 1}, "image": "node", "runtime": "runc"}`:   "",
+		`{"gpu": {"count": 2}, "image": "node", "runtime": "runsc"}`:  "No worker offers 2 GPUs",
+		`{"gpu": {"count": 1}, "image": "other", "runtime": "runsc"}`: "other",
+	} {
+		if want == "" {
+			get[wire.Created](b, http.StatusAccepted, "POST", "/v1/sandboxes?wait=0", body)
+			continue
+		}
+		if p := b.problem(farm.CodeInvalid, http.StatusUnprocessableEntity, "POST", "/v1/sandboxes", body); len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, want) {
+			t.Errorf("%s: %+v; want %q", body, p, want)
+		}
+	}
+}
+
 func TestGPUsAreShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -15,13 +15,14 @@ import (
 	"github.com/sandfarm/sandfarm/deploy/base"
 	"github.com/sandfarm/sandfarm/images"
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Every image is built, and its smoke test runs in a sandbox as callers get it.
 func TestImagesInSandboxes(t *testing.T) {
 	t.Parallel()
-	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID("")})
+	e, err := engine.New(engine.Config{Namespace: "sandfarm-test-" + farm.NewID(""), Runtime: enginetest.Runtime()})
 	if err != nil {
 		t.Fatal(err)
 	}

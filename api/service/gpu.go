@@ -60,7 +60,7 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 	if err != nil {
 		return err
 	}
-	devices := false
+	devices, isolated := false, ""
 	for _, w := range workers {
 		n := 0
 		for _, d := range w.GPUs {
@@ -75,10 +75,18 @@ func (s *Service) checkGPUCapacity(ctx context.Context, spec *farm.SandboxSpec) 
 		if spec.Runtime != "" && !slices.Contains(w.Runtimes, spec.Runtime) {
 			continue
 		}
-		if (w.Capacity == (farm.Capacity{}) || spec.Resources.Capacity().Within(w.Largest())) &&
-			slices.ContainsFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image }) {
+		image := slices.IndexFunc(w.Images, func(i farm.Image) bool { return i.Name == spec.Image })
+		if image < 0 || w.Capacity != (farm.Capacity{}) && !spec.Resources.Capacity().Within(w.Largest()) {
+			continue
+		}
+		runtime := cmp.Or(spec.Runtime, w.Images[image].Runtime)
+		if !farm.OwnKernel(runtime) {
 			return nil
 		}
+		isolated = runtime
+	}
+	if isolated != "" {
+		return farm.Invalidf("A sandbox with the runtime %s has a kernel of its own, which does not reach GPUs: leave gpu out, or give a runtime that shares the host's kernel, such as runc.", isolated)
 	}
 	there := offeredGPUs(workers)
 	switch {

@@ -50,7 +50,7 @@ const (
 
 // AccessFor is what sandboxes with an OCI runtime need; "" is the engine's default runtime, which must not be gVisor.
 func AccessFor(runtime string) Access {
-	if ownKernel(runtime) {
+	if farm.OwnKernel(runtime) {
 		return ReadExecute
 	}
 	return Execute

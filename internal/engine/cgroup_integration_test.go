@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 )
 
 // cgroupsOf returns the directories of a container's cgroup below that of all sandboxes.
@@ -44,7 +46,8 @@ func TestSandboxesAreLimitedTogether(t *testing.T) {
 		c, err := b.Inspect(t.Context(), id)
 		return err == nil && !c.Running && c.ExitCode == 137
 	})
-	if c, err := b.Inspect(t.Context(), idle); err != nil || !c.Running {
+	// Memory of gVisor's sandboxes is in files, which the kernel does not free by ending the process that uses most, so it ends others too.
+	if c, err := b.Inspect(t.Context(), idle); err != nil || !c.Running && !enginetest.GVisor() {
 		t.Errorf("the idle sandbox: running %v, %v", c.Running, err)
 	}
 	if err := b.LimitSandboxes(t.Context(), 1<<30); err != nil { // a node whose settings changed

@@ -86,7 +86,7 @@ func (e *Engine) process(ctx context.Context, id string) (pid int, full string, 
 		if err == nil && got.State != nil && got.State.Running {
 			pid, full = got.State.Pid, got.ID
 		}
-		if err == nil && got.HostConfig != nil && ownKernel(got.HostConfig.Runtime) {
+		if err == nil && got.HostConfig != nil && farm.OwnKernel(got.HostConfig.Runtime) {
 			local = ErrNotLocal
 		}
 		return err
@@ -138,9 +138,4 @@ func enterAndConnect(space int, socket string) (int, error) {
 		return -1, err
 	}
 	return fd, nil
-}
-
-// ownKernel reports whether a runtime gives its containers their own kernel, and so their own sockets.
-func ownKernel(name string) bool {
-	return strings.Contains(name, "runsc") || strings.Contains(name, "gvisor") || strings.Contains(name, "kata")
 }

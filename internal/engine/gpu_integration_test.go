@@ -12,7 +12,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 )
 
-// The machine's own engine has no hook; an engine with a hook gets requests for exactly the devices of each container.
+// The machine's own engine has no hook; an engine with a hook gets requests for exactly the devices of each container. gVisor has none.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
 	if s, err := setup(t).GPUSupport(t.Context()); err != nil || s.Driver != "" {
@@ -33,6 +33,7 @@ func TestGPUs(t *testing.T) {
 	looked := len(gpus.Seen(t))
 	start := func(name string, devices ...string) string {
 		s := b.spec(t, "wait")
+		s.Runtime = "runc"
 		s.SandboxID, s.GPUs, s.Env = name, devices, map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
 		return b.start(t, s)
 	}

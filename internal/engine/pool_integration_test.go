@@ -9,10 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// A running sandbox gets other limits, higher or lower, and nothing else changes.
+// A running sandbox gets other limits, higher or lower, and nothing else changes. Under gVisor it keeps those of its start.
 func TestUpdateChangesTheLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -20,6 +21,13 @@ func TestUpdateChangesTheLimits(t *testing.T) {
 	before, err := b.Inspect(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if enginetest.GVisor() {
+		wantCode(t, "update under gVisor", b.Update(t.Context(), id, "", farm.Resources{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}), farm.CodeConflict)
+		if got, err := b.Inspect(t.Context(), id); err != nil || !cmp.Equal(before, got) {
+			t.Errorf("after the update: %+v, %v; want %+v", got, err, before)
+		}
+		return
 	}
 	for _, r := range []farm.Resources{{MemoryMB: 512, CPUs: 0.5, PIDs: 128, DiskMB: 64}, {MemoryMB: 128, CPUs: 1, PIDs: 32, DiskMB: 64}} {
 		began := time.Now()

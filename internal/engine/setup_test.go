@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 	"github.com/sandfarm/sandfarm/internal/engineproxy"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -61,7 +62,7 @@ const proxied = "ThroughTheProxy/"
 // throughProxy starts a proxy before the engine, which lets commands of these tests pass, and returns its address.
 func throughProxy(t testing.TB, namespace string) string {
 	t.Helper()
-	behind, err := engine.New(engine.Config{Namespace: namespace})
+	behind, err := engine.New(engine.Config{Namespace: namespace, Runtime: enginetest.Runtime()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func setupOn(t testing.TB, host string) *bundle {
 	if err != nil {
 		t.Fatalf("build probe: %v\n%s", err, probe)
 	}
-	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID("")}
+	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID(""), Runtime: enginetest.Runtime()}
 	if strings.Contains(t.Name(), proxied) {
 		cfg.Host = throughProxy(t, cfg.Namespace)
 	}

@@ -1,6 +1,10 @@
 package farm
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // MaxRuntimes bounds the OCI runtimes that one setting or one tenant names.
 const MaxRuntimes = 16
@@ -32,4 +36,10 @@ func CheckRuntimes(names []string) error {
 		seen[name] = true
 	}
 	return nil
+}
+
+// OwnKernel reports whether an OCI runtime gives its containers a kernel of their own, by its name: gVisor and Kata do. Their sockets, file locks
+// and processes are not the host's, and they do not reach its GPUs.
+func OwnKernel(runtime string) bool {
+	return slices.ContainsFunc([]string{"runsc", "gvisor", "kata"}, func(part string) bool { return strings.Contains(runtime, part) })
 }

@@ -88,7 +88,7 @@ func (d *Daemon) Start() {
 		"--net=/run/netns/" + d.name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL",
 		"dockerd", "--data-root", filepath.Join(d.dir, "data"), "--exec-root", filepath.Join(d.dir, "exec"),
 		"--pidfile", filepath.Join(d.dir, "docker.pid"), "--host", d.Host, "--cgroup-parent", "/" + d.name, "--log-level", "warn",
-	}, d.options.Args...)
+	}, append(runtimeArgs(), d.options.Args...)...)
 	d.cmd = exec.Command("nsenter", argv...) //nolint:gosec // fixed programs
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.Env = append(os.Environ(), "PATH="+strings.Join(append(d.options.Path, os.Getenv("PATH")), ":"))

@@ -1,0 +1,178 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// The agent's volume is filled once, also for callers in several processes, and filled again after an interrupted fill.
+func TestEnsureAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			e, err := engine.New(b.cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer e.Close()
+			if volume, err := e.EnsureAgent(t.Context(), "v1", engine.ReadExecute, b.programs, b.image); err != nil || volume != b.cfg.Namespace+"-agent-v1" {
+				t.Errorf("volume %q, error %v", volume, err)
+			}
+		})
+	}
+	group.Wait()
+	id := b.start(t, b.spec(t, "wait"))
+	if got := string(b.output(t, id, "forks")); got == "" {
+		t.Error("the agent of the volume does not run")
+	}
+	never := func(context.Context) ([]engine.Program, error) { return nil, errors.New("asked for what is there") }
+	if _, err := b.EnsureAgent(t.Context(), "v1", engine.ReadExecute, never, b.image); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.EnsureAgent(t.Context(), "v3", engine.ReadExecute, never, b.image); err == nil {
+		t.Error("a volume was filled with nothing")
+	}
+	if err := b.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemoveAll(t.Context(), false); err != nil { // the note of the old fill must not count for a new volume
+		t.Fatal(err)
+	}
+	b.facts(t, b.start(t, b.spec(t, "wait")))
+	_, err := b.EnsureAgent(t.Context(), "v2", engine.ReadExecute, b.programs, b.cfg.Namespace+"/none:1")
+	wantCode(t, "fill without image", err, farm.CodeNotFound)
+}
+
+// Sandboxes of one kernel share the agent's volume. What they could open, they could lock and watch.
+func TestAgentsThatCanOnlyBeExecuted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for access, want := range map[engine.Access]string{engine.Execute: "EACCES", engine.ReadExecute: ""} {
+		volume, err := b.EnsureAgent(t.Context(), "v1", access, b.programs, b.image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := b.spec(t, "wait")
+		s.AgentVolume = volume
+		if access == engine.Execute && enginetest.GVisor() {
+			id, err := b.Create(t.Context(), s)
+			if err == nil {
+				err = b.Start(t.Context(), id)
+			}
+			if err == nil {
+				t.Error("gVisor executed what its user may not read: one volume is enough, remove engine.ReadExecute")
+			}
+			continue
+		}
+		opened := map[string]string{
+			"execute": "", "open /sandfarm": want, "open /sandfarm/agent": want, "watch /sandfarm": want, "watch /sandfarm/agent": want,
+		}
+		if diff := cmp.Diff(opened, b.facts(t, b.start(t, s)).Agent); diff != "" {
+			t.Errorf("access %d (-want +got):\n%s", access, diff)
+		}
+	}
+}
+
+func TestDialCarriesBytesBothWays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "echo"}, "65533:65533")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := s.Write(sent); err != nil {
+			t.Error(err)
+		}
+	})
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("echo differs, error %v", err)
+	}
+	group.Wait()
+	waits := make(chan error, 1)
+	go func() {
+		_, err := s.Read(got)
+		waits <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err == nil {
+		t.Error("a read that waited came back without an error after Close")
+	}
+}
+
+func TestDialLocalReachesTheContainersOwnSocket(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.start(t, b.spec(t, "listen")), b.start(t, b.spec(t, "wait"))
+	conn, err := b.DialLocal(t.Context(), one, "@probe")
+	if enginetest.GVisor() {
+		if !errors.Is(err, engine.ErrNotLocal) {
+			t.Errorf("a socket of gVisor, which no process of the host reaches: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("0\nhello"))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "0\nhello" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := b.DialLocal(t.Context(), two, "@probe"); !errors.Is(err, engine.ErrNotLocal) {
+		t.Errorf("the socket of one container in the namespace of another: %v", err)
+	}
+	if _, err := b.DialLocal(t.Context(), one, "/run/sandfarm/agent.sock"); !errors.Is(err, engine.ErrNotLocal) {
+		t.Errorf("a path of the container's file system: %v", err)
+	}
+	if err := b.Remove(t.Context(), two); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.DialLocal(t.Context(), two, "@probe"); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("a container that is gone: %v", err)
+	}
+}
+
+func TestDialTellsWhyTheCommandEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.start(t, b.spec(t, "wait"))
+	s, err := b.Dial(t.Context(), id, []string{"/sandfarm/agent", "fail"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := io.ReadAll(s); err == nil || !strings.Contains(err.Error(), "no such luck") {
+		t.Errorf("error %v lacks stderr", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Dial(gone, id, []string{"/sandfarm/agent", "echo"}, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("dial of a caller that is gone: %v", err)
+	}
+}
