@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // FrameHeaderBytes is the size of a frame's header: sequence number (8), type (1), length of the payload (4), big endian.
@@ -49,7 +50,7 @@ func ReadAdmittedFrame(r io.Reader, admit func(bytes int) error) (Frame, error) 
 			return Frame{}, err
 		}
 	}
-	f.Payload = make([]byte, size)
+	f.Payload = newPayload(f.Type, int(size))
 	if _, err := io.ReadFull(r, f.Payload); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
@@ -57,6 +58,29 @@ func ReadAdmittedFrame(r io.Reader, admit func(bytes int) error) (Frame, error) 
 		return Frame{}, err
 	}
 	return f, nil
+}
+
+// payloadBytes is the capacity of payloads that are used again: that of a full frame of output. Shorter ones than half of it are not.
+const payloadBytes = 64 << 10
+
+// payloads are what ReleasePayload got.
+var payloads = sync.Pool{New: func() any { return new([payloadBytes]byte) }}
+
+// newPayload makes a payload for a frame. That of long output is one that was released, if there is one: a job prints up to hundreds of
+// megabytes, and each collection of them delays all other jobs of the process.
+func newPayload(t FrameType, size int) []byte {
+	if t != FrameStdout && t != FrameStderr || size < payloadBytes/2 || size > payloadBytes {
+		return make([]byte, size)
+	}
+	return payloads.Get().(*[payloadBytes]byte)[:size] //nolint:errcheck,forcetypeassert // the pool holds nothing else
+}
+
+// ReleasePayload lets the payload of a frame that was read be used for another one, if it is that of long output. Nobody may use it any more.
+// Payloads that are not released are collected as garbage.
+func ReleasePayload(f Frame) {
+	if (f.Type == FrameStdout || f.Type == FrameStderr) && cap(f.Payload) == payloadBytes {
+		payloads.Put((*[payloadBytes]byte)(f.Payload[:payloadBytes]))
+	}
 }
 
 // payloadLimit is the maximum payload of a frame of a type.

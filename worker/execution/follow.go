@@ -245,6 +245,7 @@ func (x *Runner) pump(ctx context.Context, e *execution, c *client.Client, in *f
 			item.frame.Payload = nil // it can go as soon as it is decoded
 			done, err := x.take(ctx, e, c, frame)
 			e.deadline.resume()
+			agent.ReleasePayload(frame)
 			in.handled(item)
 			if err != nil || done {
 				return err
