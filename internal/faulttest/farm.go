@@ -247,6 +247,12 @@ func (f *Farm) remove() {
 			}
 		}
 	}
+	for _, parent := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} { // versions 1 and 2; a worker that is killed leaves its cgroup
+		dirs, _ := filepath.Glob(parent + "sandboxes-" + f.namespace)
+		for _, dir := range dirs {
+			_ = os.Remove(dir)
+		}
+	}
 	if f.t.Failed() {
 		f.t.Logf("output of the farm:\n%s", f.logs())
 	}
