@@ -57,6 +57,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 			err = errors.Join(err, p.Close())
 		}
 	}()
+	addThreads()
 	if err := p.openMemory(); err != nil {
 		return p, err
 	}
