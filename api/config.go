@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
 // Config are the settings of the server. Environment names begin with SANDFARM_API_.
@@ -38,6 +39,8 @@ type Config struct {
 	Limits farm.Limits `toml:"-"`
 	// Allow is what callers may allow to their sandboxes; empty: the network allowlist is not enabled.
 	Allow []farm.HostRule `toml:"-"`
+	// Secrets seal the secrets of sandboxes; nil: there can be none.
+	Secrets *secret.Keys `toml:"-"`
 }
 
 // KeyConfig is one key: its tenant, and the SHA-256 of the key in hex, so that the settings hold no secret.

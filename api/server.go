@@ -108,7 +108,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		Accepted: s.accepted, Canceled: s.canceled,
 		Refused: s.metrics.countRefusal,
 		Pooled:  s.metrics.countClaim,
-	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
+	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})
 	if s.mcp, err = s.newMCP(); err != nil {
 		return nil, err
 	}

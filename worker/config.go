@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/placement"
 )
@@ -50,8 +51,10 @@ type Config struct {
 	// Allow is what sandboxes of the network allowlist may reach at most; empty: nothing. Private are ranges of addresses that count as public.
 	Allow   []farm.HostRule `toml:"-"`
 	Private []netip.Prefix  `toml:"-"`
-	Version string          `toml:"-"`
-	Host    string          `toml:"-"`
+	// Secrets open the secrets of sandboxes; nil: hosts with a secret are not reached.
+	Secrets *secret.Keys `toml:"-"`
+	Version string       `toml:"-"`
+	Host    string       `toml:"-"`
 }
 
 func (c Config) withDefaults() Config {

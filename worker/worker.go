@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -62,6 +63,9 @@ type Deps struct {
 	Egress *budget.Budget
 	// Resolver finds the addresses of hosts that sandboxes connect to; nil: the system's.
 	Resolver address.Resolver
+	// SecretPort is the port of hosts with secrets; 0: farm.SecretPort. Roots sign their certificates; nil: the system's. Both are for tests.
+	SecretPort int
+	Roots      *x509.CertPool
 	// BuildImage builds a sandbox image by its name, unless the engine has it; nil: none is built.
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Callback delivers a finished job to its callback URL; nil: this worker delivers none.
@@ -137,7 +141,7 @@ func (w *Worker) assemble() (err error) {
 	}
 	if w.egress, err = egress.New(egress.Deps{
 		Records: w.store, Log: w.log, Limits: w.cfg.Limits, Allow: w.cfg.Allow, Private: w.cfg.Private, Budget: w.deps.Egress, Resolver: w.deps.Resolver,
-		Metrics: w.deps.Metrics,
+		Metrics: w.deps.Metrics, Secrets: w.cfg.Secrets, SecretPort: w.deps.SecretPort, Roots: w.deps.Roots,
 	}); err != nil {
 		return err
 	}

@@ -52,6 +52,7 @@ func sandboxOf(b *farm.Sandbox) wire.Sandbox {
 		out.Labels = map[string]string{}
 	}
 	out.EnvNames, out.AllowHosts = emptyIfNil(out.EnvNames), emptyIfNil(b.Spec.AllowHosts)
+	out.Secrets = emptyIfNil(secretNames(b.Spec.Secrets))
 	if b.Spec.GPU != nil && b.Spec.GPU.Count > 0 {
 		out.GPU = &wire.GPU{Count: b.Spec.GPU.Count, Model: b.Spec.GPU.Model}
 	}

@@ -79,6 +79,7 @@ func (s *Service) Egress(ctx context.Context, tenant, id, after string, limit in
 	}
 	list := wire.List[wire.EgressEntry]{Items: make([]wire.EgressEntry, len(entries))}
 	for i, e := range entries {
+		e.Secrets = emptyIfNil(e.Secrets)
 		list.Items[i] = wire.EgressEntry(e)
 	}
 	if more {

@@ -133,7 +133,7 @@ func jobSpec(j *farm.Job) *wire.JobSpec {
 	if b := r.Sandbox; b != nil {
 		resources := wire.Resources(b.Resources)
 		out.Name, out.Image, out.Network, out.AllowHosts = b.Name, b.Image, string(b.Network), b.AllowHosts
-		out.Runtime = b.Runtime
+		out.Runtime, out.Secrets = b.Runtime, secretNames(b.Secrets)
 		out.Resources, out.Labels, out.TTLSeconds, out.IdleSeconds = &resources, b.Labels, b.TTLSeconds, b.IdleSeconds
 		out.EnvNames = slices.Sorted(maps.Keys(b.Env))
 		if b.GPU.Wanted() {

@@ -22,7 +22,7 @@ const (
 // nothing changes.
 func (s *Service) fromPool(ctx context.Context, job *farm.Job, box *farm.Sandbox) {
 	spec := box.Spec
-	if spec.GPU != nil || len(spec.Env) > 0 || len(spec.AllowHosts) > 0 || spec.Resources.MemoryMB < poolMemoryMB {
+	if spec.GPU != nil || len(spec.Env) > 0 || len(spec.AllowHosts) > 0 || len(spec.Secrets) > 0 || spec.Resources.MemoryMB < poolMemoryMB {
 		return // these are fixed when a container is created
 	}
 	claims, err := s.poolClaims(ctx, spec)

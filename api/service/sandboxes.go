@@ -7,11 +7,12 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
 // spec checks the request for a new sandbox and fills in the defaults.
-func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.CreateRequest) farm.SandboxSpec {
+func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.CreateRequest) (farm.SandboxSpec, secret.Bundle) {
 	out := farm.SandboxSpec{Name: r.Name, Image: orElse(r.Image, "python"), Env: r.Env, Labels: r.Labels}
 	p.check("/name", s.checkName(r.Name))
 	s.checkEnv(p, r.Env)
@@ -19,6 +20,11 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	out.GPU = gpu(p, r.GPU)
 	checkGPUEnv(p, out.GPU, r.Env)
 	out.Network, out.AllowHosts = s.network(ctx, p, tenant, r.Network, r.AllowHosts)
+	var sealed secret.Bundle
+	out.Secrets, sealed = s.secrets(p, r, out)
+	if sealed.Authority != nil {
+		out.Authority = sealed.Authority.Certificate
+	}
 	out.Runtime = s.runtime(ctx, p, tenant, r.Runtime)
 	out.Resources = s.resources(p, r.Resources)
 	out.TTLSeconds, out.IdleSeconds = s.ttl(p, r.TTLSeconds), s.idle(p, r.IdleSeconds)
@@ -31,7 +37,7 @@ func (s *Service) spec(ctx context.Context, p *problems, tenant string, r wire.C
 	if !p.of("/resources", "/gpu", "/image", "/runtime") {
 		p.check("/gpu", s.checkGPUCapacity(ctx, &out))
 	}
-	return out
+	return out, sealed
 }
 
 // newSandbox makes the record of a new sandbox.
@@ -50,15 +56,19 @@ func (s *Service) CreateSandbox(ctx context.Context, c Call, r wire.CreateReques
 		return Outcome{}, err
 	}
 	p := c.problems()
-	spec := s.spec(ctx, p, c.Tenant, r)
+	spec, secrets := s.spec(ctx, p, c.Tenant, r)
 	install, names := s.wanted(p, r.Packages)
 	if err := p.err(); err != nil {
 		return Outcome{}, err
 	}
 	box := s.newSandbox(c.Tenant, spec)
+	sealed, err := s.seal(box, secrets)
+	if err != nil {
+		return Outcome{}, err
+	}
 	job := s.record(c, farm.KindCreate, box.ID)
 	job.Queue, job.CallbackURL = spec.GPU.Queue(), r.CallbackURL
-	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Packages: names, Idempotency: idem})
+	return s.submit(ctx, c, store.Accept{Job: job, Request: &farm.Request{Sandbox: &spec, Install: install}, Sandbox: box, Secrets: sealed, Packages: names, Idempotency: idem})
 }
 
 // sandbox reads the record of a sandbox. An invalid id is not_found.

@@ -17,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/blob"
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 )
 
@@ -143,6 +144,8 @@ type Options struct {
 	SettingsKeys []farm.Key
 	// Allow is what callers may allow to their sandboxes; empty: the network allowlist is not enabled.
 	Allow []farm.HostRule
+	// Secrets seal the secrets of sandboxes; nil: there can be none.
+	Secrets *secret.Keys
 }
 
 // Service implements the farm's verbs. It is safe for concurrent use.

@@ -155,8 +155,8 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	p := c.problems()
 	p.check("/code", s.checkCode(r.Code))
 	timeout := s.timeout(p, r.TimeoutSeconds)
-	spec := s.spec(ctx, p, c.Tenant, wire.CreateRequest{
-		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
+	spec, secrets := s.spec(ctx, p, c.Tenant, wire.CreateRequest{
+		Image: r.Image, Runtime: r.Runtime, GPU: r.GPU, Resources: r.Resources, Network: r.Network, AllowHosts: r.AllowHosts, Secrets: r.Secrets, Env: r.Env, Labels: r.Labels, CallbackURL: r.CallbackURL,
 	})
 	install, names := s.wanted(p, r.Packages)
 	execute := &farm.ExecuteRequest{Code: r.Code, Language: orElse(r.Language, pythonLanguage), Context: "default", AutoInstall: r.AutoInstall}
@@ -171,6 +171,10 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	}
 	box := s.newSandbox(c.Tenant, spec)
 	box.OneShot = true
+	sealed, err := s.seal(box, secrets)
+	if err != nil {
+		return Outcome{}, err
+	}
 	job := s.record(c, farm.KindRun, box.ID)
 	job.Queue, job.TimeoutSeconds, job.CallbackURL = spec.GPU.Queue(), timeout, r.CallbackURL
 	staged := s.stage(c.Tenant, job.ID)
@@ -182,7 +186,7 @@ func (s *Service) Run(ctx context.Context, c Call, r wire.RunRequest) (Outcome, 
 	}
 	return staged.submit(ctx, c, store.Accept{
 		Job: job, Request: &farm.Request{Sandbox: &spec, Execute: execute, Install: install, Files: files},
-		Sandbox: box, Packages: names, Idempotency: idem,
+		Sandbox: box, Secrets: sealed, Packages: names, Idempotency: idem,
 	})
 }
 

@@ -14,5 +14,6 @@ type EgressEntry struct {
 	Sent       int64     `json:"sent" doc:"bytes to the host"`
 	Received   int64     `json:"received" doc:"bytes from the host"`
 	DurationMS int64     `json:"duration_ms" doc:"how long it lasted"`
+	Secrets    []string  `json:"secrets" doc:"names of the secrets that were added to the request"`
 	Missed     int       `json:"missed" doc:"connections before this one that are not in the log, because there were too many at once"`
 }

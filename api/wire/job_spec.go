@@ -20,6 +20,7 @@ type JobSpec struct {
 	Image       string            `json:"image,omitempty" doc:"image of the new sandbox"`
 	Network     string            `json:"network,omitempty" doc:"what the new sandbox can reach" enum:"none,packages,allowlist"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the new sandbox can reach"`
+	Secrets     []string          `json:"secrets,omitempty" doc:"names of the secrets of the new sandbox; values are not kept here"`
 	Runtime     string            `json:"runtime,omitempty" doc:"OCI runtime that the new sandbox must have; absent: the default of its node"`
 	GPU         *GPU              `json:"gpu,omitempty" doc:"devices of the new sandbox"`
 	Resources   *Resources        `json:"resources,omitempty" doc:"what the new sandbox may use"`

@@ -118,6 +118,8 @@ type Limits struct {
 	MaxBatch        int `json:"max_batch" doc:"jobs of one batch"`
 	MaxContexts     int `json:"max_contexts" doc:"kernels of a sandbox"`
 	MaxAllowHosts   int `json:"max_allow_hosts" doc:"rules in allow_hosts of one sandbox"`
+	MaxSecrets      int `json:"max_secrets" doc:"secrets of one sandbox"`
+	MaxSecretBytes  int `json:"max_secret_bytes" doc:"bytes of the value of one secret"`
 	MaxWaiting      int `json:"max_waiting" doc:"queued jobs of one sandbox"`
 
 	EgressConnections       int `json:"egress_connections" doc:"connections to allowed hosts that a sandbox has open at once"`

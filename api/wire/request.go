@@ -8,6 +8,7 @@ type CreateRequest struct {
 	Resources   *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
 	Network     *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, such as api.github.com, *.example.com or GET,HEAD data.example.com:8080"`
+	Secrets     map[string]Secret `json:"secrets,omitempty" doc:"headers that the proxy adds to HTTPS requests for a host, by the name of an environment variable, which gets a placeholder; code never sees the values. They need the network allowlist"`
 	Runtime     *string           `json:"runtime,omitempty" doc:"OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows; absent: the default of the tenant, or else of the image, or else of the node"`
 	Env         map[string]string `json:"env,omitempty" doc:"environment of everything in the sandbox"`
 	Packages    []string          `json:"packages,omitempty" doc:"Python packages to install first, as in POST …/packages"`
@@ -77,6 +78,7 @@ type RunRequest struct {
 	Env            map[string]string `json:"env,omitempty" doc:"environment of the sandbox"`
 	Network        *string           `json:"network,omitempty" doc:"what the sandbox can reach: nothing, package indexes, or these and the hosts of allow_hosts; allowlist must be enabled by the operator" enum:"none,packages,allowlist" default:"packages"`
 	AllowHosts     []string          `json:"allow_hosts,omitempty" doc:"rules of the hosts that the network allowlist reaches, as for POST /v1/sandboxes"`
+	Secrets        map[string]Secret `json:"secrets,omitempty" doc:"headers that the proxy adds to HTTPS requests for a host, as for POST /v1/sandboxes"`
 	Runtime        *string           `json:"runtime,omitempty" doc:"OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows; absent: the default of the tenant, or else of the image, or else of the node"`
 	GPU            *GPURequest       `json:"gpu,omitempty" doc:"devices; needs a worker that has them"`
 	Resources      *ResourcesRequest `json:"resources,omitempty" doc:"what the sandbox may use"`
@@ -113,3 +115,16 @@ type ControlRequest struct {
 	Context     string `json:"context,omitempty" doc:"one kernel (interrupt, restart); absent: all of them"`
 	CallbackURL string `json:"callback_url,omitempty" doc:"http(s) address that gets the finished job"`
 }
+
+// Secret is a header that the proxy adds to requests of a sandbox for one host.
+type Secret struct {
+	Host   string `json:"host" doc:"one exact host name, which allow_hosts must allow; the port is 443" required:"true"`
+	Header string `json:"header" doc:"name of the header, and what stands before the value if anything does: X-Api-Key, or Authorization: Bearer" required:"true"`
+	Value  string `json:"value" doc:"the value, at least 8 characters; it is stored encrypted until the sandbox ends and shown to nobody" required:"true"`
+}
+
+// String does not contain the value, so that no log does.
+func (s Secret) String() string { return s.Header + " for " + s.Host }
+
+// GoString is String.
+func (s Secret) GoString() string { return s.String() }

@@ -11,6 +11,7 @@ type Sandbox struct {
 	Image       string            `json:"image" doc:"name of its image"`
 	Network     string            `json:"network" doc:"what it can reach" enum:"none,packages,allowlist"`
 	AllowHosts  []string          `json:"allow_hosts" doc:"rules of the hosts that it can reach, with the network allowlist"`
+	Secrets     []string          `json:"secrets" doc:"names of its secrets, which the proxy adds to requests; values are never shown"`
 	Resources   Resources         `json:"resources" doc:"what it may use"`
 	Runtime     string            `json:"runtime" doc:"OCI runtime of its container, such as runc or runsc (gVisor); empty until a worker has begun to start it, unless one was asked for"`
 	GPU         *GPU              `json:"gpu" doc:"its devices; null: none"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"os/signal"
@@ -32,6 +33,7 @@ type initOptions struct {
 	workspace, run, home, tmp, socket string
 	uid                               int
 	egress, proxy                     bool
+	authority                         string
 	endsIn                            time.Duration
 }
 
@@ -70,6 +72,10 @@ func runInit(ctx context.Context, o initOptions) error {
 	}
 	if o.egress || o.proxy {
 		cfg.Egress, cfg.Proxy = agent.EgressAddr, o.proxy
+	}
+	var err error
+	if cfg.Authority, err = base64.StdEncoding.DecodeString(o.authority); err != nil {
+		return fmt.Errorf("read --authority: %w", err)
 	}
 	srv, err := server.New(cfg)
 	if err != nil {

@@ -41,6 +41,7 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 		flags.IntVar(&o.uid, "dial-uid", agent.DialUID, "user id that may connect, besides root")
 		flags.BoolVar(&o.egress, "egress", false, "forward connections of installers to the worker's package indexes")
 		flags.BoolVar(&o.proxy, "proxy", false, "forward connections to the worker as a proxy, too")
+		flags.StringVar(&o.authority, "authority", "", "certificate that programs trust, beside the image's (X.509, DER, in base64)")
 		flags.DurationVar(&o.endsIn, "ends-in", 0, "time until the sandbox's deadline; the agent ends the sandbox a few seconds after it")
 		if err := flags.Parse(args[1:]); err != nil {
 			return fmt.Errorf("parse flags: %w", err)

@@ -15,5 +15,6 @@ type EgressEntry struct {
 	Sent       int64     `json:"sent,omitempty"` // bytes, as Received
 	Received   int64     `json:"received,omitempty"`
 	DurationMS int64     `json:"duration_ms,omitempty"`
-	Missed     int       `json:"missed,omitempty"` // connections before this one that are not in the log
+	Secrets    []string  `json:"secrets,omitempty"` // names of the secrets that were added
+	Missed     int       `json:"missed,omitempty"`  // connections before this one that are not in the log
 }

@@ -39,6 +39,8 @@ type Limits struct {
 	MaxBatch        int `json:"max_batch" toml:"max_batch" min:"1" doc:"Jobs of one batch."`
 	MaxContexts     int `json:"max_contexts" toml:"max_contexts" min:"1" doc:"Contexts (kernels) of a sandbox."`
 	MaxAllowHosts   int `json:"max_allow_hosts" toml:"max_allow_hosts" min:"1" max:"1000" doc:"Rules in allow_hosts of one sandbox."`
+	MaxSecrets      int `json:"max_secrets" toml:"max_secrets" min:"1" max:"64" doc:"Secrets of one sandbox."`
+	MaxSecretBytes  int `json:"max_secret_bytes" toml:"max_secret_bytes" min:"64" max:"8192" doc:"Bytes of the value of one secret."`
 	MaxWaiting      int `json:"max_waiting" toml:"max_waiting" min:"1" doc:"Jobs that wait in the FIFO of one sandbox."`
 
 	EgressConnections       int `json:"egress_connections" toml:"egress_connections" min:"1" max:"96" doc:"Connections to allowed hosts that a sandbox may have open at once."`
@@ -111,7 +113,7 @@ func DefaultLimits() Limits {
 		Disk:   IntLimits{Default: 1024, Min: 16, Max: 65536},
 		MaxEnv: 256, MaxEnvBytes: 256 << 10, MaxLabels: 64, MaxLabelBytes: 256, MaxNameBytes: 128,
 		MaxCommands: 256, MaxPackages: 100, MaxPackageBytes: 256, MaxBatch: 1000, MaxContexts: 8, MaxWaiting: 10_000,
-		MaxAllowHosts: 100, EgressConnections: 64, EgressConnectsPerMinute: 600, EgressMB: 10 << 10, MaxEgressEntries: 1000,
+		MaxAllowHosts: 100, MaxSecrets: 16, MaxSecretBytes: 4096, EgressConnections: 64, EgressConnectsPerMinute: 600, EgressMB: 10 << 10, MaxEgressEntries: 1000,
 		MaxOutputMB: 100, MaxStreamInline: 1 << 20, MaxResultInline: 8 << 20, MaxStreamEvents: 8 << 20, MaxInlineRich: 256 << 10,
 		MaxArtifacts: 10_000, MaxArtifactBytes: 5 << 30,
 		LinkSeconds: 3600, RetentionSeconds: 7 * day, ClosedSeconds: day, IdempotencySeconds: day,

@@ -37,6 +37,8 @@ type SandboxSpec struct {
 	Image       string            `json:"image"`
 	Network     Network           `json:"network"`
 	AllowHosts  []string          `json:"allow_hosts,omitempty"` // rules of NetworkAllowlist, as HostRule writes them; it may change
+	Secrets     []Secret          `json:"secrets,omitempty"`     // of NetworkAllowlist, without their values
+	Authority   []byte            `json:"authority,omitempty"`   // certificate that the sandbox trusts for the hosts of Secrets (X.509, DER)
 	Resources   Resources         `json:"resources"`
 	GPU         *GPU              `json:"gpu,omitempty"`
 	Runtime     string            `json:"runtime,omitempty"` // OCI runtime that it must have; empty: the default of its node

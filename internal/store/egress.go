@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
@@ -50,6 +53,15 @@ func (s *Store) AppendEgress(ctx context.Context, a EgressAppend) (bytes int64, 
 	}
 	bytes, _ = strconv.ParseInt(r.text(1), 10, 64)
 	return bytes, nil
+}
+
+// SandboxSecrets reads the sealed secrets of a sandbox; nil: it has none, has ended, or Redis has lost them.
+func (s *Store) SandboxSecrets(ctx context.Context, sandbox farm.Ref) ([]byte, error) {
+	sealed, err := s.rdb.Get(ctx, s.key(sandbox.Tenant, "secrets", sandbox.ID)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return sealed, wrap("read the secrets of a sandbox", err)
 }
 
 // Egress reads the log of a sandbox's connections behind an id, the oldest first; "" is from the oldest that is kept. more says that there are

@@ -17,6 +17,7 @@ type Accept struct {
 	Request     *farm.Request
 	Whole       *farm.Request // the request as callers may see it, if Job.Shown is only its beginning; see WholeRequest
 	Sandbox     *farm.Sandbox // create, run: the new sandbox, written in the same step; with its node if it comes from the pool
+	Secrets     []byte        // sealed secrets of the new sandbox; nil: it has none
 	Idempotency *Idempotency  // nil: none
 	Packages    []string      // names that the job installs, normalized by farm.NormalPackage; see PackageJobs
 }
@@ -145,6 +146,7 @@ type acceptArgs struct {
 	Millicores     int      `lua:"millicores"`
 	GPUs           int      `lua:"gpus"`
 	SandboxSpilled bool     `lua:"sandbox_spilled"`
+	Secrets        []byte   `lua:"secrets"`
 	Expires        string   `lua:"expires"`
 	Idle           int      `lua:"idle"` // seconds
 	Node           string   `lua:"node"`
@@ -172,7 +174,7 @@ func (s *Store) acceptArgs(job *farm.Job, a Accept) (args acceptArgs, whole []by
 	args = acceptArgs{
 		ID: job.ID, Kind: string(job.Kind), Sandbox: job.SandboxID, New: a.Sandbox != nil, Inline: job.Inline, Hidden: job.Hidden,
 		Callback: job.CallbackURL != "", Background: request.Command != nil && request.Command.Background, Created: micros(job.CreatedAt),
-		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages,
+		Queue: job.Queue, Timeout: job.TimeoutSeconds, Doc: doc, Shown: shown, Request: body, Packages: a.Packages, Secrets: a.Secrets,
 		IdempotencyTTL: s.limits.IdempotencySeconds, MaxWaiting: s.limits.MaxWaiting,
 	}
 	if a.Idempotency != nil {

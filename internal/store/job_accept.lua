@@ -103,6 +103,7 @@ end
 if new then
   call('HSET', boxKey, 'doc', arg.sandbox_doc, 'state', 'queued', 'used', arg.created, 'expires', arg.expires, 'idle', arg.idle, 'seq', seq)
   if arg.node ~= '' then setNode(box, arg.node) end
+  if arg.secrets ~= '' then call('SET', key('secrets', box), arg.secrets) end
   if arg.sandbox_spilled == '1' then call('ZADD', P .. 'docs', 'inf', box) end
   call('ZADD', P .. 'boxes', seq, box)
   call('ZADD', P .. 'openboxes', seq, box)

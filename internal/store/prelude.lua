@@ -190,6 +190,7 @@ local function setSandboxState(box, state, closedTTL, retention, removed)
     call('EXPIRE', key('sj', box), retention)
     call('EXPIRE', key('pkg', box), closedTTL)
     call('EXPIRE', key('egress', box), closedTTL)
+    call('DEL', key('secrets', box))
     if call('ZSCORE', P .. 'docs', box) then expireDocuments(box, closedTTL) end
   end
   updateDeadline(box)

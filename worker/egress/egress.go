@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
@@ -35,6 +37,7 @@ const (
 type Records interface {
 	Sandbox(ctx context.Context, ref farm.Ref) (*farm.Sandbox, error)
 	TenantLists(ctx context.Context, tenant string) (store.TenantLists, error)
+	SandboxSecrets(ctx context.Context, ref farm.Ref) ([]byte, error)
 	AppendEgress(ctx context.Context, a store.EgressAppend) (bytes int64, err error)
 }
 
@@ -47,6 +50,11 @@ type Deps struct {
 	Allow []farm.HostRule
 	// Private are ranges of addresses that may be connected to although they are not public.
 	Private []netip.Prefix
+	// Secrets open the secrets of sandboxes; nil: hosts with a secret are not reached.
+	Secrets *secret.Keys
+	// SecretPort is the port of hosts with secrets; 0: farm.SecretPort. Roots sign their certificates; nil: the system's. Both are for tests.
+	SecretPort int
+	Roots      *x509.CertPool
 	// Budget is for the buffers of connections; nil: without limit.
 	Budget *budget.Budget
 	// Resolver finds the addresses of hosts; nil: the system's.
@@ -83,6 +91,7 @@ type Exit struct {
 	proxy  *outbound.Proxy
 	log    *recorder
 	rules  sync.Mutex // held from reading rules until they are set, so that the newest win
+	vault  *vault     // secrets that have been opened; nil: none yet
 	stop   context.CancelFunc
 	done   chan struct{}
 }
@@ -101,6 +110,7 @@ func (e *Egress) Open(ctx context.Context, s *farm.Sandbox) *Exit {
 	x.proxy = outbound.New(outbound.Options{
 		Limits: outbound.Limits{Connections: l.EgressConnections, ConnectsPerMinute: l.EgressConnectsPerMinute, Bytes: int64(l.EgressMB) << 20},
 		Used:   used, Report: x.log.add, Budget: e.deps.Budget, Tenant: s.Tenant, Resolver: e.deps.Resolver, Public: e.public(),
+		SecretPort: e.deps.SecretPort, Roots: e.deps.Roots,
 	})
 	e.add(x)
 	if err := x.refresh(read); err != nil {
@@ -171,7 +181,11 @@ func (x *Exit) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.proxy.SetRules(x.egress.rulesOf(s, lists.Hosts))
+	rules := x.egress.rulesOf(s, lists.Hosts)
+	if err := x.addSecrets(ctx, s, &rules); err != nil {
+		x.egress.deps.Log.WarnContext(ctx, "the secrets of a sandbox cannot be used; it is tried again", "sandbox_id", x.ref.ID, "error", err)
+	}
+	x.proxy.SetRules(rules)
 	return nil
 }
 

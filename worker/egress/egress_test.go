@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/internal/store/storetest"
 	"github.com/sandfarm/sandfarm/worker/egress"
@@ -39,7 +41,8 @@ func (here) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
 type world struct {
 	store *store.Store
 	box   *farm.Sandbox
-	addr  string // api.example.com and the server's port
+	addr  string         // api.example.com and the server's port
+	roots *x509.CertPool // that sign the server's certificate
 }
 
 func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
@@ -48,10 +51,21 @@ func newWorld(t *testing.T, limits farm.Limits, serve http.HandlerFunc) *world {
 	t.Cleanup(func() { _ = rdb.Close() })
 	s := store.New(rdb, storetest.NoTasks, store.Options{Limits: limits})
 	t.Cleanup(func() { _ = s.Close() })
-	server := httptest.NewTLSServer(serve)
+	authority, roots := newAuthority(t)
+	issuer, err := secret.NewIssuer(authority, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := issuer.Certify("api.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(serve)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}} //nolint:gosec // the test's own server
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	w := &world{store: s, addr: "api.example.com:" + port}
+	w := &world{store: s, addr: "api.example.com:" + port, roots: roots}
 	w.box = &farm.Sandbox{
 		ID: farm.NewID(farm.SandboxPrefix), Tenant: "acme", Generation: 1, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 		Spec: farm.SandboxSpec{Image: "python", Network: farm.NetworkAllowlist, AllowHosts: []string{w.addr}},

@@ -59,7 +59,7 @@ func (r *recorder) add(c outbound.Connection) {
 	}
 	r.waiting = append(r.waiting, farm.EgressEntry{
 		At: c.At.UTC(), Host: c.Host, Port: c.Port, Method: c.Method, Verdict: string(c.Verdict), Reason: c.Reason,
-		Sent: c.Sent, Received: c.Received, DurationMS: c.Duration.Milliseconds(), Missed: r.missed,
+		Sent: c.Sent, Received: c.Received, DurationMS: c.Duration.Milliseconds(), Secrets: c.Secrets, Missed: r.missed,
 	})
 	r.missed = 0
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,6 +42,18 @@ func (n *Node) Gone(ctx context.Context, s *farm.Sandbox) (error, bool) { //noli
 	}
 }
 
+// variables are the environment of a sandbox's container. Those of secrets have a placeholder.
+func variables(s *farm.Sandbox) map[string]string {
+	env := maps.Clone(s.Spec.Env)
+	for _, one := range s.Spec.Secrets {
+		if env == nil {
+			env = map[string]string{}
+		}
+		env[one.Name] = farm.SecretPlaceholder
+	}
+	return env
+}
+
 // ContainerSpec describes the container of a sandbox for the engine. It shares nothing with s.
 func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	command := []string{agent.BinaryPath, "init"}
@@ -49,6 +62,9 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		command = append(command, "--egress")
 	case indexAndAll:
 		command = append(command, "--egress", "--proxy")
+		if len(s.Spec.Authority) > 0 {
+			command = append(command, "--authority", base64.StdEncoding.EncodeToString(s.Spec.Authority))
+		}
 	}
 	if !s.ExpiresAt.IsZero() {
 		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())
@@ -56,7 +72,7 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 	return engine.Spec{
 		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
 		AgentVolume: n.AgentVolume(n.Runtime(s.Spec)), AgentMount: agent.MountDir, Command: command,
-		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: maps.Clone(s.Spec.Env),
+		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: variables(s),
 		Runtime: n.chosenRuntime(s.Spec), Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),
 	}
 }

@@ -23,6 +23,7 @@ type Config struct {
 	LogBytes  int          // unacknowledged bytes that an execution may hold; default agent.LogBytes
 	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
 	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like
+	Authority []byte       // certificate that programs trust beside those of the image (X.509, DER); nil: none
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
 

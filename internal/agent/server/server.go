@@ -109,6 +109,9 @@ func (s *Server) assemble(image []string) error {
 	env := packages.Environment()
 	if s.egress != nil && cfg.Proxy {
 		env = proxyEnvironment(env, s.egress.Addr())
+		if env, err = trustEnvironment(env, cfg); err != nil {
+			return err
+		}
 	}
 	s.commands = &process.Commands{Reaper: s.reaper, Workspace: cfg.Workspace, Image: image, Env: env}
 	s.kernels = kernel.New(s.life, kernel.Config{

@@ -128,6 +128,28 @@ func egressLogEndsWithItsSandbox(t *testing.T, factory Factory) {
 	}
 }
 
+// Sealed secrets are stored with the sandbox and removed when it ends, while its record stays.
+func secretsEndWithTheirSandbox(t *testing.T, factory Factory) {
+	for _, end := range []farm.SandboxState{farm.SandboxFailed, farm.SandboxLost} {
+		b, ctx := setup(t, factory), t.Context()
+		a := Create()
+		a.Secrets = []byte("sealed \x00\xff")
+		box := b.accept(t, a).Sandbox.Ref()
+		if got, err := b.SandboxSecrets(ctx, box); string(got) != string(a.Secrets) || err != nil {
+			t.Errorf("secrets = %q, %v", got, err)
+		}
+		if got, err := b.SandboxSecrets(ctx, farm.Ref{Tenant: "other", ID: box.ID}); got != nil || err != nil {
+			t.Errorf("secrets of another tenant = %q, %v", got, err)
+		}
+		if _, err := b.MoveSandbox(ctx, store.Move{Ref: box, To: end, Removed: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.SandboxSecrets(ctx, box); got != nil || err != nil || b.sandbox(t, box).State != end {
+			t.Errorf("secrets of a sandbox that has ended = %q, %v", got, err)
+		}
+	}
+}
+
 func egressLogIsFenced(t *testing.T, factory Factory) {
 	b := setup(t, factory)
 	box := b.box(t, farm.SandboxReady)

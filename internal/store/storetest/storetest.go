@@ -93,6 +93,7 @@ func Run(t *testing.T, factory Factory) {
 		"EgressLogEndsWithItsSandbox":   egressLogEndsWithItsSandbox,
 		"EgressLogIsFenced":             egressLogIsFenced,
 		"HostsArePatched":               hostsArePatched,
+		"SecretsEndWithTheirSandbox":    secretsEndWithTheirSandbox,
 		"HostsOfATenant":                hostsOfATenant,
 		"ExpiredKeysAreTrimmed":         expiredKeysAreTrimmed,
 		"OpenRoutes":                    openRoutes,

@@ -47,7 +47,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
 # Calls that use every argument, and fields that they cannot send, for each schema of a request.
 Use = Callable[[Client, Sandbox], object]
 BOX: dict[str, Any] = {"image": "i", "gpu": 1, "network": "allowlist", "packages": "six", "labels": {"a": "b"}}
-BOX |= {"allow_hosts": ["h"]}
+BOX |= {"allow_hosts": ["h"], "secrets": {"KEY": sandfarm.Secret("h", "X-Key", "value")}}
 BOX |= {"memory_mb": 1, "cpus": 1.0, "pids": 1, "disk_mb": 1, "runtime": "runsc"}
 WORK: dict[str, Any] = {"timeout": 1, "env": {"A": "b"}, "auto_install": True, "on_output_limit": "stop"}
 WORK |= {"callback_url": "http://x/"}

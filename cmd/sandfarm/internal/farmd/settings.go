@@ -15,6 +15,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/config"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/index"
+	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
@@ -38,6 +39,7 @@ type Settings struct {
 	Images       ImageSettings    `toml:"images"`
 	Index        index.Config     `toml:"index"`
 	Egress       EgressSettings   `toml:"egress"`
+	Secrets      SecretSettings   `toml:"secrets"`
 	// CallbackSecret is the secret of the farm, from which the signing key of each tenant is derived.
 	CallbackSecret string      `toml:"callback_secret" secret:"true" doc:"Secret from which each tenant's callback signing key is derived. Empty: sandfarm up creates one in its data directory; a separate worker delivers no callbacks."`
 	Limits         farm.Limits `toml:"limits"`
@@ -105,6 +107,12 @@ type EgressSettings struct {
 	Private []netip.Prefix  `toml:"private" doc:"Ranges of addresses that allowed hosts may have although they are not public, such as 10.20.0.0/16 for a service of your own. Every sandbox with a rule for a name that leads there reaches it. Empty: public addresses only. Workers use it."`
 }
 
+// SecretSettings have the keys that seal the secrets of sandboxes.
+type SecretSettings struct {
+	Key     string   `toml:"key" secret:"true" doc:"Key that encrypts the secrets of sandboxes in Redis: 32 random bytes in base64 (openssl rand -base64 32). The same in the API and in workers. Empty: sandboxes cannot have secrets."`
+	OldKeys []string `toml:"old_keys" secret:"true" doc:"Earlier values of secrets.key, for sandboxes that were made with them. Remove one when the last of these has ended (limits.ttl_max_seconds)."`
+}
+
 // defaultSettings has the defaults that are not in tags.
 func defaultSettings() *Settings {
 	return &Settings{Limits: farm.DefaultLimits(), Quotas: farm.DefaultQuotas()}
@@ -144,6 +152,8 @@ func (s *Settings) share() {
 	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
+	keys, _ := s.Secrets.keys() // validate reports the error
+	s.API.Secrets, s.Worker.Secrets = keys, keys
 }
 
 func (s *Settings) validate() error {
@@ -159,8 +169,17 @@ func (s *Settings) validate() error {
 		errs = append(errs, errors.New("redis.durability is replica, but the Redis of sandfarm up has no replica: set redis.url to a Redis that has one, or redis.durability to aof"))
 	}
 	_, err := s.Engine.imageRuntimes()
-	errs = append(errs, err, s.Engine.checkRuntimes(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
+	_, wrongKey := s.Secrets.keys()
+	errs = append(errs, err, wrongKey, s.Engine.checkRuntimes(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
+}
+
+func (s SecretSettings) keys() (*secret.Keys, error) {
+	keys, err := secret.ParseKeys(s.Key, s.OldKeys...)
+	if err != nil {
+		return nil, fmt.Errorf("secrets.key or secrets.old_keys: %w", err)
+	}
+	return keys, nil
 }
 
 // checkRuntimes reports what cannot be a list of runtimes.

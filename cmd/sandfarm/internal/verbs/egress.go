@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,9 @@ func (a *app) egressLine(e wire.EgressEntry) error {
 		e.Sent, e.Received, time.Duration(e.DurationMS)*time.Millisecond)
 	if e.Reason != "" {
 		line += " (" + cell(e.Reason) + ")"
+	}
+	if len(e.Secrets) > 0 {
+		line += " with " + cell(strings.Join(e.Secrets, ", "))
 	}
 	if e.Missed > 0 {
 		line += fmt.Sprintf(" (%d connections before it are not in the log)", e.Missed)

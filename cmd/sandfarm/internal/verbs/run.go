@@ -132,9 +132,13 @@ func (a *app) submission(ctx context.Context, c *client.Client, f *runFlags, nam
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := f.spec.secrets(a.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	request := wire.RunRequest{
 		Code: code, Language: optional(lang), Files: files, Env: env, TimeoutSeconds: timeout,
-		Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), AllowHosts: f.spec.hosts, GPU: f.spec.gpus(), Resources: resources,
+		Image: optional(f.spec.image), Network: optional(f.spec.network), Runtime: optional(f.spec.runtime), AllowHosts: f.spec.hosts, Secrets: secrets, GPU: f.spec.gpus(), Resources: resources,
 		Packages: f.packages, AutoInstall: f.autoInstall, OnOutputLimit: optional(f.onOutputLimit),
 	}
 	return func(ctx context.Context) (wire.Job, error) { return c.Run(ctx, request) }, nil

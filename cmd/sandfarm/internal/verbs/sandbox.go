@@ -45,7 +45,11 @@ func (a *app) sandboxCreate() *cobra.Command {
   sandfarm sandbox create --network allowlist --allow-host api.github.com --allow-host '*.githubusercontent.com'`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}, argCount(0, 0, ""), func(ctx context.Context, c *client.Client, _ []string) error {
-		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), GPU: spec.gpus(), AllowHosts: spec.hosts, Packages: packages}
+		secrets, err := spec.secrets(a.Getenv)
+		if err != nil {
+			return err
+		}
+		request := wire.CreateRequest{Name: name, Image: optional(spec.image), Network: optional(spec.network), Runtime: optional(spec.runtime), GPU: spec.gpus(), AllowHosts: spec.hosts, Secrets: secrets, Packages: packages}
 		var errs [5]error
 		request.Resources, errs[0] = spec.resources()
 		request.TTLSeconds, errs[1] = seconds("ttl", ttl)

@@ -16,7 +16,7 @@ type specFlags struct {
 	cpus           float64
 	pids, gpu      int
 	gpuModel       string
-	hosts          []string
+	hosts, hidden  []string
 	set            *pflag.FlagSet
 	registered     []string
 }
@@ -31,6 +31,7 @@ func (f *specFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.disk, "disk", "", "size of the workspace, such as 1g")
 	flags.StringVar(&f.network, "network", "", "network of the sandbox: none, packages or allowlist")
 	flags.StringArrayVar(&f.hosts, "allow-host", nil, "host that --network allowlist reaches, such as api.github.com or '*.example.com:8443' (repeatable)")
+	flags.StringArrayVar(&f.hidden, "secret", nil, "secret NAME=HOST:HEADER, such as TOKEN=api.github.com:'Authorization: Bearer': a header that the farm adds to requests for the host; code finds a placeholder in NAME. The value is that of the variable NAME here, or the content of FILE with NAME=HOST:HEADER@FILE (repeatable)")
 	flags.StringVar(&f.runtime, "runtime", "", "OCI runtime of the sandbox, such as runsc (gVisor), within what the operator allows")
 	flags.IntVar(&f.gpu, "gpu", 0, "number of GPUs")
 	flags.StringVar(&f.gpuModel, "gpu-model", "", "model of the GPUs, such as a100; one GPU without --gpu")

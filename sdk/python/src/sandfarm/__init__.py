@@ -51,7 +51,7 @@ from .models import (
     SandboxInfo,
     Worker,
 )
-from .network import EgressEntry
+from .network import EgressEntry, Secret
 from .results import (
     CodeError,
     CommandError,
@@ -112,6 +112,7 @@ __all__ = [
     "Sandbox",
     "SandboxInfo",
     "SandfarmError",
+    "Secret",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",

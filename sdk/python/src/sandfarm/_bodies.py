@@ -6,6 +6,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .network import Secret
+
 Env = Mapping[str, str]
 Files = Mapping[str, "str | bytes"]
 
@@ -97,3 +99,10 @@ def command(
         background=background or None,
         callback_url=callback_url,
     )
+
+
+def secrets(given: Mapping[str, Secret] | None) -> dict[str, dict[str, str]] | None:
+    """Secrets as the API reads them."""
+    if given is None:
+        return None
+    return {name: {"host": s.host, "header": s.header, "value": s.value} for name, s in given.items()}

@@ -15,7 +15,7 @@ from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
 from .aio_runner import AsyncRunner
 from .errors import SandfarmError
 from .models import Event, Job, SandboxInfo
-from .network import EgressEntry
+from .network import EgressEntry, Secret
 
 
 class AsyncClient(AsyncFarm):
@@ -45,6 +45,7 @@ class AsyncClient(AsyncFarm):
         network: str | None = None,
         runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
@@ -65,6 +66,7 @@ class AsyncClient(AsyncFarm):
             network=network,
             runtime=runtime,
             allow_hosts=allow_hosts,
+            secrets=secrets,
             env=env,
             ttl=ttl,
             idle=idle,
@@ -103,6 +105,7 @@ class AsyncSandbox(AsyncRunner):
         network: str | None = None,
         runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
@@ -123,6 +126,7 @@ class AsyncSandbox(AsyncRunner):
             network=network,
             runtime=runtime,
             allow_hosts=_bodies.string_list(allow_hosts),
+            secrets=_bodies.secrets(secrets),
             env=env,
             packages=_bodies.string_list(packages),
             ttl_seconds=ttl,

@@ -19,6 +19,7 @@ from ._jobs import Callbacks, Jobs, decode_job
 from ._transfer import read_all, save
 from .errors import error_from_problem
 from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
+from .network import Secret
 from .results import ExecuteResult
 from .rich import Rich
 
@@ -91,6 +92,7 @@ class AsyncFarm:
         env: Mapping[str, str] | None = None,
         network: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         runtime: str | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
@@ -125,6 +127,7 @@ class AsyncFarm:
             files=_bodies.input_files(files),
             network=network,
             allow_hosts=_bodies.string_list(allow_hosts),
+            secrets=_bodies.secrets(secrets),
             runtime=runtime,
             image=image,
             gpu=_bodies.gpu_request(gpu),

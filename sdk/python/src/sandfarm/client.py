@@ -12,7 +12,7 @@ from .aio import AsyncClient, AsyncSandbox
 from .farm import Farm
 from .files import Artifacts, Files, Packages
 from .models import Event, Job, SandboxInfo
-from .network import EgressEntry
+from .network import EgressEntry, Secret
 from .runner import Runner
 
 
@@ -77,6 +77,7 @@ class Client(Farm):
         network: str | None = None,
         runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
@@ -97,6 +98,7 @@ class Client(Farm):
             network=network,
             runtime=runtime,
             allow_hosts=allow_hosts,
+            secrets=secrets,
             env=env,
             ttl=ttl,
             idle=idle,
@@ -133,6 +135,7 @@ class Sandbox(Runner):
         network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
         runtime: OCI runtime, such as `runsc` (gVisor), if the operator allows it.
         allow_hosts: hosts that the network `allowlist` reaches, such as `api.github.com`, `*.example.com:8443`.
+        secrets: headers that the farm adds to requests for a host, by the name of a variable with a placeholder.
         env: environment variables.
         ttl: lifetime in seconds.
         idle: how many seconds it may be idle; 0: no limit.
@@ -163,6 +166,7 @@ class Sandbox(Runner):
         network: str | None = None,
         runtime: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         env: Mapping[str, str] | None = None,
         ttl: int | None = None,
         idle: int | None = None,
@@ -187,6 +191,7 @@ class Sandbox(Runner):
             network=network,
             runtime=runtime,
             allow_hosts=allow_hosts,
+            secrets=secrets,
             env=env,
             ttl=ttl,
             idle=idle,

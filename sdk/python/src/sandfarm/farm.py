@@ -11,6 +11,7 @@ from typing import Any
 from ._io import finish, iterate
 from .aio_farm import AsyncFarm
 from .models import Artifact, AuditEntry, Event, Image, Job, Key, NewKey, Progress, Queue, SandboxInfo, Worker
+from .network import Secret
 from .results import ExecuteResult
 from .rich import Rich
 
@@ -74,6 +75,7 @@ class Farm:
         env: Mapping[str, str] | None = None,
         network: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        secrets: Mapping[str, Secret] | None = None,
         runtime: str | None = None,
         image: str | None = None,
         gpu: int | Mapping[str, Any] | None = None,
@@ -107,6 +109,7 @@ class Farm:
             env: environment variables of the sandbox.
             network: `none`, `packages` (default) or `allowlist`, which the operator must enable.
             allow_hosts: hosts that the network `allowlist` reaches.
+            secrets: headers that the farm adds to requests for a host, by the name of a variable with a placeholder.
             runtime: OCI runtime, such as `runsc` (gVisor), if the operator allows it.
             image: name of the image (`images()`); default `python`.
             gpu: number of devices, or `{"count": 1, "model": "…"}`.
@@ -148,6 +151,7 @@ class Farm:
                 env=env,
                 network=network,
                 allow_hosts=allow_hosts,
+                secrets=secrets,
                 runtime=runtime,
                 image=image,
                 gpu=gpu,

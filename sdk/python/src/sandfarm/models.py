@@ -123,6 +123,7 @@ class SandboxInfo:
         reason: why it failed, was lost or ended; empty otherwise.
         image: name of the image.
         network: `none`, `packages` or `allowlist`; with the last one, `allow_hosts` are its rules.
+        secrets: names of its secrets. The values are not returned.
         runtime: OCI runtime of its container, such as `runc` or `runsc` (gVisor); empty until it is chosen.
         resources: its limits.
         gpu: `{"count", "model"}`; None without a GPU.
@@ -143,6 +144,7 @@ class SandboxInfo:
     image: str = ""
     network: str = ""
     allow_hosts: tuple[str, ...] = d.field(tuple, default=())
+    secrets: tuple[str, ...] = d.field(tuple, default=())
     runtime: str = ""
     resources: Resources = d.field(d.object_of(Resources), default=Resources())
     gpu: Mapping[str, Any] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from . import _decode as d
@@ -24,6 +24,7 @@ class EgressEntry:
         sent: bytes to the host.
         received: bytes from the host.
         duration_ms: how long it lasted.
+        secrets: names of the secrets that were added to the request.
         missed: connections before this one that are not in the log.
     """
 
@@ -37,4 +38,20 @@ class EgressEntry:
     sent: int = 0
     received: int = 0
     duration_ms: int = 0
+    secrets: tuple[str, ...] = d.field(tuple, default=())
     missed: int = 0
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A header that the farm adds to the HTTPS requests of a sandbox for one host. Code in the sandbox never sees its value.
+
+    Attributes:
+        host: one exact host name, which `allow_hosts` must allow; the port is 443.
+        header: its name, and what stands before the value if anything does: `X-Api-Key`, or `Authorization: Bearer`.
+        value: at least 8 characters; not in `repr`.
+    """
+
+    host: str
+    header: str
+    value: str = field(repr=False)

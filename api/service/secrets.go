@@ -1,0 +1,96 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandfarm/sandfarm/api/strict"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
+)
+
+// secrets checks the secrets of a new sandbox, whose network and hosts are in spec. Their values and the authority of their hosts are in the
+// bundle only.
+func (s *Service) secrets(p *problems, r wire.CreateRequest, spec farm.SandboxSpec) ([]farm.Secret, secret.Bundle) {
+	given := r.Secrets
+	switch {
+	case len(given) == 0:
+		return nil, secret.Bundle{}
+	case s.options.Secrets == nil:
+		p.addf("/secrets", "this farm keeps no secrets: its operator sets a key in the setting secrets.key")
+		return nil, secret.Bundle{}
+	case len(given) > s.limits.MaxSecrets:
+		p.addf("/secrets", "there are %d secrets; at most %d are allowed", len(given), s.limits.MaxSecrets)
+		return nil, secret.Bundle{}
+	case spec.Network != farm.NetworkAllowlist:
+		p.addf("/secrets", "secrets need the network mode allowlist")
+		return nil, secret.Bundle{}
+	}
+	var out []farm.Secret
+	bundle, hosts, places := secret.Bundle{Values: map[string]string{}}, []string{}, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		one, pointer := given[name], strict.Pointer("/secrets", farm.Shorten(name))
+		if !envName.MatchString(name) {
+			p.addf(pointer, "%q cannot be the name of a secret, which is that of an environment variable: use letters, digits and underscores, and no digit at the beginning", farm.Shorten(name))
+			continue
+		}
+		if _, twice := r.Env[name]; twice {
+			p.addf(pointer, "%s is in env too, and a variable has one value", name)
+		}
+		host, err := farm.ParseSecretHost(one.Host)
+		p.check(pointer+"/host", err)
+		if err == nil && !p.of("/allow_hosts") && !reaches(spec.AllowHosts, host) {
+			p.addf(pointer+"/host", "no rule of allow_hosts allows %s over HTTPS: add it there", host)
+		}
+		header, scheme, err := farm.ParseSecretHeader(one.Header)
+		p.check(pointer+"/header", err)
+		p.check(pointer+"/value", farm.CheckSecretValue(one.Value, s.limits.MaxSecretBytes))
+		place := host + " " + strings.ReplaceAll(strings.ToLower(header), "_", "-")
+		if other, twice := places[place]; twice && err == nil {
+			p.addf(pointer+"/header", "the secret %s sets this header for this host already", other)
+		}
+		places[place] = name
+		hosts = append(hosts, host)
+		bundle.Values[name] = one.Value
+		out = append(out, farm.Secret{Name: name, Host: host, Header: header, Scheme: scheme})
+	}
+	if p.of("/secrets") {
+		return nil, secret.Bundle{}
+	}
+	var err error
+	if bundle.Authority, err = secret.NewAuthority(hosts, s.Now()); err != nil {
+		p.check("/secrets", err)
+	}
+	return out, bundle
+}
+
+// reaches reports whether a rule allows requests to a host with a secret.
+func reaches(rules []string, host string) bool {
+	return slices.ContainsFunc(rules, func(text string) bool {
+		r, err := farm.ParseHostRule(text)
+		return err == nil && r.Allows(host, farm.SecretPort)
+	})
+}
+
+// seal seals the secrets of a new sandbox; nil: it has none.
+func (s *Service) seal(box *farm.Sandbox, b secret.Bundle) ([]byte, error) {
+	if len(b.Values) == 0 {
+		return nil, nil
+	}
+	sealed, err := s.options.Secrets.Seal(box.Ref(), b)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox: %w", err)
+	}
+	return sealed, nil
+}
+
+func secretNames(secrets []farm.Secret) []string {
+	var names []string
+	for _, s := range secrets {
+		names = append(names, s.Name)
+	}
+	return names
+}

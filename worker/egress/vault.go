@@ -1,0 +1,60 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/secret"
+)
+
+// vault has the secrets of one sandbox, which never change.
+type vault struct {
+	values map[string]string
+	issuer *secret.Issuer
+}
+
+// addSecrets adds the secrets of a sandbox to its rules. Without their values, which is an error, their hosts are not reached. The caller
+// holds x.rules.
+func (x *Exit) addSecrets(ctx context.Context, s *farm.Sandbox, rules *outbound.Rules) error {
+	if len(s.Spec.Secrets) == 0 {
+		return nil
+	}
+	var err error
+	if x.vault == nil {
+		x.vault, err = x.egress.unseal(ctx, s)
+	}
+	for _, one := range s.Spec.Secrets {
+		added := outbound.Secret{Secret: one}
+		if x.vault != nil {
+			added.Value = x.vault.values[one.Name]
+		}
+		rules.Secrets = append(rules.Secrets, added)
+	}
+	if x.vault != nil {
+		rules.Certify = x.vault.issuer.Certify
+	}
+	return err
+}
+
+// unseal reads and opens the secrets of a sandbox.
+func (e *Egress) unseal(ctx context.Context, s *farm.Sandbox) (*vault, error) {
+	sealed, err := e.deps.Records.SandboxSecrets(ctx, s.Ref())
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := e.deps.Secrets.Open(s.Ref(), sealed)
+	if err != nil {
+		return nil, err
+	}
+	if bundle.Authority == nil {
+		return nil, fmt.Errorf("the sandbox has no authority: %w", secret.ErrSealed)
+	}
+	issuer, err := secret.NewIssuer(bundle.Authority, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &vault{values: bundle.Values, issuer: issuer}, nil
+}

@@ -1,0 +1,137 @@
+package egress_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/outbound"
+	"github.com/sandfarm/sandfarm/internal/secret"
+	"github.com/sandfarm/sandfarm/internal/store"
+	"github.com/sandfarm/sandfarm/internal/store/storetest"
+	"github.com/sandfarm/sandfarm/worker/egress"
+)
+
+const secretValue = "sk-0123456789abcdef"
+
+func newKeys(t *testing.T, first byte) *secret.Keys {
+	t.Helper()
+	keys, err := secret.NewKeys(append([]byte{first}, make([]byte, secret.KeyBytes-1)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// A worker adds the secrets that the API has sealed, and another worker that takes the sandbox over does the same, by certificates of the
+// same authority. Without the key, or without what was sealed, the host is not asked. The log names the secret and has not its value.
+func TestSecretsOfASandbox(t *testing.T) {
+	t.Parallel()
+	asked := make(chan http.Header, 10)
+	w := newWorld(t, farm.DefaultLimits(), func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header })
+	_, text, _ := net.SplitHostPort(w.addr)
+	port, _ := strconv.Atoi(text)
+	keys := newKeys(t, 1)
+	authority, inside := newAuthority(t)
+	box := *w.box
+	box.ID = farm.NewID(farm.SandboxPrefix)
+	box.Spec.Secrets = []farm.Secret{{Name: "KEY", Host: "api.example.com", Header: "X-Key"}}
+	box.Spec.Authority = authority.Certificate
+	sealed, err := keys.Seal(box.Ref(), secret.Bundle{Values: map[string]string{"KEY": secretValue}, Authority: authority})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := storetest.Create()
+	a.Job.Tenant, a.Job.SandboxID, a.Sandbox, a.Secrets = box.Tenant, box.ID, &box, sealed
+	if _, err := w.store.Accept(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	w.box = &box
+
+	log := &bytes.Buffer{}
+	use := func(d *egress.Deps) {
+		d.Secrets, d.SecretPort, d.Roots = keys, port, w.roots
+		d.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	for _, name := range []string{"first worker", "second worker"} {
+		_, c := w.open(t, use)
+		trust(t, c, inside)
+		if _, err := w.get(t, c); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := <-asked; got.Get("X-Key") != secretValue {
+			t.Errorf("%s: the host got %v", name, got)
+		}
+	}
+	entry := w.log(t, "allowed")
+	for entry.Method == http.MethodConnect { // the tunnel around the request is in the log as well
+		entries, _, err := w.store.Egress(t.Context(), box.Ref(), "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Method == http.MethodGet {
+				entry = e
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if diff := cmp.Diff([]string{"KEY"}, entry.Secrets); diff != "" {
+		t.Errorf("%+v %s", entry, diff)
+	}
+	for name, change := range map[string]func(*egress.Deps){"no key": func(d *egress.Deps) { d.Secrets = nil }, "another key": func(d *egress.Deps) { d.Secrets = newKeys(t, 2) }} {
+		_, c := w.open(t, func(d *egress.Deps) { use(d); change(d) })
+		trust(t, c, inside)
+		if _, err := w.get(t, c); err == nil || len(asked) > 0 {
+			t.Errorf("with %s: %v, the host was asked %d times", name, err, len(asked))
+		}
+	}
+	if got := w.log(t, "denied"); got.Reason != outbound.ReasonSecret {
+		t.Errorf("%+v", got)
+	}
+	if _, err := w.store.MoveSandbox(t.Context(), store.Move{Ref: box.Ref(), To: farm.SandboxFailed, Removed: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, c := w.open(t, use)
+	if _, err := w.get(t, c); err == nil || len(asked) > 0 {
+		t.Errorf("after the end: %v, the host was asked %d times", err, len(asked))
+	}
+	if strings.Contains(log.String(), secretValue) {
+		t.Error("the log has the value")
+	}
+}
+
+// newAuthority makes an authority for api.example.com, and a pool that trusts it and nothing else.
+func newAuthority(t *testing.T) (*secret.Authority, *x509.CertPool) {
+	t.Helper()
+	a, err := secret.NewAuthority([]string{"api.example.com"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := x509.ParseCertificate(a.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(root)
+	return a, pool
+}
+
+// trust makes a client trust a pool, and nothing else.
+func trust(t *testing.T, c *http.Client, pool *x509.CertPool) {
+	t.Helper()
+	tr, ok := c.Transport.(*http.Transport)
+	if !ok {
+		t.Fatal("another transport")
+	}
+	tr.TLSClientConfig.InsecureSkipVerify, tr.TLSClientConfig.RootCAs = false, pool
+}
