@@ -27,6 +27,11 @@ export SANDFARM_TEST_RECIPES ?= $(shell deploy/setup.sh recipes-dir 2>/dev/null)
 export SANDFARM_TEST_KERNEL ?= $(shell deploy/setup.sh kernel-dir 2>/dev/null)
 export SANDFARM_TEST_REFERENCE ?= $(shell deploy/setup.sh reference-dir 2>/dev/null)
 export SANDFARM_TEST_UV ?= $(shell deploy/setup.sh uv-path 2>/dev/null)
+export SANDFARM_TEST_RUNSC ?= $(CACHE)/bin/runsc
+# The OCI runtime of sandboxes in tests, such as runsc (`make gvisor`). Empty: the engine's default.
+ifneq ($(RUNTIME),)
+export SANDFARM_ENGINE_RUNTIME := $(RUNTIME)
+endif
 export SANDFARM_TEST_MCP ?= $(shell deploy/setup.sh mcp-dir 2>/dev/null)
 
 # Packages whose tests use the Docker engine run one at a time, since some remove containers of others.
@@ -112,9 +117,11 @@ test: setup-test build ## run all tests, unit and integration, with real compone
 test-unit: agent ## run the tests that need no server
 	@go test -json -p $(P) -timeout 10m -run '$(RUN)' $(FLAGS) $(PKG) | $(TESTSUM)
 
-test-integration: setup-test build ## run only the tests that need Docker, Redis, MinIO or Python
+# With RUNTIME, only packages with tests of sandboxes run.
+SANDBOX_PKGS = ./internal/engine/... ./images ./cmd/sandfarm/...
+test-integration: setup-test build ## run only the tests that need Docker, Redis, MinIO or Python; RUNTIME=runsc runs those of sandboxes under gVisor
 	bin/sandfarm image build python
-	@pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
+	@pkgs='$(if $(RUNTIME),$(SANDBOX_PKGS))'; [ -n "$$pkgs" ] || pkgs=$$(grep -rl --include='*_test.go' '^//go:build integration' . | xargs -n 1 dirname | sort -u); \
 	go test -json -count=1 -timeout 20m -tags integration -p 1 -run '$(RUN)' $(FLAGS) $$pkgs | $(TESTSUM) -noskip
 
 test-compose: ## test docker compose end to end, with and without buildx, in a separate project
@@ -170,7 +177,7 @@ test-abuse-all: setup-test build ## the same ten times over, with the same proce
 # RUN=TestAttacks/escape runs one group; RUNTIME=runsc runs them under gVisor.
 test-attacks: setup-test build ## run the whole corpus of attacks (worker/testdata/attacks), and print what became of each; 8 minutes
 	bin/sandfarm image build python
-	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ATTACKS=all $(if $(RUNTIME),SANDFARM_ENGINE_RUNTIME=$(RUNTIME)) \
+	@report=$$(mktemp); SANDFARM_TEST_REPORT=$$report SANDFARM_TEST_ATTACKS=all \
 	go test -json -count=1 -timeout 30m -tags integration -run '$(if $(filter .,$(RUN)),^TestAttack,$(RUN))' $(FLAGS) ./cmd/sandfarm | $(TESTSUM) -noskip; \
 	result=$$?; echo; cat "$$report"; rm -f "$$report"; exit $$result
 

@@ -40,7 +40,11 @@ type initOptions struct {
 // runInit is PID 1. It exits on its own only when the sandbox's deadline has passed and no worker closed it; no signal from
 // user code ends it.
 func runInit(ctx context.Context, o initOptions) error {
-	// User code can lower its own score as far as 0, so the agent does too. Later the agent may no longer write the file.
+	// User code can lower its own score as far as 0, so the agent does too. The kernel lets no process write the file that is protected, which is
+	// so from the start for a program that cannot be read. No user code runs yet; an agent that user code starts is never PID 1.
+	if os.Getpid() == 1 {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	}
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("protect process: %w", err)

@@ -2,14 +2,18 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 )
@@ -66,7 +70,7 @@ func Listen(life context.Context, c Config) (*Egress, error) {
 }
 
 func listen(life context.Context, c Config, wait time.Duration) (*Egress, error) {
-	var config net.ListenConfig
+	config := net.ListenConfig{Control: alone}
 	listener, err := config.Listen(life, "tcp", c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for connections to the outside: %w", err)
@@ -79,6 +83,16 @@ func listen(life context.Context, c Config, wait time.Duration) (*Egress, error)
 	g.buffers.New = func() any { b := make([]byte, bufferBytes); return &b }
 	g.wg.Go(g.accept)
 	return g, nil
+}
+
+// alone keeps the port of a listener from servers of user code. Under gVisor a listener with SO_REUSEADDR, which Go sets, shares its port with
+// one that listens at all addresses.
+func alone(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	})
+	return errors.Join(err, os.NewSyscallError("setsockopt", failed))
 }
 
 // Addr is where programs of the sandbox reach it.

@@ -1,4 +1,5 @@
 """Keyrings are no part of any namespace: keys of the host, and of other containers of the same uid, could be found by name."""
+# runtime: runc
 
 import ctypes
 import platform

@@ -1,6 +1,7 @@
 """A family of socket with an upper bit set passed a rule of the kind "more than 40", and was AF_VSOCK to the kernel. So did the
 call of 32-bit programs, which takes the family from memory, where no rule can look."""
 # sample: true
+# runtime: runc
 
 import ctypes
 import errno

@@ -3,6 +3,9 @@
 # timeout: 2
 # state: timed_out
 # error: KernelDied KeyboardInterrupt
+# runsc state: timed_out completed lost
+# runsc error: KernelDied KeyboardInterrupt OutOfMemory
+# runsc ruins: true
 
 import os
 

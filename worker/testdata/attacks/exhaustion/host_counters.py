@@ -2,6 +2,7 @@
 Filled filters of system calls (bpf_jit_limit) keep containers from starting, filled io_setup (fs.aio-max-nr) keeps databases from
 starting, and each socket could have 128 KiB of keys, groups and filters beyond the memory limit."""
 # sample: true
+# runtime: runc
 
 import ctypes
 import errno

@@ -2,6 +2,7 @@
 # timeout: 60
 # error: OSError OutOfMemory KernelDied
 # alone: true
+# runsc error: AssertionError OSError OutOfMemory KernelDied
 
 import os
 

@@ -1,5 +1,6 @@
 """Many processes that score less than the agent with the out-of-memory killer: it took the agent, and the sandbox was lost."""
 # sample: true
+# runsc error: none OutOfMemory
 
 import os
 import time

@@ -2,6 +2,8 @@
 # error: OutOfMemory KernelDied
 # timeout: 60
 # alone: true
+# runsc state: completed timed_out
+# runsc error: OutOfMemory KernelDied KeyboardInterrupt
 
 import mmap
 

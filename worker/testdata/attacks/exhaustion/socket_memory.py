@@ -1,5 +1,6 @@
 """Memory that the kernel keeps for sockets and counts against nobody: a sandbox took gigabytes of the host's over its own limit."""
 # sample: true
+# runtime: runc
 
 import ctypes
 import platform

@@ -1,5 +1,6 @@
 """Descriptors that are sent and never received stay open without counting as anybody's: a pair of sockets, within a pair, within a pair."""
 # alone: true
+# runtime: runc
 
 import array
 import socket

@@ -1,6 +1,7 @@
 """Connections that nobody accepted kept what their clients had sent, 4096 times some hundred kilobytes for each listener, and the kernel
 charged it to nobody: one listener took 2 GB of the host's memory, all that TCP may have, after its clients were gone."""
 # sample: true
+# runtime: runc
 
 import array
 import fcntl

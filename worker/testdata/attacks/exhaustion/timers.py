@@ -1,5 +1,7 @@
 """Timers of POSIX and of descriptors, thousands of them, each a thousand times a second."""
 # error: KernelDied
+# runsc state: completed timed_out
+# runsc error: KernelDied OutOfMemory KeyboardInterrupt
 
 import ctypes
 import os

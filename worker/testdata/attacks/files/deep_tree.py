@@ -1,4 +1,6 @@
 """Directories within directories, thousands of levels: longer than any path may be, and deeper than descriptors reach."""
+# runsc ruins: true
+# runsc timeout: 90
 
 import os
 

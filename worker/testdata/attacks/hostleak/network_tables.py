@@ -2,7 +2,8 @@
 
 import os
 
-assert os.listdir("/sys/class/net") == ["lo"]
+if os.path.exists("/sys/class/net"):  # gVisor has none
+    assert os.listdir("/sys/class/net") == ["lo"]
 for name, allowed in (("route", 1), ("arp", 1), ("fib_trie", 0), ("dev", 0), ("ipv6_route", 0), ("nf_conntrack", 0), ("ip_vs", 0), ("wireless", 2)):
     try:
         lines = open(f"/proc/net/{name}").read().splitlines()
