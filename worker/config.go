@@ -47,6 +47,8 @@ type Config struct {
 	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default
 	ImageRuntimes map[string]string `toml:"-"` // of images whose sandboxes do not have the default
 
+	AllowedImages []string `toml:"-"` // ids or digests of the images that sandboxes may have; empty: any
+
 	Limits farm.Limits `toml:"-"`
 	// Allow is what sandboxes of the network allowlist may reach at most; empty: nothing. Private are ranges of addresses that count as public.
 	Allow   []farm.HostRule `toml:"-"`

@@ -41,6 +41,7 @@ func (e *Engine) Images(ctx context.Context) ([]farm.Image, error) {
 		list = append(list, farm.Image{
 			Name: name, Ref: stableTag(f), Description: f.Labels[LabelDescription], Languages: fields(f.Labels[LabelLanguages]),
 			Size: f.Size, CreatedAt: time.Unix(f.Created, 0).UTC(), ID: f.ID,
+			Digests: digests(f.RepoDigests),
 		})
 	}
 	slices.SortFunc(list, func(a, b farm.Image) int { return strings.Compare(a.Name, b.Name) })
@@ -70,6 +71,16 @@ func stableTag(f image.Summary) string {
 		}
 	}
 	return found
+}
+
+// digests removes the names of repositories.
+func digests(names []string) (list []string) {
+	for _, name := range names {
+		if _, digest, ok := strings.Cut(name, "@"); ok && !slices.Contains(list, digest) {
+			list = append(list, digest)
+		}
+	}
+	return list
 }
 
 // fields splits a label at its commas.

@@ -7,6 +7,7 @@ type Image struct {
 	Name        string    `json:"name"`
 	Ref         string    `json:"ref"`          // its name in the engine
 	ID          string    `json:"id,omitempty"` // of its content: another build has another one
+	Digests     []string  `json:"-"`            // of its content in registries, such as "sha256:…"; empty: it is from none
 	Description string    `json:"description,omitempty"`
 	Languages   []string  `json:"languages"`
 	Size        int64     `json:"size"`

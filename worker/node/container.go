@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -70,7 +71,8 @@ func (n *Node) ContainerSpec(s *farm.Sandbox, image farm.Image) engine.Spec {
 		command = append(command, "--ends-in", max(s.ExpiresAt.Sub(n.deps.Now()), time.Millisecond).String())
 	}
 	return engine.Spec{
-		SandboxID: s.ID, Tenant: s.Tenant, Image: image.Ref, Node: n.id,
+		SandboxID: s.ID, Tenant: s.Tenant, Node: n.id,
+		Image:       cmp.Or(image.ID, image.Ref), // by now the name may be that of another image
 		AgentVolume: n.AgentVolume(n.Runtime(s.Spec)), AgentMount: agent.MountDir, Command: command,
 		UID: engine.PreferredUID(s.ID), UniqueUID: true, Env: variables(s),
 		Runtime: n.chosenRuntime(s.Spec), Resources: s.Spec.Resources, Deadline: s.ExpiresAt, Labels: Labels(s),

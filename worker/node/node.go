@@ -50,6 +50,8 @@ type Deps struct {
 	Runtimes []string
 	// ImageRuntimes are those of images whose sandboxes do not have the default, by the image's name.
 	ImageRuntimes map[string]string
+	// AllowedImages are the ids or digests of the images that sandboxes may have; empty: any.
+	AllowedImages []string
 	// Metrics registers the metrics of connections; nil: they are not registered.
 	Metrics prometheus.Registerer
 }
@@ -195,6 +197,8 @@ type imageCache struct {
 	mu   sync.Mutex
 	list []farm.Image
 	at   time.Time
+
+	refused sync.Map // names of images that are not allowed, which were logged
 }
 
 // Images lists the engine's sandbox images, at most imagesFor old.
@@ -210,11 +214,23 @@ func (n *Node) refreshImages(ctx context.Context) ([]farm.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
+	list = slices.DeleteFunc(list, func(i farm.Image) bool { return !n.allows(ctx, i) })
 	for i := range list {
 		list[i].Runtime = n.Runtime(farm.SandboxSpec{Image: list[i].Name})
 	}
 	n.images.set(list)
 	return list, nil
+}
+
+// allows reports whether sandboxes may have an image. One that they may not have is logged once.
+func (n *Node) allows(ctx context.Context, image farm.Image) bool {
+	if len(n.deps.AllowedImages) == 0 || slices.ContainsFunc(n.deps.AllowedImages, func(id string) bool { return id == image.ID || slices.Contains(image.Digests, id) }) {
+		return true
+	}
+	if _, told := n.images.refused.LoadOrStore(image.Name, image.ID); !told {
+		n.deps.Log.WarnContext(ctx, "an image is not offered, since images.allowed does not contain its id", "image", image.Name, "id", image.ID, "digests", image.Digests)
+	}
+	return false
 }
 
 func (c *imageCache) recent() ([]farm.Image, bool) {

@@ -7,6 +7,26 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
+// A container is made of the image that was found, whatever its name is by then. Of images that the operator lists only those are offered.
+func TestImagesByID(t *testing.T) {
+	t.Parallel()
+	const id, digest = "sha256:1", "sha256:2"
+	image := farm.Image{Name: "python", Ref: "python:1", ID: id, Digests: []string{digest}}
+	for _, c := range []struct {
+		allowed []string
+		want    bool
+	}{{nil, true}, {[]string{id}, true}, {[]string{"sha256:3", digest}, true}, {[]string{"sha256:3"}, false}, {[]string{"python:1"}, false}} {
+		n := newNode(t, nil)
+		n.deps.AllowedImages = c.allowed
+		if got := n.allows(t.Context(), image); got != c.want {
+			t.Errorf("allowed %v: %t", c.allowed, got)
+		}
+		if got := n.ContainerSpec(&farm.Sandbox{ID: "sbx_1"}, image).Image; got != id {
+			t.Errorf("made of %q", got)
+		}
+	}
+}
+
 // The runtime of a sandbox is the one that it asks for, or else that of its image, or else the node's. Only a runtime that the node has may be
 // asked for.
 func TestRuntimeOfASandbox(t *testing.T) {

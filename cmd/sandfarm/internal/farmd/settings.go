@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -97,8 +98,9 @@ type ProxySettings struct {
 
 // ImageSettings say what sandbox images are built on.
 type ImageSettings struct {
-	Base  string          `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
-	Hosts []farm.HostRule `toml:"hosts" doc:"Hosts that the steps of an image build may reach, beside the package indexes, such as a Debian mirror of your own. Empty: *.debian.org. They may have private addresses, but none of this machine."`
+	Base    string          `toml:"base" default:"python:3.13-slim" doc:"Registry image that sandbox images are built on. If no registry answers, or with none, a Debian image is built with debootstrap."`
+	Allowed []string        `toml:"allowed" doc:"Images that workers may make sandboxes of, by id (docker image inspect --format {{.Id}}) or by their digest in a registry: sha256: and 64 hexadecimal digits. Others are not offered; a worker logs their ids. Empty: every image with the label sandfarm.image."`
+	Hosts   []farm.HostRule `toml:"hosts" doc:"Hosts that the steps of an image build may reach, beside the package indexes, such as a Debian mirror of your own. Empty: *.debian.org. They may have private addresses, but none of this machine."`
 }
 
 // EgressSettings say what sandboxes of the network allowlist may reach.
@@ -149,6 +151,7 @@ func WarnOfUnread(log *slog.Logger, environ []string) {
 func (s *Settings) share() {
 	s.Worker.Runtimes = s.Engine.Runtimes
 	s.Worker.ImageRuntimes, _ = s.Engine.imageRuntimes() // validate reports the error
+	s.Worker.AllowedImages = s.Images.Allowed
 	s.Limits.Quotas = s.Quotas
 	s.API.Limits, s.Worker.Limits, s.Scheduler.Limits = s.Limits, s.Limits, s.Limits
 	s.API.Allow, s.Worker.Allow, s.Worker.Private = s.Egress.Allow, s.Egress.Allow, s.Egress.Private
@@ -170,7 +173,7 @@ func (s *Settings) validate() error {
 	}
 	_, err := s.Engine.imageRuntimes()
 	_, wrongKey := s.Secrets.keys()
-	errs = append(errs, err, wrongKey, s.Engine.checkRuntimes(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
+	errs = append(errs, err, wrongKey, s.Engine.checkRuntimes(), s.Images.validate(), s.Limits.Validate(), s.Limits.TenantQuotas().Validate(), s.API.Validate(), s.Worker.Validate(), s.Scheduler.Validate(), s.Index.Validate(), s.Telemetry.validate())
 	return errors.Join(errs...)
 }
 
@@ -180,6 +183,18 @@ func (s SecretSettings) keys() (*secret.Keys, error) {
 		return nil, fmt.Errorf("secrets.key or secrets.old_keys: %w", err)
 	}
 	return keys, nil
+}
+
+// digest is the id of an image, or its digest in a registry.
+var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func (s ImageSettings) validate() error {
+	for _, id := range s.Allowed {
+		if !digest.MatchString(id) {
+			return fmt.Errorf("images.allowed contains %q; write ids or digests, as sha256: and 64 hexadecimal digits", id)
+		}
+	}
+	return nil
 }
 
 // checkRuntimes reports what cannot be a list of runtimes.
