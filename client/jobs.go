@@ -47,19 +47,31 @@ func (c *Client) Cancel(ctx context.Context, id string) (wire.Job, error) {
 	return job, err
 }
 
-// Wait waits until a job is final, whatever its outcome, and returns it. Only ctx limits it.
+// waitFailures is how often in a row Wait asks a farm in vain, with all retries each time. That takes about half a minute, in which an API
+// that is updated or restarted is back.
+const waitFailures = 15
+
+// Wait waits until a job is final, whatever its outcome, and returns it. Only ctx limits it. A farm that cannot be reached is asked again
+// for about half a minute.
 func (c *Client) Wait(ctx context.Context, id string) (wire.Job, error) {
-	for attempt := 1; ; attempt++ {
+	failed, early := 0, 0 // in a row: requests that failed, and answers that came before the job was final or the wait was over
+	for {
 		asked := time.Now()
 		job, err := c.Job(ctx, id, WithWait(longPollSeconds*time.Second))
-		if err != nil || job.Final() {
+		switch {
+		case err == nil && job.Final():
+			return job, nil
+		case err == nil && time.Since(asked) > time.Second:
+			failed, early = 0, 0
+			continue
+		case err == nil:
+			failed, early = 0, early+1
+		case temporary(err) && failed+1 < waitFailures:
+			failed++
+		default:
 			return job, err
 		}
-		if time.Since(asked) > time.Second {
-			attempt = 0
-			continue
-		}
-		if err := sleep(ctx, c.pause(attempt)); err != nil { // the farm did not wait
+		if err := sleep(ctx, c.pause(max(failed, early))); err != nil {
 			return job, err
 		}
 	}
