@@ -3,10 +3,7 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"path/filepath"
 	"strings"
