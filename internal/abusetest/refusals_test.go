@@ -55,7 +55,11 @@ func tooManySandboxes(f farm) {
 		}
 	})
 	for _, created := range made {
-		if _, err := f.Close(f.t.Context(), created.Sandbox.ID); err != nil {
+		closing, err := f.Close(f.t.Context(), created.Sandbox.ID)
+		if err == nil { // else the next round begins at the quota
+			_, err = f.Wait(f.t.Context(), closing.ID)
+		}
+		if err != nil {
 			f.t.Error(err)
 		}
 	}
