@@ -9,7 +9,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -87,7 +87,7 @@ func newVault(t *testing.T, serve http.HandlerFunc, change func(*outbound.Option
 	_ = server.Listener.Close()
 	server.Listener = l
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{*certificate}}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	issuer, pool := issue(t, "good.test")
