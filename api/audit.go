@@ -117,7 +117,17 @@ func follow(c *gin.Context) *trail {
 		From: cmp.Or(c.RemoteIP(), "local"), RequestID: rest.RequestID(c),
 	}}
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), trailContext{}, t))
+	if process := c.Param("process"); process != "" {
+		follows(c, process)
+	}
 	return t
+}
+
+// follows says which process a request is about: it is the subject then, beside its sandbox.
+func follows(c *gin.Context, process string) {
+	if t, ok := c.Request.Context().Value(trailContext{}).(*trail); ok {
+		t.entry.Subject, t.entry.SandboxID = farm.Shorten(process), farm.Shorten(c.Param("id"))
+	}
 }
 
 // accepted counts an accepted job, and adds it to the audit of its request.
@@ -149,7 +159,7 @@ func (s *Server) canceled(ctx context.Context, job *farm.Job) {
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
 func (s *Server) ended(c *gin.Context, r route, t *trail) {
 	status := c.Writer.Status()
-	reads := r.method == http.MethodGet || r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
+	reads := r.stream || r.method == http.MethodGet || r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	t.mu.Lock()
 	jobs := t.jobs

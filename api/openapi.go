@@ -25,6 +25,8 @@ func parameterDocs(path, name string) string {
 		return "path in the workspace; slashes need no escape"
 	case name == "name":
 		return "name of a package"
+	case name == "process":
+		return "id of the process"
 	case name == "tool":
 		return "name of the tool"
 	case strings.HasPrefix(path, "/v1/jobs"):

@@ -30,6 +30,7 @@ type route struct {
 	open       bool // needs no key
 	// scope is what the caller's key must have. Default: read for GET and HEAD, run for everything else.
 	scope           farm.Scope
+	stream          bool // it carries pieces of a stream, such as keys that are typed, which the audit does not list one by one
 	browserCallable bool // web pages of trusted origins may call it
 	hidden          bool // not in the document
 	handler         func(*gin.Context) error
@@ -104,7 +105,7 @@ func byOrigin() []parameter {
 // routes is the table. Its order is that of the document.
 func (s *Server) routes() []route {
 	return slices.Concat(
-		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
+		s.sandboxRoutes(), s.workRoutes(), s.packageRoutes(), s.fileRoutes(), s.processRoutes(), s.jobRoutes(), s.artifactRoutes(), s.keyRoutes(), s.auditRoutes(),
 		s.mcpRoutes(), s.notebookRoutes(), s.compatRoutes(),
 		s.farmRoutes(), s.tenantRoutes(), s.operationRoutes(),
 	)

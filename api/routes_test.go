@@ -18,6 +18,7 @@ func operations(b *bundle) map[string]string {
 	}](b, http.StatusOK, "GET", "/openapi.json", nil)
 	bodies := map[string]string{
 		"/execute": `{"code":"1"}`, "/commands": `{"command":"true"}`, "/packages": `{"packages":["six"]}`, "/move": `{"from":"a","to":"b"}`,
+		"/processes": `{"command":"true"}`, "/signal": `{"signal":"SIGTERM"}`, "/resize": `{"cols":80,"rows":24}`,
 	}
 	out := map[string]string{}
 	for path, item := range spec.Paths {

@@ -19,6 +19,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 	"github.com/sandfarm/sandfarm/internal/httpserver"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/telemetry"
 )
 
@@ -40,13 +41,15 @@ type Deps struct {
 	Store     service.Store
 	Queues    service.Queues
 	Blobs     service.Blobs
-	Memory    *budget.Budget       // for bodies and answers; nil: without limit
-	Resolver  service.Resolver     // of callback addresses; default net.DefaultResolver
-	Logger    *slog.Logger         // default: nothing is logged
-	Tracer    trace.TracerProvider // of requests; nil: none are traced
-	Registry  *prometheus.Registry // shown by /metrics; default: a new one
-	Version   string               // of the farm; default "dev"
-	Now       func() time.Time     // default time.Now
+	Memory    *budget.Budget // for bodies and answers; nil: without limit
+	// Agents are those of sandboxes, over the live path; nil: processes are refused.
+	Agents   func(*farm.Sandbox) live.Agent
+	Resolver service.Resolver     // of callback addresses; default net.DefaultResolver
+	Logger   *slog.Logger         // default: nothing is logged
+	Tracer   trace.TracerProvider // of requests; nil: none are traced
+	Registry *prometheus.Registry // shown by /metrics; default: a new one
+	Version  string               // of the farm; default "dev"
+	Now      func() time.Time     // default time.Now
 }
 
 // Server is the REST server.
@@ -105,7 +108,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
 		Logger: deps.Logger, Now: deps.Now,
-		Accepted: s.accepted, Canceled: s.canceled,
+		Accepted: s.accepted, Canceled: s.canceled, Agents: deps.Agents,
 		Refused: s.metrics.countRefusal,
 		Pooled:  s.metrics.countClaim,
 	}, service.Options{Limits: cfg.Limits, Allow: cfg.Allow, Secrets: cfg.Secrets, AllowPrivateCallbacks: cfg.AllowPrivateCallbacks, SettingsKeys: records(cfg.Keys)})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/secret"
 	"github.com/sandfarm/sandfarm/worker/execution"
 	"github.com/sandfarm/sandfarm/worker/placement"
@@ -44,6 +45,10 @@ type Config struct {
 	AutoInstallAllow []string      `toml:"auto_install_allow" doc:"Python packages that auto_install may install. Empty: all."`
 	AutoInstallDeny  []string      `toml:"auto_install_deny" doc:"Python packages that auto_install never installs."`
 
+	Listen          string `toml:"listen" default:"auto" doc:"Address on which the worker takes interactive streams (processes of sandboxes) from the API, by TLS with certificates that the farm makes for itself: host:port; auto, or auto:port: the address by which this machine reaches Redis, which is loopback if Redis is on this machine; none: no such streams. Workers announce it; the API must reach it."`
+	LiveConnections int    `toml:"live_connections" default:"128" min:"1" max:"10000" doc:"Connections to listen at a time; others wait. One has up to 250 streams."`
+	LiveStreams     int    `toml:"live_streams" default:"4000" min:"1" max:"100000" doc:"Interactive streams of all tenants at a time on this worker."`
+
 	Runtimes      []string          `toml:"-"` // OCI runtimes that callers may choose, beside the engine's default
 	ImageRuntimes map[string]string `toml:"-"` // of images whose sandboxes do not have the default
 
@@ -71,6 +76,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.EnginePatience, time.Minute)
 	setDefault(&c.PoolAge, time.Hour)
 	setDefault(&c.PoolFill, 2)
+	setDefault(&c.Listen, live.ListenAuto)
+	setDefault(&c.LiveConnections, 128)
+	setDefault(&c.LiveStreams, 4000)
 	setDefault(&c.SandboxCgroup, placement.CgroupAuto)
 	setDefault(&c.MemoryOvercommit, 16)
 	setDefault(&c.CPUOvercommit, 128)
@@ -94,6 +102,9 @@ func (c Config) validate() error {
 	}
 	if c.OutputSpoolMB < 0 {
 		errs = append(errs, fmt.Errorf("worker.output_spool_mb is %d; it cannot be negative", c.OutputSpoolMB))
+	}
+	if err := live.CheckListen(c.Listen); err != nil {
+		errs = append(errs, fmt.Errorf("worker.listen: %w", err))
 	}
 	if err := c.placement().Validate(); err != nil {
 		errs = append(errs, err)

@@ -22,10 +22,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/dispatch"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/internal/store"
 	"github.com/sandfarm/sandfarm/worker/egress"
 	"github.com/sandfarm/sandfarm/worker/execution"
+	workerlive "github.com/sandfarm/sandfarm/worker/live"
 	"github.com/sandfarm/sandfarm/worker/node"
 	"github.com/sandfarm/sandfarm/worker/placement"
 	"github.com/sandfarm/sandfarm/worker/reconcile"
@@ -70,6 +72,8 @@ type Deps struct {
 	BuildImage func(ctx context.Context, name string, progress func(farm.Progress)) error
 	// Callback delivers a finished job to its callback URL; nil: this worker delivers none.
 	Callback func(ctx context.Context, ref farm.Ref) error
+	// LiveAddress makes of Config.Listen the address to listen on; nil: the worker does not listen.
+	LiveAddress func(listen string) (string, error)
 	// Metrics registers the worker's metrics; nil: they are not registered.
 	Metrics prometheus.Registerer
 	// Tracer makes the spans of jobs; nil: none are made.
@@ -95,6 +99,8 @@ type Worker struct {
 	lifecycle  *lifecycle
 	executions *execution.Runner
 	reconciler *reconcile.Reconciler
+	identity   *live.Identity
+	live       *workerlive.Server // nil: it does not listen
 
 	jobs         activeJobs
 	beats        beats
@@ -192,6 +198,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	if err := w.refreshStatus(ctx); err != nil { // the registration reports what could be read
 		w.log.WarnContext(ctx, "not all of the node's status can be read; it is tried again", "error", err)
 	}
+	if err := w.listen(ctx); err != nil {
+		return err
+	}
 	w.registered.Store(true)
 	if err := w.beat(ctx); err != nil {
 		return fmt.Errorf("register worker: %w", err)
@@ -226,6 +235,9 @@ func (w *Worker) Stop() {
 			timer := time.AfterFunc(w.cfg.StopGrace, func() { w.stop(node.ErrStopping) })
 			w.server.Stop()
 			timer.Stop()
+		}
+		if w.live != nil {
+			w.live.Stop()
 		}
 		w.stop(node.ErrStopping)
 		w.background.Wait()

@@ -17,6 +17,7 @@ const (
 	RequestPrefix  = "req_"
 	KeyPrefix      = "key_"
 	AuditPrefix    = "aud_"
+	ProcessPrefix  = "prc_"
 )
 
 // idBytes is 128 bits: ids cannot be guessed, so they may appear in links and logs of the owner.

@@ -39,6 +39,9 @@ type Worker struct {
 	// sandbox with its default.
 	Runtimes []string `json:"runtimes,omitempty"`
 
+	// Live is where the API reaches the worker for interactive streams, as host:port; empty: it does not listen, or is of a release that cannot.
+	Live string `json:"live,omitempty"`
+
 	Beat uint64 `json:"beat,omitempty"` // number of the heartbeat, from 1; 0: the worker is of a release that counts none
 	// Holds are the jobs that the worker runs or is about to claim, with their attempts (0: not claimed yet), as of the heartbeat. Nil: the
 	// worker is of a release that does not list them.

@@ -112,3 +112,6 @@ func (s SandboxState) Accepts() bool {
 		return false
 	}
 }
+
+// Reachable reports whether a sandbox in this state has an agent that can be asked for processes.
+func (s SandboxState) Reachable() bool { return s == SandboxReady || s == SandboxBusy }

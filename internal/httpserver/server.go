@@ -20,7 +20,7 @@ type Config struct {
 	Name string
 	// Listen is host:port; port 0 picks a free one. "" means that Start does nothing.
 	Listen string
-	// HTTP has the handler and the timeouts. Required.
+	// HTTP has the handler and the timeouts. Required. With a TLSConfig it serves TLS, whose certificate that has.
 	HTTP *http.Server
 	// MaxConnections is how many connections are open at a time; others wait. 0 means any number.
 	MaxConnections int
@@ -64,7 +64,11 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.cfg.Log.InfoContext(ctx, s.cfg.Name+" listens", slog.String("addr", listener.Addr().String()))
 	s.serving.Go(func() {
-		if err := s.cfg.HTTP.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.cfg.HTTP.Serve
+		if s.cfg.HTTP.TLSConfig != nil {
+			serve = func(l net.Listener) error { return s.cfg.HTTP.ServeTLS(l, "", "") }
+		}
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Log.ErrorContext(ctx, s.cfg.Name+" stopped serving", slog.Any("error", err))
 		}
 	})

@@ -27,13 +27,16 @@ const maxValues = 4 << 20
 // maxError bounds the body of an error.
 const maxError = 64 << 10
 
+// caller sends requests to an agent, over its own session or over the live path.
+type caller struct{ http *http.Client }
+
 type errorBody struct {
 	Code    farm.Code `json:"code"`
 	Message string    `json:"message"`
 }
 
 // do sends a request and returns the response if its status is a success; any other outcome is a *farm.Error.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
+func (c caller) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ *http.Response, err error) {
 	ctx, end := tracing.Start(ctx, "agent", trace.SpanKindClient, "http.request.method", method, "url.path", path)
 	defer func() { end(err) }() // a stream outlives this call
 	target := "http://agent" + path
@@ -49,6 +52,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
+		if coded, ok := errors.AsType[*farm.Error](err); ok { // of the live path
+			return nil, coded
+		}
 		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
 			return nil, unavailable(err, "The sandbox did not answer in time.")
 		}
@@ -80,7 +86,7 @@ func readError(res *http.Response) error {
 }
 
 // call sends in (nil: no body) as JSON and reads the answer into out (nil: discarded), with its own timeout.
-func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
+func (c caller) call(ctx context.Context, timeout time.Duration, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var body io.Reader

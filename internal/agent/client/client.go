@@ -45,8 +45,9 @@ type Options struct {
 
 // Client talks to the agent of one sandbox. It is safe for concurrent use.
 type Client struct {
+	caller
 	session *yamux.Session
-	http    *http.Client
+	live    *http.Transport // for Relay
 	once    sync.Once
 	closed  error
 }
@@ -80,6 +81,10 @@ func New(conn io.ReadWriteCloser, o Options) (*Client, error) {
 		WriteBufferSize:        64 << 10,
 		ReadBufferSize:         64 << 10,
 	}}
+	c.live = &http.Transport{
+		DialContext:        func(context.Context, string, string) (net.Conn, error) { return session.Open() },
+		DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
+	}
 	return c, nil
 }
 
@@ -91,6 +96,7 @@ func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.closed = c.session.Close()
 		c.http.CloseIdleConnections()
+		c.live.CloseIdleConnections()
 	})
 	return c.closed
 }

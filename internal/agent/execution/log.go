@@ -34,6 +34,9 @@ type Log struct {
 	final   chan struct{} // closed with the final frame
 	ended   bool
 
+	rolling bool // it drops the oldest frames instead of waiting for an Ack
+	readers readers
+
 	stdout, stderr *streamLimit
 	beyond         func() // called at the first byte beyond the limit of a stream; nil: nobody wants to know
 }
@@ -82,6 +85,10 @@ func (l *Log) Append(kind agent.FrameType, payload []byte) {
 	}
 	if kind == agent.FrameCommandEnd && !l.ended {
 		l.endOutput()
+	}
+	if l.rolling {
+		l.roll(kind, payload)
+		return
 	}
 	for l.full(len(payload)) && !l.open && !l.ended {
 		changed := l.changed
@@ -232,10 +239,13 @@ func (l *Log) Next(ctx context.Context, seq uint64) ([]agent.Frame, error) {
 }
 
 // batch returns frames from seq on, whose payloads no longer change. The caller holds mu.
-func (l *Log) batch(seq uint64) []agent.Frame {
+func (l *Log) batch(seq uint64) []agent.Frame { return l.batchOf(seq, batchBytes) }
+
+// batchOf is batch with another number of bytes. The caller holds mu.
+func (l *Log) batchOf(seq uint64, most int) []agent.Frame {
 	from := int(seq - l.first()) //nolint:gosec // both are within frames
 	size, to := 0, from
-	for to < len(l.frames) && (to == from || size+len(l.frames[to].Payload) <= batchBytes) {
+	for to < len(l.frames) && (to == from || size+len(l.frames[to].Payload) <= most) {
 		size += len(l.frames[to].Payload)
 		to++
 	}

@@ -195,7 +195,7 @@ func (in *installation) step(argv, env []string) *trouble {
 	kills := process.Kills()
 	began := time.Now()
 	in.said = ends{}
-	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, in.said.add)
+	p, err := in.s.cfg.Reaper.StartLogged(in.Execution, argv, env, in.work, process.Streams{Tee: in.said.add})
 	if err != nil {
 		return &trouble{text: "The installer could not be started: " + err.Error() + ".", fatal: true}
 	}

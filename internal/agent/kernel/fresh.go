@@ -24,7 +24,7 @@ func (ks *Kernels) runFresh(e *execution.Execution, language, interpreter string
 		env = process.WithEnv(env, map[string]string{"PYTHONPATH": ks.pythonPath(env)})
 	}
 	var tail process.Tail
-	p, err := ks.cfg.Reaper.StartLogged(e, []string{interpreter, file}, env, ks.cfg.Workspace, tail.Add)
+	p, err := ks.cfg.Reaper.StartLogged(e, []string{interpreter, file}, env, ks.cfg.Workspace, process.Streams{Tee: tail.Add})
 	if err != nil {
 		return execution.Failed("StartError", err.Error())
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -67,16 +69,12 @@ func (c *Commands) runOne(e *execution.Execution, command string) int {
 		e.Log.Append(agent.FrameStderr, fmt.Appendf(nil, format+"\n", args...))
 		return code
 	}
-	dir := Directory(c.Workspace, e.Spec.Cwd)
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return fail(exitNoDirectory, "cannot change to directory %s: no such directory", dir)
-	}
-	shell := LookPath(c.Image, "bash", "sh")
-	if shell == "" {
-		return fail(exitNoShell, "this image has no shell")
-	}
-	p, err := c.Reaper.StartLogged(e, []string{shell, "-c", command}, ExecutionEnv(c.Env, e), dir, nil)
+	p, err := c.start(e, nil, command, Streams{})
 	switch {
+	case errors.Is(err, errNoDirectory):
+		return fail(exitNoDirectory, "cannot change to directory %s: no such directory", Directory(c.Workspace, e.Spec.Cwd))
+	case errors.Is(err, errNoShell):
+		return fail(exitNoShell, "this image has no shell")
 	case errors.Is(err, syscall.EAGAIN):
 		return fail(exitNotStarted, "cannot start the command: the sandbox's limit of processes is reached")
 	case errors.Is(err, syscall.E2BIG):
@@ -86,6 +84,57 @@ func (c *Commands) runOne(e *execution.Execution, command string) int {
 	}
 	c.Reaper.Wait(e, p)
 	return p.ExitCode()
+}
+
+var (
+	errNoDirectory = errors.New("the working directory does not exist")
+	errNoShell     = errors.New("the image has no shell")
+)
+
+// start starts a program, or a command in the image's shell if argv is empty.
+func (c *Commands) start(e *execution.Execution, argv []string, command string, io Streams) (*Logged, error) {
+	dir := Directory(c.Workspace, e.Spec.Cwd)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, errNoDirectory
+	}
+	if len(argv) == 0 {
+		shell := LookPath(c.Image, "bash", "sh")
+		if shell == "" {
+			return nil, errNoShell
+		}
+		argv = []string{shell, "-c", command}
+	}
+	return c.Reaper.StartLogged(e, argv, ExecutionEnv(c.Env, e), dir, io)
+}
+
+// Start starts a process that runs beside jobs, whose output goes to the log of its execution. The caller must then call Reaper.Wait. An
+// error says to the caller of the farm why it did not start.
+func (c *Commands) Start(e *execution.Execution, spec farm.ProcessSpec) (*Logged, error) {
+	argv := slices.Clone(spec.Argv)
+	if len(argv) > 0 && !strings.Contains(argv[0], "/") {
+		program := LookPath(ExecutionEnv(c.Env, e), argv[0])
+		if program == "" {
+			return nil, farm.Invalidf("The sandbox has no program %q in its PATH.", execution.Cut(argv[0], 64))
+		}
+		argv[0] = program
+	}
+	p, err := c.start(e, argv, spec.Command, Streams{Input: spec.Stdin, Terminal: spec.Terminal})
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.Is(err, errNoDirectory):
+		return nil, farm.Invalidf("The directory %q does not exist in the sandbox.", execution.Cut(Directory(farm.Workspace, e.Spec.Cwd), 256))
+	case errors.Is(err, errNoShell):
+		return nil, farm.Invalidf("The image of the sandbox has no shell: give argv instead of command.")
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+		return nil, farm.Wrap(err, farm.CodeExhausted, "The process was not started: the sandbox's limit of processes or of memory is reached.")
+	case errors.Is(err, syscall.E2BIG):
+		return nil, farm.Wrap(err, farm.CodeInvalid, "The process was not started: its arguments and environment are too long.")
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.ENOTDIR):
+		return nil, farm.Wrap(err, farm.CodeInvalid, "%q is no program that can be started.", execution.Cut(spec.Argv[0], 64))
+	default:
+		return nil, err
+	}
 }
 
 // Directory resolves a working directory, which is absolute or relative to the workspace. The workspace's public name

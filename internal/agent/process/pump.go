@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,10 +33,15 @@ type Pump struct {
 	log     *execution.Log
 	buffers *sync.Pool
 	tee     func([]byte) // also gets the logged data
+	prompt  bool         // it reads without pauses: somebody waits for the echo of a key
 
 	mu       sync.Mutex // held from a read to its place in the log
 	finished bool
 	done     chan struct{} // closed by Finish; ends a pause
+	ended    chan struct{} // closed when everything is read
+
+	reading atomic.Bool  // what was read is not in its place yet
+	reads   atomic.Int64 // how often something was read
 }
 
 // newBufferPool returns a pool of read buffers.
@@ -45,14 +51,19 @@ func newBufferPool() *sync.Pool {
 
 // Pump copies a pipe into a log as frames of a kind. It takes over fd, the read end. tee, when not nil, gets the same data.
 func (r *Reaper) Pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte)) *Pump {
+	return r.pump(fd, kind, log, tee, false)
+}
+
+func (r *Reaper) pump(fd int, kind agent.FrameType, log *execution.Log, tee func([]byte), prompt bool) *Pump {
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeBytes) //nolint:gosec // a descriptor is small
 	_ = unix.SetNonblock(fd, true)
 	p := &Pump{
-		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: r.buffers, tee: tee, done: make(chan struct{}), //nolint:gosec // a descriptor is small
+		file: os.NewFile(uintptr(fd), "pipe"), kind: kind, log: log, buffers: r.buffers, tee: tee, prompt: prompt, done: make(chan struct{}), ended: make(chan struct{}), //nolint:gosec // a descriptor is small
 	}
 	var err error
 	if p.pipe, err = p.file.SyscallConn(); err != nil { // never for an open file
 		_ = p.file.Close()
+		close(p.ended)
 		return p
 	}
 	go p.run()
@@ -64,6 +75,28 @@ func (p *Pump) Drain() { p.drain(false) }
 
 // Finish is Drain, and discards later output.
 func (p *Pump) Finish() { p.drain(true) }
+
+// settle waits until a terminal is read to its end, which the kernel passes on in pieces: to the end that it tells, or, if a process in the
+// background has the terminal still, until nothing has come for a while.
+func (p *Pump) settle() {
+	tick := time.NewTicker(settlePause)
+	defer tick.Stop()
+	for before := int64(-1); ; {
+		select {
+		case <-p.ended:
+			return
+		case <-tick.C:
+		}
+		reads := p.reads.Load()
+		if reads == before && !p.reading.Load() {
+			return
+		}
+		before = reads
+	}
+}
+
+// settlePause is how long nothing comes from a terminal whose program has ended.
+const settlePause = 200 * time.Millisecond
 
 func (p *Pump) drain(finish bool) {
 	p.mu.Lock()
@@ -96,11 +129,16 @@ func (p *Pump) take(fd int) {
 
 // read reads once, and logs what it has read. The caller holds mu.
 func (p *Pump) read(fd int, buf []byte) (n int, err error) {
+	p.reading.Store(true)
+	defer p.reading.Store(false)
 	for {
 		n, err = unix.Read(fd, buf)
 		if err != unix.EINTR { //nolint:errorlint // an error number of the kernel
 			break
 		}
+	}
+	if n > 0 {
+		p.reads.Add(1)
 	}
 	if n > 0 && !p.finished {
 		if p.tee != nil {
@@ -113,6 +151,7 @@ func (p *Pump) read(fd int, buf []byte) (n int, err error) {
 
 // run reads the pipe to its end.
 func (p *Pump) run() {
+	defer close(p.ended)
 	defer func() { _ = p.file.Close() }()
 	buf := p.buffers.Get().(*[]byte) //nolint:errcheck,forcetypeassert // the pool holds nothing else
 	defer p.buffers.Put(buf)
@@ -131,7 +170,7 @@ func (p *Pump) run() {
 		if closed != nil || err != nil || n == 0 {
 			return
 		}
-		if n < smallRead {
+		if n < smallRead && !p.prompt {
 			timer.Reset(smallPause)
 			select {
 			case <-timer.C:

@@ -99,7 +99,10 @@ func (r *Reaper) wait(pid int) bool {
 
 // Start runs the program argv[0] in a session of its own. files are its descriptors from 0 on.
 func (r *Reaper) Start(argv, env []string, dir string, files []uintptr) (*Process, error) {
-	attr := &syscall.ProcAttr{Dir: dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
+	return r.start(argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+}
+
+func (r *Reaper) start(argv []string, attr *syscall.ProcAttr) (*Process, error) {
 	r.mu.Lock()
 	pid, err := r.forkExec(argv, attr)
 	if err != nil {

@@ -8,43 +8,72 @@ import (
 
 	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
 // Logged is a process whose output goes to the log of its execution.
 type Logged struct {
 	*Process
-	out, err *Pump
+	Input    *Input // what writes to it; nil: its input is empty
+	out, err *Pump  // with a terminal there is only out
 }
 
-// StartLogged starts a program with empty input, whose outputs go to the execution's log. tee, when not nil, also gets its
-// standard error. The caller must then call Wait.
-func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir string, tee func([]byte)) (*Logged, error) {
-	null, err := OpenNull()
-	if err != nil {
-		return nil, fmt.Errorf("open null device: %w", err)
+// Streams say what a program reads and writes. The zero value is an empty input and two pipes.
+type Streams struct {
+	Tee      func([]byte)       // also gets its standard error; nil: nobody does
+	Input    bool               // its input is a pipe
+	Terminal *farm.TerminalSize // all three are a terminal of this size
+}
+
+// StartLogged starts a program whose outputs go to the execution's log. The caller must then call Wait.
+func (r *Reaper) StartLogged(e *execution.Execution, argv, env []string, dir string, io Streams) (*Logged, error) {
+	if io.Terminal != nil {
+		return r.startOnTerminal(e, argv, env, dir, *io.Terminal)
 	}
-	defer func() { _ = syscall.Close(null) }()
+	stdin, input, err := openInput(io.Input)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = syscall.Close(stdin) }()
 	var out, errs [2]int
 	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
+		input.Close()
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	defer func() { _ = syscall.Close(out[1]) }()
 	if err := unix.Pipe2(errs[:], unix.O_CLOEXEC); err != nil {
+		input.Close()
 		_ = syscall.Close(out[0])
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	defer func() { _ = syscall.Close(errs[1]) }()
-	files := []uintptr{uintptr(null), uintptr(out[1]), uintptr(errs[1])} //nolint:gosec // descriptors are small
+	files := []uintptr{uintptr(stdin), uintptr(out[1]), uintptr(errs[1])} //nolint:gosec // descriptors are small
 	p, err := r.Start(argv, env, dir, files)
 	if err != nil {
+		input.Close()
 		_, _ = syscall.Close(out[0]), syscall.Close(errs[0])
 		return nil, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	return &Logged{
-		Process: p,
-		out:     r.Pump(out[0], agent.FrameStdout, e.Log, nil),
-		err:     r.Pump(errs[0], agent.FrameStderr, e.Log, tee),
+		Process: p, Input: input,
+		out: r.Pump(out[0], agent.FrameStdout, e.Log, nil),
+		err: r.Pump(errs[0], agent.FrameStderr, e.Log, io.Tee),
 	}, nil
+}
+
+// openInput opens what a child reads, and what writes to it; nil if that is nothing.
+func openInput(pipe bool) (child int, input *Input, err error) {
+	if !pipe {
+		if child, err = OpenNull(); err != nil {
+			return 0, nil, fmt.Errorf("open null device: %w", err)
+		}
+		return child, nil, nil
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return 0, nil, fmt.Errorf("make pipe: %w", err)
+	}
+	return ends[0], newInput(ends[1], false), nil
 }
 
 // Wait waits for the program, stops it when its execution is stopped, and logs its output. Background processes that it leaves
@@ -67,6 +96,11 @@ func (r *Reaper) Wait(e *execution.Execution, p *Logged) {
 		KillTree(p.PID, e.Mark())
 		r.KillStrays(e.BeginTicks())
 	}
+	if p.err == nil { // a terminal
+		p.out.settle()
+	} else {
+		p.err.Finish()
+	}
 	p.out.Finish()
-	p.err.Finish()
+	p.Input.Close()
 }

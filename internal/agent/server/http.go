@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/sandfarm/sandfarm/internal/agent"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -41,6 +42,16 @@ func (s *Server) routes() http.Handler {
 		"POST /v1/files/move":                s.postMove,
 		"GET /v1/files/tar":                  s.getTar,
 		"POST /v1/files/tar":                 s.postTar,
+
+		"GET " + agent.ProcessesPath:                     s.getProcesses,
+		"PUT " + agent.ProcessesPath + "/{id}":           s.putProcess,
+		"GET " + agent.ProcessesPath + "/{id}":           s.getProcess,
+		"DELETE " + agent.ProcessesPath + "/{id}":        s.deleteProcess,
+		"POST " + agent.ProcessesPath + "/{id}/signal":   s.postSignal,
+		"POST " + agent.ProcessesPath + "/{id}/stdin":    s.postStdin,
+		"POST " + agent.ProcessesPath + "/{id}/resize":   s.postResize,
+		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
+		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
 	} {
 		mux.HandleFunc(pattern, h.serve)
 	}
@@ -95,16 +106,9 @@ func writeError(w http.ResponseWriter, err error) {
 	if code == farm.CodeInternal {
 		text = err.Error()
 	}
-	status := map[farm.Code]int{
-		farm.CodeInvalid: http.StatusBadRequest, farm.CodeNotFound: http.StatusNotFound, farm.CodeConflict: http.StatusConflict,
-		farm.CodeTooLarge: http.StatusRequestEntityTooLarge, farm.CodeExhausted: http.StatusTooManyRequests,
-		farm.CodeUnavailable: http.StatusServiceUnavailable,
-	}[code]
+	status := agent.StatusOf(code)
 	if text == rangeSentence {
 		status = http.StatusRequestedRangeNotSatisfiable
-	}
-	if status == 0 {
-		status = http.StatusInternalServerError
 	}
 	writeJSON(w, status, map[string]string{"code": string(code), "message": text})
 }

@@ -33,25 +33,43 @@ func (s *Server) run(e *execution.Execution) {
 // measured runs an execution and adds to its outcome the time it took, the files it changed, and whether the kernel killed it
 // because its memory was used up.
 func (s *Server) measured(e *execution.Execution, body func(*execution.Execution) agent.Outcome) agent.Outcome {
-	kills := process.Kills()
-	sockets, terminals, memory := s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills(), s.cfg.Memory.Kills()
+	kills := s.kills()
 	before := s.files.Snapshot()
 	began := time.Now()
 	out := body(e)
 	out.RunMS = float64(time.Since(began).Microseconds()) / 1000
 	out.Files, out.Skipped = before.Changes(e.Spec.MaxFiles, e.Spec.MaxFileBytes)
+	return s.ended(e, out, kills)
+}
+
+// kills counts what was killed in the sandbox for its limits.
+type kills struct{ kernel, sockets, terminals, memory int64 }
+
+func (s *Server) kills() kills {
+	return kills{process.Kills(), s.cfg.Sockets.Kills(), s.cfg.Terminals.Kills(), s.cfg.Memory.Kills()}
+}
+
+// ended adds to an outcome which of the sandbox's limits ended the code, if one did since before.
+func (s *Server) ended(e *execution.Execution, out agent.Outcome, before kills) agent.Outcome {
 	died := out.ExitCode == process.ExitKilled || (out.Error != nil && out.Error.Name == farm.ErrorKernelDied)
-	if died && !e.IsStopped() && (process.Kills() > kills || s.cfg.Memory.Kills() > memory) {
-		_, limit := process.Memory()
-		out.OutOfMemory = true
-		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: memorySentence(limit), Traceback: []string{}}
-	} else if s.cfg.Sockets.Kills() > sockets && died {
-		out.OutOfMemory = true
-		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: socketSentence(), Traceback: []string{}}
-	} else if s.cfg.Terminals.Kills() > terminals && died {
-		out.OutOfMemory = true
-		out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: terminalSentence(), Traceback: []string{}}
+	if !died {
+		return out
 	}
+	now := s.kills()
+	sentence := ""
+	switch {
+	case !e.IsStopped() && (now.kernel > before.kernel || now.memory > before.memory):
+		_, limit := process.Memory()
+		sentence = memorySentence(limit)
+	case now.sockets > before.sockets:
+		sentence = socketSentence()
+	case now.terminals > before.terminals:
+		sentence = terminalSentence()
+	default:
+		return out
+	}
+	out.OutOfMemory = true
+	out.Error = &farm.CodeError{Name: farm.ErrorOutOfMemory, Value: sentence, Traceback: []string{}}
 	return out
 }
 

@@ -45,6 +45,7 @@ type Server struct {
 	installer  *install.Installer
 	installs   atomic.Int64 // installs that changed something
 	executions *registry
+	processes  *processes
 	sessions   sessions
 	deadline   deadline
 
@@ -68,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	_, memory := process.Memory()
-	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory)}
+	s := &Server{cfg: cfg, reaper: process.NewReaper(cfg.ReapAll), files: workspace, executions: newRegistry(memory), processes: newProcesses(memory)}
 	if cfg.ReapAll {
 		if err := s.reaper.Protect(); err != nil {
 			s.reaper.Close()
@@ -162,6 +163,7 @@ func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.deadline.stop()
 		s.executions.close()
+		s.processes.close()
 		s.endLife()
 		if s.kernels != nil {
 			s.kernels.Close()

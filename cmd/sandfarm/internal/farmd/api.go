@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -11,14 +12,38 @@ import (
 	"github.com/sandfarm/sandfarm/api"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/tracing"
 	"github.com/sandfarm/sandfarm/internal/webhook"
 )
 
+// openLive makes the API's end of the live path to sandboxes.
+func (p *Parts) openLive(ctx context.Context) (*live.Path, error) {
+	own := live.NewIdentity(live.IdentityConfig{Source: p.Store, Role: live.Caller, Log: p.Log})
+	if err := own.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	kept, end := context.WithCancel(context.WithoutCancel(ctx))
+	path := live.NewPath(own, p.Store.Workers)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { own.Keep(kept) })
+	p.closers = append(p.closers, func() error {
+		end()
+		keeping.Wait()
+		path.Close()
+		return nil
+	})
+	return path, nil
+}
+
 // newAPI makes the API server.
-func (p *Parts) newAPI(version string) (*api.Server, error) {
+func (p *Parts) newAPI(ctx context.Context, version string) (*api.Server, error) {
+	path, err := p.openLive(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return api.New(p.Settings.API, api.Deps{
-		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Logger: p.Log, Version: version,
+		Submitter: p.Dispatch, Store: p.Store, Queues: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Agents: path.Agent, Logger: p.Log, Version: version,
 		Registry: p.metrics.registry, Tracer: p.tracer,
 	})
 }
@@ -26,7 +51,7 @@ func (p *Parts) newAPI(version string) (*api.Server, error) {
 // RunAPI runs the API alone until ctx ends.
 func RunAPI(ctx context.Context, s *Settings, version string) error {
 	return withParts(ctx, s, "api", version, func(p *Parts) error {
-		server, err := p.newAPI(version)
+		server, err := p.newAPI(ctx, version)
 		if err != nil {
 			return err
 		}

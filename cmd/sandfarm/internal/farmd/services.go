@@ -11,6 +11,7 @@ import (
 	"github.com/sandfarm/sandfarm/internal/agent/binary"
 	"github.com/sandfarm/sandfarm/internal/engine"
 	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
 	"github.com/sandfarm/sandfarm/internal/queue"
 	"github.com/sandfarm/sandfarm/scheduler"
 	"github.com/sandfarm/sandfarm/worker"
@@ -33,7 +34,8 @@ func (p *Parts) newWorker(e *engine.Engine, version string, callback func(contex
 	return worker.New(cfg, worker.Deps{
 		Metrics: p.metrics.registry, Tracer: p.tracer,
 		Store: p.Store, Dispatch: p.Dispatch, Blobs: p.Blobs, Memory: p.Memory, Staging: p.staging, Engine: e, Log: p.Log, Agent: binary.Agent, Callback: callback,
-		UV: installer(packages), Index: packages, Egress: p.egress,
+		LiveAddress: func(listen string) (string, error) { return live.ListenAddress(listen, p.Redis.Network, p.Redis.Addr) },
+		UV:          installer(packages), Index: packages, Egress: p.egress,
 		Listen: func(c queue.ServerConfig) (worker.Server, error) {
 			c.Logger, c.ShutdownTimeout, c.Hook = p.Log, cfg.StopGrace+queueGrace, p.metrics.redis.Hook()
 			return queue.NewServer(func() redis.UniversalClient { return redis.NewClient(p.Redis) }, c)

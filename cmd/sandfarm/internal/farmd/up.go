@@ -60,7 +60,7 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	server, err := p.newAPI(version)
+	server, err := p.newAPI(ctx, version)
 	if err != nil {
 		return err
 	}

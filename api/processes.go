@@ -1,0 +1,148 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+func (s *Server) processRoutes() []route {
+	const base = "/v1/sandboxes/{id}/processes"
+	const one = base + "/{process}"
+	shown := []answer{{http.StatusOK, "the process", wire.Process{}, ""}}
+	return []route{
+		{method: "POST", path: base, tag: "Processes", summary: "Start a process", detail: "It runs beside the jobs of the sandbox, also when the caller disconnects, until it ends, is ended, or the sandbox closes.", body: wire.ProcessRequest{}, answers: []answer{{http.StatusCreated, "the process, which runs", wire.Process{}, ""}}, handler: s.startProcess},
+		{method: "GET", path: base, tag: "Processes", summary: "List the processes", detail: "Those that were started here, and not those of jobs.", answers: []answer{{http.StatusOK, "the processes", wire.Processes{}, ""}}, handler: s.listProcesses},
+		{method: "GET", path: one, tag: "Processes", summary: "Read a process", answers: shown, handler: s.readProcess},
+		{method: "DELETE", path: one, tag: "Processes", summary: "End a process", detail: "By SIGTERM, and after five seconds by SIGKILL, with everything that it started. The answer is how it ended; it is not listed any more then.", answers: shown, handler: s.endProcess},
+		{method: "POST", path: one + "/signal", tag: "Processes", summary: "Send a signal to a process and its group", body: wire.SignalRequest{}, answers: shown, handler: s.signalProcess},
+		{method: "POST", path: one + "/resize", tag: "Processes", summary: "Set the size of a process's terminal", body: wire.TerminalSize{}, answers: shown, stream: true, handler: s.resizeProcess},
+		{
+			method: "POST", path: one + "/stdin", tag: "Processes", summary: "Write to the input of a process", detail: "The body is passed on as it comes. A process that reads nothing for ten seconds is answered with 409.", raw: []string{"application/octet-stream"},
+			query: []parameter{query("close", "end the input after the body; for a terminal this types control-D", object{"type": "boolean", "default": false})}, answers: []answer{{http.StatusOK, "how much was written", wire.Written{}, ""}}, stream: true, handler: s.writeProcess,
+		},
+		{
+			method: "GET", path: one + "/events", tag: "Processes", summary: "Stream the output of a process", detail: "Events stdout, stderr, dropped (output before this was not kept) and exit, which is the last. The last MiB is kept, with Last-Event-ID from there on.",
+			query:   []parameter{query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"})},
+			answers: []answer{{http.StatusOK, "server-sent events; data is OutputData or ExitData", nil, "text/event-stream"}}, handler: s.processEvents,
+		},
+	}
+}
+
+func (s *Server) startProcess(c *gin.Context) error {
+	var r wire.ProcessRequest
+	body, err := s.bind(c, &r)
+	if err != nil {
+		return err
+	}
+	p, err := s.service.StartProcess(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), r)
+	if err != nil {
+		return err
+	}
+	follows(c, p.ID)
+	return rest.Reply(c, http.StatusCreated, p)
+}
+
+func (s *Server) listProcesses(c *gin.Context) error {
+	list, err := s.service.Processes(c.Request.Context(), rest.Tenant(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, list)
+}
+
+func (s *Server) readProcess(c *gin.Context) error {
+	p, err := s.service.Process(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Param("process"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, p)
+}
+
+func (s *Server) endProcess(c *gin.Context) error {
+	p, err := s.service.EndProcess(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Param("process"))
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, p)
+}
+
+func (s *Server) signalProcess(c *gin.Context) error {
+	var r wire.SignalRequest
+	body, err := s.bind(c, &r)
+	if err != nil {
+		return err
+	}
+	p, err := s.service.SignalProcess(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), c.Param("process"), r)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, p)
+}
+
+func (s *Server) resizeProcess(c *gin.Context) error {
+	var r wire.TerminalSize
+	body, err := s.bind(c, &r)
+	if err != nil {
+		return err
+	}
+	p, err := s.service.ResizeProcess(c.Request.Context(), service.Call{Tenant: rest.Tenant(c), Problems: body.Problems}, c.Param("id"), c.Param("process"), r)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, p)
+}
+
+// writeProcess passes the body on as it comes. It is not held in memory, so only its kind is checked.
+func (s *Server) writeProcess(c *gin.Context) error {
+	end, err := rest.Flag(c, "close")
+	if err != nil {
+		return err
+	}
+	out, err := s.service.WriteProcess(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Param("process"), rest.Body(c), end)
+	if err != nil {
+		return err
+	}
+	return rest.Reply(c, http.StatusOK, out)
+}
+
+// processEvents streams the output of a process until its exit. A header or query names the last event that the caller has.
+func (s *Server) processEvents(c *gin.Context) error {
+	ctx := c.Request.Context()
+	after := c.GetHeader("Last-Event-ID")
+	if after == "" {
+		after = c.Query("after")
+	}
+	reader, err := s.service.ProcessOutput(ctx, rest.Tenant(c), c.Param("id"), c.Param("process"), after)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	stream, err := rest.OpenEventStream(c, "output of "+farm.Shorten(c.Param("process")))
+	if err != nil {
+		return nil //nolint:nilerr // the caller has left
+	}
+	for {
+		events, err := reader.Next(ctx, s.cfg.Heartbeat)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			s.log.InfoContext(ctx, "output of a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
+			panic(http.ErrAbortHandler) // the caller reconnects with its last id, and learns why if it cannot
+		}
+		if err := stream.Send(events); err != nil {
+			return nil //nolint:nilerr // the caller has left
+		}
+		budget.Keep(ctx, 0) // what is sent is not held
+	}
+}

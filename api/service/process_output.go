@@ -1,0 +1,220 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+)
+
+const (
+	// outputPatience is how long a reader of output tries to reach the sandbox again after its worker has ended.
+	outputPatience = 30 * time.Second
+	// outputPause is the time between two tries, and after an answer without output.
+	outputPause = 100 * time.Millisecond
+	// leaveTimeout bounds the message that a reader will not come back.
+	leaveTimeout = 5 * time.Second
+)
+
+// readerPrefix begins the names by which the agent knows the readers of a process.
+const readerPrefix = "rdr_"
+
+// ProcessOutput is one reader of the output of a process: first what is kept, then what comes, until its exit. If the worker between them ends,
+// it goes on through another one. It is not safe for concurrent use.
+type ProcessOutput struct {
+	s                   *Service
+	tenant, sandbox, id string
+	reader              string
+	agent               live.Agent
+	answer              *live.Output
+	next                uint64
+	got                 bool // the answer had a piece
+	over                bool
+	asked               bool
+	ask                 chan struct{}
+	pieces              chan piece
+	end                 context.CancelFunc
+	reading             sync.WaitGroup
+}
+
+type piece struct {
+	farm.Output
+	err error
+}
+
+// ProcessOutput reads the output of a process after the event with the id after; "" reads all that is kept.
+func (s *Service) ProcessOutput(ctx context.Context, tenant, sandboxID, id, after string) (*ProcessOutput, error) {
+	o := &ProcessOutput{
+		s: s, tenant: tenant, sandbox: sandboxID, id: id, reader: farm.NewID(readerPrefix), ask: make(chan struct{}), pieces: make(chan piece),
+	}
+	if after != "" {
+		last, err := strconv.ParseUint(after, 10, 63)
+		if err != nil {
+			return nil, farm.Invalidf("%q is not the id of an event of a process: it is a number", farm.Shorten(after))
+		}
+		o.next = last + 1
+	}
+	var err error
+	if o.agent, err = s.agentOf(ctx, tenant, sandboxID, id); err != nil {
+		return nil, err
+	}
+	ctx, o.end = context.WithCancel(ctx)
+	if o.answer, err = o.agent.ProcessOutput(ctx, id, o.reader, o.next); err != nil {
+		o.end()
+		return nil, err
+	}
+	o.reading.Go(func() { o.read(ctx) })
+	return o, nil
+}
+
+// Close ends the reader.
+func (o *ProcessOutput) Close() {
+	o.end()
+	o.reading.Wait()
+	if o.answer != nil {
+		o.answer.Close()
+	}
+	if o.over {
+		return
+	}
+	ctx, done := context.WithTimeout(context.Background(), leaveTimeout) //nolint:forbidigo // the request is over
+	defer done()
+	_ = o.agent.LeaveProcess(ctx, o.id, o.reader) // if it does not arrive, the process waits for this reader for ten seconds
+}
+
+// Next returns the next event, or none if nothing came within timeout: call it again then. io.EOF: the exit was returned, or the server stops.
+func (o *ProcessOutput) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
+	if o.over {
+		return nil, io.EOF
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	if !o.asked {
+		select {
+		case o.ask <- struct{}{}:
+			o.asked = true
+		case <-ctx.Done():
+			return nil, io.EOF
+		}
+	}
+	select {
+	case p := <-o.pieces:
+		o.asked = false
+		if p.err != nil {
+			return nil, p.err
+		}
+		o.over = p.Kind == farm.OutputExit
+		event, err := outputEvent(p.Output)
+		return []wire.Event{event}, err
+	case <-timer.C:
+		return nil, nil
+	case <-o.s.draining:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, io.EOF
+	}
+}
+
+// read reads a piece each time that Next asks for one.
+func (o *ProcessOutput) read(ctx context.Context) {
+	for {
+		select {
+		case <-o.ask:
+		case <-ctx.Done():
+			return
+		}
+		out, err := o.piece(ctx)
+		select {
+		case o.pieces <- piece{out, err}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// piece reads the next piece, over as many answers and workers as it takes.
+func (o *ProcessOutput) piece(ctx context.Context) (farm.Output, error) {
+	broken := time.Time{} // since when the sandbox is not reached
+	for {
+		var out farm.Output
+		err := o.open(ctx)
+		if err == nil {
+			out, err = o.answer.Next(func(bytes int) error { return budget.Charge(ctx, int64(bytes)) })
+		}
+		if err == nil {
+			o.got, o.next = true, out.Seq+1
+			return out, nil
+		}
+		if o.answer != nil {
+			o.answer.Close()
+			o.answer = nil
+		}
+		switch now := time.Now(); {
+		case ctx.Err() != nil:
+			return farm.Output{}, ctx.Err()
+		case errors.Is(err, io.EOF): // the answer was complete
+			if o.got {
+				o.got = false
+				continue
+			}
+		case farm.CodeOf(err) != farm.CodeUnavailable:
+			return farm.Output{}, err
+		case broken.IsZero():
+			broken = now
+		case now.Sub(broken) > outputPatience:
+			return farm.Output{}, err
+		}
+		timer := time.NewTimer(outputPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// open asks for the next answer if there is none.
+func (o *ProcessOutput) open(ctx context.Context) (err error) {
+	if o.answer != nil {
+		return nil
+	}
+	if !o.got { // not the next answer of many: the sandbox may have ended
+		if o.agent, err = o.s.agentOf(ctx, o.tenant, o.sandbox, o.id); err != nil {
+			return err
+		}
+	}
+	o.answer, err = o.agent.ProcessOutput(ctx, o.id, o.reader, o.next)
+	return err
+}
+
+// outputEvent makes the event of a piece.
+func outputEvent(out farm.Output) (wire.Event, error) {
+	var data any = struct{}{}
+	switch out.Kind {
+	case farm.OutputStdout, farm.OutputStderr:
+		if utf8.Valid(out.Data) {
+			text := string(out.Data)
+			data = wire.OutputData{Text: &text}
+		} else {
+			data = wire.OutputData{Base64: out.Data}
+		}
+	case farm.OutputExit:
+		data = wire.ExitData{ExitCode: *out.End.ExitCode, TimedOut: out.End.TimedOut, Stopped: out.End.Stopped, OutOfMemory: out.End.OutOfMemory}
+	case farm.OutputDropped:
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return wire.Event{}, fmt.Errorf("encode output: %w", err)
+	}
+	return wire.Event{ID: strconv.FormatUint(out.Seq, 10), Name: string(out.Kind), Data: raw}, nil
+}

@@ -1,0 +1,188 @@
+package service
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+)
+
+// processGrace is how long a process may take to end after SIGTERM before it is killed.
+const processGrace = 5 * time.Second
+
+// agent finds the agent of a sandbox that has one now.
+func (s *Service) agent(ctx context.Context, tenant, id string) (live.Agent, error) {
+	box, err := s.sandbox(ctx, tenant, id)
+	if err != nil {
+		return live.Agent{}, err
+	}
+	if !box.State.Reachable() {
+		return live.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes can be reached while it is ready or busy.", box.ID, box.State)
+	}
+	if s.Agents == nil {
+		return live.Agent{}, farm.Errorf(farm.CodeUnavailable, "This farm has no live path to its sandboxes.")
+	}
+	return s.Agents(box), nil
+}
+
+// StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant and the problems of the body.
+func (s *Service) StartProcess(ctx context.Context, c Call, sandboxID string, r wire.ProcessRequest) (wire.Process, error) {
+	p := c.problems()
+	spec := s.processSpec(p, r)
+	if err := p.err(); err != nil {
+		return wire.Process{}, err
+	}
+	a, err := s.agent(ctx, c.Tenant, sandboxID)
+	if err != nil {
+		return wire.Process{}, err
+	}
+	made, err := a.StartProcess(ctx, farm.NewID(farm.ProcessPrefix), spec)
+	return processOf(made), err
+}
+
+// processSpec checks a request for a process.
+func (s *Service) processSpec(p *problems, r wire.ProcessRequest) farm.ProcessSpec {
+	spec := farm.ProcessSpec{
+		Argv: r.Argv, Cwd: r.Cwd, Env: r.Env, Name: r.Name, Stdin: r.Stdin, Grace: processGrace,
+		MaxProcesses: s.limits.MaxProcesses, MaxReaders: s.limits.MaxProcessReaders,
+	}
+	if r.Command != nil {
+		spec.Command = *r.Command
+	}
+	switch {
+	case r.Command != nil && r.Argv != nil, r.Command == nil && r.Argv == nil:
+		p.addf("", "give either command or argv")
+	case r.Command != nil && spec.Command == "":
+		p.addf("/command", "command is empty")
+	case r.Command == nil && (len(r.Argv) == 0 || r.Argv[0] == ""):
+		p.addf("/argv", "argv needs a program as its first entry")
+	}
+	size := len(spec.Command)
+	for _, arg := range r.Argv {
+		size += len(arg) + 1
+	}
+	if int64(size) > s.limits.MaxCodeBytes {
+		p.check("", farm.Errorf(farm.CodeTooLarge, "command or argv has %d bytes; at most %d are allowed", size, s.limits.MaxCodeBytes))
+	}
+	if strings.ContainsRune(spec.Command, 0) {
+		p.addf("/command", "command holds a NUL byte")
+	}
+	if slices.ContainsFunc(r.Argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+		p.addf("/argv", "argv holds a NUL byte")
+	}
+	if len(r.Cwd) > farm.MaxPathBytes || strings.ContainsRune(r.Cwd, 0) {
+		p.addf("/cwd", "cwd is not a path")
+	}
+	s.checkEnv(p, r.Env)
+	p.check("/name", s.checkName(r.Name))
+	if r.PTY != nil {
+		size := farm.TerminalSize(*r.PTY)
+		spec.Terminal = &size
+		p.check("/pty", checkSize(size))
+	}
+	if r.TimeoutSeconds != nil {
+		spec.Timeout = time.Duration(s.timeout(p, r.TimeoutSeconds)) * time.Second
+	}
+	return spec
+}
+
+func checkSize(size farm.TerminalSize) error {
+	if !size.Valid() {
+		return farm.Invalidf("a terminal has 1 to %d columns and rows, not %d and %d", farm.MaxTerminalSide, size.Cols, size.Rows)
+	}
+	return nil
+}
+
+// Processes lists the processes that callers started in a sandbox.
+func (s *Service) Processes(ctx context.Context, tenant, sandboxID string) (wire.Processes, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err != nil {
+		return wire.Processes{}, err
+	}
+	list, err := a.Processes(ctx)
+	out := wire.Processes{Items: make([]wire.Process, len(list))}
+	for i, p := range list {
+		out.Items[i] = processOf(p)
+	}
+	return out, err
+}
+
+// process calls f with the agent that has a process.
+func (s *Service) process(ctx context.Context, tenant, sandboxID, id string, f func(live.Agent) (farm.Process, error)) (wire.Process, error) {
+	a, err := s.agentOf(ctx, tenant, sandboxID, id)
+	if err != nil {
+		return wire.Process{}, err
+	}
+	p, err := f(a)
+	return processOf(p), err
+}
+
+// agentOf is agent for a process, whose id may be malformed.
+func (s *Service) agentOf(ctx context.Context, tenant, sandboxID, id string) (live.Agent, error) {
+	a, err := s.agent(ctx, tenant, sandboxID)
+	if err == nil && !farm.ValidID(farm.ProcessPrefix, id) {
+		err = farm.NotFoundf("The sandbox has no process %q.", farm.Shorten(id))
+	}
+	return a, err
+}
+
+// Process reads a process.
+func (s *Service) Process(ctx context.Context, tenant, sandboxID, id string) (wire.Process, error) {
+	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.Process(ctx, id) })
+}
+
+// EndProcess ends a process: by SIGTERM, and if it does not end within five seconds by SIGKILL. It is not listed any more then.
+func (s *Service) EndProcess(ctx context.Context, tenant, sandboxID, id string) (wire.Process, error) {
+	return s.process(ctx, tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.EndProcess(ctx, id) })
+}
+
+// SignalProcess sends a signal to a process and its group.
+func (s *Service) SignalProcess(ctx context.Context, c Call, sandboxID, id string, r wire.SignalRequest) (wire.Process, error) {
+	p := c.problems()
+	_, err := farm.Signal(r.Signal)
+	p.check("/signal", err)
+	if err := p.err(); err != nil {
+		return wire.Process{}, err
+	}
+	return s.process(ctx, c.Tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.SignalProcess(ctx, id, r.Signal) })
+}
+
+// ResizeProcess sets the size of a process's terminal.
+func (s *Service) ResizeProcess(ctx context.Context, c Call, sandboxID, id string, r wire.TerminalSize) (wire.Process, error) {
+	p := c.problems()
+	p.check("", checkSize(farm.TerminalSize(r)))
+	if err := p.err(); err != nil {
+		return wire.Process{}, err
+	}
+	return s.process(ctx, c.Tenant, sandboxID, id, func(a live.Agent) (farm.Process, error) { return a.ResizeProcess(ctx, id, farm.TerminalSize(r)) })
+}
+
+// WriteProcess writes what in holds to the input of a process as it comes, and ends the input then if end says so.
+func (s *Service) WriteProcess(ctx context.Context, tenant, sandboxID, id string, in io.Reader, end bool) (wire.Written, error) {
+	a, err := s.agentOf(ctx, tenant, sandboxID, id)
+	if err != nil {
+		return wire.Written{}, err
+	}
+	n, err := a.WriteProcess(ctx, id, in, end)
+	return wire.Written{Written: n}, err
+}
+
+func processOf(p farm.Process) wire.Process {
+	out := wire.Process{
+		ID: p.ID, PID: p.PID, Name: p.Name, State: string(p.State), Command: p.Command, Argv: p.Argv, Stdin: p.Stdin, StartedAt: p.StartedAt,
+		ExitCode: p.ExitCode, TimedOut: p.TimedOut, Stopped: p.Stopped, OutOfMemory: p.OutOfMemory,
+	}
+	if p.Terminal != nil {
+		size := wire.TerminalSize(*p.Terminal)
+		out.PTY = &size
+	}
+	if !p.EndedAt.IsZero() {
+		out.EndedAt = &p.EndedAt
+	}
+	return out
+}

@@ -1,0 +1,68 @@
+package wire
+
+import "time"
+
+// ProcessRequest is the body of POST /v1/sandboxes/{id}/processes: a command for the shell, or a program with its arguments.
+type ProcessRequest struct {
+	Command        *string           `json:"command,omitempty" doc:"a command for the shell of the image"`
+	Argv           []string          `json:"argv,omitempty" doc:"a program and its arguments, instead of command"`
+	Cwd            string            `json:"cwd,omitempty" doc:"working directory, relative to the workspace"`
+	Env            map[string]string `json:"env,omitempty" doc:"environment of this process only"`
+	Name           string            `json:"name,omitempty" doc:"name of the process; need not be unique"`
+	PTY            *TerminalSize     `json:"pty,omitempty" doc:"run it on a terminal of this size; its output is all stdout then"`
+	Stdin          bool              `json:"stdin,omitempty" doc:"give it an input that POST …/stdin writes to; a terminal always has one. Otherwise its input is empty"`
+	TimeoutSeconds *int              `json:"timeout_seconds,omitempty" doc:"seconds that it may run; absent: as long as the sandbox"`
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct {
+	Cols int `json:"cols" doc:"columns, 1 to 1000" required:"true"`
+	Rows int `json:"rows" doc:"rows, 1 to 1000" required:"true"`
+}
+
+// SignalRequest is the body of POST …/processes/{process}/signal.
+type SignalRequest struct {
+	Signal string `json:"signal" doc:"such as SIGINT, SIGTERM, SIGKILL, SIGHUP, SIGUSR1, SIGSTOP, SIGCONT" required:"true"`
+}
+
+// Process is a process that a caller started in a sandbox beside its jobs.
+type Process struct {
+	ID          string        `json:"id" doc:"id of the process"`
+	PID         int           `json:"pid" doc:"its number in the sandbox"`
+	Name        string        `json:"name" doc:"name that the caller gave"`
+	State       string        `json:"state" doc:"whether it runs" enum:"running,exited"`
+	Command     string        `json:"command,omitempty" doc:"the command, if the request had one"`
+	Argv        []string      `json:"argv,omitempty" doc:"the program and its arguments, if the request had them"`
+	PTY         *TerminalSize `json:"pty" doc:"size of its terminal; null: it has none"`
+	Stdin       bool          `json:"stdin" doc:"it was started with an input"`
+	StartedAt   time.Time     `json:"started_at" doc:"when it was started"`
+	EndedAt     *time.Time    `json:"ended_at" doc:"when it ended; null: it runs"`
+	ExitCode    *int          `json:"exit_code" doc:"its exit code, 128 and the number of the signal that ended it; null: it runs"`
+	TimedOut    bool          `json:"timed_out" doc:"it was ended after timeout_seconds"`
+	Stopped     bool          `json:"stopped" doc:"it was ended by DELETE"`
+	OutOfMemory bool          `json:"out_of_memory" doc:"it was ended since a limit of the sandbox, such as its memory, was reached"`
+}
+
+// Processes are the processes of a sandbox.
+type Processes struct {
+	Items []Process `json:"items" doc:"the processes, the oldest first; of those that have ended, the newest 64"`
+}
+
+// Written says how much of a body a process's input took.
+type Written struct {
+	Written int64 `json:"written" doc:"bytes"`
+}
+
+// OutputData is the data of the stdout and stderr events of a process: text if the bytes are UTF-8, otherwise base64.
+type OutputData struct {
+	Text   *string `json:"text,omitempty" doc:"the bytes as text"`
+	Base64 []byte  `json:"base64,omitempty" doc:"the bytes in base64, if they are not UTF-8"`
+}
+
+// ExitData is the data of the exit event of a process, which is the last one.
+type ExitData struct {
+	ExitCode    int  `json:"exit_code" doc:"as in Process"`
+	TimedOut    bool `json:"timed_out" doc:"as in Process"`
+	Stopped     bool `json:"stopped" doc:"as in Process"`
+	OutOfMemory bool `json:"out_of_memory" doc:"as in Process"`
+}

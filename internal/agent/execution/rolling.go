@@ -1,0 +1,179 @@
+package execution
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// patience is how long a writer waits for a reader that does not read, also for one whose worker is gone and that comes back.
+	patience = 10 * time.Second
+	// rollingFrames bounds the number of frames of a rolling log: the output of a program that writes single characters.
+	rollingFrames = 1 << 14
+)
+
+// readers are those of a rolling log, by name.
+type readers map[string]*reader
+
+// reader is one reader of a rolling log. It stays known when it does not read, since it may come back over another connection: then what its
+// last answer had may be lost on the way, so a frame counts as read when the reader asks for the next one.
+type reader struct {
+	from    uint64 // the first frame that it asked for last
+	late    bool   // a writer has waited for it in vain; it is not waited for until it asks again
+	reading int    // answers that are being sent
+}
+
+// NewRollingLog creates a log that keeps the last limit bytes. A writer waits for the readers that have begun to read, each at most ten
+// seconds; what a reader missed after that is dropped.
+func NewRollingLog(limit int) *Log {
+	l := NewLog(limit)
+	l.rolling, l.readers = true, readers{}
+	return l
+}
+
+// roll adds a frame, and drops the oldest ones that have no place any more. The caller holds mu.
+func (l *Log) roll(kind agent.FrameType, payload []byte) {
+	var timer *time.Timer
+	for !l.ended && !l.open && l.crowded(len(payload)) && l.awaited() {
+		if timer == nil {
+			timer = time.NewTimer(patience)
+			defer timer.Stop()
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		timeout := false
+		select {
+		case <-changed:
+		case <-timer.C:
+			timeout = true
+		}
+		l.mu.Lock()
+		if timeout {
+			l.giveUp()
+		}
+	}
+	if l.ended {
+		return
+	}
+	for len(l.frames) > 0 && l.crowded(len(payload)) {
+		l.bytes -= len(l.frames[0].Payload)
+		l.frames[0].Payload = nil
+		l.frames = l.frames[1:]
+	}
+	l.add(kind, payload)
+}
+
+// crowded reports whether a frame with a payload of this size has no place. The caller holds mu.
+func (l *Log) crowded(size int) bool {
+	return len(l.frames) >= rollingFrames || (l.bytes > 0 && l.bytes+size > l.limit)
+}
+
+// awaited reports whether a reader that is not late has not got the oldest frame. The caller holds mu.
+func (l *Log) awaited() bool {
+	first := l.first()
+	for _, r := range l.readers {
+		if !r.late && r.from <= first {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp marks the readers that were waited for as late. The caller holds mu.
+func (l *Log) giveUp() {
+	first := l.first()
+	for _, r := range l.readers {
+		if r.from <= first {
+			r.late = true
+		}
+	}
+}
+
+// Enter says that the reader of a name asks for the frames from seq on (0: from the first that is kept), with one answer, which has answered
+// when it calls done. From then on a writer waits for it. most bounds the readers; CodeExhausted if there are as many.
+func (l *Log) Enter(name string, seq uint64, most int) (done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.readers[name]
+	if r == nil {
+		for other, r := range maps.Clone(l.readers) {
+			if len(l.readers) >= most && r.reading == 0 {
+				delete(l.readers, other)
+			}
+		}
+		if len(l.readers) >= most {
+			return nil, farm.Errorf(farm.CodeExhausted, "The process has %d readers, the most that it may have (limits.max_process_readers). Close one of them.", most)
+		}
+		r = &reader{}
+		l.readers[name] = r
+	}
+	if seq == 0 {
+		seq = l.first()
+	}
+	r.from, r.late = seq, false
+	r.reading++
+	l.notify()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		r.reading--
+	}, nil
+}
+
+// Part waits for frames from seq on (0: from the first that is kept) and returns at least one, and the next ones as long as they have at most
+// bytes. If some before the first are dropped, a FrameDropped with the number of the last of them goes first. Beyond the end it returns
+// the final frame again.
+func (l *Log) Part(ctx context.Context, seq uint64, bytes int) ([]agent.Frame, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		first := l.first()
+		if seq == 0 {
+			seq = first
+		}
+		var out []agent.Frame
+		if seq < first {
+			out = []agent.Frame{{Seq: first - 1, Type: agent.FrameDropped, Payload: []byte("{}")}}
+			seq = first
+		}
+		switch {
+		case seq <= l.last:
+			return append(out, l.batchOf(seq, bytes)...), nil
+		case l.ended:
+			return append(out, l.batchOf(l.last, bytes)...), nil
+		case len(out) > 0:
+			return out, nil
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+			l.mu.Lock()
+		case <-ctx.Done():
+			l.mu.Lock()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// AnswerBytes and AnswerFrames are how much one answer to a reader may have: so little that a writer never waits for a reader that waits for
+// the writer.
+func (l *Log) AnswerBytes() int { return min(agent.OutputBytes, l.limit/answerPart) }
+
+// AnswerFrames is the same for the number of frames.
+func (l *Log) AnswerFrames() int { return rollingFrames / answerPart }
+
+// answerPart is the part of a rolling log that one answer has at most, beside one frame.
+const answerPart = 4
+
+// Leave forgets a reader: no writer waits for it any more.
+func (l *Log) Leave(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.readers, name)
+	l.notify()
+}

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/execution"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// inputBytes is how much of a request's body is written to a process at once.
+	inputBytes = 32 << 10
+	// endPatience is how long a DELETE waits for the end of a process beyond its grace.
+	endPatience = 10 * time.Second
+)
+
+func (s *Server) getProcesses(http.ResponseWriter, *http.Request) (any, error) {
+	return s.processes.list(), nil
+}
+
+func (s *Server) putProcess(w http.ResponseWriter, r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	if len(id) > maxIDBytes {
+		return nil, farm.Invalidf("id has %d bytes; at most %d are allowed", len(id), maxIDBytes)
+	}
+	var spec farm.ProcessSpec
+	if err := readJSON(w, r, &spec); err != nil {
+		return nil, err
+	}
+	if err := checkSpec(spec); err != nil {
+		return nil, err
+	}
+	return s.startProcess(id, spec)
+}
+
+func (s *Server) getProcess(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return p.describe(), nil
+}
+
+// deleteProcess stops a process, waits for its end, and forgets it. Its answer is how it ended.
+func (s *Server) deleteProcess(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	p.Stop(execution.StopCancel)
+	timer := time.NewTimer(p.Spec.Grace + endPatience)
+	defer timer.Stop()
+	select {
+	case <-p.Log.Final():
+	case <-timer.C:
+		return nil, farm.Conflictf("The process does not end, although it was killed. Close the sandbox.")
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	s.processes.remove(p.ID)
+	return p.describe(), nil
+}
+
+func (s *Server) postSignal(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	number, err := farm.Signal(r.URL.Query().Get("signal"))
+	if err != nil {
+		return nil, err
+	}
+	if p.describe().State != farm.ProcessRunning {
+		return nil, errEnded
+	}
+	s.reaper.Signal(p.logged.Process, syscall.Signal(number))
+	return p.describe(), nil
+}
+
+var errEnded = farm.Conflictf("The process has ended.")
+
+// postStdin writes the body to the input of a process as it comes, and ends the input after it if the query says close=1.
+func (s *Server) postStdin(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	input := p.logged.Input
+	if p.describe().State != farm.ProcessRunning {
+		return nil, errEnded
+	}
+	buf := make([]byte, inputBytes)
+	total := 0
+	for {
+		n, err := r.Body.Read(buf)
+		if n > 0 {
+			written, err := input.Write(buf[:n])
+			if total += written; err != nil {
+				return nil, err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, farm.Wrap(err, farm.CodeInvalid, "the body could not be read")
+		}
+	}
+	if r.URL.Query().Get("close") == "1" {
+		if err := input.End(); err != nil {
+			return nil, err
+		}
+	}
+	return map[string]int{"written": total}, nil
+}
+
+func (s *Server) postResize(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	var size farm.TerminalSize
+	if size.Cols, err = strconv.Atoi(r.URL.Query().Get("cols")); err == nil {
+		size.Rows, err = strconv.Atoi(r.URL.Query().Get("rows"))
+	}
+	if err != nil || !size.Valid() {
+		return nil, farm.Invalidf("cols and rows are numbers from 1 to %d", farm.MaxTerminalSide)
+	}
+	if err := p.resize(size); err != nil {
+		return nil, err
+	}
+	return p.describe(), nil
+}
+
+// getOutput streams the output of a process from the frame from on (0: the first that is kept) to the reader of a name. The answer ends after
+// the final frame, and after about agent.OutputBytes.
+func (s *Server) getOutput(w http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(r, "from")
+	if err != nil {
+		return nil, err
+	}
+	reader := r.URL.Query().Get("reader")
+	if reader == "" || len(reader) > maxIDBytes {
+		return nil, farm.Invalidf("reader is missing or too long")
+	}
+	done, err := p.Log.Enter(reader, from, p.most)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	w.Header().Set("Content-Type", agent.FramesType)
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	var head []byte
+	for bytes, count := 0, 0; bytes < p.Log.AnswerBytes() && count < p.Log.AnswerFrames(); {
+		frames, err := p.Log.Part(r.Context(), from, p.Log.AnswerBytes()-bytes)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range frames {
+			head = agent.AppendFrameHeader(head[:0], f)
+			if _, err := w.Write(head); err != nil {
+				return nil, err
+			}
+			if _, err := w.Write(f.Payload); err != nil {
+				return nil, err
+			}
+			bytes += len(f.Payload) + len(head)
+			from = f.Seq + 1
+		}
+		if err := flush(); err != nil {
+			return nil, err
+		}
+		if frames[len(frames)-1].Type == agent.FrameFinal {
+			return nil, nil
+		}
+		count += len(frames)
+	}
+	return nil, nil
+}
+
+// deleteReader says that a reader will not come back.
+func (s *Server) deleteReader(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	p.Log.Leave(r.URL.Query().Get("reader"))
+	return nil, nil
+}

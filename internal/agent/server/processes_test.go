@@ -1,0 +1,354 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// spec is a command with the default limits.
+func spec(command string) farm.ProcessSpec {
+	return farm.ProcessSpec{Command: command, MaxProcesses: 4, MaxReaders: 2, Grace: 100 * time.Millisecond}
+}
+
+func startProcess(t *testing.T, l client.Live, s farm.ProcessSpec) farm.Process {
+	t.Helper()
+	p, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s)
+	agenttest.Must(t, err)
+	return p
+}
+
+// follow reads the output of a process from a piece on, until done says that it is enough, or to the exit.
+func follow(t *testing.T, l client.Live, id, reader string, from uint64, done func(text string) bool) (text string, dropped bool, next uint64, end *farm.ProcessEnd) {
+	t.Helper()
+	var all strings.Builder
+	for next = from; ; {
+		out, err := l.ProcessOutput(t.Context(), id, reader, next)
+		agenttest.Must(t, err)
+		for {
+			piece, err := out.Next(func(int) error { return nil })
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			agenttest.Must(t, err)
+			next = piece.Seq + 1
+			dropped = dropped || piece.Kind == farm.OutputDropped
+			_, _ = all.Write(piece.Data)
+			if piece.Kind == farm.OutputExit || done != nil && done(all.String()) {
+				out.Close()
+				return all.String(), dropped, next, piece.End
+			}
+		}
+		out.Close()
+	}
+}
+
+func contains(want string) func(string) bool {
+	return func(text string) bool { return strings.Contains(text, want) }
+}
+
+func TestAProcessRunsBesideItsCaller(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	l := a.Live()
+	s := spec(`echo "to $GREETING"; echo problem >&2; cat; exit 7`)
+	s.Env, s.Name, s.Stdin = map[string]string{"GREETING": "you"}, "greeter", true
+	p := startProcess(t, l, s)
+	if p.PID < 1 || p.State != farm.ProcessRunning || p.Name != "greeter" || p.StartedAt.IsZero() || !p.Stdin || p.ExitCode != nil {
+		t.Errorf("%+v", p)
+	}
+	if again, err := l.StartProcess(t.Context(), p.ID, s); err != nil || again.PID != p.PID {
+		t.Errorf("a second start: %+v, %v", again, err)
+	}
+	if n, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("typed\n"), false); err != nil || n != 6 {
+		t.Errorf("write: %d, %v", n, err)
+	}
+	text, _, _, _ := follow(t, l, p.ID, "one", 0, contains("typed\n"))
+	if !strings.Contains(text, "to you\n") || !strings.Contains(text, "problem\n") {
+		t.Errorf("%q", text)
+	}
+	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("last\n"), true); err != nil {
+		t.Error(err)
+	}
+	text, dropped, _, end := follow(t, l, p.ID, "two", 0, nil) // a second reader has all of it
+	if !strings.HasSuffix(text, "typed\nlast\n") || dropped || end == nil || *end.ExitCode != 7 || end.Stopped || end.TimedOut {
+		t.Errorf("%q, %v, %+v", text, dropped, end)
+	}
+	list, err := l.Processes(t.Context())
+	if err != nil || len(list) != 1 || list[0].State != farm.ProcessExited || list[0].EndedAt.IsZero() || *list[0].ExitCode != 7 {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("write to one that has ended: %v", err)
+	}
+	if _, err := l.SignalProcess(t.Context(), p.ID, "TERM"); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("signal to one that has ended: %v", err)
+	}
+	if _, err := l.EndProcess(t.Context(), p.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Process(t.Context(), p.ID); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after it was removed: %v", err)
+	}
+}
+
+func TestATerminal(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	s := spec("")
+	s.Argv, s.Terminal = []string{"sh", "-c", `test -t 0 && test -t 1 && test -t 2 && echo "tty $TERM"; stty size; while read line; do echo "got $line"; done; echo over`}, &farm.TerminalSize{Cols: 91, Rows: 37}
+	p := startProcess(t, l, s)
+	follow(t, l, p.ID, "r", 0, contains("tty xterm-256color\r\n37 91\r\n"))
+	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false); err != nil {
+		t.Error(err)
+	}
+	follow(t, l, p.ID, "r", 0, contains("got hello\r\n"))
+	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader(""), true); err != nil { // control-D
+		t.Error(err)
+	}
+	text, _, _, end := follow(t, l, p.ID, "r", 0, nil)
+	if !strings.HasSuffix(text, "over\r\n") || end == nil || *end.ExitCode != 0 {
+		t.Errorf("%q, %+v", text, end)
+	}
+}
+
+func TestATerminalIsResized(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	s := spec("trap 'stty size; echo resized' WINCH; echo up; while :; do sleep 0.02; done")
+	s.Terminal = &farm.TerminalSize{Cols: 91, Rows: 37}
+	p := startProcess(t, l, s)
+	follow(t, l, p.ID, "r", 0, contains("up\r\n"))
+	if got, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 100, Rows: 50}); err != nil || *got.Terminal != (farm.TerminalSize{Cols: 100, Rows: 50}) {
+		t.Errorf("resize: %+v, %v", got, err)
+	}
+	follow(t, l, p.ID, "r", 0, contains("50 100\r\nresized\r\n"))
+}
+
+// All bytes arrive at a reader that is slower than the process, in several answers and over two connections.
+func TestAReaderGetsEveryByte(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	const lines = 900_000 // some 6 MB: six windows
+	for name, terminal := range map[string]*farm.TerminalSize{"Pipe": nil, "Terminal": {Cols: 80, Rows: 24}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := spec(fmt.Sprintf("read go; seq %d", lines))
+			s.Stdin, s.Terminal = true, terminal
+			l := a.Live()
+			p := startProcess(t, l, s)
+			reader := "r"
+			out, err := l.ProcessOutput(t.Context(), p.ID, reader, 0) // it is a reader from here on
+			agenttest.Must(t, err)
+			_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("\n"), false)
+			agenttest.Must(t, err)
+			if _, err := out.Next(func(int) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			out.Close() // its worker dies in the middle, and another one goes on
+			other := agenttest.Connect(t, a.Server).Live()
+			text, dropped, _, end := follow(t, other, p.ID, reader, 1, nil)
+			text = strings.TrimPrefix(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+			if dropped || end == nil || *end.ExitCode != 0 {
+				t.Errorf("dropped %v, end %+v", dropped, end)
+			}
+			at := 1
+			for line := range strings.Lines(text) {
+				if line != fmt.Sprintf("%d\n", at) {
+					t.Fatalf("line %d is %q", at, line)
+				}
+				at++
+			}
+			if at != lines+1 {
+				t.Errorf("%d lines", at-1)
+			}
+		})
+	}
+}
+
+// Without a reader, and with one that never reads, a process runs on and its end is kept.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	p := startProcess(t, l, spec("seq 900000"))
+	until(t, func() bool {
+		got, err := l.Process(t.Context(), p.ID)
+		return err == nil && got.State == farm.ProcessExited
+	})
+	text, dropped, _, _ := follow(t, l, p.ID, "late", 1, nil)
+	if !dropped || !strings.HasSuffix(text, "\n899999\n900000\n") || len(text) > agent.WindowBytes+64<<10 || len(text) < agent.WindowBytes/2 {
+		t.Errorf("dropped %v, %d bytes", dropped, len(text))
+	}
+	s := spec("read go; seq 900000")
+	s.Stdin = true
+	p = startProcess(t, l, s)
+	out, err := l.ProcessOutput(t.Context(), p.ID, "asleep", 0) // it never reads
+	agenttest.Must(t, err)
+	defer out.Close()
+	_, err = l.WriteProcess(t.Context(), p.ID, strings.NewReader("\n"), false)
+	agenttest.Must(t, err)
+	until(t, func() bool {
+		got, err := l.Process(t.Context(), p.ID)
+		return err == nil && got.State == farm.ProcessExited
+	})
+}
+
+func TestEndingProcesses(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	for name, c := range map[string]struct {
+		command string
+		exit    int
+	}{
+		"Plain":           {"echo up; exec sleep 100", 128 + int(syscall.SIGTERM)},
+		"Handler":         {"trap 'exit 3' TERM; echo up; sleep 100 & wait", 3},
+		"IgnoresSIGTERM":  {"trap '' TERM; echo up; sleep 100", 128 + int(syscall.SIGKILL)},
+		"LeavesItsGroup":  {"setsid sh -c 'echo up; sleep 100' & wait", 128 + int(syscall.SIGTERM)},
+		"ManyInItsGroups": {"for i in 1 2 3 4 5; do sleep 100 & done; echo up; wait", 128 + int(syscall.SIGTERM)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := spec(c.command)
+			if c.exit != 128+int(syscall.SIGKILL) {
+				s.Grace = time.Minute
+			}
+			p := startProcess(t, l, s)
+			follow(t, l, p.ID, "r", 0, contains("up\n"))
+			got, err := l.EndProcess(t.Context(), p.ID)
+			if err != nil || got.State != farm.ProcessExited || *got.ExitCode != c.exit || !got.Stopped {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	s := spec("exec sleep 100")
+	s.Timeout = 50 * time.Millisecond
+	p := startProcess(t, l, s)
+	if _, _, _, end := follow(t, l, p.ID, "r", 0, nil); end == nil || !end.TimedOut || end.Stopped {
+		t.Errorf("after its time: %+v", end)
+	}
+	p = startProcess(t, l, spec("trap 'echo one' USR1; echo up; while :; do sleep 0.05; done"))
+	follow(t, l, p.ID, "r", 0, contains("up\n"))
+	if _, err := l.SignalProcess(t.Context(), p.ID, "SIGUSR1"); err != nil {
+		t.Error(err)
+	}
+	follow(t, l, p.ID, "r", 0, contains("one\n"))
+}
+
+func TestLimitsOfProcesses(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	var last farm.Process
+	for range 4 { // limit-1 and the limit
+		last = startProcess(t, l, spec("exec sleep 100"))
+	}
+	for range 3 {
+		if _, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), spec("true")); farm.CodeOf(err) != farm.CodeExhausted {
+			t.Fatalf("one more: %v", err)
+		}
+	}
+	if _, err := l.EndProcess(t.Context(), last.ID); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, l, spec("exec sleep 100"))
+	for _, reader := range []string{"a", "b"} {
+		out, err := l.ProcessOutput(t.Context(), p.ID, reader, 0)
+		agenttest.Must(t, err)
+		defer out.Close()
+	}
+	until(t, func() bool { // the readers before it have begun to wait
+		_, err := l.ProcessOutput(t.Context(), p.ID, "c", 0)
+		return farm.CodeOf(err) == farm.CodeExhausted
+	})
+	agenttest.Must(t, l.LeaveProcess(t.Context(), p.ID, "a"))
+	out, err := l.ProcessOutput(t.Context(), p.ID, "c", 0)
+	agenttest.Must(t, err)
+	out.Close()
+	if _, err := l.EndProcess(t.Context(), p.ID); err != nil {
+		t.Fatal(err)
+	}
+	for range 70 { // of those that have ended the last 64 are kept
+		p := startProcess(t, l, spec("exit 0"))
+		follow(t, l, p.ID, "r", 0, nil)
+	}
+	until(t, func() bool {
+		list, err := l.Processes(t.Context())
+		return err == nil && len(list) == 3+64
+	})
+}
+
+func TestProcessesThatDoNotStart(t *testing.T) {
+	t.Parallel()
+	l := agenttest.StartPlain(t).Live()
+	terminal := func(cols, rows int) *farm.TerminalSize { return &farm.TerminalSize{Cols: cols, Rows: rows} }
+	for name, change := range map[string]func(*farm.ProcessSpec){
+		"Nothing":      func(s *farm.ProcessSpec) { s.Command = "" },
+		"Both":         func(s *farm.ProcessSpec) { s.Argv = []string{"true"} },
+		"NoProgram":    func(s *farm.ProcessSpec) { s.Command, s.Argv = "", []string{"no-such-program"} },
+		"NoFile":       func(s *farm.ProcessSpec) { s.Command, s.Argv = "", []string{"/no/such/file"} },
+		"Directory":    func(s *farm.ProcessSpec) { s.Command, s.Argv = "", []string{"/tmp"} },
+		"Empty":        func(s *farm.ProcessSpec) { s.Command, s.Argv = "", []string{""} },
+		"Cwd":          func(s *farm.ProcessSpec) { s.Cwd = "no/such/directory" },
+		"NUL":          func(s *farm.ProcessSpec) { s.Command = "echo \x00" },
+		"NoColumns":    func(s *farm.ProcessSpec) { s.Terminal = terminal(0, 0) },
+		"ManyColumns":  func(s *farm.ProcessSpec) { s.Terminal = terminal(60000, 60000) },
+		"BeyondColums": func(s *farm.ProcessSpec) { s.Terminal = terminal(farm.MaxTerminalSide+1, 24) },
+		"Negative":     func(s *farm.ProcessSpec) { s.Terminal = terminal(80, -1) },
+		"LongArgument": func(s *farm.ProcessSpec) { s.Command, s.Argv = "", []string{"true", strings.Repeat("x", 1<<20)} },
+	} {
+		s := spec("true")
+		change(&s)
+		if p, err := l.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), s); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	list, err := l.Processes(t.Context())
+	if err != nil || len(list) != 0 {
+		t.Errorf("%d processes are left, %v", len(list), err)
+	}
+	for _, side := range []int{1, farm.MaxTerminalSide - 1, farm.MaxTerminalSide} {
+		s := spec("stty size")
+		s.Terminal = terminal(side, side)
+		p := startProcess(t, l, s)
+		if text, _, _, _ := follow(t, l, p.ID, "r", 0, nil); text != fmt.Sprintf("%d %d\r\n", side, side) {
+			t.Errorf("%d: %q", side, text)
+		}
+	}
+	p := startProcess(t, l, spec("exec sleep 100"))
+	for name, err := range map[string]error{
+		"unknown signal": third(l.SignalProcess(t.Context(), p.ID, "SIGNONE")),
+		"unknown size":   third(l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 0, Rows: 1})),
+	} {
+		if farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := l.ResizeProcess(t.Context(), p.ID, farm.TerminalSize{Cols: 80, Rows: 24}); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("resize of a pipe: %v", err)
+	}
+	if _, err := l.WriteProcess(t.Context(), p.ID, strings.NewReader("x"), false); farm.CodeOf(err) != farm.CodeConflict {
+		t.Errorf("write without an input: %v", err)
+	}
+	if _, err := l.Process(t.Context(), farm.NewID(farm.ProcessPrefix)); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("unknown process: %v", err)
+	}
+}
+
+func third[T any](_ T, err error) error { return err }
+
+// until waits for a condition.
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come true")
+		}
+	}
+}

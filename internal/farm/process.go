@@ -1,0 +1,113 @@
+package farm
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxTerminalSide is the largest number of columns or rows of a terminal.
+const MaxTerminalSide = 1000
+
+// TerminalSize is the size of a terminal in characters. Both are from 1 to MaxTerminalSide.
+type TerminalSize struct {
+	Cols int `json:"cols"`
+	Rows int `json:"rows"`
+}
+
+// Valid reports whether a terminal can have this size.
+func (s TerminalSize) Valid() bool {
+	return s.Cols >= 1 && s.Cols <= MaxTerminalSide && s.Rows >= 1 && s.Rows <= MaxTerminalSide
+}
+
+// ProcessSpec is what a caller wants to run in a sandbox beside its jobs. Either Command, for the image's shell, or Argv.
+type ProcessSpec struct {
+	Command  string            `json:"command,omitempty"`
+	Argv     []string          `json:"argv,omitempty"`
+	Cwd      string            `json:"cwd,omitempty"` // as of a command: relative to the workspace or absolute
+	Env      map[string]string `json:"env,omitempty"`
+	Name     string            `json:"name,omitempty"`
+	Terminal *TerminalSize     `json:"terminal,omitempty"` // nil: pipes instead of a terminal
+	Stdin    bool              `json:"stdin,omitempty"`    // it has an input; with a terminal it always has
+	Timeout  time.Duration     `json:"timeout,omitempty"`  // 0: it may run as long as the sandbox
+	Grace    time.Duration     `json:"grace,omitempty"`    // between SIGTERM and SIGKILL
+
+	MaxProcesses int `json:"max_processes"` // that may run in the sandbox at a time, with this one
+	MaxReaders   int `json:"max_readers"`   // of its output at a time
+}
+
+// ProcessState is the state of a process.
+type ProcessState string
+
+// The states.
+const (
+	ProcessRunning ProcessState = "running"
+	ProcessExited  ProcessState = "exited"
+)
+
+// Process is a process that was started in a sandbox beside its jobs. It is known as long as its sandbox, unless it was removed, or many others
+// have ended since it did.
+type Process struct {
+	ID        string        `json:"id"`
+	PID       int           `json:"pid"`
+	Name      string        `json:"name,omitempty"`
+	State     ProcessState  `json:"state"`
+	Command   string        `json:"command,omitempty"`
+	Argv      []string      `json:"argv,omitempty"`
+	Terminal  *TerminalSize `json:"terminal,omitempty"`
+	Stdin     bool          `json:"stdin,omitempty"`
+	StartedAt time.Time     `json:"started_at"`
+	ProcessEnd
+	EndedAt time.Time `json:"ended_at,omitzero"`
+}
+
+// ProcessEnd says how a process ended; zero while it runs.
+type ProcessEnd struct {
+	ExitCode    *int `json:"exit_code,omitempty"` // as a shell counts: 128 and the signal's number for one that was killed
+	TimedOut    bool `json:"timed_out,omitempty"`
+	Stopped     bool `json:"stopped,omitempty"` // by a DELETE
+	OutOfMemory bool `json:"out_of_memory,omitempty"`
+}
+
+// OutputKind is the kind of a piece of a process's output.
+type OutputKind string
+
+// The kinds. A dropped one says that output before the next piece is gone: nobody read it while it was kept. An exit is always the last.
+const (
+	OutputStdout  OutputKind = "stdout"
+	OutputStderr  OutputKind = "stderr"
+	OutputDropped OutputKind = "dropped"
+	OutputExit    OutputKind = "exit"
+)
+
+// Output is one piece of what a process wrote, or its end. Seq counts from 1; who has read a piece goes on behind it.
+type Output struct {
+	Seq  uint64
+	Kind OutputKind
+	Data []byte
+	End  *ProcessEnd // of an exit
+}
+
+// signals are those that can be sent to a process, by the number that they have on every Linux that the farm supports.
+var signals = map[string]int{
+	"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "ALRM": 14, "TERM": 15, "CONT": 18, "STOP": 19, "TSTP": 20, "WINCH": 28,
+}
+
+// Signal finds a signal by its name, such as SIGTERM or TERM.
+func Signal(name string) (number int, err error) {
+	number, ok := signals[strings.TrimPrefix(name, "SIG")]
+	if !ok {
+		return 0, Invalidf("signal %q cannot be sent: it is one of %s", Shorten(name), strings.Join(SignalNames(), ", "))
+	}
+	return number, nil
+}
+
+// SignalNames lists the signals that can be sent.
+func SignalNames() []string {
+	names := make([]string, 0, len(signals))
+	for name := range signals {
+		names = append(names, "SIG"+name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,15 @@
+package live
+
+import (
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// Agent is what a sandbox's agent does for callers over the live path.
+type Agent = client.Live
+
+// Output is an answer with output of a process.
+type Output = client.ProcessOutput
+
+// Agent is the agent of a sandbox.
+func (p *Path) Agent(box *farm.Sandbox) Agent { return client.NewLive(p.Sandbox(box)) }

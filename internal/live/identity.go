@@ -1,0 +1,201 @@
+package live
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// certificateLife is how long the certificate of a process is valid. It is replaced when half of that is over.
+	certificateLife = 24 * time.Hour
+	// refreshEvery is how often a process reads the authorities again.
+	refreshEvery = time.Minute
+)
+
+// Authorities keep the list of authorities; *store.Store is one.
+type Authorities interface {
+	// LiveAuthorities reads the list; nil: there is none.
+	LiveAuthorities(ctx context.Context) ([]byte, error)
+	// ChangeLiveAuthorities replaces the list by what change makes of it, which is called again when another process was faster. Nil keeps it.
+	ChangeLiveAuthorities(ctx context.Context, change func(list []byte) ([]byte, error)) ([]byte, error)
+}
+
+// Role is what a process may do on the live path.
+type Role string
+
+// The roles. A certificate has one, and the other end insists on it.
+const (
+	Caller Role = "api"
+	Worker Role = "worker"
+)
+
+// Identity is the certificate of a process, and the authorities that it trusts. It is safe for concurrent use.
+type Identity struct {
+	source Authorities
+	role   Role
+	name   string
+	now    func() time.Time
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	known   authorities
+	own     *tls.Certificate
+	renewAt time.Time
+}
+
+// IdentityConfig makes an Identity. All fields but Now and Log are required; Name is the worker's id, or anything for a Caller.
+type IdentityConfig struct {
+	Source Authorities
+	Role   Role
+	Name   string
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// NewIdentity makes an identity without a certificate: Refresh gets one.
+func NewIdentity(c IdentityConfig) *Identity {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Identity{source: c.Source, role: c.Role, name: c.Name, now: c.Now, log: c.Log}
+}
+
+// Refresh reads the authorities, adds one if it is time, and renews the certificate of this process if it is.
+func (i *Identity) Refresh(ctx context.Context) error {
+	now := i.now()
+	doc, err := i.source.LiveAuthorities(ctx)
+	if err != nil {
+		return fmt.Errorf("read the authorities of the live path: %w", err)
+	}
+	if parseAuthorities(doc, now).due(now) {
+		if doc, err = i.source.ChangeLiveAuthorities(ctx, func(list []byte) ([]byte, error) { return addAuthority(list, now) }); err != nil {
+			return fmt.Errorf("add an authority of the live path: %w", err)
+		}
+	}
+	known := parseAuthorities(doc, now)
+	if len(known) == 0 {
+		return errors.New("read the authorities of the live path: there is none")
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	trusted := i.own != nil && now.Before(i.renewAt) && i.signedBy(known)
+	i.known = known
+	if trusted {
+		return nil
+	}
+	return i.renew(now)
+}
+
+// addAuthority adds an authority to a stored list if it is time.
+func addAuthority(list []byte, now time.Time) ([]byte, error) {
+	known := parseAuthorities(list, now)
+	if !known.due(now) {
+		return nil, nil
+	}
+	made, err := newAuthority(now)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(append(known, made))
+}
+
+// signedBy reports whether the own certificate is from one of these authorities. The caller holds mu.
+func (i *Identity) signedBy(known authorities) bool {
+	_, err := i.own.Leaf.Verify(x509.VerifyOptions{Roots: known.pool(), CurrentTime: i.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err == nil
+}
+
+// renew makes a key and its certificate. The caller holds mu.
+func (i *Identity) renew(now time.Time) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make a key for the live path: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: string(i.role)}, NotBefore: now.Add(-skew), NotAfter: now.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if i.role == Worker {
+		template.ExtKeyUsage, template.DNSNames = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []string{host(i.name)}
+	}
+	signer := i.known.signer(now)
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.cert, key.Public(), signer.key)
+	if err != nil {
+		return fmt.Errorf("make a certificate for the live path: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("read the own certificate: %w", err)
+	}
+	i.own = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	i.renewAt = now.Add(certificateLife / 2)
+	return nil
+}
+
+// Keep refreshes the identity again and again until ctx ends.
+func (i *Identity) Keep(ctx context.Context) {
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := i.Refresh(ctx); err != nil && ctx.Err() == nil {
+				i.log.WarnContext(ctx, "the certificate of the live path was not renewed; it is tried again", "error", err)
+			}
+		}
+	}
+}
+
+// errNoIdentity says that Refresh did not succeed yet.
+var errNoIdentity = farm.Errorf(farm.CodeUnavailable, "The farm's own certificates cannot be read now. Send the request again in a few seconds.")
+
+// config is the TLS settings as of now.
+func (i *Identity) config() (*tls.Config, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.own == nil {
+		return nil, errNoIdentity
+	}
+	pool := i.known.pool()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*i.own}, Time: i.now,
+		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		SessionTicketsDisabled: true, // a resumed session would skip the check of a certificate that is no longer trusted
+	}, nil
+}
+
+// ServerTLS are the TLS settings of a worker's listener. Each handshake uses what Refresh has found last.
+func (i *Identity) ServerTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return i.config() },
+		GetCertificate:     func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errNoIdentity }, // GetConfigForClient goes first
+	}
+}
+
+// clientTLS are the TLS settings for a connection to a worker.
+func (i *Identity) clientTLS(worker string) (*tls.Config, error) {
+	c, err := i.config()
+	if err == nil {
+		c.ServerName = host(worker)
+	}
+	return c, err
+}

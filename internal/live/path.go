@@ -1,0 +1,221 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// workersFor is how long a list of workers is used again.
+	workersFor = 2 * time.Second
+	// dialTimeout bounds a connection to a worker with its handshake.
+	dialTimeout = 3 * time.Second
+	// pingAfter and pingTimeout bound how long a connection to a worker whose machine is gone is used.
+	pingAfter, pingTimeout = 5 * time.Second, 5 * time.Second
+	// idleTimeout closes connections without streams.
+	idleTimeout = time.Minute
+	// streamWindow is what a worker may send ahead on one stream, and so what a slow caller may keep in this process's memory.
+	streamWindow = 128 << 10
+	// connectionWindow is the same for all streams of a connection.
+	connectionWindow = 8 << 20
+)
+
+// HeaderElsewhere in an answer of a worker says that another worker of the node should be asked.
+const HeaderElsewhere = "Sandfarm-Elsewhere"
+
+// Path is the API's end of the live path. It is safe for concurrent use.
+type Path struct {
+	identity *Identity
+	list     func(context.Context) ([]farm.Worker, error)
+	http     *http.Transport
+
+	mu        sync.Mutex
+	workers   []farm.Worker
+	readAt    time.Time
+	addresses map[string]string // of workers, by host
+	names     map[string]string // ids of workers, by host
+}
+
+// NewPath makes the API's end. workers lists the live workers.
+func NewPath(identity *Identity, workers func(context.Context) ([]farm.Worker, error)) *Path {
+	p := &Path{identity: identity, list: workers, addresses: map[string]string{}, names: map[string]string{}}
+	p.http = &http.Transport{
+		DialTLSContext: p.dial, ForceAttemptHTTP2: true, DisableCompression: true, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow,
+		},
+	}
+	return p
+}
+
+// Close closes the connections that are not in use.
+func (p *Path) Close() { p.http.CloseIdleConnections() }
+
+// Sandbox carries requests to the agent of a sandbox, whose record says where it is. Only paths below agent.LivePrefix are taken. A request that
+// no worker has begun is sent to the next one of the node, as is a PUT whose body is in memory; an answer that breaks off is the caller's to continue.
+func (p *Path) Sandbox(box *farm.Sandbox) http.RoundTripper {
+	return &sandboxPath{path: p, node: box.Node, target: Target{Ref: box.Ref(), Generation: box.Generation}}
+}
+
+type sandboxPath struct {
+	path   *Path
+	node   string
+	target Target
+}
+
+// RoundTrip sends a request to the first worker of the node that takes it.
+func (s *sandboxPath) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := &watchedBody{ReadCloser: req.Body}
+	if req.Body != nil {
+		defer func() { _ = req.Body.Close() }()
+	}
+	repeats := req.Method == http.MethodPut && req.GetBody != nil // an agent does it once, however often it comes
+	tried := map[string]bool{}
+	var last error
+	for _, fresh := range []bool{false, true} {
+		workers, err := s.path.candidates(req.Context(), s.node, s.target.Ref.ID, fresh)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range workers {
+			if tried[w.ID] {
+				continue
+			}
+			tried[w.ID] = true
+			res, err := s.send(req, w, body)
+			if err == nil {
+				return res, nil
+			}
+			if last = err; req.Context().Err() != nil || body.wasRead() && !repeats {
+				return nil, err
+			}
+			if body.wasRead() {
+				again, err := req.GetBody()
+				if err != nil {
+					return nil, err
+				}
+				body = &watchedBody{ReadCloser: again}
+			}
+		}
+	}
+	return nil, farm.Wrap(last, farm.CodeUnavailable, "No worker of the sandbox's node can be reached now. The sandbox and its processes run on; send the request again in a few seconds.")
+}
+
+// send sends a request to one worker. An answer that says that another one should be asked is an error.
+func (s *sandboxPath) send(req *http.Request, w farm.Worker, body *watchedBody) (*http.Response, error) {
+	out := req.Clone(req.Context())
+	out.URL.Scheme, out.URL.Host, out.Host = "https", host(w.ID), ""
+	out.URL.Path, out.URL.RawPath = s.target.path(req.URL.Path), ""
+	if req.Body != nil && req.Body != http.NoBody {
+		out.Body = io.NopCloser(body)
+		out.GetBody = nil
+	}
+	res, err := s.path.http.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	if res.Header.Get(HeaderElsewhere) != "" && !body.wasRead() {
+		_ = res.Body.Close()
+		return nil, errElsewhere
+	}
+	return res, nil
+}
+
+var errElsewhere = errors.New("the worker is stopping, or does not serve the sandbox's node")
+
+// watchedBody knows whether anything of a request's body was read: then it cannot be sent again.
+type watchedBody struct {
+	io.ReadCloser
+	mu   sync.Mutex
+	read bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	b.read = true
+	b.mu.Unlock()
+	return b.ReadCloser.Read(p)
+}
+
+func (b *watchedBody) wasRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.read
+}
+
+// candidates are the live workers of a node that listen. Those of one sandbox are always in the same order, which differs from sandbox to
+// sandbox: so a worker keeps its connection to an agent, and the sandboxes of a node are spread over its workers.
+func (p *Path) candidates(ctx context.Context, node, sandbox string, fresh bool) ([]farm.Worker, error) {
+	p.mu.Lock()
+	known, age := p.workers, time.Since(p.readAt)
+	p.mu.Unlock()
+	if fresh || age > workersFor {
+		list, err := p.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.learn(list)
+		known = list
+	}
+	var out []farm.Worker
+	for _, w := range known {
+		if w.Node == node && w.Live != "" {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b farm.Worker) int {
+		return cmp.Or(cmp.Compare(order(sandbox, a.ID), order(sandbox, b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+// order is the place of a worker among those of a sandbox.
+func order(sandbox, worker string) uint32 {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(sandbox + "\x00" + worker))
+	return sum.Sum32()
+}
+
+func (p *Path) learn(workers []farm.Worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.workers, p.readAt = workers, time.Now()
+	p.addresses, p.names = make(map[string]string, len(workers)), make(map[string]string, len(workers))
+	for _, w := range workers {
+		if w.Live != "" {
+			p.addresses[host(w.ID)], p.names[host(w.ID)] = w.Live, w.ID
+		}
+	}
+}
+
+// dial connects to the worker that the URL names, and to no other: its certificate must have its name.
+func (p *Path) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	ctx, done := context.WithTimeout(ctx, dialTimeout)
+	defer done()
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	to, worker := p.addresses[name], p.names[name]
+	p.mu.Unlock()
+	if to == "" {
+		return nil, errors.New("the worker is gone")
+	}
+	config, err := p.identity.clientTLS(worker)
+	if err != nil {
+		return nil, err
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
+}

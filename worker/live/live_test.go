@@ -1,0 +1,295 @@
+package live_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/budget"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+	"github.com/sandfarm/sandfarm/internal/store"
+	workerlive "github.com/sandfarm/sandfarm/worker/live"
+	"github.com/sandfarm/sandfarm/worker/workertest"
+)
+
+func TestMain(m *testing.M) { workertest.Main(m) }
+
+// node is a node with one sandbox, whose agent runs.
+type node struct {
+	t     *testing.T
+	farm  *workertest.Farm
+	box   *farm.Sandbox
+	agent *agenttest.Agent
+	uses  atomic.Int64
+	path  *live.Path
+
+	mu     sync.Mutex
+	last   string // the worker that connected to the agent last
+	served map[string]*workerlive.Server
+}
+
+// serving is the worker that served the last request.
+func (n *node) serving() *workerlive.Server {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.served[n.last]
+}
+
+func setup(t *testing.T) *node {
+	t.Helper()
+	f := workertest.New(t)
+	ref := f.Ready()
+	box, err := f.Store.Sandbox(t.Context(), ref)
+	workertest.Must(t, err)
+	n := &node{t: t, farm: f, box: box, agent: agenttest.StartPlain(t), served: map[string]*workerlive.Server{}}
+	caller := live.NewIdentity(live.IdentityConfig{Source: f.Store, Role: live.Caller})
+	workertest.Must(t, caller.Refresh(t.Context()))
+	n.path = live.NewPath(caller, f.Store.Workers)
+	t.Cleanup(n.path.Close)
+	return n
+}
+
+// worker starts the listener of a worker and registers it.
+func (n *node) worker(id string, change func(*workerlive.Config, *workerlive.Deps)) *workerlive.Server {
+	n.t.Helper()
+	own := live.NewIdentity(live.IdentityConfig{Source: n.farm.Store, Role: live.Worker, Name: id})
+	workertest.Must(n.t, own.Refresh(n.t.Context()))
+	agent := agenttest.Connect(n.t, n.agent.Server)
+	cfg := workerlive.Config{Listen: "127.0.0.1:0", Connections: 8, Streams: 100, Tenant: 100}
+	deps := workerlive.Deps{
+		Identity: own, Sandboxes: n.farm.Store, Node: func() string { return workertest.Node }, Log: slog.New(slog.DiscardHandler),
+		Connect: func(context.Context, *farm.Sandbox) (*client.Client, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.last = id
+			return agent, nil
+		},
+		Used: func(context.Context, *farm.Sandbox) error { n.uses.Add(1); return nil },
+	}
+	if change != nil {
+		change(&cfg, &deps)
+	}
+	s := workerlive.New(cfg, deps)
+	n.served[id] = s
+	workertest.Must(n.t, s.Start(n.t.Context()))
+	n.t.Cleanup(s.Stop)
+	workertest.Must(n.t, n.farm.Store.Heartbeat(n.t.Context(), farm.Worker{ID: id, Node: workertest.Node, Live: s.Addr()}))
+	return s
+}
+
+func (n *node) start(command string) farm.Process {
+	n.t.Helper()
+	p, err := n.path.Agent(n.box).StartProcess(n.t.Context(), farm.NewID(farm.ProcessPrefix), farm.ProcessSpec{Command: command, Stdin: true, MaxProcesses: 10, MaxReaders: 100})
+	workertest.Must(n.t, err)
+	return p
+}
+
+func admit(int) error { return nil }
+
+// read reads output from a piece on until it holds a text.
+func read(t *testing.T, a live.Agent, id string, from uint64, want string) (text string, next uint64) {
+	t.Helper()
+	out, err := a.ProcessOutput(t.Context(), id, "reader", from)
+	workertest.Must(t, err)
+	defer out.Close()
+	for next = from; !strings.Contains(text, want); {
+		piece, err := out.Next(admit)
+		workertest.Must(t, err)
+		text, next = text+string(piece.Data), piece.Seq+1
+	}
+	return text, next
+}
+
+// Its process does not notice that the worker ends, and a reader goes on through another one where it stopped.
+func TestAnotherWorkerGoesOn(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.worker("wrk_1", nil)
+	n.worker("wrk_2", nil)
+	a := n.path.Agent(n.box)
+	p := n.start("while read line; do echo got $line; done")
+	write := func(text string) {
+		t.Helper()
+		_, err := a.WriteProcess(t.Context(), p.ID, strings.NewReader(text), false)
+		workertest.Must(t, err)
+	}
+	write("one\n")
+	out, err := a.ProcessOutput(t.Context(), p.ID, "reader", 0)
+	workertest.Must(t, err)
+	piece, err := out.Next(admit)
+	if err != nil || string(piece.Data) != "got one\n" {
+		t.Fatalf("%q, %v", piece.Data, err)
+	}
+	next := piece.Seq + 1
+	n.serving().Stop()
+	if piece, err = out.Next(admit); err == nil {
+		t.Fatalf("the stream of the worker that ended goes on: %+v", piece)
+	}
+	write("two\n")
+	if text, _ := read(t, a, p.ID, next, "got two\n"); text != "got two\n" {
+		t.Errorf("after the worker ended: %q", text)
+	}
+	if got, err := a.Process(t.Context(), p.ID); err != nil || got.PID != p.PID || got.State != farm.ProcessRunning {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestTheFence(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.worker("wrk_1", nil)
+	code := func(change func(*farm.Sandbox)) farm.Code {
+		box := *n.box
+		change(&box)
+		_, err := n.path.Agent(&box).Processes(t.Context())
+		return farm.CodeOf(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*farm.Sandbox)
+		want   farm.Code
+	}{
+		"As it is":           {func(*farm.Sandbox) {}, ""},
+		"Earlier generation": {func(b *farm.Sandbox) { b.Generation-- }, farm.CodeConflict},
+		"Later generation":   {func(b *farm.Sandbox) { b.Generation++ }, farm.CodeConflict},
+		"Another tenant's":   {func(b *farm.Sandbox) { b.Tenant = "rival" }, farm.CodeNotFound},
+		"Unknown":            {func(b *farm.Sandbox) { b.ID = farm.NewID(farm.SandboxPrefix) }, farm.CodeNotFound},
+		"Another node":       {func(b *farm.Sandbox) { b.Node = "n2" }, farm.CodeUnavailable},
+	} {
+		if got := code(c.change); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	_, err := n.farm.Store.MoveSandbox(t.Context(), store.Move{Ref: n.box.Ref(), To: farm.SandboxClosing})
+	workertest.Must(t, err)
+	if got := code(func(*farm.Sandbox) {}); got != farm.CodeConflict {
+		t.Errorf("closing: %q", got)
+	}
+}
+
+func TestLimitsOfStreams(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*workerlive.Config, *workerlive.Deps)
+		most   int
+	}{
+		"Tenant": {func(c *workerlive.Config, _ *workerlive.Deps) { c.Tenant = 3 }, 3},
+		"Worker": {func(c *workerlive.Config, _ *workerlive.Deps) { c.Streams = 4 }, 4},
+		"Memory": {func(_ *workerlive.Config, d *workerlive.Deps) { d.Memory = budget.New(1) }, 111}, // half of 14 MiB, 64 KiB each
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := setup(t)
+			n.worker("wrk_1", func(cfg *workerlive.Config, d *workerlive.Deps) {
+				cfg.Streams, cfg.Tenant = 1000, 1000
+				c.change(cfg, d)
+			})
+			a := n.path.Agent(n.box)
+			p, err := a.StartProcess(t.Context(), farm.NewID(farm.ProcessPrefix), farm.ProcessSpec{Command: "sleep 100", MaxProcesses: 1, MaxReaders: 1000})
+			workertest.Must(t, err)
+			var open []*live.Output
+			defer func() {
+				for _, out := range open {
+					out.Close()
+				}
+			}()
+			for range c.most {
+				out, err := a.ProcessOutput(t.Context(), p.ID, farm.NewID("r"), 0)
+				if err != nil {
+					t.Fatalf("stream %d: %v", len(open)+1, err)
+				}
+				open = append(open, out)
+			}
+			if _, err := a.Processes(t.Context()); farm.CodeOf(err) != farm.CodeExhausted {
+				t.Errorf("one more: %v", err)
+			}
+			open[0].Close()
+			workertest.Until(t, "there is room again", func() bool {
+				_, err := a.Processes(t.Context())
+				return err == nil
+			})
+		})
+	}
+}
+
+// Bytes of a process are use of the sandbox; to look at it is not, and an idle stream is not.
+func TestUseIsNoted(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	idle := 4 // so use is noted every second
+	_, err := n.farm.Store.UpdateSandbox(t.Context(), n.box.Ref(), store.SandboxPatch{IdleSeconds: &idle})
+	workertest.Must(t, err)
+	n.worker("wrk_1", nil)
+	a := n.path.Agent(n.box)
+	if _, err := a.Processes(t.Context()); err != nil || n.uses.Load() != 0 {
+		t.Errorf("a list: %d uses, %v", n.uses.Load(), err)
+	}
+	p := n.start("read x; echo $x; sleep 100")
+	workertest.Until(t, "the start is noted", func() bool { return n.uses.Load() == 1 })
+	_, err = a.WriteProcess(t.Context(), p.ID, strings.NewReader("hello\n"), false)
+	workertest.Must(t, err)
+	read(t, a, p.ID, 0, "hello\n")
+	workertest.Until(t, "bytes are noted", func() bool { return n.uses.Load() >= 2 })
+	out, err := a.ProcessOutput(t.Context(), p.ID, "idle", 2)
+	workertest.Must(t, err)
+	defer out.Close()
+	before := int64(-1)
+	workertest.Until(t, "an idle stream is no use", func() bool { // nothing is noted for three times as long
+		timer := time.NewTimer(3 * time.Second)
+		defer timer.Stop()
+		<-timer.C
+		quiet := n.uses.Load() == before
+		before = n.uses.Load()
+		return quiet
+	})
+}
+
+// A body that nobody has read is sent to the next worker; one that a worker has begun to read is not.
+func TestABodyIsSentOnce(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	gone := n.worker("wrk_1", nil)
+	n.worker("wrk_2", nil)
+	_, err := n.path.Agent(n.box).Processes(t.Context()) // the list of workers is known
+	workertest.Must(t, err)
+	gone.Stop()
+	p := n.start("cat")
+	for range 5 {
+		if k, err := n.path.Agent(n.box).WriteProcess(t.Context(), p.ID, io.MultiReader(strings.NewReader("a"), strings.NewReader("b")), false); err != nil || k != 2 {
+			t.Errorf("%d, %v", k, err)
+		}
+	}
+	broken := errors.New("the caller left")
+	if _, err := n.path.Agent(n.box).WriteProcess(t.Context(), p.ID, io.MultiReader(strings.NewReader("c"), failing{broken}), false); err == nil {
+		t.Error("a body that broke off was taken")
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestOnlyTheLivePartOfAnAgentIsReached(t *testing.T) {
+	t.Parallel()
+	n := setup(t)
+	n.worker("wrk_1", nil)
+	for _, path := range []string{"/v1/info", "/v1/executions", "/v1/live/../info", "/v1/files?path=", "/"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://agent"+path, http.NoBody)
+		workertest.Must(t, err)
+		res, err := n.path.Sandbox(n.box).RoundTrip(req)
+		workertest.Must(t, err)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+}
