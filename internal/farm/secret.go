@@ -18,7 +18,7 @@ type Secret struct {
 
 const (
 	// SecretPlaceholder is what code finds in the variables of secrets.
-	SecretPlaceholder = "added-by-the-proxy"
+	SecretPlaceholder = "added-by-the-proxy" //nolint:gosec // no secret, but what stands in its place
 	// SecretPort is the port of every secret.
 	SecretPort = 443
 	// minSecretBytes is the least length of a value: shorter ones would be found in ordinary answers.

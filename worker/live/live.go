@@ -124,7 +124,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, done := context.WithCancel(r.Context())
 	defer done()
-	defer context.AfterFunc(s.base, done)()
+	defer context.AfterFunc(s.base, done)() //nolint:contextcheck // the worker stops, not the request
 	release, err := s.admit(target.Ref.Tenant)
 	if err != nil {
 		fail(w, err)
@@ -197,7 +197,7 @@ func (s *Server) relay(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	body := io.Reader(http.NoBody)
 	if r.ContentLength != 0 {
-		body = &noted{Reader: r.Body, note: func() { s.use.noted(box) }}
+		body = &noted{Reader: r.Body, note: func() { s.use.noted(box) }} //nolint:contextcheck // use is noted also of a request that has ended
 	}
 	res, err := c.Relay(ctx, r.Method, path, r.URL.Query(), body)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *Server) relay(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	from := io.Reader(res.Body)
 	if kind := res.Header.Get("Content-Type"); kind == agent.FramesType {
 		w.Header().Set("Content-Type", kind)
-		from = &noted{Reader: res.Body, note: func() { s.use.noted(box) }}
+		from = &noted{Reader: res.Body, note: func() { s.use.noted(box) }} //nolint:contextcheck // as above
 	}
 	w.WriteHeader(res.StatusCode)
 	if err := out.Flush(); err != nil {
