@@ -35,14 +35,27 @@ func NewRollingLog(limit int) *Log {
 	return l
 }
 
-// roll adds a frame, and drops the oldest ones that have no place any more. The caller holds mu.
+// roll adds a frame, and drops the oldest ones that have no place any more, each only when no reader waits for it. The caller holds mu.
 func (l *Log) roll(kind agent.FrameType, payload []byte) {
-	var timer *time.Timer
-	for !l.ended && !l.open && l.crowded(len(payload)) && l.awaited() {
-		if timer == nil {
-			timer = time.NewTimer(patience)
-			defer timer.Stop()
+	for !l.ended && l.crowded(len(payload)) {
+		if !l.open && l.awaited() {
+			l.awaitReaders(len(payload))
+			continue
 		}
+		l.bytes -= len(l.frames[0].Payload)
+		l.frames[0].Payload = nil
+		l.frames = l.frames[1:]
+	}
+	if !l.ended {
+		l.add(kind, payload)
+	}
+}
+
+// awaitReaders waits until the readers have got the oldest frame, or until there is room, and gives up those that do not read. The caller holds mu.
+func (l *Log) awaitReaders(size int) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for !l.ended && !l.open && l.crowded(size) && l.awaited() {
 		changed := l.changed
 		l.mu.Unlock()
 		timeout := false
@@ -54,17 +67,9 @@ func (l *Log) roll(kind agent.FrameType, payload []byte) {
 		l.mu.Lock()
 		if timeout {
 			l.giveUp()
+			return
 		}
 	}
-	if l.ended {
-		return
-	}
-	for len(l.frames) > 0 && l.crowded(len(payload)) {
-		l.bytes -= len(l.frames[0].Payload)
-		l.frames[0].Payload = nil
-		l.frames = l.frames[1:]
-	}
-	l.add(kind, payload)
 }
 
 // crowded reports whether a frame with a payload of this size has no place. The caller holds mu.

@@ -1,0 +1,71 @@
+package execution
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+)
+
+// A large frame takes the place of small ones that the reader has got, and waits for it at the first that it has not.
+func TestALargeFrameDropsNothingUnread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewRollingLog(100)
+		for i := range 10 { // 1 to 10: of two kinds in turns, which are not put together
+			l.Append([]agent.FrameType{agent.FrameStdout, agent.FrameStderr}[i%2], bytes.Repeat([]byte{'a'}, 10))
+		}
+		done, err := l.Enter("r", 3, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+		appended := make(chan struct{})
+		go func() {
+			l.Append(agent.FrameStdout, make([]byte, 50))
+			close(appended)
+		}()
+		synctest.Wait()
+		if first, last, _, _ := l.State(); first != 3 || last != 10 {
+			t.Fatalf("frames %d to %d are kept", first, last)
+		}
+		for _, seq := range []uint64{5, 6} {
+			if done, err = l.Enter("r", seq, 1); err != nil {
+				t.Fatal(err)
+			}
+			done()
+			synctest.Wait()
+		}
+		<-appended
+		frames, err := l.Part(t.Context(), 6, 1000)
+		if err != nil || len(frames) != 6 || frames[0].Seq != 6 || frames[0].Type == agent.FrameDropped {
+			t.Errorf("%+v, %v", frames, err)
+		}
+	})
+}
+
+// Readers that do not read are waited for once each, for ten seconds.
+func TestReadersThatDoNotReadAreGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := NewRollingLog(10)
+		l.Append(agent.FrameStdout, make([]byte, 10))
+		for i, name := range []string{"a", "b"} {
+			done, err := l.Enter(name, 0, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done()
+			began := time.Now()
+			for range 3 {
+				l.Append([]agent.FrameType{agent.FrameStderr, agent.FrameStdout}[i], make([]byte, 10))
+				l.Append(agent.FrameDisplay, make([]byte, 10))
+			}
+			if waited := time.Since(began); waited != patience {
+				t.Errorf("waited %s for %s", waited, name)
+			}
+		}
+	})
+}
