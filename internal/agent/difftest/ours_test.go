@@ -20,9 +20,12 @@ import (
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
-// reset is run before each program: every name is gone, and the count of executions begins anew. It collects garbage, which takes
-// long if all libraries take part.
-const reset = "import gc; gc.freeze(); get_ipython().reset(new_session=True)"
+// reset returns what is run before each program: every name is gone, the count of executions begins anew, and the kernel is in its own workspace, since
+// a program may leave it, and in a folder of both kernels they would write the same files at the same time. It collects garbage, which takes long if
+// all libraries take part.
+func reset(dir string) string {
+	return fmt.Sprintf("import gc, os; gc.freeze(); os.chdir(%q); get_ipython().reset(new_session=True)", filepath.Join(dir, "workspace"))
+}
 
 // kernel is our kernel, behind the agent.
 type kernel struct {
@@ -46,7 +49,7 @@ func startOurs(t *testing.T) *kernel {
 
 // run runs a program.
 func (k *kernel) run(ctx context.Context, p program) ([]cell, error) {
-	c, err := k.cell(ctx, reset, program{Seconds: p.Seconds})
+	c, err := k.cell(ctx, reset(k.dir), program{Seconds: p.Seconds})
 	if err != nil {
 		return nil, fmt.Errorf("reset: %w", err)
 	}

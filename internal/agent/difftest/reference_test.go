@@ -47,7 +47,7 @@ func startReference(t *testing.T) *reference {
 	script, err := filepath.Abs("reference.py")
 	agenttest.Must(t, err)
 	python := strings.SplitN(path, ":", 2)[0] + "/python3"
-	cmd := exec.CommandContext(t.Context(), python, script, reset, filepath.Join(dir, "workspace")) //nolint:gosec // of this package
+	cmd := exec.CommandContext(t.Context(), python, script, reset(dir), filepath.Join(dir, "workspace")) //nolint:gosec // of this package
 	cmd.Dir, cmd.Stderr = filepath.Join(dir, "run"), os.Stderr
 	home := filepath.Join(dir, "home")
 	cmd.Env = []string{
