@@ -1,7 +1,6 @@
 package outbound_test
 
 import (
-	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -318,109 +317,6 @@ func TestAnswersWithoutTheSecretAreWhole(t *testing.T) {
 			}
 		}
 	}
-}
-
-// tunnel opens TLS to good.test through the proxy, as a program that trusts the farm's certificate.
-func (v *vault) tunnel(t *testing.T, server string) *tls.Conn {
-	t.Helper()
-	conn, _, status := v.connect("good.test:{P}")
-	if status != http.StatusOK {
-		t.Fatalf("CONNECT: %d", status)
-	}
-	c := tls.Client(conn, &tls.Config{ServerName: server, RootCAs: v.inside, NextProtos: []string{"h2", "http/1.1"}})
-	if server != "good.test" {
-		return c
-	}
-	if err := c.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
-		t.Errorf("the protocol is %q", got)
-	}
-	return c
-}
-
-// Requests inside a tunnel are checked one by one.
-func TestRequestsInsideATunnel(t *testing.T) {
-	t.Parallel()
-	v := newVault(t, nil, nil)
-	for name, c := range map[string]struct {
-		request string
-		status  int
-		reason  string
-	}{
-		"Good":         {"GET / HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusOK, ""},
-		"WithPort":     {"GET / HTTP/1.1\r\nHost: good.test:{P}\r\n\r\n", http.StatusOK, ""},
-		"OtherHost":    {"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", http.StatusForbidden, outbound.ReasonHostHeader},
-		"OtherPort":    {"GET / HTTP/1.1\r\nHost: good.test:8\r\n\r\n", http.StatusForbidden, outbound.ReasonHostHeader},
-		"AbsoluteForm": {"GET https://other.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusBadRequest, outbound.ReasonForm},
-		"Connect":      {"CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n", http.StatusBadRequest, outbound.ReasonForm},
-		"Trace":        {"TRACE / HTTP/1.1\r\nHost: good.test\r\n\r\n", http.StatusForbidden, outbound.ReasonTrace},
-		"Upgrade":      {"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", http.StatusForbidden, outbound.ReasonUpgrade},
-		"Smuggled":     {"POST / HTTP/1.1\r\nHost: good.test\r\nContent-Length: 4\r\nTransfer-Encoding: x\r\n\r\nabcd", http.StatusNotImplemented, "-"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn := v.tunnel(t, "good.test")
-			defer conn.Close()
-			_, _ = io.WriteString(conn, v.fill(c.request))
-			res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: "GET"})
-			if err != nil || res.StatusCode != c.status {
-				t.Fatalf("%+v, %v", res, err)
-			}
-			_ = res.Body.Close()
-			if c.reason != "-" {
-				method, _, _ := strings.Cut(c.request, " ")
-				v.reported(t, method, c.reason)
-			}
-		})
-	}
-	for _, r := range v.requests() {
-		if r.Host != "good.test:"+strconv.Itoa(v.port) || r.Header.Get("Authorization") != "Bearer "+token {
-			t.Errorf("%s %s of %s", r.Method, r.URL, r.Host)
-		}
-	}
-}
-
-// A handshake for another name, or by a program that does not trust the farm's certificate, ends with a reason.
-func TestHandshakeOfATunnelWithASecret(t *testing.T) {
-	t.Parallel()
-	v := newVault(t, nil, nil)
-	if err := v.tunnel(t, "other.test").HandshakeContext(t.Context()); err == nil {
-		t.Error("a handshake for another host succeeds")
-	}
-	v.reported(t, "CONNECT", outbound.ReasonSNI)
-	conn, _, _ := v.connect("good.test:{P}")
-	if err := tls.Client(conn, &tls.Config{ServerName: "good.test", RootCAs: x509.NewCertPool()}).HandshakeContext(t.Context()); err == nil {
-		t.Error("the certificate is trusted without the authority")
-	}
-	_ = conn.Close()
-	conn, _, _ = v.connect("good.test:{P}")
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n\r\n")
-	v.reported(t, "CONNECT", outbound.ReasonNoTLS)
-	if n := len(v.requests()); n != 0 {
-		t.Errorf("the host got %d requests", n)
-	}
-}
-
-// Several requests of one connection have a connection to the host each, and end when the rules change.
-func TestTunnelWithASecretGoesOnUntilTheRulesChange(t *testing.T) {
-	t.Parallel()
-	v := newVault(t, nil, nil)
-	conn := v.tunnel(t, "good.test")
-	r := bufio.NewReader(conn)
-	for range 3 {
-		_, _ = io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: good.test\r\nContent-Length: 3\r\n\r\nabc")
-		res, err := http.ReadResponse(r, nil)
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%+v, %v", res, err)
-		}
-		_, _ = io.Copy(io.Discard, res.Body)
-	}
-	v.proxy.SetRules(outbound.Rules{})
-	if _, err := r.ReadByte(); err == nil {
-		t.Error("the tunnel is open without a rule")
-	}
-	v.reported(t, "CONNECT", outbound.ReasonRules)
 }
 
 // Rules with methods hold for hosts with a secret over HTTPS too, when they are asked in plain.
