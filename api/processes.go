@@ -1,8 +1,6 @@
 package api
 
 import (
-	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 
@@ -11,7 +9,6 @@ import (
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
-	"github.com/sandfarm/sandfarm/internal/budget"
 	"github.com/sandfarm/sandfarm/internal/farm"
 )
 
@@ -115,34 +112,16 @@ func (s *Server) writeProcess(c *gin.Context) error {
 	return rest.Reply(c, http.StatusOK, out)
 }
 
-// processEvents streams the output of a process until its exit. A header or query names the last event that the caller has.
+// processEvents streams the output of a process until its exit.
 func (s *Server) processEvents(c *gin.Context) error {
 	ctx := c.Request.Context()
-	after := c.GetHeader("Last-Event-ID")
-	if after == "" {
-		after = c.Query("after")
-	}
-	reader, err := s.service.ProcessOutput(ctx, rest.Tenant(c), c.Param("id"), c.Param("process"), after)
+	reader, err := s.service.ProcessOutput(ctx, rest.Tenant(c), c.Param("id"), c.Param("process"), lastEvent(c))
 	if err != nil {
 		return err
 	}
-	defer reader.Close()
-	stream, err := rest.OpenEventStream(c, "output of "+farm.Shorten(c.Param("process")))
-	if err != nil {
-		return nil //nolint:nilerr // the caller has left
+	if err := s.sendEvents(c, reader, "output of "+farm.Shorten(c.Param("process"))); err != nil {
+		s.log.InfoContext(ctx, "output of a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
+		panic(http.ErrAbortHandler) // the caller reconnects with its last id, and learns why if it cannot
 	}
-	for {
-		events, err := reader.Next(ctx, s.cfg.Heartbeat)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			s.log.InfoContext(ctx, "output of a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
-			panic(http.ErrAbortHandler) // the caller reconnects with its last id, and learns why if it cannot
-		}
-		if err := stream.Send(events); err != nil {
-			return nil //nolint:nilerr // the caller has left
-		}
-		budget.Keep(ctx, 0) // what is sent is not held
-	}
+	return nil
 }
