@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -102,23 +103,18 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 			}
 		}
 	}
-	var head []byte
+	out := frameWriter{w: w}
 	for {
 		frames, err := log.Next(r.Context(), from)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range frames {
-			head = agent.AppendFrameHeader(head[:0], f)
-			if _, err := w.Write(head); err != nil {
-				return nil, err
-			}
-			if _, err := w.Write(f.Payload); err != nil {
-				return nil, err
-			}
-			from = f.Seq + 1
+		if _, err := out.write(frames); err != nil {
+			return nil, err
 		}
-		if frames[len(frames)-1].Type == agent.FrameFinal {
+		last := frames[len(frames)-1]
+		from = last.Seq + 1
+		if last.Type == agent.FrameFinal {
 			return nil, nil
 		}
 		if err := flush(); err != nil {
@@ -126,6 +122,27 @@ func (s *Server) getFrames(w http.ResponseWriter, r *http.Request) (any, error) 
 		}
 		gather(r.Context(), log.Final(), framePause)
 	}
+}
+
+// frameWriter writes frames to an answer. The zero value needs its w.
+type frameWriter struct {
+	w    io.Writer
+	head []byte // of one frame; its memory is used again
+}
+
+// write writes frames, and returns how many bytes they took.
+func (o *frameWriter) write(frames []agent.Frame) (bytes int, err error) {
+	for _, f := range frames {
+		o.head = agent.AppendFrameHeader(o.head[:0], f)
+		if _, err := o.w.Write(o.head); err != nil {
+			return bytes, err
+		}
+		if _, err := o.w.Write(f.Payload); err != nil {
+			return bytes, err
+		}
+		bytes += len(o.head) + len(f.Payload)
+	}
+	return bytes, nil
 }
 
 // gather waits for more frames, but not beyond the end of an execution.

@@ -164,27 +164,23 @@ func (s *Server) getOutput(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err := flush(); err != nil {
 		return nil, err
 	}
-	var head []byte
+	out := frameWriter{w: w}
 	for bytes, count := 0, 0; bytes < p.Log.AnswerBytes() && count < p.Log.AnswerFrames(); {
 		frames, err := p.Log.Part(r.Context(), from, p.Log.AnswerBytes()-bytes)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range frames {
-			head = agent.AppendFrameHeader(head[:0], f)
-			if _, err := w.Write(head); err != nil {
-				return nil, err
-			}
-			if _, err := w.Write(f.Payload); err != nil {
-				return nil, err
-			}
-			bytes += len(f.Payload) + len(head)
-			from = f.Seq + 1
+		written, err := out.write(frames)
+		if err != nil {
+			return nil, err
 		}
+		bytes += written
+		last := frames[len(frames)-1]
+		from = last.Seq + 1
 		if err := flush(); err != nil {
 			return nil, err
 		}
-		if frames[len(frames)-1].Type == agent.FrameFinal {
+		if last.Type == agent.FrameFinal {
 			return nil, nil
 		}
 		count += len(frames)
