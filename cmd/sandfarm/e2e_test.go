@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,6 +48,7 @@ type farmProcess struct {
 	url  string
 	data string
 	env  []string
+	by   []string // a command that runs the program with its arguments; empty: none
 	cmd  *exec.Cmd
 	out  *testlog.Log
 }
@@ -54,7 +56,13 @@ type farmProcess struct {
 // newFarm starts a farm and removes it, with everything that it made in the engine, after the test.
 func newFarm(t *testing.T, env ...string) *farmProcess {
 	t.Helper()
-	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t)}
+	return newFarmBy(t, nil, env...)
+}
+
+// newFarmBy is newFarm with a command that starts the program.
+func newFarmBy(t *testing.T, by []string, env ...string) *farmProcess {
+	t.Helper()
+	f := &farmProcess{t: t, data: t.TempDir(), url: "http://" + freeAddress(t), by: by}
 	f.env = append(os.Environ(),
 		"SANDFARM_DATA="+f.data, "SANDFARM_API_LISTEN="+strings.TrimPrefix(f.url, "http://"),
 		"SANDFARM_S3_LISTEN="+freeAddress(t), "SANDFARM_METRICS_LISTEN=none", "SANDFARM_WORKER_STOP_GRACE=1s",
@@ -93,7 +101,8 @@ func freeAddress(t *testing.T) string {
 func (f *farmProcess) start() {
 	f.t.Helper()
 	f.out = &testlog.Log{}
-	f.cmd = exec.Command(program, "up")
+	argv := append(slices.Clone(f.by), program, "up")
+	f.cmd = exec.Command(argv[0], argv[1:]...)
 	f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = f.env, f.out, f.out
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := f.cmd.Start(); err != nil {
