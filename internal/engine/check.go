@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/docker/docker/api/types/checkpoint"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/volume"
 
@@ -87,6 +88,11 @@ func (c *Checker) Update(body []byte) ([]byte, error) {
 	}
 	r.DiskMB = 1 // it cannot be changed
 	return sent, c.checkResources(r)
+}
+
+// Checkpoint checks the body of a call that makes a checkpoint, and returns the one to send.
+func (c *Checker) Checkpoint(body []byte) ([]byte, error) {
+	return remake(body, &checkpoint.CreateOptions{}, func() any { return checkpointOptions() })
 }
 
 // Volume checks the body of a call that creates a volume, and returns the one to send.

@@ -17,6 +17,7 @@ func TestThroughTheProxy(t *testing.T) {
 		"TestUpdateChangesTheLimits": TestUpdateChangesTheLimits, "TestNotesOutliveTheWorker": TestNotesOutliveTheWorker,
 		"TestSandboxFromInside": TestSandboxFromInside, "TestSandboxStopsForks": TestSandboxStopsForks, "TestSandboxAtItsMemoryLimit": TestSandboxAtItsMemoryLimit,
 		"TestSandboxesAreLimitedTogether": TestSandboxesAreLimitedTogether, "TestUserIDsAreUnique": TestUserIDsAreUnique, "TestUsageOfAContainer": TestUsageOfAContainer,
+		"TestCheckpointKeepsMemory": TestCheckpointKeepsMemory,
 	} {
 		t.Run(name, test)
 	}

@@ -60,9 +60,9 @@ func setup(t testing.TB) *bundle { return setupOn(t, "") }
 const proxied = "ThroughTheProxy/"
 
 // throughProxy starts a proxy before the engine, which lets commands of these tests pass, and returns its address.
-func throughProxy(t testing.TB, namespace string) string {
+func throughProxy(t testing.TB, host, namespace string) string {
 	t.Helper()
-	behind, err := engine.New(engine.Config{Namespace: namespace, Runtime: enginetest.Runtime()})
+	behind, err := engine.New(engine.Config{Host: host, Namespace: namespace, Runtime: enginetest.Runtime()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func throughProxy(t testing.TB, namespace string) string {
 		t.Fatal(err)
 	}
 	p := engineproxy.New(engineproxy.Config{
-		Namespace: namespace, Checker: behind.NewChecker(engine.Rules{}), Dial: behind.Connect, MaxBody: 4 << 20, Builds: strings.HasSuffix(t.Name(), "TestBuildAndImages"),
+		Namespace: namespace, Checker: behind.NewChecker(engine.Rules{Runtimes: []string{"runsc"}}), Dial: behind.Connect, MaxBody: 4 << 20, Builds: strings.HasSuffix(t.Name(), "TestBuildAndImages"),
 		Log: slog.New(slog.DiscardHandler), Exec: func(string, []string) bool { return true },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -99,7 +99,7 @@ func setupOn(t testing.TB, host string) *bundle {
 	}
 	cfg := engine.Config{Host: host, Namespace: "sandfarm-test-" + farm.NewID(""), Runtime: enginetest.Runtime()}
 	if strings.Contains(t.Name(), proxied) {
-		cfg.Host = throughProxy(t, cfg.Namespace)
+		cfg.Host = throughProxy(t, host, cfg.Namespace)
 	}
 	e, err := engine.New(cfg)
 	if err != nil {

@@ -103,6 +103,30 @@ func (p *Proxy) updateContainer(c *call) error {
 	return p.sendJSON(c, "/containers/"+id+"/update", nil, body)
 }
 
+// createCheckpoint freezes a sandbox. The engine writes to a place of its own.
+func (p *Proxy) createCheckpoint(c *call) error {
+	body, err := p.body(c)
+	if err != nil {
+		return err
+	}
+	if body, err = p.cfg.Checker.Checkpoint(body); err != nil {
+		return err
+	}
+	id, err := p.own(c, engine.RoleSandbox)
+	if err != nil {
+		return err
+	}
+	return p.sendJSON(c, "/containers/"+id+"/checkpoints", nil, body)
+}
+
+func (p *Proxy) removeCheckpoint(c *call) error {
+	id, err := p.own(c, engine.RoleSandbox)
+	if err != nil {
+		return err
+	}
+	return p.passAt(c, "/containers/"+id+"/checkpoints/"+engine.CheckpointName)
+}
+
 func (p *Proxy) createContainer(c *call) error {
 	body, err := p.body(c)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/sandfarm/sandfarm/internal/engine"
 )
 
 // call is one request and its answer.
@@ -36,6 +38,7 @@ var (
 	mount    = regexp.MustCompile(`^/sandfarm$`)
 	network  = regexp.MustCompile(`^(none|container:[0-9a-f]{64})$`)
 	anything = regexp.MustCompile(`^`)
+	saved    = regexp.MustCompile(`^` + engine.CheckpointName + `$`)
 	number   = regexp.MustCompile(`^[0-9]{1,4}$`)
 	name     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 	image    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@-]*$`)
@@ -53,7 +56,10 @@ func routes() []route {
 		{method: "GET", path: "containers/json", query: params{"all": one, "limit": number, "filters": anything}, serve: (*Proxy).listContainers},
 		{method: "POST", path: "containers/create", query: params{"name": name}, hasBody: true, serve: (*Proxy).createContainer},
 		{method: "GET", path: "containers/*/json", serve: (*Proxy).inspectContainer},
-		{method: "POST", path: "containers/*/start", serve: (*Proxy).useContainer},
+		{method: "POST", path: "containers/*/start", query: params{"checkpoint": saved}, serve: (*Proxy).useContainer},
+		{method: "GET", path: "containers/*/checkpoints", serve: (*Proxy).useContainer},
+		{method: "POST", path: "containers/*/checkpoints", hasBody: true, serve: (*Proxy).createCheckpoint},
+		{method: "DELETE", path: "containers/*/checkpoints/" + engine.CheckpointName, serve: (*Proxy).removeCheckpoint},
 		{method: "GET", path: "containers/*/stats", query: params{"stream": zero, "one-shot": one}, serve: (*Proxy).useContainer},
 		{method: "POST", path: "containers/*/update", hasBody: true, serve: (*Proxy).updateContainer},
 		{method: "PUT", path: "containers/*/archive", query: params{"path": mount, "noOverwriteDirNonDir": yes}, hasBody: true, serve: (*Proxy).fillVolume},

@@ -24,6 +24,16 @@ func (s EngineSettings) runtimes(standard string) []string {
 	return append(names[:1], slices.DeleteFunc(slices.Compact(names[1:]), func(name string) bool { return name == names[0] })...)
 }
 
+// doctorCheckpoints says whether sandboxes with gVisor can hibernate.
+func doctorCheckpoints(runtime string, info engine.Info) Finding {
+	f := Finding{What: "hibernation", Status: statusOK, Found: "sandboxes with the runtime " + runtime + " can hibernate"}
+	if !info.Experimental {
+		f.Status, f.Found = statusNote, "sandboxes cannot hibernate: checkpoints are an experimental feature of the engine, and it is off"
+		f.Advice = `Set "experimental": true in the engine's daemon.json, and restart the engine.`
+	}
+	return f
+}
+
 // doctorRuntimes runs a container with each OCI runtime that sandboxes may have.
 func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info engine.Info) []Finding {
 	names := s.Engine.runtimes(info.DefaultRuntime)
@@ -48,6 +58,9 @@ func doctorRuntimes(ctx context.Context, s *Settings, e *engine.Engine, info eng
 			}
 		}
 		out = append(out, f)
+		if strings.HasPrefix(name, gVisorRuntime) {
+			out = append(out, doctorCheckpoints(name, info))
+		}
 	}
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, gVisorRuntime) }) {
 		f := Finding{What: "gVisor", Status: statusNote, Found: "not used: sandboxes share the kernel of the host"}

@@ -51,6 +51,10 @@ func main() {
 		err = json.NewEncoder(os.Stdout).Encode(facts())
 	case "listen": // answers each connection to an abstract socket with the user id of the peer
 		listen("@probe")
+	case "remember": // answers each connection to an abstract socket with how many there were
+		remember("@memory")
+	case "recall":
+		err = recall("@memory")
 	case "nothing":
 	case "echo":
 		_, err = io.Copy(os.Stdout, os.Stdin)
@@ -245,6 +249,30 @@ func text(err error) string {
 }
 
 // listen sends every peer of a unix socket its user id, and then echoes what it sends.
+func remember(socket string) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		panic(err)
+	}
+	for n := 1; ; n++ {
+		conn, err := l.Accept()
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(conn, "%d", n)
+		_ = conn.Close()
+	}
+}
+
+func recall(socket string) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(os.Stdout, conn)
+	return err
+}
+
 func listen(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {

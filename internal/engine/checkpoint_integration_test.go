@@ -1,0 +1,120 @@
+//go:build integration
+
+package engine_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// runsc registers gVisor in an engine of a test.
+func runsc(t *testing.T) []string {
+	t.Helper()
+	program := os.Getenv("SANDFARM_TEST_RUNSC")
+	if program == "" {
+		t.Fatal("SANDFARM_TEST_RUNSC must name the program runsc")
+	}
+	return []string{"--add-runtime", "runsc=" + program}
+}
+
+// A container under gVisor goes on after a checkpoint where it was, as often as one likes, also after a restart of the engine. The checkpoints
+// follow each other so fast that the engine still has the one before.
+func TestCheckpointKeepsMemory(t *testing.T) {
+	t.Parallel()
+	d := enginetest.New(t, enginetest.Options{Args: append(runsc(t), "--experimental")})
+	b := setupOn(t, d.Host)
+	if can, err := b.CanCheckpoint(t.Context(), "runsc"); err != nil || !can {
+		t.Fatalf("CanCheckpoint: %v, %v", can, err)
+	}
+	if can, err := b.CanCheckpoint(t.Context(), "runc"); err != nil || can {
+		t.Errorf("CanCheckpoint of runc: %v, %v", can, err)
+	}
+	s := b.spec(t, "remember")
+	s.Runtime = "runsc"
+	id := b.start(t, s)
+	before, err := b.Inspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recall := func(want string) {
+		t.Helper()
+		await(t, "the probe answers", func() bool { return len(b.output(t, id, "facts")) > 0 })
+		if got := string(b.output(t, id, "recall")); got != want {
+			t.Fatalf("the program answers %q, want %q", got, want)
+		}
+	}
+	wantCode(t, "resume without a checkpoint", b.Resume(t.Context(), id), farm.CodeConflict)
+	recall("1")
+	for _, want := range []string{"2", "3", "4", "5"} {
+		if err := b.Checkpoint(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := b.Inspect(t.Context(), id); err != nil || c.Running {
+			t.Fatalf("after the checkpoint: %+v, %v", c, err)
+		}
+		wantCode(t, "checkpoint of one that does not run", b.Checkpoint(t.Context(), id), farm.CodeConflict)
+		if want == "5" {
+			d.Kill()
+			d.Start()
+		}
+		if has, err := b.HasCheckpoint(t.Context(), id); err != nil || !has {
+			t.Fatalf("HasCheckpoint: %v, %v", has, err)
+		}
+		for range 2 { // the second time it runs
+			if err := b.Resume(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recall(want)
+	}
+	after, err := b.Inspect(t.Context(), id)
+	if err != nil || after.MemoryMB != before.MemoryMB || after.CPUs != before.CPUs || after.PIDs != before.PIDs || after.Labels["sandfarm.sandbox"] != before.Labels["sandfarm.sandbox"] {
+		t.Errorf("after the resume: %+v, %v; want %+v", after, err, before)
+	}
+	for range 2 {
+		if err := b.RemoveCheckpoint(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has, err := b.HasCheckpoint(t.Context(), id); err != nil || has {
+		t.Errorf("HasCheckpoint after the removal: %v, %v", has, err)
+	}
+	if err := b.Checkpoint(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Remove(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "checkpoint of one that is gone", b.Checkpoint(t.Context(), id), farm.CodeNotFound)
+	wantCode(t, "resume of one that is gone", b.Resume(t.Context(), id), farm.CodeNotFound)
+}
+
+// What the engine cannot do has a code, and the container runs on.
+func TestCheckpointThatTheEngineRefuses(t *testing.T) {
+	t.Parallel()
+	for what, args := range map[string][]string{"not experimental": nil, "runc": {"--experimental"}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, enginetest.New(t, enginetest.Options{Args: append(runsc(t), args...)}).Host)
+			s := b.spec(t, "wait")
+			if args != nil {
+				s.Runtime = "runc"
+			}
+			if can, err := b.CanCheckpoint(t.Context(), s.Runtime); err != nil || can {
+				t.Errorf("CanCheckpoint: %v, %v", can, err)
+			}
+			id := b.start(t, s)
+			wantCode(t, "checkpoint", b.Checkpoint(t.Context(), id), farm.CodeConflict)
+			wantCode(t, "resume", b.Resume(t.Context(), id), farm.CodeConflict)
+			if err := b.RemoveCheckpoint(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+			if c, err := b.Inspect(t.Context(), id); err != nil || !c.Running {
+				t.Errorf("afterwards: %+v, %v", c, err)
+			}
+		})
+	}
+}
