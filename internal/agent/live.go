@@ -13,7 +13,16 @@ const LivePrefix = "/v1/live/"
 // ProcessesPath is where an agent has the processes that run beside jobs.
 const ProcessesPath = LivePrefix + "processes"
 
+// PortsPath is where an agent has the ports of the sandbox's loopback.
+const PortsPath = LivePrefix + "ports"
+
+// StreamType is the media type of the request and the answer of a connection to a port, whose frames package duplex has.
+const StreamType = "application/x-sandfarm-stream"
+
 const (
+	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.
+	MaxPortStreams = 256
+
 	// WindowBytes is how much output of a process is kept for readers that come, or come again. Sandboxes of little memory keep less.
 	WindowBytes = 1 << 20
 	// OutputBytes is about how much output one answer has. Its reader asks for more then, so this much is on its way to a slow one.

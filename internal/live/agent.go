@@ -8,6 +8,9 @@ import (
 // Agent is what a sandbox's agent does for callers over the live path.
 type Agent = client.Live
 
+// PortConn is a connection to a port of a sandbox.
+type PortConn = client.PortConn
+
 // Output is an answer with output of a process.
 type Output = client.ProcessOutput
 

@@ -75,11 +75,13 @@ type sandboxPath struct {
 }
 
 // RoundTrip sends a request to the first worker of the node that takes it.
-func (s *sandboxPath) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s *sandboxPath) RoundTrip(req *http.Request) (res *http.Response, err error) {
 	body := &watchedBody{ReadCloser: req.Body}
-	if req.Body != nil {
-		defer func() { _ = req.Body.Close() }()
-	}
+	defer func() {
+		if err != nil {
+			body.close()
+		}
+	}()
 	repeats := req.Method == http.MethodPut && req.GetBody != nil // an agent does it once, however often it comes
 	tried := map[string]bool{}
 	var last error
@@ -93,7 +95,7 @@ func (s *sandboxPath) RoundTrip(req *http.Request) (*http.Response, error) {
 				continue
 			}
 			tried[w.ID] = true
-			res, err := s.send(req, w, body)
+			res, err := s.send(req, w, body, repeats)
 			if err == nil {
 				return res, nil
 			}
@@ -105,6 +107,7 @@ func (s *sandboxPath) RoundTrip(req *http.Request) (*http.Response, error) {
 				if err != nil {
 					return nil, err
 				}
+				body.close()
 				body = &watchedBody{ReadCloser: again}
 			}
 		}
@@ -113,22 +116,24 @@ func (s *sandboxPath) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send sends a request to one worker. An answer that says that another one should be asked is an error.
-func (s *sandboxPath) send(req *http.Request, w farm.Worker, body *watchedBody) (*http.Response, error) {
+func (s *sandboxPath) send(req *http.Request, w farm.Worker, body *watchedBody, repeats bool) (*http.Response, error) {
+	lent := &triedBody{watchedBody: body}
 	out := req.Clone(req.Context())
 	out.URL.Scheme, out.URL.Host, out.Host = "https", host(w.ID), ""
 	out.URL.Path, out.URL.RawPath = s.target.path(req.URL.Path), ""
 	if req.Body != nil && req.Body != http.NoBody {
-		out.Body = io.NopCloser(body)
+		out.Body = lent
 		out.GetBody = nil
 	}
 	res, err := s.path.http.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}
-	if res.Header.Get(HeaderElsewhere) != "" && !body.wasRead() {
+	if res.Header.Get(HeaderElsewhere) != "" && (repeats || !body.wasRead()) {
 		_ = res.Body.Close()
 		return nil, errElsewhere
 	}
+	lent.settle()
 	return res, nil
 }
 
@@ -152,6 +157,56 @@ func (b *watchedBody) wasRead() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.read
+}
+
+// close closes the body, if there is one.
+func (b *watchedBody) close() {
+	if b.ReadCloser != nil {
+		_ = b.Close()
+	}
+}
+
+// triedBody is a body as one worker gets it. Closing it closes the body only if that worker has read of it or has answered: otherwise the next
+// one gets it.
+type triedBody struct {
+	*watchedBody
+	mu                     sync.Mutex
+	begun, settled, closed bool
+}
+
+// Read implements io.Reader.
+func (b *triedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	closed := b.closed
+	b.begun = b.begun || !closed
+	b.mu.Unlock()
+	if closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return b.watchedBody.Read(p)
+}
+
+// Close implements io.Closer.
+func (b *triedBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	over := b.begun || b.settled
+	b.mu.Unlock()
+	if over {
+		b.close()
+	}
+	return nil
+}
+
+// settle leaves the body to the worker that has answered.
+func (b *triedBody) settle() {
+	b.mu.Lock()
+	b.settled = true
+	over := b.closed
+	b.mu.Unlock()
+	if over {
+		b.close()
+	}
 }
 
 // candidates are the live workers of a node that listen. Those of one sandbox are always in the same order, which differs from sandbox to

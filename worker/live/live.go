@@ -31,6 +31,8 @@ const (
 	streamWindow = 128 << 10
 	// connectionStreams is how many streams one connection has; the API opens another one for more.
 	connectionStreams = 250
+	// frameBytes is the longest frame of a request. The API has a buffer of that size for each open stream.
+	frameBytes = 32 << 10
 	// copyBytes is the buffer of one direction of a stream.
 	copyBytes = 32 << 10
 	// streamBytes is what an open stream is charged: its buffers here, and those of its connections. It counts as large (budget.SmallBytes), so
@@ -94,7 +96,7 @@ func New(cfg Config, deps Deps) *Server {
 			Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 			TLSConfig: deps.Identity.ServerTLS(),
 			HTTP2: &http.HTTP2Config{
-				MaxConcurrentStreams: connectionStreams, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionStreams * streamWindow / 8,
+				MaxConcurrentStreams: connectionStreams, MaxReadFrameSize: frameBytes, MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionStreams * streamWindow / 8,
 				SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
 			},
 		},
@@ -206,7 +208,7 @@ func (s *Server) relay(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	defer func() { _ = res.Body.Close() }()
 	out := http.NewResponseController(w)
 	from := io.Reader(res.Body)
-	if kind := res.Header.Get("Content-Type"); kind == agent.FramesType {
+	if kind := res.Header.Get("Content-Type"); kind == agent.FramesType || kind == agent.StreamType {
 		w.Header().Set("Content-Type", kind)
 		from = &noted{Reader: res.Body, note: func() { s.use.noted(box) }} //nolint:contextcheck // as above
 	}

@@ -50,12 +50,17 @@ func (c caller) do(ctx context.Context, method, path string, query url.Values, b
 	if parent := tracing.Parent(ctx); parent != "" {
 		req.Header.Set("Traceparent", parent)
 	}
+	return c.send(req)
+}
+
+// send sends a request that is made. It returns what do does.
+func (c caller) send(req *http.Request) (*http.Response, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
 		if coded, ok := errors.AsType[*farm.Error](err); ok { // of the live path
 			return nil, coded
 		}
-		if cause := ctx.Err(); cause != nil && errors.Is(err, cause) {
+		if cause := req.Context().Err(); cause != nil && errors.Is(err, cause) {
 			return nil, unavailable(err, "The sandbox did not answer in time.")
 		}
 		return nil, unavailable(err, "The connection to the sandbox is broken.")

@@ -52,6 +52,8 @@ func (s *Server) routes() http.Handler {
 		"POST " + agent.ProcessesPath + "/{id}/resize":   s.postResize,
 		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
 		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
+
+		"PUT " + agent.PortsPath + "/{port}": s.putPort,
 	} {
 		mux.HandleFunc(pattern, h.serve)
 	}

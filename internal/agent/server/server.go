@@ -47,6 +47,7 @@ type Server struct {
 	executions *registry
 	processes  *processes
 	sessions   sessions
+	ports      portStreams
 	deadline   deadline
 
 	life    context.Context //nolint:containedctx // the life of everything that outlasts a request

@@ -1,0 +1,241 @@
+package duplex_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent/duplex"
+)
+
+// pair returns both ends of a connection whose streams keep nothing.
+func pair(t *testing.T) (a, b *duplex.Conn) {
+	t.Helper()
+	fromA, toB := io.Pipe()
+	fromB, toA := io.Pipe()
+	a = duplex.New(duplex.Streams{From: fromB, To: toB, Ended: func() { _ = toB.Close() }, Abort: func() { _ = fromB.Close() }})
+	b = duplex.New(duplex.Streams{From: fromA, To: toA, Ended: func() { _ = toA.Close() }, Abort: func() { _ = fromA.Close() }})
+	t.Cleanup(func() {
+		_, _ = a.Close(), b.Close()
+		<-a.Over()
+		<-b.Over()
+	})
+	return a, b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// data are bytes that do not repeat soon.
+func data(size int) []byte {
+	out := make([]byte, 0, size+sha256.Size)
+	for sum := sha256.Sum256(nil); len(out) < size; sum = sha256.Sum256(sum[:]) {
+		out = append(out, sum[:]...)
+	}
+	return out[:size]
+}
+
+func TestBytesPassBothWaysAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	sent := data(5 << 20)
+	var all sync.WaitGroup
+	for _, c := range []*duplex.Conn{a, b} {
+		all.Go(func() {
+			if n, err := c.Write(sent); n != len(sent) || err != nil {
+				t.Errorf("wrote %d, %v", n, err)
+			}
+			if err := c.CloseWrite(); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("read %d bytes, %v", len(got), err)
+			}
+		})
+	}
+	all.Wait()
+	<-a.Over()
+	<-b.Over()
+}
+
+// One direction is ended, and the other one goes on for as long as it likes.
+func TestHalfIsClosed(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	must(t, a.CloseWrite())
+	if got, err := io.ReadAll(b); err != nil || len(got) != 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := a.Write([]byte("x")); err == nil {
+		t.Error("a byte after the end was taken")
+	}
+	sent := data(3 * duplex.Window)
+	go func() {
+		_, _ = b.Write(sent)
+		_ = b.CloseWrite()
+	}()
+	if got, err := io.ReadAll(a); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+}
+
+// A sender is held back after Window bytes, not one earlier or later, and goes on when they are read.
+func TestAReceiverThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	full, all := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(all)
+		_, _ = a.Write(data(duplex.Window))
+		close(full)
+		_, _ = a.Write([]byte("y"))
+	}()
+	<-full
+	_, err := b.Write([]byte("the other direction is free"))
+	must(t, err)
+	buf := make([]byte, duplex.Window)
+	n, err := io.ReadAtLeast(a, buf, 20)
+	if err != nil || !bytes.HasPrefix(buf[:n], []byte("the other direct")) {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	select {
+	case <-all:
+		t.Error("more than the window was taken without a reader")
+	default:
+	}
+	_, err = io.ReadFull(b, buf)
+	must(t, err)
+	<-all
+	if n, err := b.Read(buf); n != 1 || buf[0] != 'y' || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+func TestAResetIsNotAnEnd(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	_, err := a.Write([]byte("half"))
+	must(t, err)
+	a.Reset()
+	if got, err := io.ReadAll(b); !errors.Is(err, duplex.ErrReset) || string(got) != "half" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := b.Write([]byte("x")); err == nil {
+		t.Error("a write after the reset was taken")
+	}
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, duplex.ErrReset) {
+		t.Errorf("own end: %v", err)
+	}
+}
+
+// What was written before Close arrives, and the other end cannot write any more, even if it waited for a reader.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	held := make(chan error, 1)
+	go func() {
+		_, err := b.Write(data(2 * duplex.Window))
+		held <- err
+	}()
+	_, err := io.ReadFull(a, make([]byte, 1))
+	must(t, err)
+	_, err = a.Write([]byte("bye"))
+	must(t, err)
+	must(t, a.Close())
+	must(t, a.Close())
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read after close: %v", err)
+	}
+	if got, err := io.ReadAll(b); err != nil || string(got) != "bye" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := <-held; err == nil {
+		t.Error("everything was written, and nobody read it")
+	}
+}
+
+func TestAStreamThatBreaks(t *testing.T) {
+	t.Parallel()
+	for name, stream := range map[string]string{
+		"Nothing": "", "Half a header": "\x01\x00", "Half of the data": "\x01\x00\x00\x05abc",
+	} {
+		c := duplex.New(duplex.Streams{From: bytes.NewReader([]byte(stream)), To: io.Discard})
+		<-c.Over()
+		if _, err := io.ReadAll(c); err == nil {
+			t.Errorf("%s: it looks complete", name)
+		}
+	}
+}
+
+func TestEndsThatAreNotCorrect(t *testing.T) {
+	t.Parallel()
+	full := bytes.Repeat(append([]byte("\x01\x00\x80\x00"), data(32<<10)...), duplex.Window/(32<<10))
+	for name, c := range map[string]struct {
+		stream string
+		bad    bool
+	}{
+		"All that is allowed":    {string(full) + "\x03\x00\x00\x00", false},
+		"One byte more":          {string(full) + "\x01\x00\x00\x01x\x03\x00\x00\x00", true},
+		"A longer frame":         {"\x01\x00\x80\x01" + string(data(32<<10+1)) + "\x03\x00\x00\x00", true},
+		"No data":                {"\x01\x00\x00\x00\x03\x00\x00\x00", true},
+		"Unknown kind":           {"\x05\x00\x00\x00\x03\x00\x00\x00", true},
+		"Kind 0":                 {"\x00\x00\x00\x00\x03\x00\x00\x00", true},
+		"Credit for nothing":     {"\x02\x00\x00\x01\x03\x00\x00\x00", true},
+		"Credit of nothing":      {"\x02\x00\x00\x00\x03\x00\x00\x00", true},
+		"End with a length":      {"\x03\x00\x00\x01", true},
+		"Data after the end":     {"\x03\x00\x00\x00\x01\x00\x00\x01x", false}, // the end was correct, and what follows is not read
+		"A credit after the end": {"\x03\x00\x00\x00\x02\x00\x00\x01", false},
+	} {
+		conn := duplex.New(duplex.Streams{From: bytes.NewReader([]byte(c.stream)), To: io.Discard})
+		<-conn.Over()
+		if got, err := io.ReadAll(conn); (err != nil) != c.bad || len(got) > duplex.Window {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		if _, err := conn.Write([]byte("x")); err == nil {
+			t.Errorf("%s: a write to a stream that has ended", name)
+		}
+	}
+}
+
+func TestDeadlinesAreRefused(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	for _, err := range []error{a.SetDeadline(time.Now()), a.SetReadDeadline(time.Now()), a.SetWriteDeadline(time.Now())} {
+		if !errors.Is(err, os.ErrNoDeadline) {
+			t.Error(err)
+		}
+	}
+	if a.LocalAddr().String() == "" || a.RemoteAddr().Network() == "" {
+		t.Error("no address")
+	}
+}
+
+// FuzzFrames: whatever the other end sends, an end keeps at most Window bytes of it and comes to an end itself.
+func FuzzFrames(f *testing.F) {
+	for _, seed := range []string{"", "\x01\x00\x00\x03abc\x03\x00\x00\x00", "\x02\x00\x00\x01", "\x04\x00\x00\x00", "\x01\x00\x80\x01", "\x03\x00\x00\x00\x03\x00\x00\x00"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		c := duplex.New(duplex.Streams{From: bytes.NewReader(stream), To: io.Discard})
+		<-c.Over()
+		got, err := io.ReadAll(c)
+		if len(got) > duplex.Window || len(got) > len(stream) {
+			t.Errorf("%d bytes of %d", len(got), len(stream))
+		}
+		if err == nil && !bytes.Contains(stream, []byte{3, 0, 0, 0}) {
+			t.Error("an end that was not sent")
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/duplex"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// listen serves each connection to a port of this machine, which is the agent's.
+func listen(t *testing.T, address string, serve func(*net.TCPConn)) int {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	agenttest.Must(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serve(conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func dial(t *testing.T, a *agenttest.Agent, port int) *client.PortConn {
+	t.Helper()
+	c, err := a.Live().DialPort(t.Context(), port)
+	agenttest.Must(t, err)
+	t.Cleanup(func() {
+		_ = c.Close()
+		<-c.Over()
+	})
+	return c
+}
+
+// Bytes pass both ways at the same time; the server ends its direction only when the caller has ended its own.
+func TestAPort(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0"} {
+		port := listen(t, address, func(conn *net.TCPConn) {
+			_, _ = io.Copy(conn, conn)
+			_, _ = io.WriteString(conn, "over")
+		})
+		c := dial(t, a, port)
+		go func() {
+			_, _ = c.Write(sent)
+			_ = c.CloseWrite()
+		}()
+		if got, err := io.ReadAll(c); err != nil || !bytes.Equal(got, append(bytes.Clone(sent), "over"...)) {
+			t.Errorf("%s: %d bytes, %v", address, len(got), err)
+		}
+	}
+}
+
+// The server ends its direction first, and still gets what the caller sends.
+func TestAServerThatEndsFirst(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	got := make(chan string, 1)
+	port := listen(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, "hello")
+		_ = conn.CloseWrite()
+		all, _ := io.ReadAll(conn)
+		got <- string(all)
+	})
+	c := dial(t, a, port)
+	if all, err := io.ReadAll(c); err != nil || string(all) != "hello" {
+		t.Errorf("%q, %v", all, err)
+	}
+	_, err := io.WriteString(c, "and more")
+	agenttest.Must(t, err)
+	agenttest.Must(t, c.CloseWrite())
+	if all := <-got; all != "and more" {
+		t.Errorf("the server got %q", all)
+	}
+}
+
+// Who breaks off is seen to have broken off at the other side.
+func TestAConnectionThatIsBroken(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	port := listen(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		_, _ = io.ReadFull(conn, make([]byte, 1))
+		_ = conn.SetLinger(0)
+	})
+	c := dial(t, a, port)
+	_, err := c.Write([]byte("x"))
+	agenttest.Must(t, err)
+	if _, err := io.ReadAll(c); !errors.Is(err, duplex.ErrReset) {
+		t.Errorf("the server broke off: %v", err)
+	}
+	seen := make(chan error, 1)
+	port = listen(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		_, err := io.ReadAll(conn)
+		seen <- err
+	})
+	dial(t, a, port).Reset()
+	if err := <-seen; err == nil {
+		t.Error("the caller broke off, and the server saw an end")
+	}
+	port = listen(t, "127.0.0.1:0", func(conn *net.TCPConn) {
+		_, err := io.ReadAll(conn)
+		seen <- err
+	})
+	gone := agenttest.Connect(t, a.Server)
+	if _, err = gone.Live().DialPort(t.Context(), port); err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close() // as a worker that is killed
+	if err := <-seen; err == nil {
+		t.Error("the session broke, and the server saw an end")
+	}
+}
+
+func TestPortsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	a := indexed(t, func(http.ResponseWriter, *http.Request) {})
+	_, own, err := net.SplitHostPort(a.Server.EgressAddr())
+	agenttest.Must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	agenttest.Must(t, err)
+	_, closed, err := net.SplitHostPort(l.Addr().String())
+	agenttest.Must(t, err)
+	agenttest.Must(t, l.Close())
+	for port, want := range map[string]farm.Code{
+		"0": farm.CodeInvalid, "65536": farm.CodeInvalid, "-1": farm.CodeInvalid, "080": farm.CodeInvalid, "+80": farm.CodeInvalid, "http": farm.CodeInvalid, "1e3": farm.CodeInvalid,
+		"@sandfarm": farm.CodeInvalid, "%2Ftmp%2Fx.sock": farm.CodeInvalid, "127.0.0.1:80": farm.CodeInvalid, own: farm.CodeInvalid,
+		closed: farm.CodeUnavailable, "65535": farm.CodeUnavailable,
+	} {
+		res, err := a.Relay(t.Context(), http.MethodPut, agent.PortsPath+"/"+port, nil, http.NoBody)
+		agenttest.Must(t, err)
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != agent.StatusOf(want) || !strings.Contains(string(body), `"code":"`+string(want)+`"`) {
+			t.Errorf("%q: %s %s", port, res.Status, body)
+		}
+		if want == farm.CodeUnavailable && !strings.Contains(string(body), "Nothing listens on port "+port) {
+			t.Errorf("%q: %s", port, body)
+		}
+	}
+	if _, err := a.Live().DialPort(t.Context(), 0); farm.CodeOf(err) != farm.CodeInvalid {
+		t.Errorf("dial 0: %v", err)
+	}
+}
+
+func TestConnectionsToPortsAreCounted(t *testing.T) {
+	t.Parallel()
+	a := agenttest.StartPlain(t)
+	port := listen(t, "127.0.0.1:0", func(conn *net.TCPConn) { _, _ = io.Copy(io.Discard, conn) })
+	var last *client.PortConn
+	for range agent.MaxPortStreams {
+		last = dial(t, a, port)
+	}
+	if _, err := a.Live().DialPort(t.Context(), port); farm.CodeOf(err) != farm.CodeExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	_ = last.Close()
+	<-last.Over()
+	dial(t, a, port)
+}
