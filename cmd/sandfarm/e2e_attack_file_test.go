@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandfarm/sandfarm/api/wire"
 	"github.com/sandfarm/sandfarm/internal/engine/enginetest"
 )
 
@@ -24,7 +25,9 @@ type attack struct {
 	states       []string // of the job
 	errors, next []string // names of allowed exceptions, of the attack and of the run after it
 	network      string
-	runtimes     []string // those it is for; empty: all
+	allow        []string               // rules of the network allowlist
+	secrets      map[string]wire.Secret // without values, which each sandbox has of its own
+	runtimes     []string               // those it is for; empty: all
 	env          map[string]string
 	check        string   // what the neighbour runs beside print(1)
 	reads        []string // paths that the farm is asked for afterwards
@@ -127,6 +130,17 @@ func (a *attack) set(key, value string) string {
 		a.next = strings.Fields(value)
 	case "network":
 		a.network = value
+	case "allow":
+		a.allow = append(a.allow, value)
+	case "secret":
+		fields := strings.SplitN(value, " ", 3)
+		if len(fields) < 3 {
+			return "secret is NAME HOST HEADER, not " + value
+		}
+		if a.secrets == nil {
+			a.secrets = map[string]wire.Secret{}
+		}
+		a.secrets[fields[0]] = wire.Secret{Host: fields[1], Header: fields[2]}
 	case "runtime":
 		a.runtimes = strings.Fields(value)
 	case "env":

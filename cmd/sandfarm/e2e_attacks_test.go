@@ -38,8 +38,9 @@ func TestAttacks(t *testing.T) {
 	t.Parallel()
 	corpus, all := readAttacks(t), os.Getenv("SANDFARM_TEST_ATTACKS") == "all"
 	runtime := cmp.Or(enginetest.Runtime(), "runc")
-	f := newFarm(t)
-	r := &attackRun{farmProcess: f, neighbour: newNeighbour(t, f)}
+	n := newInternet(t)
+	f := n.farm()
+	r := &attackRun{farmProcess: f, internet: n, neighbour: newNeighbour(t, f)}
 	r.head(t, runtime)
 	t.Cleanup(func() { r.report(t) })
 	for _, a := range corpus {
@@ -55,9 +56,11 @@ func TestAttacks(t *testing.T) {
 // attackRun runs attacks one after the other.
 type attackRun struct {
 	*farmProcess
+	internet  *internet
 	neighbour *neighbour
 
-	shared, sharedFor string // a sandbox for attacks that leave it usable, and their group and network
+	shared, sharedFor string   // a sandbox for attacks that leave it usable, and their group and network
+	values            []string // of all secrets so far
 	rows              []attackRow
 }
 
@@ -75,11 +78,13 @@ func (r *attackRun) attack(t *testing.T, a attack) {
 	row := attackRow{attack: a, quiet: r.neighbour.quiet(t)}
 	problem := func(format string, args ...any) { row.problems = append(row.problems, fmt.Sprintf(format, args...)) }
 	sandbox := r.sandboxFor(t, a)
+	r.internet.begin()
 	started := time.Now()
 	stop := r.neighbour.runs(t, a.check, &row.beside, problem)
 	r.attackAndLook(t, sandbox, a, problem)
 	stop()
 	row.took = time.Since(started)
+	r.internet.check(a, r.values, problem)
 	if a.ruins {
 		r.close(t, sandbox)
 		sandbox = r.fresh(t, a)
@@ -120,13 +125,14 @@ func (r *attackRun) attack(t *testing.T, a attack) {
 func (r *attackRun) attackAndLook(t *testing.T, sandbox string, a attack, problem func(string, ...any)) {
 	t.Helper()
 	var artifacts []wire.Artifact
-	state, exception, text, err := r.tryFor(t, sandbox, wire.ExecuteRequest{Code: a.code, Env: a.env}, a.timeout, &artifacts)
+	state, exception, text, err := r.tryFor(t, sandbox, wire.ExecuteRequest{Code: a.code, Env: r.internet.env(a)}, a.timeout, &artifacts)
 	if state == "lost" && a.ruins && slices.Contains(a.states, state) {
 		return // it says so, and accepts no more work
 	}
 	if err != nil || !slices.Contains(a.states, state) || !a.allows(state, exception) {
 		problem("it ended as %s with %q, %v; want %v with %v\n%.2000s", state, exception, err, a.states, a.errors, text)
 	}
+	r.leaks("the result", text, problem)
 	r.look(t, sandbox, a, artifacts, problem)
 	if a.ruins {
 		if state, _, _, err := r.try(t, sandbox, wire.ExecuteRequest{Code: "pass"}, 30); state == "" {
@@ -162,6 +168,7 @@ func (r *attackRun) look(t *testing.T, sandbox string, a attack, artifacts []wir
 		}
 		text, _ := io.ReadAll(io.LimitReader(from, readBytes)) // a file that changes may end early
 		_ = from.Close()
+		r.leaks(name, string(text), problem)
 		for _, outside := range []string{"root:x:0:0", "localhost ip6-localhost", "SANDFARM_"} {
 			if bytes.Contains(text, []byte(outside)) {
 				problem("reading %s gave a file from outside the workspace: %.200s", name, text)
@@ -198,7 +205,7 @@ func (r *attackRun) sandboxFor(t *testing.T, a attack) string {
 	if a.alone || a.ruins || a.sample {
 		return r.fresh(t, a)
 	}
-	if is := a.group + " " + a.network; r.shared == "" || r.sharedFor != is {
+	if is := fmt.Sprint(a.group, a.network, a.allow, a.secrets); r.shared == "" || r.sharedFor != is {
 		if r.shared != "" {
 			r.close(t, r.shared)
 		}
@@ -210,7 +217,12 @@ func (r *attackRun) sandboxFor(t *testing.T, a attack) string {
 func (r *attackRun) fresh(t *testing.T, a attack) string {
 	t.Helper()
 	memory, disk := 512, 64
-	made, err := r.CreateSandbox(t.Context(), wire.CreateRequest{Network: &a.network, Resources: &wire.ResourcesRequest{MemoryMB: &memory, DiskMB: &disk}}, client.WithWait(60*time.Second))
+	secrets := map[string]wire.Secret{}
+	for name, one := range a.secrets {
+		one.Value = newValue()
+		secrets[name], r.values = one, append(r.values, one.Value)
+	}
+	made, err := r.CreateSandbox(t.Context(), wire.CreateRequest{Network: &a.network, AllowHosts: a.allow, Secrets: secrets, Resources: &wire.ResourcesRequest{MemoryMB: &memory, DiskMB: &disk}}, client.WithWait(60*time.Second))
 	if err != nil || made.Job.State != "completed" {
 		t.Fatalf("create: %v %+v", err, made.Job)
 	}

@@ -7,13 +7,12 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"log"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,7 +71,7 @@ func newInternet(t *testing.T) *internet {
 	if err != nil {
 		t.Fatal("listen as the Internet: ", err)
 	}
-	quiet := log.New(&strings.Builder{}, "", 0)
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	for i, handler := range []http.Handler{n, n, http.HandlerFunc(n.victimised), http.HandlerFunc(n.victimised)} {
 		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: quiet}
 		listener := open[i]

@@ -1,0 +1,3 @@
+import socket
+
+assert socket.getaddrinfo("localhost", 80)

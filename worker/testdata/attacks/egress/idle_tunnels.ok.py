@@ -1,0 +1,5 @@
+import urllib.request
+
+for _ in range(10):
+    with urllib.request.urlopen("http://api.good.test/", timeout=30) as answer:
+        assert answer.status == 200
