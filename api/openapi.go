@@ -21,6 +21,8 @@ var pathParameter = regexp.MustCompile(`\{([a-z_]+)\}`)
 // parameterDocs describe the path parameters.
 func parameterDocs(path, name string) string {
 	switch {
+	case name == "path" && strings.Contains(path, "/fs/"):
+		return "absolute path without its first slash; slashes need no escape"
 	case name == "path":
 		return "path in the workspace; slashes need no escape"
 	case name == "name":
@@ -62,7 +64,7 @@ func (s *Server) document() ([]byte, error) {
 		}
 	}
 	sch.add("Problem", wire.Problem{})
-	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ClearData{}, wire.ProgressData{}, wire.StateData{}} {
+	for _, data := range []any{wire.TextData{}, wire.DisplayData{}, wire.ClearData{}, wire.ProgressData{}, wire.StateData{}, wire.WatchReady{}, wire.FileChange{}, wire.ChangesDropped{}} {
 		sch.of(data) // the data of events, which no answer references
 	}
 	doc := object{

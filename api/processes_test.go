@@ -31,7 +31,12 @@ type liveFarm struct {
 
 func setupLive(t *testing.T, options ...option) *liveFarm {
 	t.Helper()
-	f := &liveFarm{agent: agenttest.StartPlain(t)}
+	return setupLiveAgent(t, agenttest.StartPlain(t), options...)
+}
+
+func setupLiveAgent(t *testing.T, agent *agenttest.Agent, options ...option) *liveFarm {
+	t.Helper()
+	f := &liveFarm{agent: agent}
 	var path *live.Path
 	f.bundle = setup(t, append(options, func(_ *api.Config, d *api.Deps) {
 		d.Agents = func(box *farm.Sandbox) live.Agent { return path.Agent(box) }

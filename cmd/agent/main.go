@@ -1,4 +1,5 @@
-// Command agent runs inside every sandbox: init is PID 1, dial connects its own stdin and stdout to it.
+// Command agent runs inside every sandbox: init is PID 1, dial connects its own stdin and stdout to it, files serves files to it as the
+// sandbox's user.
 package main
 
 import (
@@ -15,7 +16,7 @@ import (
 // version is set by the build.
 var version = "dev"
 
-var errUsage = errors.New("usage: agent init|dial|version")
+var errUsage = errors.New("usage: agent init|dial|files|version")
 
 func main() {
 	if err := run(context.Background(), os.Args[1:], os.Stdin, os.Stdout); err != nil {
@@ -53,6 +54,8 @@ func run(ctx context.Context, args []string, in *os.File, out *os.File) error {
 			return fmt.Errorf("parse flags: %w", err)
 		}
 		return dial(ctx, *socket, in, out)
+	case "files":
+		return runFiles()
 	case "version":
 		_, err := fmt.Fprintln(out, version)
 		return err

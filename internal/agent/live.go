@@ -19,6 +19,12 @@ const PortsPath = LivePrefix + "ports"
 // StreamType is the media type of the request and the answer of a connection to a port, whose frames package duplex has.
 const StreamType = "application/x-sandfarm-stream"
 
+// FSPath is where an agent has the files of the whole sandbox, as its user sees them.
+const FSPath = LivePrefix + "fs"
+
+// FilesFD is the descriptor by which the process that serves files reaches the agent.
+const FilesFD = 3
+
 const (
 	// MaxPortStreams is how many connections to ports of a sandbox may be open at once.
 	MaxPortStreams = 256
@@ -40,4 +46,54 @@ func StatusOf(code farm.Code) int {
 		return http.StatusInternalServerError
 	}
 	return status
+}
+
+// PieceBytes bounds one answer with content of a file, for the same reason: its reader asks for the next piece. It begins with a line of JSON, a
+// FilePiece.
+const PieceBytes = 1 << 20
+
+// FilePiece describes a piece of a file.
+type FilePiece struct {
+	Entry  farm.FSEntry `json:"entry"`
+	Inode  uint64       `json:"inode"` // the same as long as the file is not replaced
+	Length int64        `json:"length"`
+}
+
+// PackPiece describes a piece of a tar, as FilePiece does one of a file. The tar ends when Next is empty; the reader adds its end.
+type PackPiece struct {
+	Next   string `json:"next"` // what the next request is told; opaque
+	Length int64  `json:"length"`
+}
+
+// FileKind says what happened to a file.
+type FileKind string
+
+// What happens to files.
+const (
+	FileCreated FileKind = "created" // the name names something new, which may have replaced a file
+	FileChanged FileKind = "changed" // its content, mode, owner or times
+	FileRemoved FileKind = "removed" // or it was renamed to a place that is not watched
+	FileRenamed FileKind = "renamed" // From: its name before; what had the new name is replaced
+	FileDropped FileKind = "dropped" // something happened that no event tells
+)
+
+// FileEvent is one change in a tree that is watched. Numbers count from 1 without gaps.
+type FileEvent struct {
+	Seq    uint64   `json:"seq"`
+	Kind   FileKind `json:"kind"`
+	Path   string   `json:"path,omitempty"` // absolute
+	From   string   `json:"from,omitempty"`
+	Type   string   `json:"type,omitempty"` // dir, or file for anything else
+	Reason string   `json:"reason,omitempty"`
+}
+
+// FileEvents is an answer with changes. Lost: some before the first are not kept any more.
+type FileEvents struct {
+	Events []FileEvent `json:"events"`
+	Lost   bool        `json:"lost,omitempty"`
+}
+
+// WatchStarted says how much is watched.
+type WatchStarted struct {
+	Directories int `json:"directories"`
 }

@@ -16,3 +16,9 @@ type Output = client.ProcessOutput
 
 // Agent is the agent of a sandbox.
 func (p *Path) Agent(box *farm.Sandbox) Agent { return client.NewLive(p.Sandbox(box)) }
+
+// Piece is a piece of content.
+type Piece = client.Piece
+
+// PieceOf is a piece of bytes that are known.
+func PieceOf(b []byte) *Piece { return client.PieceOf(b) }

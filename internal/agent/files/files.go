@@ -30,12 +30,20 @@ type Workspace struct {
 
 // Open opens the workspace in an existing directory. The caller closes it.
 func Open(dir string) (*Workspace, error) {
+	w, err := At(dir)
+	if err == nil {
+		_ = w.root.removeAll(stagingDir)
+	}
+	return w, err
+}
+
+// At opens any directory as a workspace is opened, while others may use it, too.
+func At(dir string) (*Workspace, error) {
 	dir = filepath.Clean(dir)
 	root, err := openTree(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	_ = root.removeAll(stagingDir)
 	return &Workspace{dir: dir, root: root, seed: maphash.MakeSeed()}, nil
 }
 

@@ -24,6 +24,7 @@ type Config struct {
 	Egress    string       // where programs reach the package indexes, such as agent.EgressAddr; empty: no access
 	Proxy     bool         // Egress is a proxy too, and programs are told so by HTTPS_PROXY and its like
 	Authority []byte       // certificate that programs trust beside those of the image (X.509, DER); nil: none
+	Program   string       // the agent's own program, which serves files as user code would; default agent.BinaryPath
 	UV        string       // the installer of Python packages; default agent.UVPath. If it does not exist, pip is used
 	Logger    *slog.Logger // default: silent
 
@@ -48,6 +49,7 @@ func (c Config) withDefaults() Config {
 	set(&c.HomeDir, agent.HomeDir)
 	set(&c.TmpDir, agent.TmpDir)
 	set(&c.Version, "dev")
+	set(&c.Program, agent.BinaryPath)
 	set(&c.UV, agent.UVPath)
 	if c.Env == nil {
 		c.Env = os.Environ() //nolint:forbidigo // it is what the code of the sandbox gets, not settings

@@ -57,6 +57,8 @@ func (s *Server) routes() http.Handler {
 	} {
 		mux.HandleFunc(pattern, h.serve)
 	}
+	mux.HandleFunc(agent.FSPath, handler(s.livefiles.pass).serve)
+	mux.HandleFunc(agent.FSPath+"/", handler(s.livefiles.pass).serve)
 	return mux
 }
 

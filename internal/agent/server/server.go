@@ -46,6 +46,7 @@ type Server struct {
 	installs   atomic.Int64 // installs that changed something
 	executions *registry
 	processes  *processes
+	livefiles  *livefiles
 	sessions   sessions
 	ports      portStreams
 	deadline   deadline
@@ -77,6 +78,7 @@ func New(cfg Config) (*Server, error) {
 			return nil, errors.Join(fmt.Errorf("protect the agent from user code: %w", err), workspace.Close())
 		}
 	}
+	s.livefiles = &livefiles{program: cfg.Program, reaper: s.reaper}
 	s.life, s.endLife = context.WithCancel(context.Background()) //nolint:forbidigo // the server's life is Close's to end
 	s.handler = s.routes()
 	image := environment(cfg)
@@ -165,6 +167,7 @@ func (s *Server) Close() error {
 		s.deadline.stop()
 		s.executions.close()
 		s.processes.close()
+		s.livefiles.close()
 		s.endLife()
 		if s.kernels != nil {
 			s.kernels.Close()

@@ -1,0 +1,214 @@
+package service
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/live"
+)
+
+// fsAgent finds the agent of a sandbox, and checks paths of files.
+func (s *Service) fsAgent(ctx context.Context, tenant, id string, paths ...*string) (live.Agent, error) {
+	for _, p := range paths {
+		clean, err := farm.CleanFSPath(*p)
+		if err != nil {
+			return live.Agent{}, err
+		}
+		*p = clean
+	}
+	return s.agent(ctx, tenant, id)
+}
+
+// ReachFS fails if the files of a sandbox cannot be reached now.
+func (s *Service) ReachFS(ctx context.Context, tenant, id string) error {
+	_, err := s.agent(ctx, tenant, id)
+	return err
+}
+
+// ListFS lists what is under a path of a sandbox, down to a depth.
+func (s *Service) ListFS(ctx context.Context, tenant, id, path string, depth int, page FilePage) (wire.FSListing, error) {
+	a, err := s.fsAgent(ctx, tenant, id, &path)
+	if err != nil {
+		return wire.FSListing{}, err
+	}
+	found, err := a.FSList(ctx, path, depth, page.Limit, page.After)
+	if err != nil {
+		return wire.FSListing{}, err
+	}
+	out := wire.FSListing{Items: make([]wire.FSEntry, len(found.Entries))}
+	for i, e := range found.Entries {
+		out.Items[i] = fsEntryOf(e)
+	}
+	if n := len(found.Entries); found.More && n > 0 {
+		out.NextCursor = wire.Cursor(base64.RawURLEncoding.EncodeToString([]byte(found.Entries[n-1].Path)))
+	}
+	if found.LeftOut > 0 {
+		out.Note = fmt.Sprintf("Files whose path has more than %d bytes or is not UTF-8 are left out, with all below them: %d here.", farm.MaxPathBytes, found.LeftOut)
+	}
+	return out, nil
+}
+
+// StatFS describes a file of a sandbox. It does not follow a link.
+func (s *Service) StatFS(ctx context.Context, tenant, id, path string) (wire.FSEntry, error) {
+	return s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSStat(ctx, path) })
+}
+
+// fsEntry calls f, whose answer is a file, with the agent of a sandbox. other may be nil.
+func (s *Service) fsEntry(ctx context.Context, tenant, id string, path, other *string, f func(live.Agent) (farm.FSEntry, error)) (wire.FSEntry, error) {
+	paths := []*string{path}
+	if other != nil {
+		paths = append(paths, other)
+	}
+	a, err := s.fsAgent(ctx, tenant, id, paths...)
+	if err != nil {
+		return wire.FSEntry{}, err
+	}
+	e, err := f(a)
+	return fsEntryOf(e), err
+}
+
+// WriteFS writes content to a file of a sandbox; size -1: unknown. ctx bounds it.
+func (s *Service) WriteFS(ctx context.Context, tenant, id, path string, how farm.FSWrite, content io.Reader, size int64) (wire.FSEntry, error) {
+	if size > s.limits.MaxFileBytes {
+		return wire.FSEntry{}, tooLarge(s.limits.MaxFileBytes)
+	}
+	capped := &noticed{r: s.capped(content)}
+	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSWrite(ctx, path, how, capped) })
+	return e, capped.or(err)
+}
+
+// UnpackFS unpacks an uncompressed tar into a directory of a sandbox: all of it, or nothing; size -1: unknown. ctx bounds it.
+func (s *Service) UnpackFS(ctx context.Context, tenant, id, path string, content io.Reader, size int64) (wire.FSEntry, error) {
+	if size > s.limits.MaxFileBytes {
+		return wire.FSEntry{}, tooLarge(s.limits.MaxFileBytes)
+	}
+	capped := &noticed{r: s.capped(content)}
+	e, err := s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSUnpack(ctx, path, capped) })
+	return e, capped.or(err)
+}
+
+// noticed remembers the error of a body: sending it fails then, and this is why.
+type noticed struct {
+	r   io.Reader
+	err error
+}
+
+// Read reads.
+func (n *noticed) Read(p []byte) (int, error) {
+	count, err := n.r.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a Reader
+		n.err = err
+	}
+	return count, err //nolint:wrapcheck // io.EOF must stay as it is
+}
+
+// or is the error of the body, if there was an error and the body had one.
+func (n *noticed) or(err error) error {
+	if err != nil && n.err != nil {
+		return n.err
+	}
+	return err
+}
+
+// MkdirFS creates a directory and those above it; mode "": the default.
+func (s *Service) MkdirFS(ctx context.Context, tenant, id, path, mode string) (wire.FSEntry, error) {
+	bits, err := FSMode(mode)
+	if err != nil {
+		return wire.FSEntry{}, err
+	}
+	return s.fsEntry(ctx, tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSMkdir(ctx, path, bits) })
+}
+
+// RemoveFS removes a file, or a directory with all that is in it.
+func (s *Service) RemoveFS(ctx context.Context, tenant, id, path string) error {
+	a, err := s.fsAgent(ctx, tenant, id, &path)
+	if err != nil {
+		return err
+	}
+	return a.FSRemove(ctx, path)
+}
+
+// ChangeFS sets the mode of a file.
+func (s *Service) ChangeFS(ctx context.Context, c Call, id, path string, r wire.FSChange) (wire.FSEntry, error) {
+	p := c.problems()
+	bits, err := FSMode(r.Mode)
+	if err == nil && bits < 0 {
+		err = farm.Invalidf("mode is missing")
+	}
+	p.check("/mode", err)
+	if err := p.err(); err != nil {
+		return wire.FSEntry{}, err
+	}
+	return s.fsEntry(ctx, c.Tenant, id, &path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSChmod(ctx, path, bits) })
+}
+
+// MoveFS renames a file or a directory.
+func (s *Service) MoveFS(ctx context.Context, c Call, id string, r wire.FSMove) (wire.FSEntry, error) {
+	return s.fromTo(ctx, c, id, r, live.Agent.FSMove)
+}
+
+// CopyFS copies a file, or a directory with all that is in it.
+func (s *Service) CopyFS(ctx context.Context, c Call, id string, r wire.FSMove) (wire.FSEntry, error) {
+	return s.fromTo(ctx, c, id, r, live.Agent.FSCopy)
+}
+
+func (s *Service) fromTo(ctx context.Context, c Call, id string, r wire.FSMove, do func(live.Agent, context.Context, string, string) (farm.FSEntry, error)) (wire.FSEntry, error) {
+	p := c.problems()
+	for name, path := range map[string]string{"from": r.From, "to": r.To} {
+		if path == "" {
+			p.addf("/"+name, "%s is empty", name)
+		}
+		_, err := farm.CleanFSPath(path)
+		p.check("/"+name, err)
+	}
+	if err := p.err(); err != nil {
+		return wire.FSEntry{}, err
+	}
+	return s.fsEntry(ctx, c.Tenant, id, &r.From, &r.To, func(a live.Agent) (farm.FSEntry, error) { return do(a, ctx, r.From, r.To) })
+}
+
+// LinkFS makes a symbolic link.
+func (s *Service) LinkFS(ctx context.Context, c Call, id string, r wire.FSLink) (wire.FSEntry, error) {
+	p := c.problems()
+	_, err := farm.CleanFSPath(r.Path)
+	p.check("/path", err)
+	if r.Path == "" {
+		p.addf("/path", "path is empty")
+	}
+	if r.Target == "" || len(r.Target) > farm.MaxLinkTarget || strings.ContainsRune(r.Target, 0) {
+		p.addf("/target", "target has 1 to %d bytes and no NUL", farm.MaxLinkTarget)
+	}
+	if err := p.err(); err != nil {
+		return wire.FSEntry{}, err
+	}
+	return s.fsEntry(ctx, c.Tenant, id, &r.Path, nil, func(a live.Agent) (farm.FSEntry, error) { return a.FSLink(ctx, r.Path, r.Target) })
+}
+
+// FSMode reads the mode of a file; "": -1.
+func FSMode(text string) (int, error) {
+	if text == "" {
+		return -1, nil
+	}
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n > farm.MaxMode {
+		return 0, farm.Invalidf("mode %q is not an octal number from 0 to %o, such as 0644", farm.Shorten(text), farm.MaxMode)
+	}
+	return int(n), nil
+}
+
+func fsEntryOf(e farm.FSEntry) wire.FSEntry {
+	out := wire.FSEntry{
+		Path: e.Path, Type: e.Type, Size: e.Size, Mode: e.Mode, UID: e.UID, GID: e.GID, ModifiedAt: e.ModifiedAt.UTC().Truncate(time.Microsecond), ETag: e.ETag,
+	}
+	if e.Type == "symlink" {
+		out.Target = &e.Target
+	}
+	return out
+}

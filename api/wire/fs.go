@@ -1,0 +1,58 @@
+package wire
+
+import "time"
+
+// FSEntry is a file or directory anywhere in a sandbox.
+type FSEntry struct {
+	Path       string    `json:"path" doc:"absolute path"`
+	Type       string    `json:"type" doc:"what it is" enum:"file,dir,symlink,other"`
+	Size       int64     `json:"size" doc:"bytes of a file; 0 for anything else"`
+	Mode       string    `json:"mode" doc:"permissions, four octal digits"`
+	UID        int       `json:"uid" doc:"user id of the owner"`
+	GID        int       `json:"gid" doc:"id of the owner's group"`
+	ModifiedAt time.Time `json:"modified_at" doc:"last change of the content"`
+	Target     *string   `json:"target" doc:"what a symbolic link leads to, as it is written; null for anything else"`
+	ETag       string    `json:"etag" doc:"names this version, for If-Match and If-None-Match"`
+}
+
+// FSListing is a page of a listing.
+type FSListing struct {
+	Items      []FSEntry `json:"items" doc:"by name in each directory, a directory before what is in it"`
+	NextCursor Cursor    `json:"next_cursor" doc:"send it as cursor to get the next page; null: this is the last"`
+	Note       string    `json:"note" doc:"what the caller should know, such as what the listing leaves out; usually empty"`
+}
+
+// FSMove names a file or directory, and what it becomes.
+type FSMove struct {
+	From string `json:"from" doc:"path: absolute, or relative to the workspace"`
+	To   string `json:"to" doc:"new path; directories above it are created, a file there is replaced, a directory is not"`
+}
+
+// FSLink is a symbolic link to make.
+type FSLink struct {
+	Path   string `json:"path" doc:"path of the link: absolute, or relative to the workspace"`
+	Target string `json:"target" doc:"what the link leads to; it may be anything, also nothing"`
+}
+
+// FSChange is a change of what a file is, not of its content.
+type FSChange struct {
+	Mode string `json:"mode" doc:"permissions in octal digits, such as 0755"`
+}
+
+// WatchReady is the data of the first event of a watch: changes from now on are told.
+type WatchReady struct {
+	Path        string `json:"path" doc:"what is watched"`
+	Directories int    `json:"directories" doc:"how many directories that are now"`
+}
+
+// FileChange is the data of the events created, changed, removed and renamed.
+type FileChange struct {
+	Path string  `json:"path" doc:"absolute path"`
+	Type string  `json:"type" doc:"file stands for anything but a directory" enum:"file,dir"`
+	From *string `json:"from" doc:"renamed: the path before; otherwise null"`
+}
+
+// ChangesDropped is the data of the event dropped: something happened that no event tells.
+type ChangesDropped struct {
+	Reason string `json:"reason" doc:"why"`
+}

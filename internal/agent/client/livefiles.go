@@ -1,0 +1,315 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// changeTimeout bounds a change of a whole tree.
+	changeTimeout = 10 * time.Minute
+	// pieceTimeout bounds one piece of content. A caller that reads it slowly has its own time limit.
+	pieceTimeout = 10 * time.Minute
+	// maxPieceHead bounds the line before a piece.
+	maxPieceHead = 64 << 10
+	// maxWatched bounds the directories of a watch.
+	maxWatched = 100_000
+)
+
+func fsQuery(path string) url.Values { return url.Values{"path": {path}} }
+
+// checkFS checks what an agent says of a file.
+func checkFS(e farm.FSEntry) error {
+	clean, err := farm.CleanFSPath(e.Path)
+	types := map[string]bool{"file": true, "dir": true, "symlink": true, "other": true}
+	_, mode := strconv.ParseUint(e.Mode, 8, 12)
+	if err != nil || clean != e.Path || !types[e.Type] || mode != nil || e.Size < 0 || len(e.Target) > farm.MaxLinkTarget || len(e.ETag) > 128 || !visible(e.ETag) {
+		return farm.Errorf(farm.CodeInternal, "the agent described a file that cannot be")
+	}
+	return nil
+}
+
+// visible reports whether a text can be an etag.
+func visible(text string) bool {
+	for _, r := range text {
+		if r <= ' ' || r > '~' || r == '"' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// fsEntry makes a call that is answered with a file.
+func (l Live) fsEntry(ctx context.Context, method, path string, query url.Values) (farm.FSEntry, error) {
+	var e farm.FSEntry
+	if err := l.call(ctx, changeTimeout, method, agent.FSPath+path, query, nil, &e); err != nil {
+		return e, err
+	}
+	return e, checkFS(e)
+}
+
+// FSList lists what is under a path, down to a depth (0: the path itself), after a path.
+func (l Live) FSList(ctx context.Context, path string, depth, limit int, after string) (farm.FSListing, error) {
+	query := fsQuery(path)
+	query.Set("depth", strconv.Itoa(depth))
+	query.Set("limit", strconv.Itoa(limit))
+	query.Set("after", after)
+	var list farm.FSListing
+	if err := l.call(ctx, callTimeout, http.MethodGet, agent.FSPath, query, nil, &list); err != nil {
+		return list, err
+	}
+	if len(list.Entries) > farm.MaxFSEntries || list.More && len(list.Entries) == 0 {
+		return list, farm.Errorf(farm.CodeInternal, "the agent listed %d files", len(list.Entries))
+	}
+	for _, e := range list.Entries {
+		if err := checkFS(e); err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// FSStat describes a file. It does not follow a link.
+func (l Live) FSStat(ctx context.Context, path string) (farm.FSEntry, error) {
+	list, err := l.FSList(ctx, path, 0, 1, "")
+	if err != nil {
+		return farm.FSEntry{}, err
+	}
+	if len(list.Entries) != 1 {
+		return farm.FSEntry{}, farm.Errorf(farm.CodeInternal, "the agent described %d files instead of one", len(list.Entries))
+	}
+	return list.Entries[0], nil
+}
+
+// FSWrite writes content to a file. ctx bounds it.
+func (l Live) FSWrite(ctx context.Context, path string, how farm.FSWrite, content io.Reader) (farm.FSEntry, error) {
+	query := fsQuery(path)
+	query.Set("how", string(how.How))
+	query.Set("offset", strconv.FormatInt(how.Offset, 10))
+	query.Set("match", how.Match)
+	query.Set("nomatch", how.NoMatch)
+	if how.Mode >= 0 {
+		query.Set("mode", strconv.FormatInt(int64(how.Mode), 8))
+	}
+	var e farm.FSEntry
+	res, err := l.do(ctx, http.MethodPut, agent.FSPath+"/content", query, struct{ io.Reader }{content})
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := decode(res, &e); err != nil {
+		return e, err
+	}
+	return e, checkFS(e)
+}
+
+// FSMkdir creates a directory and those above it; mode -1: the default. It may exist.
+func (l Live) FSMkdir(ctx context.Context, path string, mode int) (farm.FSEntry, error) {
+	query := fsQuery(path)
+	if mode >= 0 {
+		query.Set("mode", strconv.FormatInt(int64(mode), 8))
+	}
+	return l.fsEntry(ctx, http.MethodPost, "/mkdir", query)
+}
+
+// FSChmod sets the mode of a file.
+func (l Live) FSChmod(ctx context.Context, path string, mode int) (farm.FSEntry, error) {
+	query := fsQuery(path)
+	query.Set("mode", strconv.FormatInt(int64(mode), 8))
+	return l.fsEntry(ctx, http.MethodPost, "/mode", query)
+}
+
+// FSMove renames a file or a directory.
+func (l Live) FSMove(ctx context.Context, from, to string) (farm.FSEntry, error) {
+	return l.fsEntry(ctx, http.MethodPost, "/move", url.Values{"from": {from}, "to": {to}})
+}
+
+// FSCopy copies a file, or a directory with all that is in it.
+func (l Live) FSCopy(ctx context.Context, from, to string) (farm.FSEntry, error) {
+	return l.fsEntry(ctx, http.MethodPost, "/copy", url.Values{"from": {from}, "to": {to}})
+}
+
+// FSLink makes a symbolic link.
+func (l Live) FSLink(ctx context.Context, path, target string) (farm.FSEntry, error) {
+	query := fsQuery(path)
+	query.Set("target", target)
+	return l.fsEntry(ctx, http.MethodPost, "/link", query)
+}
+
+// FSRemove removes a file, or a directory with all that is in it.
+func (l Live) FSRemove(ctx context.Context, path string) error {
+	return l.call(ctx, changeTimeout, http.MethodDelete, agent.FSPath, fsQuery(path), nil, nil)
+}
+
+// FSUnpack unpacks an uncompressed tar into a directory: all of it, or nothing. ctx bounds it.
+func (l Live) FSUnpack(ctx context.Context, path string, tar io.Reader) (farm.FSEntry, error) {
+	var e farm.FSEntry
+	res, err := l.do(ctx, http.MethodPost, agent.FSPath+"/tar", fsQuery(path), struct{ io.Reader }{tar})
+	if err != nil {
+		return e, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := decode(res, &e); err != nil {
+		return e, err
+	}
+	return e, checkFS(e)
+}
+
+// Piece is a piece of content. The caller reads it to its end, or not, and closes it.
+type Piece struct {
+	io.Reader
+	body io.Closer
+	end  context.CancelFunc
+}
+
+// Close ends the piece.
+func (p *Piece) Close() {
+	p.end()
+	_ = p.body.Close()
+}
+
+// PieceOf is a piece of bytes that are known.
+func PieceOf(b []byte) *Piece {
+	return &Piece{Reader: bytes.NewReader(b), body: http.NoBody, end: func() {}}
+}
+
+// piece asks for a piece and reads the line before it into head.
+func (l Live) piece(ctx context.Context, path string, query url.Values, head any, length func() int64) (*Piece, error) {
+	ctx, cancel := context.WithTimeout(ctx, pieceTimeout)
+	res, err := l.do(ctx, http.MethodGet, agent.FSPath+path, query, nil) //nolint:bodyclose // Piece.Close closes it
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r := bufio.NewReaderSize(res.Body, maxPieceHead)
+	raw, err := r.ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(raw, head)
+	}
+	p := &Piece{body: res.Body, end: cancel}
+	if err != nil {
+		p.Close()
+		if errors.Is(err, io.EOF) {
+			return nil, unavailable(err, "The connection to the sandbox is broken.")
+		}
+		return nil, farm.Wrap(err, farm.CodeInternal, "the agent sent a piece of a file without its description")
+	}
+	n := length()
+	if n < 0 || n > 2*agent.PieceBytes {
+		p.Close()
+		return nil, farm.Errorf(farm.CodeInternal, "the agent announced a piece of %d bytes", n)
+	}
+	p.Reader = &exactly{r: r, left: n}
+	return p, nil
+}
+
+// FSRead reads a piece of a file: at most length bytes from an offset on, and at most agent.PieceBytes. inode is that of the first piece; 0: this
+// is the first.
+func (l Live) FSRead(ctx context.Context, path string, offset, length int64, inode uint64) (agent.FilePiece, *Piece, error) {
+	query := fsQuery(path)
+	query.Set("offset", strconv.FormatInt(offset, 10))
+	query.Set("length", strconv.FormatInt(length, 10))
+	if inode != 0 {
+		query.Set("inode", strconv.FormatUint(inode, 10))
+	}
+	var head agent.FilePiece
+	p, err := l.piece(ctx, "/content", query, &head, func() int64 { return min(head.Length, length) })
+	if err != nil {
+		return head, nil, err
+	}
+	if err := checkFS(head.Entry); err != nil {
+		p.Close()
+		return head, nil, err
+	}
+	return head, p, nil
+}
+
+// FSPack reads a piece of the tar of a directory; next is that of the piece before, empty: this is the first.
+func (l Live) FSPack(ctx context.Context, path, next string) (agent.PackPiece, *Piece, error) {
+	query := fsQuery(path)
+	query.Set("next", next)
+	var head agent.PackPiece
+	p, err := l.piece(ctx, "/tar", query, &head, func() int64 { return head.Length })
+	return head, p, err
+}
+
+// exactly reads a number of bytes. A source that ends before is unavailable.
+type exactly struct {
+	r    io.Reader
+	left int64
+}
+
+func (e *exactly) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
+	if e.left -= int64(n); err != nil && e.left > 0 {
+		return n, unavailable(err, "The connection to the sandbox is broken.")
+	}
+	return n, nil
+}
+
+// Watch begins to watch a tree. An id that is known is not begun again.
+func (l Live) Watch(ctx context.Context, id, path string, recursive bool, ignore []string) (agent.WatchStarted, error) {
+	query := fsQuery(path)
+	query.Set("recursive", strconv.FormatBool(recursive))
+	query["ignore"] = ignore
+	var out agent.WatchStarted
+	err := l.call(ctx, callTimeout, http.MethodPut, agent.FSPath+"/watches/"+url.PathEscape(id), query, struct{}{}, &out)
+	if err == nil && (out.Directories < 0 || out.Directories > maxWatched) {
+		err = farm.Errorf(farm.CodeInternal, "the agent watches %d directories", out.Directories)
+	}
+	return out, err
+}
+
+// Watched returns the changes after a number, when there are some or the time is up.
+func (l Live) Watched(ctx context.Context, id string, after uint64, wait time.Duration) (agent.FileEvents, error) {
+	query := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	var out agent.FileEvents
+	if err := l.call(ctx, wait+callTimeout, http.MethodGet, agent.FSPath+"/watches/"+url.PathEscape(id), query, nil, &out); err != nil {
+		return out, err
+	}
+	for i, e := range out.Events {
+		if i > 0 && e.Seq != out.Events[i-1].Seq+1 || !out.Lost && i == 0 && e.Seq != after+1 || !validEvent(e) {
+			return out, farm.Errorf(farm.CodeInternal, "the agent told of a change that cannot be")
+		}
+	}
+	return out, nil
+}
+
+// validEvent checks a change of a file.
+func validEvent(e agent.FileEvent) bool {
+	if len(e.Reason) > 1024 || !utf8.ValidString(e.Reason) {
+		return false
+	}
+	whole := func(p string) bool {
+		return len(p) > 0 && p[0] == '/' && len(p) <= 2*farm.MaxPathBytes && utf8.ValidString(p)
+	}
+	switch e.Kind {
+	case agent.FileDropped:
+		return e.Path == "" && e.From == ""
+	case agent.FileRenamed:
+		return whole(e.Path) && whole(e.From)
+	case agent.FileCreated, agent.FileChanged, agent.FileRemoved:
+		return whole(e.Path) && e.From == ""
+	}
+	return false
+}
+
+// EndWatch ends a watch.
+func (l Live) EndWatch(ctx context.Context, id string) error {
+	return l.call(ctx, callTimeout, http.MethodDelete, agent.FSPath+"/watches/"+url.PathEscape(id), nil, nil, nil)
+}

@@ -1,0 +1,286 @@
+package livefiles
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+const (
+	// MaxWatches is how many trees are watched at once.
+	MaxWatches = 16
+	// MaxWatchedDirs is how many directories one of them may have.
+	MaxWatchedDirs = 8192
+	// WindowEvents is how many events of a watch are kept for a reader that comes, or comes again.
+	WindowEvents = 4096
+	// MaxIgnored is how many patterns of names a watch may leave out.
+	MaxIgnored = 64
+	// watchLife is how long a watch lives without a reader.
+	watchLife = time.Minute
+	// pollEvents is how many events one answer has, and pollPause the time between two answers. Both bound the rate.
+	pollEvents = 256
+	pollPause  = 50 * time.Millisecond
+	// maxPoll bounds how long an answer without events is delayed.
+	maxPoll = time.Minute
+)
+
+// watches are the trees that are watched. The zero value is usable.
+type watches struct {
+	mu   sync.Mutex
+	byID map[string]*watch
+}
+
+// watch is one tree with the window of its newest events.
+type watch struct {
+	tree    *tree
+	started agent.WatchStarted
+
+	mu      sync.Mutex
+	events  []agent.FileEvent // the oldest first; their numbers have no gaps
+	next    uint64            // of the next event
+	sent    uint64            // the last event that any reader was sent
+	changed map[string]uint64 // the newest event of a path, if it says that the path changed
+	more    chan struct{}     // closed when there is another event
+	readers int
+	left    time.Time // when the last reader left
+	asked   time.Time // of the last answer with events
+}
+
+// put begins to watch. An id that is known is not begun again.
+func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := pathOf(r, "path")
+	if err != nil {
+		return nil, err
+	}
+	ignore := r.URL.Query()["ignore"]
+	if len(ignore) > MaxIgnored {
+		return nil, farm.Invalidf("ignore names %d patterns; at most %d are allowed", len(ignore), MaxIgnored)
+	}
+	for _, pattern := range ignore {
+		if _, err := filepath.Match(pattern, ""); err != nil || len(pattern) > farm.MaxNameBytes {
+			return nil, farm.Invalidf("ignore is not a pattern of a name: %q", farm.Shorten(pattern))
+		}
+	}
+	t := &tree{top: p, recursive: r.URL.Query().Get("recursive") == "true", ignore: ignore, most: MaxWatchedDirs}
+	var st unix.Stat_t
+	if err := unix.Stat(p, &st); err != nil {
+		return nil, problem(err, p)
+	}
+	if !isDir(&st) {
+		t.top, t.only, t.recursive = filepath.Dir(p), filepath.Base(p), false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := r.PathValue("id")
+	if s.byID[id] != nil {
+		return s.byID[id].started, nil
+	}
+	if err := s.room(); err != nil {
+		return nil, err
+	}
+	w := &watch{tree: t, next: 1, more: make(chan struct{}), changed: map[string]uint64{}, left: time.Now()}
+	t.tell = w.add
+	switch err := t.start(); {
+	case errors.Is(err, errTooMany):
+		return nil, farm.Errorf(farm.CodeTooLarge, "%s has more than %d directories, or more than the kernel watches for one user: watch a smaller tree, or ignore names", farm.Shorten(p), MaxWatchedDirs)
+	case errors.Is(err, unix.EMFILE):
+		return nil, farm.Errorf(farm.CodeExhausted, "The kernel has no more instances of inotify for the sandbox's user: its own programs use them all.")
+	case err != nil:
+		return nil, problem(err, p)
+	}
+	if s.byID == nil {
+		s.byID = map[string]*watch{}
+	}
+	s.byID[id] = w
+	w.started.Directories = len(t.dirs)
+	go t.read()
+	return w.started, nil
+}
+
+// room makes room for one more watch: one without a reader goes.
+func (s *watches) room() error {
+	if len(s.byID) < MaxWatches {
+		return nil
+	}
+	oldest := ""
+	for id, w := range s.byID {
+		if since, idle := w.idle(); idle {
+			if before, _ := s.byID[oldest].idle(); oldest == "" || since.Before(before) {
+				oldest = id
+			}
+		}
+	}
+	if oldest == "" {
+		return farm.Errorf(farm.CodeExhausted, "%d directories are watched in the sandbox, the most that it does. End one of them.", MaxWatches)
+	}
+	s.byID[oldest].end()
+	delete(s.byID, oldest)
+	return nil
+}
+
+// idle reports since when a watch has no reader.
+func (w *watch) idle() (since time.Time, idle bool) {
+	if w == nil {
+		return time.Time{}, false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.left, w.readers == 0
+}
+
+func (w *watch) end() { _ = w.tree.file.Close() }
+
+// expire ends the watches that nobody has read for a while.
+func (s *watches) expire(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, w := range s.byID {
+		if since, idle := w.idle(); idle && now.Sub(since) > watchLife {
+			w.end()
+			delete(s.byID, id)
+		}
+	}
+}
+
+func (s *watches) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+func (s *watches) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.byID {
+		w.end()
+	}
+}
+
+// remove ends a watch.
+func (s *watches) remove(_ http.ResponseWriter, r *http.Request) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := r.PathValue("id")
+	if w := s.byID[id]; w != nil {
+		w.end()
+		delete(s.byID, id)
+	}
+	return struct{}{}, nil
+}
+
+// add keeps an event. A change of a path that changed in an event which nobody was sent yet adds nothing.
+func (w *watch) add(e agent.FileEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.changed[e.Path]
+	if e.Kind == agent.FileChanged && last > w.sent {
+		return
+	}
+	e.Seq = w.next
+	w.next++
+	if len(w.events) >= WindowEvents {
+		w.events = slices.Delete(w.events, 0, WindowEvents/4) // not one by one: that would move all of them each time
+	}
+	w.events = append(w.events, e)
+	switch {
+	case e.Kind != agent.FileChanged:
+		delete(w.changed, e.Path)
+	case len(w.changed) >= WindowEvents:
+		clear(w.changed)
+		fallthrough
+	default:
+		w.changed[e.Path] = e.Seq
+	}
+	close(w.more)
+	w.more = make(chan struct{})
+}
+
+// get answers with the events after a number, when there are some.
+func (s *watches) get(_ http.ResponseWriter, r *http.Request) (any, error) {
+	after, err := number(r, "after", 0)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := number(r, "wait", 0)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	w := s.byID[r.PathValue("id")]
+	if w != nil {
+		w.mu.Lock()
+		w.readers++
+		w.mu.Unlock()
+	}
+	s.mu.Unlock()
+	if w == nil {
+		return nil, farm.NotFoundf("Nothing is watched under this name.")
+	}
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.readers--
+		w.left = time.Now()
+	}()
+	ctx, done := context.WithTimeout(r.Context(), min(time.Duration(wait)*time.Millisecond, maxPoll))
+	defer done()
+	return w.wait(ctx, uint64(after)), nil //nolint:gosec // not negative
+}
+
+// wait returns the events after a number, at the latest when ctx is done.
+func (w *watch) wait(ctx context.Context, after uint64) agent.FileEvents {
+	for {
+		w.mu.Lock()
+		if pause := pollPause - time.Since(w.asked); w.next > after+1 && pause > 0 {
+			w.mu.Unlock()
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+			w.mu.Lock()
+		}
+		if w.next > after+1 || after >= w.next {
+			out := w.from(after)
+			w.mu.Unlock()
+			return out
+		}
+		more := w.more
+		w.mu.Unlock()
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return agent.FileEvents{Events: []agent.FileEvent{}}
+		}
+	}
+}
+
+// from returns the events after a number. The caller holds mu.
+func (w *watch) from(after uint64) agent.FileEvents {
+	out := agent.FileEvents{Events: []agent.FileEvent{}}
+	if after >= w.next { // of a watch before this one
+		out.Lost, after = true, 0
+	}
+	first := w.next - uint64(len(w.events))
+	if after+1 < first {
+		out.Lost, after = true, first-1
+	}
+	begin := int(after + 1 - first) //nolint:gosec // within the window
+	end := min(len(w.events), begin+pollEvents)
+	out.Events = append(out.Events, w.events[begin:end]...)
+	if n := len(out.Events); n > 0 {
+		w.sent = max(w.sent, out.Events[n-1].Seq)
+		w.asked = time.Now()
+	}
+	return out
+}

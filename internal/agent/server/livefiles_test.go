@@ -1,0 +1,442 @@
+package server_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandfarm/sandfarm/internal/agent"
+	"github.com/sandfarm/sandfarm/internal/agent/agenttest"
+	"github.com/sandfarm/sandfarm/internal/agent/client"
+	"github.com/sandfarm/sandfarm/internal/agent/livefiles"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// replacing is a write that replaces without conditions.
+var replacing = farm.FSWrite{How: farm.FSReplace, Mode: -1}
+
+// readFS reads a whole file.
+func readFS(t *testing.T, l client.Live, path string) string {
+	t.Helper()
+	var all bytes.Buffer
+	inode := uint64(0)
+	for {
+		head, piece, err := l.FSRead(t.Context(), path, int64(all.Len()), 1<<40, inode)
+		agenttest.Must(t, err)
+		_, err = io.Copy(&all, piece)
+		piece.Close()
+		agenttest.Must(t, err)
+		inode = head.Inode
+		if int64(all.Len()) >= head.Entry.Size {
+			return all.String()
+		}
+	}
+}
+
+func TestFilesAnywhere(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	content := strings.Repeat("0123456789", agent.PieceBytes/4) // more than two pieces
+	made, err := l.FSWrite(t.Context(), at("a/b.txt"), replacing, strings.NewReader(content))
+	agenttest.Must(t, err)
+	if made.Path != at("a/b.txt") || made.Type != "file" || made.Size != int64(len(content)) || made.Mode != "0644" || made.UID != os.Getuid() || made.GID != os.Getgid() {
+		t.Errorf("%+v", made)
+	}
+	if got := readFS(t, l, at("a/b.txt")); got != content {
+		t.Errorf("read %d bytes of %d", len(got), len(content))
+	}
+	if got, err := l.FSChmod(t.Context(), at("a/b.txt"), 0o750); err != nil || got.Mode != "0750" || got.ETag == made.ETag {
+		t.Errorf("chmod: %+v, %v", got, err)
+	}
+	if got, err := l.FSWrite(t.Context(), at("a/b.txt"), replacing, strings.NewReader("new")); err != nil || got.Mode != "0750" || got.Size != 3 {
+		t.Errorf("a file that is replaced keeps its mode: %+v, %v", got, err)
+	}
+	how := farm.FSWrite{How: farm.FSAppend, Mode: -1}
+	if _, err := l.FSWrite(t.Context(), at("a/b.txt"), how, strings.NewReader("er")); err != nil || readFS(t, l, at("a/b.txt")) != "newer" {
+		t.Errorf("append: %v", err)
+	}
+	how = farm.FSWrite{How: farm.FSAt, Mode: -1, Offset: 1}
+	if _, err := l.FSWrite(t.Context(), at("a/b.txt"), how, strings.NewReader("EW")); err != nil || readFS(t, l, at("a/b.txt")) != "nEWer" {
+		t.Errorf("at an offset: %v", err)
+	}
+	if got, err := l.FSLink(t.Context(), at("link"), "a/b.txt"); err != nil || got.Type != "symlink" || got.Target != "a/b.txt" {
+		t.Errorf("link: %+v, %v", got, err)
+	}
+	if _, err := l.FSWrite(t.Context(), at("link"), replacing, strings.NewReader("through")); err != nil || readFS(t, l, at("a/b.txt")) != "through" {
+		t.Errorf("through a link: %v", err)
+	}
+	if got, err := l.FSCopy(t.Context(), at("a"), at("c/a2")); err != nil || got.Type != "dir" || readFS(t, l, at("c/a2/b.txt")) != "through" {
+		t.Errorf("copy: %+v, %v", got, err)
+	}
+	if got, err := l.FSMove(t.Context(), at("c/a2"), at("d")); err != nil || got.Path != at("d") {
+		t.Errorf("move: %+v, %v", got, err)
+	}
+	list, err := l.FSList(t.Context(), dir, 2, 100, "")
+	agenttest.Must(t, err)
+	var names []string
+	for _, e := range list.Entries {
+		names = append(names, strings.TrimPrefix(e.Path, dir+"/"))
+	}
+	if got := strings.Join(names, " "); got != "a a/b.txt c d d/b.txt link" {
+		t.Errorf("listed %q", got)
+	}
+	agenttest.Must(t, l.FSRemove(t.Context(), at("a")))
+	if _, err := l.FSStat(t.Context(), at("a")); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after its removal: %v", err)
+	}
+}
+
+func TestListingAnywhereInPages(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	want := []string{}
+	for _, name := range []string{"a", "a/b", "a/b/c", "a-b", "a-b/x", "z"} { // a-b is after a in a walk, and before a/b as a text
+		agenttest.Must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		want = append(want, name)
+	}
+	for limit := 1; limit <= len(want)+1; limit++ {
+		var got []string
+		for after := ""; ; {
+			page, err := l.FSList(t.Context(), dir, farm.MaxFSDepth, limit, after)
+			agenttest.Must(t, err)
+			for _, e := range page.Entries {
+				got, after = append(got, strings.TrimPrefix(e.Path, dir+"/")), e.Path
+			}
+			if !page.More {
+				break
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("pages of %d: %v", limit, got)
+		}
+	}
+}
+
+// Each error has a code, and the kernel's name of it.
+func TestProblemsAnywhere(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	agenttest.Must(t, os.WriteFile(at("file"), []byte("x"), 0o600))
+	agenttest.Must(t, os.Mkdir(at("dir"), 0o700))
+	agenttest.Must(t, syscall.Mkfifo(at("pipe"), 0o600))
+	agenttest.Must(t, os.Symlink("loop", at("loop")))
+	write := func(path string) error {
+		_, err := l.FSWrite(t.Context(), path, replacing, strings.NewReader("x"))
+		return err
+	}
+	read := func(path string) error {
+		_, p, err := l.FSRead(t.Context(), path, 0, 1, 0)
+		if err == nil {
+			p.Close()
+		}
+		return err
+	}
+	entry := func(_ farm.FSEntry, err error) error { return err }
+	for name, c := range map[string]struct {
+		err  error
+		code farm.Code
+		text string
+	}{
+		"read missing":     {read(at("none")), farm.CodeNotFound, "ENOENT"},
+		"read directory":   {read(at("dir")), farm.CodeConflict, "EISDIR"},
+		"read pipe":        {read(at("pipe")), farm.CodeInvalid, "regular"},
+		"read device":      {read("/dev/zero"), farm.CodeInvalid, "regular"},
+		"read loop":        {read(at("loop")), farm.CodeInvalid, "ELOOP"},
+		"write directory":  {write(at("dir")), farm.CodeConflict, "EISDIR"},
+		"write pipe":       {write(at("pipe")), farm.CodeInvalid, "regular"},
+		"write below file": {write(at("file/x")), farm.CodeConflict, "ENOTDIR"},
+		"write read-only":  {write("/sys/kernel/x"), farm.CodeInvalid, "E"},
+		"no space":         {writeFull(t, l), farm.CodeInvalid, "regular"},
+		"mkdir on file":    {entry(l.FSMkdir(t.Context(), at("file"), -1)), farm.CodeConflict, "ENOTDIR"},
+		"link exists":      {entry(l.FSLink(t.Context(), at("file"), "x")), farm.CodeConflict, "EEXIST"},
+		"into itself":      {entry(l.FSCopy(t.Context(), at("dir"), at("dir/in"))), farm.CodeInvalid, "into itself"},
+		"onto itself":      {entry(l.FSCopy(t.Context(), at("file"), at("file"))), farm.CodeInvalid, "onto itself"},
+		"onto directory":   {entry(l.FSMove(t.Context(), at("file"), at("dir"))), farm.CodeConflict, "directory"},
+		"chmod missing":    {entry(l.FSChmod(t.Context(), at("none"), 0o600)), farm.CodeNotFound, "ENOENT"},
+		"chmod too large":  {entry(l.FSChmod(t.Context(), at("file"), farm.MaxMode+1)), farm.CodeInvalid, "mode"},
+		"remove root":      {l.FSRemove(t.Context(), "/"), farm.CodeConflict, "EBUSY"},
+		"remove mount":     {l.FSRemove(t.Context(), "/proc"), farm.CodeConflict, "EBUSY"},
+		"remove missing":   {l.FSRemove(t.Context(), at("none")), farm.CodeNotFound, "ENOENT"},
+		"dots":             {l.FSRemove(t.Context(), dir+"/../x"), farm.CodeInvalid, ".."},
+	} {
+		if farm.CodeOf(c.err) != c.code || !strings.Contains(farm.MessageOf(c.err), c.text) {
+			t.Errorf("%s: %s %v", name, farm.CodeOf(c.err), c.err)
+		}
+	}
+	if got, err := l.FSChmod(t.Context(), at("file"), farm.MaxMode); err != nil || got.Mode != "7777" {
+		t.Errorf("the largest mode: %+v, %v", got, err)
+	}
+}
+
+// writeFull writes to a device that is always full, which is not a regular file.
+func writeFull(t *testing.T, l client.Live) error {
+	_, err := l.FSWrite(t.Context(), "/dev/full", farm.FSWrite{How: farm.FSAppend, Mode: -1}, strings.NewReader("x"))
+	return err
+}
+
+func TestConditionsOfAWrite(t *testing.T) {
+	t.Parallel()
+	l, file := agenttest.StartWithFiles(t).Live(), filepath.Join(t.TempDir(), "f")
+	write := func(match, none string) (farm.FSEntry, error) {
+		return l.FSWrite(t.Context(), file, farm.FSWrite{How: farm.FSReplace, Mode: -1, Match: match, NoMatch: none}, strings.NewReader("x"))
+	}
+	unmet := func(name string, err error) {
+		t.Helper()
+		if farm.CodeOf(err) != farm.CodeConflict || !strings.HasPrefix(farm.MessageOf(err), farm.UnmetPrefix) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := write("*", "")
+	unmet("match anything, nothing there", err)
+	first, err := write("", "*")
+	agenttest.Must(t, err)
+	_, err = write("", "*")
+	unmet("nothing there, but something is", err)
+	second, err := write(first.ETag, "")
+	agenttest.Must(t, err)
+	_, err = write(first.ETag, "")
+	unmet("an old version", err)
+	_, err = write("", second.ETag)
+	unmet("not this version", err)
+
+	// Of callers at once, one wins.
+	var wins, losses sync.Map
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			if _, err := write(second.ETag, ""); err == nil {
+				wins.Store(n, true)
+			} else {
+				losses.Store(n, err)
+			}
+		})
+	}
+	all.Wait()
+	count := func(m *sync.Map) (n int) { m.Range(func(any, any) bool { n++; return true }); return n }
+	if count(&wins) != 1 || count(&losses) != 7 {
+		t.Errorf("%d won, %d lost", count(&wins), count(&losses))
+	}
+}
+
+func TestATarAnywhere(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	want := map[string]string{"empty": "", "odd": strings.Repeat("o", 700), "large": strings.Repeat("0123456789abcdef", agent.PieceBytes/6)}
+	for n := range 300 {
+		want[fmt.Sprintf("d%d/f%d", n%7, n)] = strconv.Itoa(n)
+	}
+	for name, content := range want {
+		agenttest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		agenttest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	agenttest.Must(t, os.Symlink("odd", filepath.Join(dir, "link")))
+	var packed bytes.Buffer
+	pieces := 0
+	for next := ""; ; pieces++ {
+		head, piece, err := l.FSPack(t.Context(), dir, next)
+		agenttest.Must(t, err)
+		_, err = io.Copy(&packed, piece)
+		piece.Close()
+		agenttest.Must(t, err)
+		if next = head.Next; next == "" {
+			break
+		}
+	}
+	agenttest.Must(t, tar.NewWriter(&packed).Close())
+	if pieces < 2 {
+		t.Errorf("%d pieces", pieces)
+	}
+	sent := packed.Bytes()
+	read, got := tar.NewReader(bytes.NewReader(sent)), map[string]string{}
+	for {
+		h, err := read.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		agenttest.Must(t, err)
+		if h.Typeflag == tar.TypeReg {
+			raw, err := io.ReadAll(read)
+			agenttest.Must(t, err)
+			got[h.Name] = string(raw)
+		} else if h.Typeflag == tar.TypeSymlink && h.Linkname != "odd" {
+			t.Errorf("%+v", h)
+		}
+	}
+	for name, content := range want {
+		if got[name] != content {
+			t.Errorf("%s has %d bytes, want %d", name, len(got[name]), len(content))
+		}
+	}
+	to := filepath.Join(t.TempDir(), "new", "place")
+	if made, err := l.FSUnpack(t.Context(), to, bytes.NewReader(sent)); err != nil || made.Path != to || made.Type != "dir" {
+		t.Fatalf("unpack: %+v, %v", made, err)
+	}
+	if raw, err := os.ReadFile(filepath.Join(to, "large")); err != nil || string(raw) != want["large"] {
+		t.Errorf("unpacked: %d bytes, %v", len(raw), err)
+	}
+}
+
+// The process that serves files is ended by user code: the next request starts it again.
+func TestFilesProcessIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	a, dir := agenttest.StartWithFiles(t), t.TempDir()
+	l := a.Live()
+	agenttest.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
+	for range 3 {
+		target, err := os.Readlink("/proc/self/ns/pid")
+		agenttest.Must(t, err)
+		_ = target
+		if got := readFS(t, l, filepath.Join(dir, "f")); got != "x" {
+			t.Fatalf("%q", got)
+		}
+		pid := strings.Fields(readFS(t, l, "/proc/self/stat"))[0] // of the process itself
+		n, err := strconv.Atoi(pid)
+		agenttest.Must(t, err)
+		if n == os.Getpid() {
+			t.Fatal("the agent itself serves files")
+		}
+		agenttest.Must(t, syscall.Kill(n, syscall.SIGKILL))
+	}
+}
+
+// nextChanges reads changes until one matches.
+func nextChanges(t *testing.T, l client.Live, id string, after uint64, until func(agent.FileEvent) bool) (seen []agent.FileEvent, lost bool) {
+	t.Helper()
+	for {
+		got, err := l.Watched(t.Context(), id, after, 20*time.Second)
+		agenttest.Must(t, err)
+		lost = lost || got.Lost
+		for _, e := range got.Events {
+			after = e.Seq
+			seen = append(seen, e)
+			if until(e) {
+				return seen, lost
+			}
+		}
+	}
+}
+
+func named(kind agent.FileKind, path string) func(agent.FileEvent) bool {
+	return func(e agent.FileEvent) bool { return e.Kind == kind && e.Path == path }
+}
+
+func TestWatchTellsOfChanges(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	agenttest.Must(t, os.Mkdir(at("old"), 0o700))
+	started, err := l.Watch(t.Context(), "w", dir, true, []string{"*.tmp", ".git"})
+	agenttest.Must(t, err)
+	if started.Directories != 2 {
+		t.Errorf("%+v", started)
+	}
+	last := uint64(0)
+	wait := func(kind agent.FileKind, name string) agent.FileEvent {
+		t.Helper()
+		seen, lost := nextChanges(t, l, "w", last, named(kind, at(name)))
+		e := seen[len(seen)-1]
+		if last = e.Seq; lost {
+			t.Error("events were lost")
+		}
+		for _, e := range seen {
+			if strings.HasSuffix(e.Path, ".tmp") || strings.Contains(e.Path, ".part") || strings.Contains(e.Path, ".git") {
+				t.Errorf("told of %+v", e)
+			}
+		}
+		return e
+	}
+	agenttest.Must(t, os.WriteFile(at("x.tmp"), nil, 0o600))
+	agenttest.Must(t, os.Mkdir(at(".git"), 0o700))
+	agenttest.Must(t, os.WriteFile(at("old/f"), []byte("1"), 0o600))
+	wait(agent.FileCreated, "old/f")
+	wait(agent.FileChanged, "old/f")
+	agenttest.Must(t, os.MkdirAll(at("new/deep/er"), 0o700))
+	if e := wait(agent.FileCreated, "new/deep/er"); e.Type != "dir" {
+		t.Errorf("%+v", e)
+	}
+	agenttest.Must(t, os.WriteFile(at("new/deep/er/f"), nil, 0o600))
+	wait(agent.FileCreated, "new/deep/er/f")
+	agenttest.Must(t, os.Rename(at("new"), at("newer")))
+	if e := wait(agent.FileRenamed, "newer"); e.From != at("new") || e.Type != "dir" {
+		t.Errorf("%+v", e)
+	}
+	agenttest.Must(t, os.WriteFile(at("newer/deep/er/f"), []byte("2"), 0o600)) // its directory is known by its new name
+	wait(agent.FileChanged, "newer/deep/er/f")
+	agenttest.Must(t, os.Rename(at("newer/deep/er/f"), filepath.Join(t.TempDir(), "out")))
+	wait(agent.FileRemoved, "newer/deep/er/f")
+	_, err = l.FSWrite(t.Context(), at("whole"), replacing, strings.NewReader("x"))
+	agenttest.Must(t, err)
+	wait(agent.FileCreated, "whole")
+	agenttest.Must(t, os.Remove(at("whole")))
+	wait(agent.FileRemoved, "whole")
+	agenttest.Must(t, l.EndWatch(t.Context(), "w"))
+	if _, err := l.Watched(t.Context(), "w", last, 0); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// Events beyond the window are dropped, and the reader is told.
+func TestWatchSaysWhatItDropped(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	_, err := l.Watch(t.Context(), "w", dir, false, nil)
+	agenttest.Must(t, err)
+	for n := range livefiles.WindowEvents + 1 {
+		agenttest.Must(t, os.Mkdir(filepath.Join(dir, fmt.Sprint(n)), 0o700))
+	}
+	// The newest is there before the window is read: another watch, begun after it, is not needed to know.
+	end := filepath.Join(dir, "end")
+	agenttest.Must(t, os.Mkdir(end, 0o700))
+	seen, lost := nextChanges(t, l, "w", uint64(livefiles.WindowEvents), named(agent.FileCreated, end))
+	if lost || len(seen) < 1 {
+		t.Errorf("the newest: %d, lost %v", len(seen), lost)
+	}
+	seen, lost = nextChanges(t, l, "w", 0, named(agent.FileCreated, end))
+	if !lost || len(seen) >= livefiles.WindowEvents || seen[0].Seq == 1 {
+		t.Errorf("from the first on: %d events, lost %v", len(seen), lost)
+	}
+}
+
+// One watch more than there may be takes the place of one that nobody reads.
+func TestWatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	l, dir := agenttest.StartWithFiles(t).Live(), t.TempDir()
+	for n := range livefiles.MaxWatches {
+		_, err := l.Watch(t.Context(), fmt.Sprint(n), dir, false, nil)
+		agenttest.Must(t, err)
+	}
+	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil { // now it is the one that was read last
+		t.Fatal(err)
+	}
+	_, err := l.Watch(t.Context(), "more", dir, false, nil)
+	agenttest.Must(t, err)
+	if _, err := l.Watched(t.Context(), "0", 0, 0); err != nil {
+		t.Errorf("the one that was read: %v", err)
+	}
+	if _, err := l.Watched(t.Context(), "1", 0, 0); farm.CodeOf(err) != farm.CodeNotFound {
+		t.Errorf("the one that was left longest: %v", err)
+	}
+	for _, pattern := range []string{"[", strings.Repeat("n", farm.MaxNameBytes+1)} {
+		if _, err := l.Watch(t.Context(), "p", dir, false, []string{pattern}); farm.CodeOf(err) != farm.CodeInvalid {
+			t.Errorf("pattern %.9q: %v", pattern, err)
+		}
+	}
+	for n, code := range map[int]farm.Code{livefiles.MaxIgnored - 1: "", livefiles.MaxIgnored: "", livefiles.MaxIgnored + 1: farm.CodeInvalid} {
+		_, err := l.Watch(t.Context(), fmt.Sprint("ignore", n), dir, false, make([]string, n))
+		if code == "" && err != nil || code != "" && farm.CodeOf(err) != code {
+			t.Errorf("%d patterns: %v", n, err)
+		}
+	}
+}

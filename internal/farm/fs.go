@@ -1,0 +1,90 @@
+package farm
+
+import (
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of the operations on files anywhere in a sandbox.
+const (
+	// MaxFSEntries bounds the entries of a page of a listing.
+	MaxFSEntries = 10_000
+	// MaxFSDepth bounds how far below its directory a listing goes.
+	MaxFSDepth = 1000
+	// MaxLinkTarget bounds the bytes of the target of a symbolic link (PATH_MAX of Linux, less its NUL).
+	MaxLinkTarget = 4095
+	// MaxMode is the largest mode of a file.
+	MaxMode = 0o7777
+)
+
+// FSEntry describes a file anywhere in a sandbox, as its user sees it.
+type FSEntry struct {
+	Path       string    `json:"path"` // absolute
+	Type       string    `json:"type"` // file, dir, symlink or other
+	Size       int64     `json:"size"` // bytes of a file; of anything else 0
+	Mode       string    `json:"mode"` // four octal digits, such as 0644
+	UID        int       `json:"uid"`
+	GID        int       `json:"gid"`
+	ModifiedAt time.Time `json:"modified_at"`
+	Target     string    `json:"target,omitempty"` // of a symbolic link, as it is written; empty if it is not UTF-8
+	ETag       string    `json:"etag"`             // changes with the content, the mode and the owner; without quotes
+}
+
+// FSListing is a page of a listing, in the order of a walk: by name in each directory, a directory before its contents.
+type FSListing struct {
+	Entries []FSEntry `json:"entries"`
+	More    bool      `json:"more"`    // there are more entries after the last one
+	LeftOut int       `json:"leftout"` // entries that were left out, with all below them: their names are not UTF-8, or their paths are too long
+}
+
+// CleanFSPath checks a caller's path of any file and returns it absolute and cleaned. A relative path is one in the workspace. "..", NUL, what
+// is not UTF-8, names over MaxNameBytes and paths over MaxPathBytes give CodeInvalid.
+func CleanFSPath(p string) (string, error) {
+	if !strings.HasPrefix(p, "/") {
+		p = Workspace + "/" + p
+	}
+	switch {
+	case !utf8.ValidString(p):
+		return "", Invalidf("path is not UTF-8")
+	case strings.ContainsRune(p, 0):
+		return "", Invalidf("path holds a NUL byte")
+	case len(p) > MaxPathBytes:
+		return "", Invalidf("path has %d bytes; at most %d are allowed", len(p), MaxPathBytes)
+	}
+	for element := range strings.SplitSeq(p, "/") {
+		if element == ".." {
+			return "", Invalidf("path %q holds \"..\"", Shorten(p))
+		}
+		if len(element) > MaxNameBytes {
+			return "", Invalidf("a name in the path has %d bytes; at most %d are allowed", len(element), MaxNameBytes)
+		}
+	}
+	return path.Clean(p), nil
+}
+
+// FSWrite says how a file anywhere in a sandbox is written.
+type FSWrite struct {
+	How  FSHow
+	Mode int // of the file; -1: that of the file that is there, or 0644
+	// Offset is where FSAt begins.
+	Offset int64
+	// Match is the etag that the file must have, or "*" for any; empty: no condition.
+	Match string
+	// NoMatch is an etag that the file must not have, or "*": there must be none; empty: no condition.
+	NoMatch string
+}
+
+// UnmetPrefix begins the message of a conflict that says that the condition of a write does not hold.
+const UnmetPrefix = "The condition of the request does not hold: "
+
+// FSHow is a way to write a file.
+type FSHow string
+
+// The ways to write a file.
+const (
+	FSReplace FSHow = "replace" // written aside and renamed: readers see the old content or the new one
+	FSAppend  FSHow = "append"  // in place, behind the end
+	FSAt      FSHow = "at"      // in place, from an offset on
+)
