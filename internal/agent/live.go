@@ -33,6 +33,8 @@ const (
 	WindowBytes = 1 << 20
 	// OutputBytes is about how much output one answer has. Its reader asks for more then, so this much is on its way to a slow one.
 	OutputBytes = 256 << 10
+	// InputBytes is how many bytes one call of a numbered writer has at most.
+	InputBytes = 64 << 10
 )
 
 // StatusOf is the HTTP status with which agents and workers answer with an error of a code.

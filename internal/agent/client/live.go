@@ -123,11 +123,37 @@ func (l Live) WriteProcess(ctx context.Context, id string, in io.Reader, end boo
 	if err != nil {
 		return 0, err
 	}
+	return decodeWritten(res)
+}
+
+// WriteProcessFrom writes p, of at most agent.InputBytes, to the input of a process, and ends the input then if it is asked to. from is the position of
+// p among all that the writer of this name writes, where the end counts as one byte. What was written before is skipped, so a call can be sent
+// again. It returns the position that the writer has come to: less than the end of p if the process does not read.
+func (l Live) WriteProcessFrom(ctx context.Context, id, writer string, from int64, p []byte, end bool) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	query := fromQuery(uint64(max(from, 0)))
+	if end {
+		query.Set("close", "1")
+	}
+	res, err := l.do(ctx, http.MethodPut, processPath(id)+"/writers/"+url.PathEscape(writer), query, bytes.NewReader(p))
+	if err != nil {
+		return 0, err
+	}
+	written, err := decodeWritten(res)
+	if last := from + int64(len(p)); err == nil && (written < 0 || written > last+1) {
+		err = farm.Errorf(farm.CodeInternal, "the agent wrote up to %d, and %d was the end", written, last)
+	}
+	return written, err
+}
+
+// decodeWritten reads an answer to a write, and closes it.
+func decodeWritten(res *http.Response) (int64, error) {
 	defer func() { _ = res.Body.Close() }()
 	var out struct {
 		Written int64 `json:"written"`
 	}
-	err = decode(res, &out)
+	err := decode(res, &out)
 	return out.Written, err
 }
 

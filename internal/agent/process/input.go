@@ -22,6 +22,7 @@ const endOfInput = 4
 type Input struct {
 	file     *os.File
 	terminal bool
+	writers  writers
 
 	writing sync.Mutex
 	mu      sync.Mutex
@@ -51,7 +52,7 @@ func (i *Input) Write(p []byte) (n int, err error) {
 		switch {
 		case err == nil, errors.Is(err, os.ErrDeadlineExceeded) && written > 0:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return n, farm.Conflictf("The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputPatience.Seconds()), n, len(p))
+			return n, farm.Wrap(errUnread, farm.CodeConflict, "The process has not read its input for %d seconds: %d of %d bytes were written.", int(inputPatience.Seconds()), n, len(p))
 		case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EIO), errors.Is(err, os.ErrClosed):
 			return n, errNoInput
 		default:
@@ -60,6 +61,8 @@ func (i *Input) Write(p []byte) (n int, err error) {
 	}
 	return n, nil
 }
+
+var errUnread = errors.New("the process does not read its input")
 
 var errNoInput = farm.Conflictf("The process has no open input: start it with stdin or a terminal, and write before it is closed.")
 

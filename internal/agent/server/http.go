@@ -53,7 +53,8 @@ func (s *Server) routes() http.Handler {
 		"GET " + agent.ProcessesPath + "/{id}/output":    s.getOutput,
 		"DELETE " + agent.ProcessesPath + "/{id}/output": s.deleteReader,
 
-		"PUT " + agent.PortsPath + "/{port}": s.putPort,
+		"PUT " + agent.PortsPath + "/{port}":                    s.putPort,
+		"PUT " + agent.ProcessesPath + "/{id}/writers/{writer}": s.putInput,
 	} {
 		mux.HandleFunc(pattern, h.serve)
 	}

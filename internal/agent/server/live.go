@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"syscall"
@@ -118,6 +119,32 @@ func (s *Server) postStdin(_ http.ResponseWriter, r *http.Request) (any, error) 
 		}
 	}
 	return map[string]int{"written": total}, nil
+}
+
+// putInput writes the body, of at most agent.InputBytes, to the input of a process for the writer of a name. The query says where among all that
+// it writes the body begins. It has no effect twice, so it may be sent again over another connection.
+func (s *Server) putInput(w http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := s.processes.get(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(r, "from")
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("writer")
+	if len(name) > maxIDBytes || from > math.MaxInt64/2 {
+		return nil, farm.Invalidf("writer or from is too long")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, agent.InputBytes)) // before any is written: one that breaks off is sent again
+	if err != nil {
+		return nil, farm.Wrap(err, farm.CodeInvalid, "the body could not be read, or has more than %d bytes", agent.InputBytes)
+	}
+	position, err := p.logged.Input.WriteFrom(name, int64(from), body, r.URL.Query().Get("close") == "1")
+	if err != nil {
+		return nil, err
+	}
+	return map[string]int64{"written": position}, nil
 }
 
 func (s *Server) postResize(_ http.ResponseWriter, r *http.Request) (any, error) {
