@@ -104,7 +104,8 @@ func (a *auditor) close() {
 type trail struct {
 	entry farm.AuditEntry
 	mu    sync.Mutex
-	jobs  int
+	jobs  int  // that were added
+	whole bool // the request itself was added
 }
 
 type trailContext struct{}
@@ -156,15 +157,29 @@ func (s *Server) canceled(ctx context.Context, job *farm.Job) {
 	s.audit.add(ctx, e)
 }
 
+// opened adds a request that may last for hours to the audit now, and not at its end.
+func (s *Server) opened(c *gin.Context) {
+	t, ok := c.Request.Context().Value(trailContext{}).(*trail)
+	if !ok {
+		return
+	}
+	t.mu.Lock()
+	t.whole = true
+	t.mu.Unlock()
+	e := t.entry
+	e.Status = http.StatusSwitchingProtocols
+	s.audit.add(c.Request.Context(), e)
+}
+
 // ended adds a request to the audit at its end, unless it only reads or its jobs are there already.
 func (s *Server) ended(c *gin.Context, r route, t *trail) {
 	status := c.Writer.Status()
 	reads := r.stream || r.method == http.MethodGet || r.needs() == farm.ScopeRead || r.needs() == farm.ScopeMetrics
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden
 	t.mu.Lock()
-	jobs := t.jobs
+	added := t.jobs > 0 || t.whole
 	t.mu.Unlock()
-	if !refused && (jobs > 0 || reads && !s.cfg.AuditReads) {
+	if !refused && (added || reads && !s.cfg.AuditReads) {
 		return
 	}
 	e := t.entry

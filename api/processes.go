@@ -6,6 +6,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/sandfarm/sandfarm/api/attach"
+	"github.com/sandfarm/sandfarm/api/guard"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/api/wire"
@@ -31,6 +33,15 @@ func (s *Server) processRoutes() []route {
 			method: "GET", path: one + "/events", tag: "Processes", summary: "Stream the output of a process", detail: "Events stdout, stderr, dropped (output before this was not kept) and exit, which is the last. The last MiB is kept, with Last-Event-ID from there on.",
 			query:   []parameter{query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"})},
 			answers: []answer{{http.StatusOK, "server-sent events; data is OutputData or ExitData", nil, "text/event-stream"}}, handler: s.processEvents,
+		},
+		{
+			method: "GET", path: one + "/attach", tag: "Processes", summary: "Attach to a process by a WebSocket", detail: "Input, output, size and exit are binary messages, which the guide to the REST API lists. After a break both directions go on without a lost or repeated byte.", scope: farm.ScopeRun,
+			query: []parameter{
+				query("after", "number of the last piece of output that the caller has", object{"type": "string"}),
+				query("writer", "a name of the caller's choice, up to 64 letters, digits, dashes and underscores, under which its input goes on after a break", object{"type": "string", "maxLength": 64}),
+				query("written", "how many bytes of the writer's input the process has, by the last message", object{"type": "integer", "minimum": 0}),
+			},
+			answers: []answer{{http.StatusSwitchingProtocols, "the WebSocket", nil, ""}}, handler: s.attachProcess,
 		},
 	}
 }
@@ -122,6 +133,31 @@ func (s *Server) processEvents(c *gin.Context) error {
 	if err := s.sendEvents(c, reader, "output of "+farm.Shorten(c.Param("process"))); err != nil {
 		s.log.InfoContext(ctx, "output of a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
 		panic(http.ErrAbortHandler) // the caller reconnects with its last id, and learns why if it cannot
+	}
+	return nil
+}
+
+// attachProcess serves a WebSocket. No browser sends a key with one, and every browser sends it to any server that a page names: so pages of
+// other origins are refused, also where the farm has no keys and a GET of theirs is let pass since they cannot read its answer.
+func (s *Server) attachProcess(c *gin.Context) error {
+	if own := (guard.Guard{Hosts: s.cfg.TrustedHosts}); !own.Origin(c.Request) {
+		return rest.Refusef(http.StatusForbidden, farm.CodeUnauthorized, "Pages of other origins may not attach to processes.")
+	}
+	ctx := c.Request.Context()
+	process, err := s.service.Attach(ctx, rest.Tenant(c), c.Param("id"), c.Param("process"), service.AttachPoint{After: c.Query("after"), Writer: c.Query("writer"), Written: c.Query("written")})
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	if !attach.Upgrades(c.Request) {
+		c.Header("Upgrade", "websocket")
+		return rest.Refusef(http.StatusUpgradeRequired, farm.CodeInvalid, "This address serves WebSockets only. For server-sent events use %s.", "…/events")
+	}
+	s.attached.Add(1) // the HTTP server does not wait for connections that it has given away
+	defer s.attached.Done()
+	s.opened(c)
+	if err := attach.Serve(ctx, c.Writer, c.Request, attach.Config{Heartbeat: s.cfg.Heartbeat, Stall: s.cfg.StallTimeout}, process); err != nil {
+		s.log.InfoContext(ctx, "the attachment to a process broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ func scopeOf(method, path string) farm.Scope {
 	switch {
 	case path == "/metrics":
 		return farm.ScopeMetrics
+	case strings.HasSuffix(path, "/attach"): // who attaches may write
+		return farm.ScopeRun
 	case admin.MatchString(path):
 		return farm.ScopeAdmin
 	case strings.HasPrefix(path, "/v1/sandboxes/{id}/fs"): // what can be read includes the variables of programs

@@ -71,6 +71,7 @@ type Server struct {
 	spec            []byte // /openapi.json
 	engine          *gin.Engine
 	origins         *http.CrossOriginProtection
+	attached        sync.WaitGroup // WebSockets
 
 	http *httpserver.Server
 	stop sync.Once
@@ -167,6 +168,7 @@ func (s *Server) Stop() {
 	s.stop.Do(func() { close(s.closing) })
 	s.service.Drain()
 	s.http.Stop()
+	s.attached.Wait()
 	s.keys.Close()
 	s.audit.close()
 	s.gate.Close()

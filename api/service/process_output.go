@@ -92,10 +92,27 @@ func (o *ProcessOutput) Close() {
 	_ = o.agent.LeaveProcess(ctx, o.id, o.reader) // if it does not arrive, the process waits for this reader for ten seconds
 }
 
+// errDraining ends readers when the server stops.
+var errDraining = farm.Errorf(farm.CodeUnavailable, "The server stops. Go on through another one.")
+
 // Next returns the next event, or none if nothing came within timeout: call it again then. io.EOF: the exit was returned, or the server stops.
 func (o *ProcessOutput) Next(ctx context.Context, timeout time.Duration) ([]wire.Event, error) {
-	if o.over {
+	out, ok, err := o.NextPiece(ctx, timeout)
+	switch {
+	case errors.Is(err, errDraining), ctx.Err() != nil:
 		return nil, io.EOF
+	case err != nil || !ok:
+		return nil, err
+	}
+	event, err := outputEvent(out)
+	return []wire.Event{event}, err
+}
+
+// NextPiece returns the next piece of output; ok is false if none came within timeout: call it again then. io.EOF: the exit was returned. It is
+// CodeUnavailable if the server stops.
+func (o *ProcessOutput) NextPiece(ctx context.Context, timeout time.Duration) (out farm.Output, ok bool, err error) {
+	if o.over {
+		return out, false, io.EOF
 	}
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -104,24 +121,20 @@ func (o *ProcessOutput) Next(ctx context.Context, timeout time.Duration) ([]wire
 		case o.ask <- struct{}{}:
 			o.asked = true
 		case <-ctx.Done():
-			return nil, io.EOF
+			return out, false, ctx.Err()
 		}
 	}
 	select {
 	case p := <-o.pieces:
 		o.asked = false
-		if p.err != nil {
-			return nil, p.err
-		}
-		o.over = p.Kind == farm.OutputExit
-		event, err := outputEvent(p.Output)
-		return []wire.Event{event}, err
+		o.over = p.err == nil && p.Kind == farm.OutputExit
+		return p.Output, p.err == nil, p.err
 	case <-timer.C:
-		return nil, nil
+		return out, false, nil
 	case <-o.s.draining:
-		return nil, io.EOF
+		return out, false, errDraining
 	case <-ctx.Done():
-		return nil, io.EOF
+		return out, false, ctx.Err()
 	}
 }
 
@@ -174,12 +187,9 @@ func (o *ProcessOutput) piece(ctx context.Context) (farm.Output, error) {
 		case now.Sub(broken) > outputPatience:
 			return farm.Output{}, err
 		}
-		timer := time.NewTimer(outputPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if err := pause(ctx); err != nil {
+			return farm.Output{}, err
 		}
-		timer.Stop()
 	}
 }
 
@@ -197,6 +207,11 @@ func (o *ProcessOutput) open(ctx context.Context) (err error) {
 	return err
 }
 
+// ExitData says how a process ended. out is its last piece.
+func ExitData(out farm.Output) wire.ExitData {
+	return wire.ExitData{ExitCode: *out.End.ExitCode, TimedOut: out.End.TimedOut, Stopped: out.End.Stopped, OutOfMemory: out.End.OutOfMemory}
+}
+
 // outputEvent makes the event of a piece.
 func outputEvent(out farm.Output) (wire.Event, error) {
 	var data any = struct{}{}
@@ -209,7 +224,7 @@ func outputEvent(out farm.Output) (wire.Event, error) {
 			data = wire.OutputData{Base64: out.Data}
 		}
 	case farm.OutputExit:
-		data = wire.ExitData{ExitCode: *out.End.ExitCode, TimedOut: out.End.TimedOut, Stopped: out.End.Stopped, OutOfMemory: out.End.OutOfMemory}
+		data = ExitData(out)
 	case farm.OutputDropped:
 	}
 	raw, err := json.Marshal(data)
