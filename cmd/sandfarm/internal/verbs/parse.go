@@ -45,7 +45,7 @@ func seconds(flag, text string) (*int, error) {
 		n = d.Seconds()
 	}
 	if err != nil || math.IsNaN(n) || n < 0 || n > math.MaxInt32 {
-		return nil, usagef("--%s %q is not a duration like 90s, 5m or 2h", flag, text)
+		return nil, usagef("--%s %q is not a duration like 90s, 5m, 2h or 30d", flag, text)
 	}
 	return new(int(math.Ceil(n))), nil
 }
