@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +81,7 @@ func TestAbuse(t *testing.T) {
 	}
 	rows := []row{
 		{"EndlessOutput", endlessOutput},
+		{"EndlessLoop", endlessLoop},
 		{"StoppedOutput", stoppedOutput},
 		{"LongCommands", longCommands},
 		{"SlowEventReaders", slowEventReaders},
@@ -195,6 +197,21 @@ func endlessOutput(f farm) {
 		})
 	})
 	f.within(l, jobs, jobs*outputLimit*mib*storedFactor)
+}
+
+// A loop that only computes, in as many sandboxes as this machine has cores: nothing is left over for the farm.
+func endlessLoop(f farm) {
+	jobs := min(runtime.NumCPU(), sandboxes)
+	boxes, closeAll := f.boxes(jobs)
+	defer closeAll()
+	l := f.Measure(f.t, fmt.Sprintf("%d loops that compute for 10 s", jobs), func() {
+		f.each(boxes, func(ctx context.Context, box string) error {
+			made, err := f.Execute(ctx, box, wire.ExecuteRequest{Code: "import time\nend = time.time() + 10\nwhile time.time() < end:\n    pass\n"})
+			_, err = f.ended(ctx, made, err, "completed")
+			return err
+		})
+	})
+	f.within(l, jobs, mib)
 }
 
 // With on_output_limit "stop" the code ends at the limit.

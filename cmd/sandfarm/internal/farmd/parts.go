@@ -58,6 +58,7 @@ func open(ctx context.Context, s *Settings, log *slog.Logger, counted *metrics, 
 		}
 	}()
 	addThreads()
+	shortenSlices()
 	if err := p.openMemory(); err != nil {
 		return p, err
 	}
