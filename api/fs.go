@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -43,6 +44,16 @@ func (s *Server) fsRoutes() []route {
 		{method: "POST", path: base + "/copy", tag: "Files", summary: "Copy a file or directory", body: wire.FSMove{}, answers: entry, handler: s.copyFS},
 		{method: "POST", path: base + "/move", tag: "Files", summary: "Move a file or directory", detail: "Also to another file system.", body: wire.FSMove{}, answers: entry, handler: s.moveFS},
 		{method: "POST", path: base + "/link", tag: "Files", summary: "Make a symbolic link", body: wire.FSLink{}, answers: []answer{{http.StatusCreated, "the link", wire.FSEntry{}, ""}}, handler: s.linkFS},
+		{
+			method: "GET", path: "/v1/sandboxes/{id}/watch", tag: "Files", summary: "Watch a directory or a file", scope: farm.ScopeRun,
+			detail: "Events ready (it is watched from now on), created, changed, removed, renamed, and dropped: something happened that no event tells, so look again. The newest 4096 are kept for a minute, with Last-Event-ID from there on.",
+			query: []parameter{
+				anywhere, query("recursive", "all directories below it, too", object{"type": "boolean", "default": false}),
+				query("ignore", "pattern of names that are left out, such as *.pyc; may be repeated", object{"type": "string"}),
+				query("after", "id of the last event that the caller has, as Last-Event-ID", object{"type": "string"}),
+			},
+			answers: []answer{{http.StatusOK, "server-sent events; data is WatchReady, FileChange or ChangesDropped", nil, "text/event-stream"}}, handler: s.watchFiles,
+		},
 		{
 			method: "GET", path: base + "/{path}", tag: "Files", summary: "Read a file anywhere", detail: "The path is absolute: …/fs/etc/hosts is /etc/hosts. Ranges of one part, conditions and gzip are honoured.", scope: farm.ScopeRun,
 			query: append([]parameter{
@@ -98,6 +109,25 @@ func (s *Server) listFS(c *gin.Context) error {
 		return err
 	}
 	return rest.Reply(c, http.StatusOK, found)
+}
+
+// watchFiles streams the changes of a tree until the caller leaves.
+func (s *Server) watchFiles(c *gin.Context) error {
+	recursive, err := rest.Flag(c, "recursive")
+	if err != nil {
+		return err
+	}
+	what := service.Watching{Path: c.Query("path"), Recursive: recursive, Ignore: c.QueryArray("ignore")}
+	ctx := c.Request.Context()
+	reader, err := s.service.WatchFiles(ctx, rest.Tenant(c), c.Param("id"), what, lastEvent(c))
+	if err != nil {
+		return err
+	}
+	if err := s.sendEvents(c, reader, "changes"); err != nil {
+		s.log.InfoContext(ctx, "a watch of files broke off", slog.String("request_id", rest.RequestID(c)), slog.Any("error", err))
+		panic(http.ErrAbortHandler) // the caller reconnects with its last id, and learns why if it cannot
+	}
+	return nil
 }
 
 func (s *Server) statFS(c *gin.Context) error {

@@ -30,7 +30,7 @@ func scopeOf(method, path string) farm.Scope {
 		return farm.ScopeRun
 	case admin.MatchString(path):
 		return farm.ScopeAdmin
-	case strings.HasPrefix(path, "/v1/sandboxes/{id}/fs"): // what can be read includes the variables of programs
+	case strings.HasPrefix(path, "/v1/sandboxes/{id}/fs"), path == "/v1/sandboxes/{id}/watch": // what can be read includes the variables of programs
 		return farm.ScopeRun
 	case method == http.MethodGet, method == http.MethodHead, protocol.MatchString(path):
 		return farm.ScopeRead

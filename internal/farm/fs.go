@@ -15,6 +15,8 @@ const (
 	MaxFSDepth = 1000
 	// MaxLinkTarget bounds the bytes of the target of a symbolic link (PATH_MAX of Linux, less its NUL).
 	MaxLinkTarget = 4095
+	// MaxIgnored is how many patterns of names a watch may leave out.
+	MaxIgnored = 64
 	// MaxMode is the largest mode of a file.
 	MaxMode = 0o7777
 )

@@ -18,6 +18,7 @@ const (
 	KeyPrefix      = "key_"
 	AuditPrefix    = "aud_"
 	ProcessPrefix  = "prc_"
+	WatchPrefix    = "wat_"
 )
 
 // idBytes is 128 bits: ids cannot be guessed, so they may appear in links and logs of the owner.

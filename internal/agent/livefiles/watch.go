@@ -22,8 +22,6 @@ const (
 	MaxWatchedDirs = 8192
 	// WindowEvents is how many events of a watch are kept for a reader that comes, or comes again.
 	WindowEvents = 4096
-	// MaxIgnored is how many patterns of names a watch may leave out.
-	MaxIgnored = 64
 	// watchLife is how long a watch lives without a reader.
 	watchLife = time.Minute
 	// pollEvents is how many events one answer has, and pollPause the time between two answers. Both bound the rate.
@@ -62,8 +60,8 @@ func (s *watches) put(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	ignore := r.URL.Query()["ignore"]
-	if len(ignore) > MaxIgnored {
-		return nil, farm.Invalidf("ignore names %d patterns; at most %d are allowed", len(ignore), MaxIgnored)
+	if len(ignore) > farm.MaxIgnored {
+		return nil, farm.Invalidf("ignore names %d patterns; at most %d are allowed", len(ignore), farm.MaxIgnored)
 	}
 	for _, pattern := range ignore {
 		if _, err := filepath.Match(pattern, ""); err != nil || len(pattern) > farm.MaxNameBytes {

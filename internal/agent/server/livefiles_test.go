@@ -433,7 +433,7 @@ func TestWatchesAreBounded(t *testing.T) {
 			t.Errorf("pattern %.9q: %v", pattern, err)
 		}
 	}
-	for n, code := range map[int]farm.Code{livefiles.MaxIgnored - 1: "", livefiles.MaxIgnored: "", livefiles.MaxIgnored + 1: farm.CodeInvalid} {
+	for n, code := range map[int]farm.Code{farm.MaxIgnored - 1: "", farm.MaxIgnored: "", farm.MaxIgnored + 1: farm.CodeInvalid} {
 		_, err := l.Watch(t.Context(), fmt.Sprint("ignore", n), dir, false, make([]string, n))
 		if code == "" && err != nil || code != "" && farm.CodeOf(err) != code {
 			t.Errorf("%d patterns: %v", n, err)
