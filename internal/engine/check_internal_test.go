@@ -82,6 +82,7 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 	e.seccomp, e.seccompGPU = `{"a":1}`, `{"b":2}` // the profiles are long, and not what is drawn
 	rapid.Check(t, func(t *rapid.T) {
 		e.nvidia, e.tcpMemory = rapid.Bool().Draw(t, "nvidia"), rapid.Bool().Draw(t, "v1")
+		e.standard = rapid.SampledFrom([]string{"", "runc", "runsc"}).Draw(t, "standard")
 		e.parent = rapid.SampledFrom([]string{"", "/sandboxes-farm", "sandboxes_farm.slice"}).Draw(t, "parent")
 		s := anySpec(t)
 		if _, err := e.Create(t.Context(), s); err != nil {
@@ -95,7 +96,7 @@ func TestCheckerAcceptsWhatIsSent(t *testing.T) {
 			t.Fatalf("made another document, or image %q and volume %q", got.Image, got.Volume)
 		}
 		r := s.resources(8)
-		if err := e.Update(t.Context(), "x", "", r); err != nil {
+		if err := e.Update(t.Context(), "x", "runc", r); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Update(last().body); err != nil {

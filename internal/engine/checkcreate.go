@@ -49,8 +49,6 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 		return made, farm.Invalidf("the name is not that of the container of sandbox %s", s.SandboxID)
 	case !strings.HasPrefix(s.AgentVolume, e.namespace+"-agent-") || s.AgentMount != fillMount:
 		return made, farm.Invalidf("HostConfig.Mounts[0] is not the agent's volume of this farm at %s", fillMount)
-	case !c.allowsRuntime(got.HostConfig.Runtime):
-		return made, farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
 	}
 	for _, check := range []error{s.validate(), checkLabels(s.Labels), checkGPUEnv(s)} {
 		if check != nil {
@@ -58,6 +56,9 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 		}
 	}
 	err := c.refreshed(ctx, func(cpus int) (err error) {
+		if !c.allowsRuntime(got.HostConfig.Runtime) {
+			return farm.Invalidf("HostConfig.Runtime %q is not allowed", farm.Shorten(got.HostConfig.Runtime))
+		}
 		facts := e.facts(s, cpus)
 		facts.parent = ""
 		if slices.Contains(e.parentNames(), got.HostConfig.CgroupParent) {
@@ -72,9 +73,9 @@ func (c *Checker) createSandbox(ctx context.Context, name string, tree any, got 
 	return made, c.checkResources(s.Resources)
 }
 
-// allowsRuntime reports whether a sandbox may have an OCI runtime; "" is the engine's default.
+// allowsRuntime reports whether a sandbox may have an OCI runtime. cores must have been called before.
 func (c *Checker) allowsRuntime(name string) bool {
-	return name == c.engine.runtime || slices.Contains(c.rules.Runtimes, name)
+	return name == c.engine.ownRuntime() || slices.Contains(c.rules.Runtimes, name)
 }
 
 // createHelper checks a helper: it must be one of those that this package creates.

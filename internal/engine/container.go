@@ -119,7 +119,7 @@ func generationOf(labels map[string]string) int {
 
 // facts returns what hostConfig needs to know for a sandbox. cores must have been called before.
 func (e *Engine) facts(s Spec, cpus int) hostFacts {
-	facts := hostFacts{seccomp: e.seccomp, runtime: e.runtime, cpus: cpus}
+	facts := hostFacts{seccomp: e.seccomp, runtime: e.ownRuntime(), cpus: cpus}
 	if len(s.GPUs) > 0 {
 		facts.seccomp = e.seccompGPU // and NCCL reads the topology of buses
 	} else {

@@ -59,7 +59,8 @@ type Engine struct {
 	quota *bool // result of the probe for storage quotas; nil: not probed yet
 	cpus  int   // cores of the engine, 0 while unknown
 
-	nvidia bool // it has NVIDIA's runtime; known once cpus is
+	nvidia   bool   // it has NVIDIA's runtime; known once cpus is
+	standard string // the engine's default runtime; known once cpus is
 
 	tcpMemory bool   // cgroups can limit the memory of TCP (version 1); known once cpus is
 	parent    string // cgroup above all sandboxes, see LimitSandboxes; empty: the engine's default

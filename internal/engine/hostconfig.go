@@ -27,7 +27,7 @@ const (
 // hostFacts is what hostConfig needs to know about the engine.
 type hostFacts struct {
 	seccomp string   // profile as JSON
-	runtime string   // default runtime, empty: the engine's
+	runtime string   // of sandboxes that name none; empty: unknown
 	cpus    int      // cores, 0: unknown
 	parent  string   // cgroup above all sandboxes, empty: the engine's default
 	devices []string // of the host that a sandbox does not see, below deviceTree

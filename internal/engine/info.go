@@ -120,6 +120,7 @@ func (e *Engine) cores(ctx context.Context) (int, error) {
 	defer e.mu.Unlock()
 	_, e.nvidia = got.Runtimes[DriverNvidia]
 	e.tcpMemory = got.KernelMemoryTCP //nolint:staticcheck // deprecated, but version 1 has no other limit
+	e.standard = got.DefaultRuntime
 	e.cpus = got.NCPU
 	return e.cpus, nil
 }
@@ -129,6 +130,14 @@ func (e *Engine) hasNvidia() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.nvidia
+}
+
+// ownRuntime is the OCI runtime of sandboxes that name none: Config.Runtime, or else the engine's default. It is sent by name, so that the
+// profile fits it (gVisor needs another one) even if the engine is restarted with another default. cores must have been called before.
+func (e *Engine) ownRuntime() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return cmp.Or(e.runtime, e.standard)
 }
 
 // storageQuota probes whether a container can have a size limit, with an empty image, and keeps the result.

@@ -15,15 +15,15 @@ const updateTimeout = startTimeout
 
 // Update sets the limits of memory, cores and processes of a sandbox's running container; zero fields take the farm's defaults, as with
 // Create. The sizes of its writable directories do not change. If more memory is in use than the new limit, the kernel reclaims it, and
-// kills processes if it must. runtime is the OCI runtime of the container; empty: the Engine's. CodeNotFound when the container is gone,
+// kills processes if it must. runtime is the OCI runtime of the container; empty: that of sandboxes that name none. CodeNotFound when the container is gone,
 // CodeConflict when it does not run, or when its runtime is gVisor.
 func (e *Engine) Update(ctx context.Context, id, runtime string, r farm.Resources) error {
-	if strings.HasPrefix(cmp.Or(runtime, e.runtime), gVisor) { // the kernel of the sandbox has read its memory and its limit of processes at its start
-		return farm.Conflictf("gVisor cannot change the limits of a running sandbox; create another one")
-	}
 	cpus, err := e.cores(ctx)
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(cmp.Or(runtime, e.ownRuntime()), gVisor) { // the kernel of the sandbox has read its memory and its limit of processes at its start
+		return farm.Conflictf("gVisor cannot change the limits of a running sandbox; create another one")
 	}
 	r = (&Spec{Resources: r}).resources(cpus)
 	return e.call(ctx, updateTimeout, "update container", func(ctx context.Context) error {
