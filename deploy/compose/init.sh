@@ -16,6 +16,9 @@ die() {
 # random prints bytes in hex.
 random() { od -An -v -tx1 -N "$1" /dev/urandom | tr -d ' \n'; }
 
+# key prints a key of 32 bytes in base64.
+key() { head -c 32 /dev/urandom | base64 | tr -d '\n'; }
+
 # hash prints the SHA-256 of its argument.
 hash() {
     if command -v sha256sum >/dev/null 2>&1; then printf %s "$1" | sha256sum; else printf %s "$1" | shasum -a 256; fi | cut -c 1-64
@@ -75,6 +78,7 @@ put SANDFARM_S3_API_SECRET "$(random 20)"
 put SANDFARM_S3_WORKER_SECRET "$(random 20)"
 put SANDFARM_S3_SCHEDULER_SECRET "$(random 20)"
 put SANDFARM_CALLBACK_SECRET "$(random 32)"
+put SANDFARM_SECRETS_KEY "$(key)"
 put SANDFARM_CA_BUNDLE "$(bundle)"
 if docker image inspect sandfarm/base:latest >/dev/null 2>&1; then put SANDFARM_BASE sandfarm/base:latest; fi
 if [ -n "$tenant" ]; then

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
 // initialise runs init.sh and returns its output.
@@ -73,10 +75,13 @@ func TestInitMakesPasswordsOnce(t *testing.T) {
 		t.Errorf("mode %v, error %v; want 0600", info.Mode(), err)
 	}
 	first := variables(t, file)
-	for _, name := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_SECRET_KEY", "SANDFARM_S3_API_SECRET", "SANDFARM_S3_WORKER_SECRET", "SANDFARM_S3_SCHEDULER_SECRET", "SANDFARM_CALLBACK_SECRET"} {
+	for _, name := range []string{"SANDFARM_REDIS_PASSWORD", "SANDFARM_S3_SECRET_KEY", "SANDFARM_S3_API_SECRET", "SANDFARM_S3_WORKER_SECRET", "SANDFARM_S3_SCHEDULER_SECRET", "SANDFARM_CALLBACK_SECRET", "SANDFARM_SECRETS_KEY"} {
 		if len(first[name]) < 40 {
 			t.Errorf("%s has %d characters, want 40 at least", name, len(first[name]))
 		}
+	}
+	if _, err := secret.ParseKeys(first["SANDFARM_SECRETS_KEY"]); err != nil {
+		t.Error(err)
 	}
 	if diff := cmp.Diff("default:"+hashOf(key), first["SANDFARM_API_KEYS"]); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)

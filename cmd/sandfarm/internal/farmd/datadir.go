@@ -2,6 +2,7 @@ package farmd
 
 import (
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
 // secretBytes is the length of the secret of the farm: that of the hash it is used with.
@@ -46,6 +49,26 @@ func openData(s *Settings) (*dataDir, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return d, nil
+}
+
+// useSecretKey gives the settings the key of the data directory for the secrets of sandboxes, and makes one for the first start without
+// secrets.key. If that is set later, the directory's key still opens what it sealed.
+func (d *dataDir) useSecretKey(s *Settings) error {
+	path := s.path("secrets-key")
+	if _, err := os.Stat(path); s.Secrets.Key != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	key, err := readOrCreate(path, secret.KeyBytes)
+	if err != nil {
+		return err
+	}
+	if text := base64.StdEncoding.EncodeToString(key); s.Secrets.Key == "" {
+		s.Secrets.Key = text
+	} else {
+		s.Secrets.OldKeys = append(s.Secrets.OldKeys, text)
+	}
+	s.share()
+	return nil
 }
 
 // Close releases the lock.

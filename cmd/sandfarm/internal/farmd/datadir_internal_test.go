@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandfarm/sandfarm/internal/farm"
+	"github.com/sandfarm/sandfarm/internal/secret"
 )
 
 func TestDataDirIsOneProcess(t *testing.T) {
@@ -40,6 +43,57 @@ func TestDataDirIsOneProcess(t *testing.T) {
 	if info, err := os.Stat(s.Data); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory: %v %v", info, err)
 	}
+}
+
+// The first start makes a key for the secrets of sandboxes, which later ones use. A key of the settings replaces it, but what it sealed is
+// opened with it.
+func TestDataDirHasAKeyForSecrets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func(key string) *Settings {
+		t.Helper()
+		s := defaultSettings()
+		s.Data, s.Secrets.Key = dir, key
+		d, err := openData(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = d.Close() }()
+		if err := d.useSecretKey(s); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	const mine = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	if s := open(mine); s.Secrets.Key != mine || len(s.Secrets.OldKeys) > 0 {
+		t.Errorf("with a key of its own: %d old keys", len(s.Secrets.OldKeys))
+	}
+	if _, err := os.Stat(filepath.Join(dir, "secrets-key")); err == nil {
+		t.Error("a key is made where the settings have one")
+	}
+	first, second, third := open(""), open(""), open(mine)
+	if first.Secrets.Key == "" || first.Secrets.Key != second.Secrets.Key || first.API.Secrets == nil || first.Worker.Secrets == nil {
+		t.Error("the second start has another key, or the services have none")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "secrets-key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the key: %v, %v", info, err)
+	}
+	ref := farm.Ref{Tenant: "acme", ID: "sbx_1"}
+	sealed, err := first.API.Secrets.Seal(ref, secret.Bundle{Values: map[string]string{"A": "value"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := third.Worker.Secrets.Open(ref, sealed); err != nil || got.Values["A"] != "value" {
+		t.Errorf("with a key in the settings, what was sealed before: %v", err)
+	}
+	if got, err := third.API.Secrets.Seal(ref, secret.Bundle{}); err != nil || canOpen(first, ref, got) {
+		t.Errorf("with a key in the settings, the old one seals: %v", err)
+	}
+}
+
+func canOpen(s *Settings, ref farm.Ref, sealed []byte) bool {
+	_, err := s.Worker.Secrets.Open(ref, sealed)
+	return err == nil
 }
 
 // A broken file is an error, releases the lock, and is never replaced: signatures made with it would become invalid.

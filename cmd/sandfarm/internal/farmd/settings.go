@@ -111,7 +111,7 @@ type EgressSettings struct {
 
 // SecretSettings have the keys that seal the secrets of sandboxes.
 type SecretSettings struct {
-	Key     string   `toml:"key" secret:"true" doc:"Key that encrypts the secrets of sandboxes in Redis: 32 random bytes in base64 (openssl rand -base64 32). The same in the API and in workers. Empty: sandboxes cannot have secrets."`
+	Key     string   `toml:"key" secret:"true" doc:"Key that encrypts the secrets of sandboxes in Redis: 32 random bytes in base64 (openssl rand -base64 32). The same in the API and in workers. Empty: sandfarm up creates one in its data directory; a separate API refuses secrets."`
 	OldKeys []string `toml:"old_keys" secret:"true" doc:"Earlier values of secrets.key, for sandboxes that were made with them. Remove one when the last of these has ended (limits.ttl_max_seconds)."`
 }
 

@@ -21,6 +21,9 @@ func Up(ctx context.Context, s *Settings, version string, out io.Writer) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
+	if err := data.useSecretKey(s); err != nil {
+		return err
+	}
 
 	counted, err := newMetrics("up", version)
 	if err != nil {
