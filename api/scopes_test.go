@@ -23,7 +23,10 @@ func withScopes(c *api.Config, _ *api.Deps) {
 func scopeOf(method, path string) farm.Scope {
 	admin := regexp.MustCompile(`^/v1/(keys|audit|tenants)(/|$)`)
 	protocol := regexp.MustCompile(`^/mcp(/|$)|/messages/$`) // their tools check the scope
+	port := regexp.MustCompile(`/ports/\{port\}/`)           // a server may do anything for any request
 	switch {
+	case port.MatchString(path):
+		return farm.ScopeRun
 	case path == "/metrics":
 		return farm.ScopeMetrics
 	case strings.HasSuffix(path, "/attach"): // who attaches may write

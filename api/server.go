@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandfarm/sandfarm/api/admission"
 	"github.com/sandfarm/sandfarm/api/keyring"
+	"github.com/sandfarm/sandfarm/api/ports"
 	"github.com/sandfarm/sandfarm/api/rest"
 	"github.com/sandfarm/sandfarm/api/service"
 	"github.com/sandfarm/sandfarm/internal/budget"
@@ -65,6 +66,7 @@ type Server struct {
 	keys            *keyring.Ring
 	audit           *auditor
 	gate            *admission.Gate
+	ports           *ports.Proxy
 	metrics         *metrics
 	tracer          trace.TracerProvider
 	memory          *budget.Budget
@@ -105,6 +107,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if s.metrics, err = newMetrics(deps.Registry, deps.Queues, deps.Store); err != nil {
 		return nil, err
 	}
+	s.ports = ports.New(s.closing)
 	s.gate = admission.New(admission.Config{Store: deps.Store, Logger: deps.Logger, Refused: s.metrics.countRefusal})
 	s.service = service.New(service.Deps{
 		Submitter: deps.Submitter, Store: deps.Store, Queues: deps.Queues, Blobs: deps.Blobs, Memory: deps.Memory, Resolver: deps.Resolver,
@@ -169,6 +172,7 @@ func (s *Server) Stop() {
 	s.service.Drain()
 	s.http.Stop()
 	s.attached.Wait()
+	s.ports.Close()
 	s.keys.Close()
 	s.audit.close()
 	s.gate.Close()

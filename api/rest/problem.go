@@ -93,10 +93,11 @@ func retryAfter(err error) string {
 	return retryExhausted
 }
 
-// Problem is ProblemOf for an answer to this request. Errors of the farm itself are logged with their cause, which is never sent.
+// Problem is ProblemOf for an answer to this request. Errors of the farm itself are logged with their cause, which is never sent. A 502 is an
+// error of code in a sandbox.
 func Problem(c *gin.Context, log *slog.Logger, err error) wire.Problem {
 	p := ProblemOf(err, RequestID(c))
-	if p.Status >= http.StatusInternalServerError {
+	if p.Status >= http.StatusInternalServerError && p.Status != http.StatusBadGateway {
 		level := slog.LevelError
 		if p.Code == string(farm.CodeUnavailable) {
 			level = slog.LevelWarn

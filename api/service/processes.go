@@ -17,17 +17,23 @@ const processGrace = 5 * time.Second
 
 // agent finds the agent of a sandbox that has one now.
 func (s *Service) agent(ctx context.Context, tenant, id string) (live.Agent, error) {
+	_, a, err := s.reach(ctx, tenant, id)
+	return a, err
+}
+
+// reach is agent with the record of the sandbox.
+func (s *Service) reach(ctx context.Context, tenant, id string) (*farm.Sandbox, live.Agent, error) {
 	box, err := s.sandbox(ctx, tenant, id)
 	if err != nil {
-		return live.Agent{}, err
+		return nil, live.Agent{}, err
 	}
 	if !box.State.Reachable() {
-		return live.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes can be reached while it is ready or busy.", box.ID, box.State)
+		return nil, live.Agent{}, farm.Conflictf("Sandbox %s is %s; its processes and ports can be reached while it is ready or busy.", box.ID, box.State)
 	}
 	if s.Agents == nil {
-		return live.Agent{}, farm.Errorf(farm.CodeUnavailable, "This farm has no live path to its sandboxes.")
+		return nil, live.Agent{}, farm.Errorf(farm.CodeUnavailable, "This farm has no live path to its sandboxes.")
 	}
-	return s.Agents(box), nil
+	return box, s.Agents(box), nil
 }
 
 // StartProcess starts a process beside the sandbox's jobs. Of the call it uses only the tenant and the problems of the body.

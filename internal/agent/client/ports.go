@@ -16,8 +16,8 @@ import (
 // PortConn is a connection to a port of a sandbox. It is a net.Conn with CloseWrite and without deadlines.
 type PortConn = duplex.Conn
 
-// DialPort connects to a port of the sandbox's loopback. ctx bounds the dial, not the connection, which the caller closes. Unavailable: nothing
-// listens there, or the sandbox is not reached now; the message says which.
+// DialPort connects to a port of the sandbox's loopback. ctx bounds the dial, not the connection, which the caller closes. Not found: nothing
+// listens there. Unavailable: the sandbox is not reached now.
 func (l Live) DialPort(ctx context.Context, port int) (*PortConn, error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)

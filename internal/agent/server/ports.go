@@ -104,7 +104,7 @@ func dialPort(ctx context.Context, port string) (*net.TCPConn, error) {
 		}
 	}
 	if errors.Is(first, syscall.ECONNREFUSED) {
-		return nil, farm.Wrap(first, farm.CodeUnavailable, "Nothing listens on port %s of the sandbox. Start a server there, on 127.0.0.1 or on all addresses, and try again.", port)
+		return nil, farm.Wrap(first, farm.CodeNotFound, "Nothing listens on port %s of the sandbox. Start a server there, on 127.0.0.1 or on all addresses, and try again.", port)
 	}
 	return nil, farm.Wrap(first, farm.CodeUnavailable, "The server on port %s of the sandbox accepts no connection.", port)
 }

@@ -147,7 +147,7 @@ func TestPortsThatAreRefused(t *testing.T) {
 	for port, want := range map[string]farm.Code{
 		"0": farm.CodeInvalid, "65536": farm.CodeInvalid, "-1": farm.CodeInvalid, "080": farm.CodeInvalid, "+80": farm.CodeInvalid, "http": farm.CodeInvalid, "1e3": farm.CodeInvalid,
 		"@sandfarm": farm.CodeInvalid, "%2Ftmp%2Fx.sock": farm.CodeInvalid, "127.0.0.1:80": farm.CodeInvalid, own: farm.CodeInvalid,
-		closed: farm.CodeUnavailable, "65535": farm.CodeUnavailable,
+		closed: farm.CodeNotFound, "65535": farm.CodeNotFound,
 	} {
 		res, err := a.Relay(t.Context(), http.MethodPut, agent.PortsPath+"/"+port, nil, http.NoBody)
 		agenttest.Must(t, err)
@@ -156,7 +156,7 @@ func TestPortsThatAreRefused(t *testing.T) {
 		if res.StatusCode != agent.StatusOf(want) || !strings.Contains(string(body), `"code":"`+string(want)+`"`) {
 			t.Errorf("%q: %s %s", port, res.Status, body)
 		}
-		if want == farm.CodeUnavailable && !strings.Contains(string(body), "Nothing listens on port "+port) {
+		if want == farm.CodeNotFound && !strings.Contains(string(body), "Nothing listens on port "+port) {
 			t.Errorf("%q: %s", port, body)
 		}
 	}

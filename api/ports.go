@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/sandfarm/sandfarm/api/ports"
+	"github.com/sandfarm/sandfarm/api/rest"
+	"github.com/sandfarm/sandfarm/api/service"
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/internal/farm"
+)
+
+// asIsHeader of a request to a port leaves the paths of redirects and cookies as the server sends them.
+const asIsHeader = "Sandfarm-Rewrite"
+
+// portMethods are the methods that are passed on to servers in sandboxes.
+var portMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+
+func (s *Server) portRoutes() []route {
+	const one = "/v1/sandboxes/{id}/ports/{port}"
+	var out []route
+	for _, method := range portMethods {
+		out = append(out,
+			route{
+				method: method, path: one + "/{path}", tag: "Ports", summary: "Send a request to a server in the sandbox",
+				detail: "Every method, with WebSocket and streams both ways, to a port of the sandbox's loopback. The server gets the path after the port, its own name as Host, and X-Forwarded-*. Its redirects and cookies lead back here, unless Sandfarm-Rewrite is off. It does not get the farm's key.",
+				scope:  farm.ScopeRun, stream: true, hidden: method != http.MethodGet,
+				answers: []answer{{http.StatusOK, "what the server answers, with its status", nil, "*/*"}},
+				handler: s.passToPort, refuse: s.failPort,
+			},
+			route{method: method, path: one, scope: farm.ScopeRun, stream: true, hidden: true, handler: addSlash, refuse: s.failPort},
+		)
+	}
+	return out
+}
+
+// addSlash leads to the root of a port, so that the links of its page are below it.
+func addSlash(c *gin.Context) error {
+	to := c.Request.URL.EscapedPath() + "/"
+	if c.Request.URL.RawQuery != "" {
+		to += "?" + c.Request.URL.RawQuery
+	}
+	c.Redirect(http.StatusPermanentRedirect, to)
+	return nil
+}
+
+// passToPort passes a request of a caller with a key on to a port.
+func (s *Server) passToPort(c *gin.Context) error {
+	prefix, path, err := splitPath(c.Request.URL, portSegments)
+	if err != nil {
+		return err
+	}
+	port, err := s.service.Port(c.Request.Context(), rest.Tenant(c), c.Param("id"), c.Param("port"))
+	if err != nil {
+		return err
+	}
+	s.servePort(c, port, ports.View{Path: path, Prefix: prefix, AsIs: strings.EqualFold(c.GetHeader(asIsHeader), "off"), Hide: hideKey})
+	return nil
+}
+
+// hideKey removes what may be the farm's key.
+func hideKey(h http.Header) {
+	for _, name := range []string{"Authorization", "X-Api-Key", asIsHeader} {
+		h.Del(name)
+	}
+}
+
+// portSegments are the segments of a path up to the number of a port, from an empty one on.
+const portSegments = 6
+
+// splitPath splits a path after some segments, as it was escaped. The second part begins with a slash.
+func splitPath(u *url.URL, segments int) (prefix, path string, err error) {
+	parts := strings.SplitN(u.EscapedPath(), "/", segments+1)
+	if len(parts) <= segments || strings.Contains(strings.ToLower(strings.Join(parts[:segments], "/")), "%2f") { // an escaped slash ends a segment for the router
+		return "", "", rest.BadRequestf("the path is not well escaped")
+	}
+	return strings.Join(parts[:segments], "/"), "/" + parts[segments], nil
+}
+
+// servePort passes a request on.
+func (s *Server) servePort(c *gin.Context, port *service.Port, v ports.View) {
+	_ = http.NewResponseController(c.Writer).EnableFullDuplex() // a server may answer before it has the whole body
+	if c.Request.Body != nil && c.Request.Body != http.NoBody {
+		c.Request.Body = readCloser{rest.Body(c), c.Request.Body}
+	}
+	v.Fail = func(err error) { s.failPort(c, portError(c.Request.Context(), port.Number, err)) }
+	s.ports.Serve(portWriter{c.Writer, rest.NewDeadlineWriter(c)}, c.Request, ports.Target{Key: port.Key, Port: port.Number, Dial: port.Dial}, v)
+}
+
+// portError says of an error that it is the sandbox's: 502.
+func portError(ctx context.Context, port int, err error) error {
+	if ctx.Err() != nil {
+		return err // the caller has left
+	}
+	_, coded := errors.AsType[*farm.Error](err)
+	switch {
+	case !coded:
+		return rest.Refusef(http.StatusBadGateway, farm.CodeUnavailable, "The server on port %d of the sandbox did not answer in HTTP: it closed the connection, or speaks another protocol.", port)
+	case farm.CodeOf(err) == farm.CodeNotFound:
+		return rest.Refusef(http.StatusBadGateway, farm.CodeUnavailable, "%s", farm.MessageOf(err))
+	default:
+		return err
+	}
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// portWriter writes an answer, each piece within the stall timeout.
+type portWriter struct {
+	gin.ResponseWriter
+	paced *rest.DeadlineWriter
+}
+
+// Write implements io.Writer.
+func (w portWriter) Write(p []byte) (int, error) { return w.paced.Write(p) }
+
+// FlushError sends what is buffered.
+func (w portWriter) FlushError() error { return w.paced.Flush() }
+
+// failPort answers with a page if a browser asks for one, and with a problem otherwise.
+func (s *Server) failPort(c *gin.Context, err error) {
+	if !ports.WantsPage(c.Request) {
+		s.fail(c, err)
+		return
+	}
+	rest.FailAs(c, s.log, err, func(p wire.Problem) { _ = ports.WritePage(c.Writer, p.Status, p.Detail, p.RequestID) })
+}

@@ -1,0 +1,139 @@
+package ports
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// CookiePrefix begins the names of the farm's own cookies, in any case. No sandbox sees one or sets one.
+const CookiePrefix = "sandfarm"
+
+// Isolated is the Content-Security-Policy of answers on the farm's own origin: a page runs, but with an origin of its own that nobody trusts,
+// so it has no cookie and no storage of the farm, and browsers keep the farm's answers from it.
+const Isolated = "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-presentation allow-scripts"
+
+// originWide are headers that act on more than the answer: on all of its origin. A sandbox must not send them on the farm's.
+var originWide = []string{
+	"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
+	"Service-Worker-Allowed", "Accept-Ch", "Critical-Ch", "Set-Login", "Origin-Agent-Cluster", "Observe-Browsing-Topics", "Supports-Loading-Mode",
+}
+
+// rewriteAnswer makes the answer of a server harmless on the origin where it is shown, and leads its redirects and cookies back to the port.
+func (p *passing) rewriteAnswer(res *http.Response) {
+	h := res.Header
+	p.rewriteCookies(h)
+	if !p.AsIs {
+		for _, name := range []string{"Location", "Content-Location"} {
+			if value := h.Get(name); value != "" {
+				h.Set(name, p.outside(value))
+			}
+		}
+	}
+	if p.Prefix == "" {
+		return
+	}
+	for _, name := range originWide {
+		h.Del(name)
+	}
+	h.Add("Content-Security-Policy", Isolated)
+	h.Set("Referrer-Policy", "no-referrer") // the address may be a link that needs no key
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// outside is the address by which the caller reaches what the server calls target.
+func (p *passing) outside(target string) string {
+	u, err := url.Parse(target)
+	if err != nil || u.Opaque != "" {
+		return target
+	}
+	if u.Host != "" {
+		if u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" || !p.own(u.Host) {
+			return target
+		}
+		u.Scheme, u.Host, u.User = "", "", nil
+		if u.Path == "" {
+			u.Path = "/"
+		}
+	}
+	if !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "//") {
+		return target
+	}
+	path := u.EscapedPath()
+	if p.Prefix != "" && path != p.Prefix && !strings.HasPrefix(path, p.Prefix+"/") { // a server that knows its prefix has added it
+		path = p.Prefix + path
+	}
+	out := path
+	if u.RawQuery != "" || u.ForceQuery {
+		out += "?" + u.RawQuery
+	}
+	if fragment := u.EscapedFragment(); fragment != "" {
+		out += "#" + fragment
+	}
+	return out
+}
+
+// own reports whether a host is one by which the server may know itself.
+func (p *passing) own(host string) bool {
+	_, port, _ := strings.Cut(p.local(), ":")
+	for _, name := range []string{p.local(), "127.0.0.1:" + port, "[::1]:" + port, "0.0.0.0:" + port, p.in.Host} {
+		if strings.EqualFold(host, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// rewriteCookies keeps cookies of the server on the port's host and, on the farm's own origin, below the port's path. What cannot be read is
+// dropped: a browser might read it differently.
+func (p *passing) rewriteCookies(h http.Header) {
+	lines := h["Set-Cookie"]
+	h.Del("Set-Cookie")
+	for _, line := range lines {
+		c, err := http.ParseSetCookie(line)
+		if err != nil || isFarms(c.Name) {
+			continue
+		}
+		c.Domain = ""
+		if p.Prefix != "" && !p.AsIs && !strings.HasPrefix(strings.ToLower(c.Name), "__host-") {
+			path := c.Path
+			if !strings.HasPrefix(path, "/") {
+				path = "/"
+			}
+			c.Path = p.Prefix + path
+		}
+		if text := c.String(); text != "" {
+			h.Add("Set-Cookie", text)
+		}
+	}
+}
+
+// hideCookies removes the farm's cookies from a request.
+func hideCookies(h http.Header) {
+	lines := h["Cookie"]
+	if len(lines) == 0 {
+		return
+	}
+	h.Del("Cookie")
+	var kept []string
+	for _, line := range lines {
+		for pair := range strings.SplitSeq(line, ";") {
+			name, _, _ := strings.Cut(pair, "=")
+			if pair = strings.TrimSpace(pair); pair != "" && !isFarms(strings.TrimSpace(name)) {
+				kept = append(kept, pair)
+			}
+		}
+	}
+	if len(kept) > 0 {
+		h.Set("Cookie", strings.Join(kept, "; "))
+	}
+}
+
+// isFarms reports whether a cookie is the farm's own.
+func isFarms(name string) bool {
+	name = strings.ToLower(name)
+	for _, prefix := range []string{"__host-", "__secure-"} {
+		name = strings.TrimPrefix(name, prefix)
+	}
+	return strings.HasPrefix(name, CookiePrefix)
+}
