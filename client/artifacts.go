@@ -26,6 +26,7 @@ type Content struct {
 	Name       string    // file name that the farm suggests; untrusted: it may not be a valid or safe name here
 	Size       int64     // bytes to come; negative: unknown
 	ModifiedAt time.Time // for a file of a workspace; zero: unknown
+	ETag       string    // for a file anywhere in a sandbox: its version; empty: unknown
 }
 
 // Artifacts lists the artifacts of the tenant of the key, newest first, and fetches pages as needed.

@@ -23,10 +23,16 @@ var errSilent = errors.New("the event stream is silent")
 // Events streams the events of a job as they happen, from the first one or from the one after the id in after, until its
 // final state. If the connection breaks, it reconnects and continues after the last event. An error ends it.
 func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire.Event, error] {
+	in := call{method: http.MethodGet, path: []string{"v1", "jobs", jobID, "events"}}
+	return c.stream(ctx, "follow job "+jobID, in, after, func(e wire.Event) bool { return e.Name == "state" && finalEvent(e.Data) })
+}
+
+// stream reads a stream of events from the one after an id on, and reconnects when it breaks. It ends after a final event.
+func (c *Client) stream(ctx context.Context, what string, in call, after string, final func(wire.Event) bool) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		for attempt := 1; ; attempt++ {
 			before := after
-			done, err := c.follow(ctx, jobID, &after, yield)
+			done, err := c.follow(ctx, in, &after, final, yield)
 			if done {
 				return
 			}
@@ -34,29 +40,29 @@ func (c *Client) Events(ctx context.Context, jobID, after string) iter.Seq2[wire
 				attempt = 1
 			}
 			if ctx.Err() != nil || attempt >= maxReconnects || !(temporary(err) || errors.Is(err, errSilent)) {
-				yield(wire.Event{}, fmt.Errorf("follow job %s: %w", jobID, err))
+				yield(wire.Event{}, fmt.Errorf("%s: %w", what, err))
 				return
 			}
 			if err := sleep(ctx, max(c.pause(attempt), retryAfterOf(err))); err != nil {
-				yield(wire.Event{}, fmt.Errorf("follow job %s: %w", jobID, err))
+				yield(wire.Event{}, fmt.Errorf("%s: %w", what, err))
 				return
 			}
 		}
 	}
 }
 
-// follow reads one stream. done means that the job is final or that the reader has stopped.
-func (c *Client) follow(ctx context.Context, jobID string, after *string, yield func(wire.Event, error) bool) (done bool, err error) {
+// follow reads one stream. done means that an event was the final one, or that the reader has stopped.
+func (c *Client) follow(ctx context.Context, in call, after *string, final func(wire.Event) bool, yield func(wire.Event, error) bool) (done bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	quiet := time.AfterFunc(silenceTimeout, func() { cancel(errSilent) })
 	defer quiet.Stop()
 
-	header := http.Header{"Accept": {"text/event-stream"}}
+	in.header = http.Header{"Accept": {"text/event-stream"}}
 	if *after != "" {
-		header.Set("Last-Event-Id", *after)
+		in.header.Set("Last-Event-Id", *after)
 	}
-	r, err := c.send(ctx, call{method: http.MethodGet, path: []string{"v1", "jobs", jobID, "events"}, header: header})
+	r, err := c.send(ctx, in)
 	if err != nil {
 		return false, err
 	}
@@ -78,7 +84,7 @@ func (c *Client) follow(ctx context.Context, jobID string, after *string, yield 
 		if !yield(event, nil) {
 			return true, nil
 		}
-		if got.name == "state" && finalEvent(got.data) {
+		if final(event) {
 			return true, nil
 		}
 	}

@@ -20,19 +20,7 @@ func putTree(ctx context.Context, files *client.Files, from, to string) error {
 		return fmt.Errorf("read directory: %w", err)
 	}
 	defer root.Close()
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := pack(w, root, to)
-		_ = w.CloseWithError(err) // an error aborts the upload, so that half a tree does not count as the whole
-		packed <- err
-	}()
-	err = files.PutTar(ctx, "", r)
-	_ = r.Close()
-	if made := <-packed; made != nil && !errors.Is(made, io.ErrClosedPipe) {
-		return fmt.Errorf("pack %s: %w", from, made)
-	}
-	return err
+	return sendTar(from, func(w io.Writer) error { return pack(w, root, to) }, func(r io.Reader) error { return files.PutTar(ctx, "", r) })
 }
 
 // pack writes directories and regular files below the name to. Links, sockets and other special files are left out.

@@ -1,0 +1,287 @@
+package verbs
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/client"
+)
+
+const (
+	// progressEvery is the time between two lines about a copy that takes long.
+	progressEvery = 5 * time.Second
+	// maxCopyBytes and maxCopyFiles bound what one copy takes out of a sandbox, which can claim to have files of any size.
+	maxCopyBytes = 64 << 30
+	maxCopyFiles = 1_000_000
+)
+
+// place is a path here, or in a sandbox.
+type place struct {
+	sandbox string // empty: here
+	path    string
+}
+
+// placeOf reads ID:PATH. Anything else is a path here.
+func placeOf(arg string) place {
+	id, path, ok := strings.Cut(arg, ":")
+	if !ok || !strings.HasPrefix(id, "sbx_") || strings.ContainsAny(id, `/\`) {
+		return place{path: arg}
+	}
+	return place{sandbox: id, path: path}
+}
+
+func (a *app) cp() *cobra.Command {
+	var recursive bool
+	c := a.verb(&cobra.Command{
+		Use: "cp [-r] SRC DEST", Short: "Copy files between here and a sandbox",
+		Long: `Copy a file, or with -r a directory, into a sandbox or out of it. One of SRC and DEST is ID:PATH; PATH is absolute, or relative to the workspace.
+
+As with cp, a DEST that is a directory, or ends in a slash, gets the copy inside it. Into a sandbox, files are replaced. Out of it nothing here is
+overwritten: a file whose name is taken is called name-1. Links are neither followed nor copied. Of a directory out of a sandbox, files that other
+programs load by name (hidden files, Makefile, conftest.py and the like) are named and left behind, since its code chose their names.`,
+		Example: `  sandfarm cp data.csv sbx_…:in/
+  sandfarm cp -r ./project sbx_…:/workspace/
+  sandfarm cp -r sbx_…:/tmp/results ./results`,
+	}, argCount(2, 2, "SRC or DEST"), func(ctx context.Context, c *client.Client, args []string) error {
+		from, to := placeOf(args[0]), placeOf(args[1])
+		switch {
+		case from.sandbox == "" && to.sandbox == "":
+			return usagef("neither SRC nor DEST is in a sandbox: write it as ID:PATH, such as sbx_…:data.csv")
+		case from.sandbox != "" && to.sandbox != "":
+			return usagef("both SRC and DEST are in sandboxes: copy to this machine first")
+		case to.sandbox != "":
+			return a.copyIn(ctx, c.FS(to.sandbox), from.path, to.path, recursive)
+		}
+		return a.copyTree(ctx, c, from, to.path, recursive)
+	})
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory with all that is in it")
+	return c
+}
+
+// copyIn copies a file or a directory into a sandbox.
+func (a *app) copyIn(ctx context.Context, files *client.FS, from, to string, recursive bool) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return fmt.Errorf("read %w", err)
+	}
+	if info.IsDir() && !recursive {
+		return usagef("%s is a directory: add -r", from)
+	}
+	whole, err := filepath.Abs(from)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", from, err)
+	}
+	if there, err := files.Stat(ctx, to); to == "" || strings.HasSuffix(to, "/") || err == nil && there.Type == "dir" {
+		to = path.Join(client.Absolute(to), filepath.Base(whole))
+	}
+	progress := a.progress()
+	if info.IsDir() {
+		root, err := os.OpenRoot(from)
+		if err != nil {
+			return fmt.Errorf("read directory: %w", err)
+		}
+		defer root.Close()
+		err = sendTar(from, func(w io.Writer) error { return pack(progress.writer(w), root, ".") }, func(r io.Reader) error { return files.PutTar(ctx, to, r) })
+		if err != nil {
+			return err
+		}
+	} else {
+		file, err := os.Open(from) //nolint:gosec // the user names it
+		if err != nil {
+			return fmt.Errorf("read %w", err)
+		}
+		defer file.Close()
+		if _, err := files.Write(ctx, to, progress.reader(file), client.WriteIf{}); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.Err, "copied to %s (%s)\n", printable(to), size(progress.bytes))
+	return nil
+}
+
+// sendTar sends what fill writes. An error of fill aborts the upload, so that half a tree does not count as the whole.
+func sendTar(from string, fill func(io.Writer) error, send func(io.Reader) error) error {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := fill(w)
+		_ = w.CloseWithError(err)
+		packed <- err
+	}()
+	err := send(r)
+	_ = r.Close()
+	if made := <-packed; made != nil && !errors.Is(made, io.ErrClosedPipe) {
+		return fmt.Errorf("pack %s: %w", from, made)
+	}
+	return err
+}
+
+// copyTree copies a file or a directory out of a sandbox.
+func (a *app) copyTree(ctx context.Context, c *client.Client, from place, to string, recursive bool) error {
+	files := c.FS(from.sandbox)
+	entry, err := files.Stat(ctx, from.path)
+	if err != nil {
+		return err
+	}
+	if entry.Type != "dir" {
+		return a.copyOut(c, to, path.Base(entry.Path), "", func() (io.ReadCloser, error) { return files.Open(ctx, from.path) })
+	}
+	if !recursive {
+		return usagef("%s is a directory: add -r", from.path)
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
+		name, err := localName(path.Base(entry.Path), runtime.GOOS)
+		if err != nil {
+			return err
+		}
+		to = filepath.Join(to, name)
+	}
+	content, err := files.Tar(ctx, from.path)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	s, err := a.newSaver(c, to)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	progress := a.progress()
+	t := treeSaver{saver: s, progress: progress, from: from}
+	t.say = s.say
+	s.say = t.saved
+	err = t.all(tar.NewReader(progress.reader(content)))
+	fmt.Fprintf(a.Err, "copied %s (%s) to %s\n", plural(t.files, "file"), size(progress.bytes), printable(to))
+	if t.links > 0 {
+		fmt.Fprintf(a.Err, "not copied: %s\n", plural(t.links, "symbolic link"))
+	}
+	if t.held > maxNotSaved {
+		fmt.Fprintf(a.Err, "not copied: %s like these\n", plural(t.held-maxNotSaved, "more file"))
+	}
+	return err
+}
+
+// treeSaver saves the members of a tar whose names a sandbox chose.
+type treeSaver struct {
+	*saver
+	progress           *progress
+	say                func(string, ...any)
+	from               place
+	files, held, links int
+}
+
+// saved says only that a file has another name than it should.
+func (t *treeSaver) saved(format string, args ...any) {
+	if strings.Contains(format, "another file") {
+		t.say(format, args...)
+	}
+}
+
+func (t *treeSaver) all(from *tar.Reader) error {
+	var failures []error
+	for {
+		h, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return errors.Join(failures...)
+		}
+		if err != nil {
+			return errors.Join(append(failures, fmt.Errorf("read the copy: %w", err))...)
+		}
+		if t.progress.bytes > maxCopyBytes || t.files >= maxCopyFiles {
+			return fmt.Errorf("the directory has more than %s or %d files: copy a part of it", size(maxCopyBytes), maxCopyFiles)
+		}
+		if err := t.member(h, from); err != nil {
+			failures = append(failures, fmt.Errorf("save %s: %w", printable(h.Name), err))
+		}
+		if len(failures) > maxNotSaved {
+			return errors.Join(failures...)
+		}
+	}
+}
+
+func (t *treeSaver) member(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeSymlink {
+		t.links++
+		return nil
+	}
+	name, err := localName(strings.TrimSuffix(h.Name, "/"), runtime.GOOS)
+	if err != nil {
+		return err
+	}
+	if reason := t.autoload.Reason(name); reason != "" {
+		if h.Typeflag == tar.TypeReg {
+			if t.held++; t.held <= maxNotSaved {
+				at := path.Join(client.Absolute(t.from.path), h.Name)
+				t.say("not copied: %s (%s). To get it: sandfarm cp %s %s", printable(name), reason, quoteOne(t.from.sandbox+":"+at), quoteOne(t.shown(name)))
+			}
+		}
+		return nil
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return t.root.MkdirAll(name, 0o755)
+	case tar.TypeReg:
+		if h.Size > maxCopyBytes {
+			return fmt.Errorf("it has %s, more than one copy takes", size(h.Size))
+		}
+		t.files++
+		return t.save(name, "", func() (io.ReadCloser, error) { return io.NopCloser(content), nil })
+	}
+	return nil
+}
+
+// progress counts what is copied, and prints a line now and then.
+type progress struct {
+	out   io.Writer
+	bytes int64
+	next  time.Time
+}
+
+func (a *app) progress() *progress { return &progress{out: a.Err, next: time.Now().Add(progressEvery)} }
+
+func (p *progress) add(n int) {
+	p.bytes += int64(n)
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(progressEvery)
+		fmt.Fprintf(p.out, "%s so far\n", size(p.bytes))
+	}
+}
+
+// reader counts what is read.
+func (p *progress) reader(r io.Reader) io.Reader { return countedReader{r, p} }
+
+// writer counts what is written.
+func (p *progress) writer(w io.Writer) io.Writer { return countedWriter{w, p} }
+
+type countedReader struct {
+	r io.Reader
+	p *progress
+}
+
+func (c countedReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.p.add(n)
+	return n, err
+}
+
+type countedWriter struct {
+	w io.Writer
+	p *progress
+}
+
+func (c countedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.p.add(n)
+	return n, err
+}

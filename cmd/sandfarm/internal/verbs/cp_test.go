@@ -1,0 +1,150 @@
+package verbs_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// treeFarm is a farm with one sandbox, whose directory /workspace/d is a tar.
+type treeFarm struct {
+	*httptest.Server
+	mu      sync.Mutex
+	written map[string][]byte // by path and query
+}
+
+func serveTree(t *testing.T, members ...tar.Header) *treeFarm {
+	t.Helper()
+	var packed bytes.Buffer
+	w := tar.NewWriter(&packed)
+	for _, h := range members {
+		content := []byte("from the sandbox")
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(content))
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			_, _ = w.Write(content)
+		}
+	}
+	_ = w.Close()
+	f := &treeFarm{written: map[string][]byte{}}
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, ok := strings.CutPrefix(r.URL.Path, "/v1/sandboxes/sbx_1/fs")
+		switch {
+		case !ok:
+			http.NotFound(w, r)
+		case r.Method == http.MethodGet && rest == "":
+			e := wire.FSEntry{Path: r.URL.Query().Get("path"), Type: "file", ETag: "e"}
+			if strings.HasSuffix(e.Path, "/d") || e.Path == "d" {
+				e.Type, e.Path = "dir", "/workspace/d"
+			}
+			if strings.Contains(e.Path, "new") {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, `{"code":"not_found","status":404,"detail":"ENOENT"}`)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(wire.FSListing{Items: []wire.FSEntry{e}})
+		case r.Method == http.MethodGet && r.URL.Query().Get("tar") == "1":
+			_, _ = w.Write(packed.Bytes())
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, "one file")
+		default:
+			content, _ := io.ReadAll(r.Body)
+			f.mu.Lock()
+			f.written[r.Method+" "+rest+"?"+r.URL.RawQuery] = content
+			f.mu.Unlock()
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "{}")
+		}
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// call runs the program and returns all that it printed, and "exit" with its code.
+func call(t *testing.T, url string, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := program(t.Context(), strings.NewReader(""), &out, &errs, map[string]string{"SANDFARM_URL": url}, args...)
+	return fmt.Sprintf("%s%sexit %d", out.String(), errs.String(), code)
+}
+
+func TestCopyOfADirectoryStaysInside(t *testing.T) {
+	t.Parallel()
+	reg := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755} }
+	f := serveTree(t,
+		reg("ok/a.txt"), reg("../escaped"), reg("ok/../../escaped"), reg("/absolute"), reg("Makefile"), reg(".git/config"), reg("sub/conftest.py"),
+		tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, reg("link/passwd"), tar.Header{Name: "hard", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"},
+		tar.Header{Name: "empty/", Typeflag: tar.TypeDir, Mode: 0o755},
+	)
+	above := t.TempDir()
+	to := filepath.Join(above, "here")
+	got := call(t, f.URL, "cp", "-r", "sbx_1:d", to)
+	var have []string
+	_ = filepath.WalkDir(above, func(p string, e os.DirEntry, _ error) error {
+		if !e.IsDir() || e.Name() == "empty" {
+			have = append(have, strings.TrimPrefix(p, to+"/"))
+		}
+		return nil
+	})
+	if strings.Join(have, " ") != "empty link/passwd ok/a.txt" {
+		t.Errorf("saved %q", have)
+	}
+	if info, err := os.Stat(filepath.Join(to, "ok", "a.txt")); err != nil || info.Mode().Perm()&0o111 != 0 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, want := range []string{"Makefile (make runs it)", ".git/config (it is hidden)", "conftest.py", "1 symbolic link", "copied 2 files", "leads out"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not said: %s", want, got)
+		}
+	}
+}
+
+func TestCopyIntoASandbox(t *testing.T) {
+	t.Parallel()
+	f, dir := serveTree(t), t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(dir, "p", "sub"), 0o700))
+	must(os.WriteFile(filepath.Join(dir, "p", "sub", "f"), []byte("content"), 0o600))
+	for _, c := range []struct{ from, to, written string }{
+		{"p/sub/f", "sbx_1:new", "PUT /workspace/new?"},
+		{"p/sub/f", "sbx_1:", "PUT /workspace/f?"},
+		{"p/sub/f", "sbx_1:d", "PUT /workspace/d/f?"},
+		{"p/sub/f", "sbx_1:/tmp/new/", "PUT /tmp/new/f?"},
+		{"p", "sbx_1:new", "POST ?path=new"},
+		{"p", "sbx_1:/workspace/d", "POST ?path=%2Fworkspace%2Fd%2Fp"},
+	} {
+		got := call(t, f.URL, "cp", "-r", filepath.Join(dir, c.from), c.to)
+		f.mu.Lock()
+		if _, ok := f.written[c.written]; !ok {
+			t.Errorf("%s to %s: %v, %s", c.from, c.to, f.written, got)
+		}
+		clear(f.written)
+		f.mu.Unlock()
+	}
+	for _, args := range [][]string{{"a", "b"}, {"sbx_1:a", "sbx_1:b"}, {"p"}, {filepath.Join(dir, "p"), "sbx_1:d"}, {"sbx_1:d", "here"}} {
+		if got := call(t, f.URL, append([]string{"cp"}, args...)...); strings.HasSuffix(got, "exit 0") {
+			t.Errorf("%v: %s", args, got)
+		}
+	}
+}
