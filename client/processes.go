@@ -1,0 +1,47 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+)
+
+// StartProcess starts a process beside the jobs of a sandbox. It runs on when the caller leaves.
+func (c *Client) StartProcess(ctx context.Context, sandboxID string, request wire.ProcessRequest) (wire.Process, error) {
+	var got wire.Process
+	err := c.json(ctx, call{method: http.MethodPost, path: processPath(sandboxID), body: request, once: true}, &got)
+	return got, err
+}
+
+// Processes lists the processes of a sandbox that callers started, the oldest first.
+func (c *Client) Processes(ctx context.Context, sandboxID string) ([]wire.Process, error) {
+	var got wire.Processes
+	err := c.json(ctx, call{method: http.MethodGet, path: processPath(sandboxID)}, &got)
+	return got.Items, err
+}
+
+// Process reads a process.
+func (c *Client) Process(ctx context.Context, sandboxID, id string) (wire.Process, error) {
+	var got wire.Process
+	err := c.json(ctx, call{method: http.MethodGet, path: processPath(sandboxID, id)}, &got)
+	return got, err
+}
+
+// EndProcess ends a process and all that it started, by SIGTERM and after five seconds by SIGKILL. It returns how it ended; the farm forgets it then.
+func (c *Client) EndProcess(ctx context.Context, sandboxID, id string) (wire.Process, error) {
+	var got wire.Process
+	err := c.json(ctx, call{method: http.MethodDelete, path: processPath(sandboxID, id)}, &got)
+	return got, err
+}
+
+// SignalProcess sends a signal, such as SIGINT, to a process and its group.
+func (c *Client) SignalProcess(ctx context.Context, sandboxID, id, signal string) (wire.Process, error) {
+	var got wire.Process
+	err := c.json(ctx, call{method: http.MethodPost, path: processPath(sandboxID, id, "signal"), body: wire.SignalRequest{Signal: signal}, once: true}, &got)
+	return got, err
+}
+
+func processPath(sandboxID string, more ...string) []string {
+	return sandboxPath(sandboxID, append([]string{"processes"}, more...)...)
+}
