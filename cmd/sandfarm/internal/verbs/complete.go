@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -48,6 +49,31 @@ func (a *app) artifactIDs(ctx context.Context, c *client.Client) []cobra.Complet
 		found = append(found, cobra.CompletionWithDesc(one.ID, cell(one.Path)))
 	}
 	return found
+}
+
+// processIDs lists the processes of a sandbox.
+func (a *app) processIDs(sandbox string) ids {
+	return func(ctx context.Context, c *client.Client) []cobra.Completion {
+		list, err := c.Processes(ctx, sandbox)
+		if err != nil {
+			return nil
+		}
+		var found []cobra.Completion
+		for _, p := range list[max(0, len(list)-completions):] {
+			found = append(found, cobra.CompletionWithDesc(p.ID, cell(cmp.Or(p.Name, processLine(p)))+" "+processState(p)))
+		}
+		return found
+	}
+}
+
+// second completes the first argument, and then the second, whose candidates depend on the first.
+func (a *app) second(one ids, two func(first string) ids) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return a.every(two(args[0]))(cmd, nil, typed)
+		}
+		return a.first(one)(cmd, args, typed)
+	}
 }
 
 // first completes the first argument only.

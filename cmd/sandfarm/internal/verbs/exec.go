@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,19 +16,30 @@ import (
 func (a *app) sandboxExec() *cobra.Command {
 	var cwd, timeout, onOutputLimit string
 	var env []string
-	var background, autoInstall bool
+	var background, autoInstall, input, tty bool
 	var dash int
 	c := a.verb(&cobra.Command{
 		Use: "exec ID COMMAND | exec ID -- ARG…", Short: "Run a shell command in a sandbox",
 		Long: `Run a shell command in a sandbox. Output appears as it is written. The exit code is that of the command.
 
-One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.`,
+One argument is a line for the shell, with pipes and quotes. After -- each argument stays one word, whatever it contains.
+
+With -i, -t or both the command runs as a process beside the jobs of the sandbox: it gets the input as it comes (-i), and
+runs on a terminal (-t), where ~. at the start of a line leaves it. Otherwise it is a job, in line behind others.`,
 		Example: `  sandfarm sandbox exec sbx_… 'ls -la | sort -k5 -n'
   sandfarm sandbox exec sbx_… -- grep -r 'a b' .
+  sandfarm sandbox exec -it sbx_… -- python
+  tar c . | sandfarm sandbox exec -i sbx_… -- tar x
   sandfarm sandbox exec sbx_… --auto-install 'python report.py'
   sandfarm sandbox exec sbx_… --background 'python -m http.server'`,
 		ValidArgsFunction: a.first(a.sandboxIDs),
 	}, argCount(2, -1, "the sandbox's ID or the command"), func(ctx context.Context, c *client.Client, args []string) error {
+		if input || tty {
+			if background || autoInstall || onOutputLimit != "" {
+				return usagef("--background, --auto-install and --on-output-limit are for jobs, so not with -i or -t")
+			}
+			return a.execLive(ctx, c, args, dash, wire.ProcessRequest{Cwd: cwd, Stdin: input}, execFlags{timeout, env, input, tty})
+		}
 		line, err := commandLine(args, dash)
 		if err != nil {
 			return err
@@ -51,8 +63,44 @@ One argument is a line for the shell, with pipes and quotes. After -- each argum
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable NAME=VALUE, or NAME with the value it has here (repeatable)")
 	c.Flags().BoolVar(&autoInstall, "auto-install", false, "install packages that the Python programs it starts import and the sandbox lacks")
 	outputLimitFlag(c, &onOutputLimit, "command")
+	c.Flags().BoolVarP(&input, "interactive", "i", false, "pass the input on to the command as it comes")
+	c.Flags().BoolVarP(&tty, "tty", "t", false, "run the command on a terminal")
 	c.Flags().BoolVar(&background, "background", false, "leave it running and print the id of the job")
 	return c
+}
+
+// execFlags are those flags of exec that a process needs in another form than a job.
+type execFlags struct {
+	timeout    string
+	env        []string
+	input, tty bool
+}
+
+// execLive runs a command as a process.
+func (a *app) execLive(ctx context.Context, c *client.Client, args []string, dash int, request wire.ProcessRequest, flags execFlags) error {
+	line, err := commandLine(args, dash)
+	if err != nil {
+		return err
+	}
+	if request.Command = &line; dash == 1 {
+		request.Command, request.Argv = nil, args[1:]
+	}
+	var errs [2]error
+	request.TimeoutSeconds, errs[0] = seconds("timeout", flags.timeout)
+	request.Env, errs[1] = pairs("--env", flags.env, a.Getenv)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	if flags.tty {
+		request.PTY = a.terminal()
+		env := a.terminalEnv()
+		if env == nil {
+			env = map[string]string{}
+		}
+		maps.Copy(env, request.Env)
+		request.Env = env
+	}
+	return a.start(ctx, c, args[0], request, flags.input)
 }
 
 // outputLimitFlag adds --on-output-limit; what is code or a command.

@@ -1,0 +1,237 @@
+//go:build integration
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// person is somebody at a terminal in which the program runs.
+type person struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	keyboard *os.File // our end of the terminal
+	theirs   *os.File
+	seen     []byte // and not looked at yet
+}
+
+// sitDown runs the program on a new terminal of 100 columns and 30 rows.
+func (f *farmProcess) sitDown(args ...string) *person {
+	f.t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	must(f.t, err)
+	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	must(f.t, err)
+	must(f.t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	theirs, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	must(f.t, err)
+	must(f.t, unix.SetNonblock(int(ours.Fd()), true)) // Fd made it block, and a deadline needs the opposite
+	ours = os.NewFile(uintptr(dup(f.t, ours)), "terminal")
+	p := &person{t: f.t, keyboard: ours, theirs: theirs, cmd: exec.Command(program, args...)}
+	p.size(100, 30)
+	p.cmd.Env = append(os.Environ(), "SANDFARM_URL="+f.url, "TERM=xterm-256color")
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, theirs
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	must(f.t, p.cmd.Start())
+	f.t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = ours.Close(); _ = theirs.Close() })
+	return p
+}
+
+// dup duplicates the descriptor of a file, so that the runtime polls it anew, and closes the file.
+func dup(t *testing.T, f *os.File) int {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.SetNonblock(fd, true))
+	must(t, f.Close())
+	return fd
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *person) size(cols, rows uint16) {
+	p.t.Helper()
+	must(p.t, unix.IoctlSetWinsize(int(p.theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows}))
+}
+
+func (p *person) types(keys string) {
+	p.t.Helper()
+	_, err := p.keyboard.WriteString(keys)
+	must(p.t, err)
+}
+
+// sees reads the screen until it has want, and returns what comes up to there.
+func (p *person) sees(want string) string {
+	p.t.Helper()
+	must(p.t, p.keyboard.SetReadDeadline(time.Now().Add(time.Minute)))
+	buf := make([]byte, 4096)
+	for {
+		if i := bytes.Index(p.seen, []byte(want)); i >= 0 {
+			got := string(p.seen[:i])
+			p.seen = p.seen[i+len(want):]
+			return got
+		}
+		n, err := p.keyboard.Read(buf)
+		if p.seen = append(p.seen, buf[:n]...); err != nil && n == 0 {
+			p.t.Fatalf("%q does not come: %v, after %q", want, err, p.seen)
+		}
+	}
+}
+
+// leaves waits for the end of the program, whose terminal must be as it was, and returns its exit code.
+func (p *person) leaves(before *unix.Termios) int {
+	p.t.Helper()
+	err := p.cmd.Wait()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		p.t.Fatal(err)
+	}
+	if after := p.mode(); *after != *before {
+		p.t.Errorf("the terminal is left as %+v, and was %+v", after, before)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *person) mode() *unix.Termios {
+	p.t.Helper()
+	mode, err := unix.IoctlGetTermios(int(p.theirs.Fd()), unix.TCGETS)
+	must(p.t, err)
+	return mode
+}
+
+func TestTerminals(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	made, err := f.CreateSandbox(t.Context(), wire.CreateRequest{}, client.WithWait(time.Minute))
+	if err != nil || made.Job.State != "completed" {
+		t.Fatalf("create: %v %+v", err, made.Job)
+	}
+	box := made.Sandbox.ID
+	for name, test := range map[string]func(*testing.T, *farmProcess, string){
+		"Shell": shellOnATerminal, "Leave": leaveAndComeBack, "Exec": execOnATerminal, "Pipes": execOnPipes, "Killed": killedClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own := *f
+			own.t = t
+			test(t, &own, box)
+		})
+	}
+}
+
+func shellOnATerminal(_ *testing.T, f *farmProcess, box string) {
+	p := f.sitDown("ssh", box)
+	before := p.mode()
+	p.sees("$ ")
+	p.types("stty size\r")
+	p.sees("30 100\r\n")
+	p.size(120, 40) // the kernel sends SIGWINCH
+	p.types("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo re''sized\r")
+	p.sees("resized\r\n")
+	p.types("echo re''ady; cat\r")
+	p.sees("ready\r\n")
+	p.types("line\r")
+	p.sees("line\r\nline\r\n") // the echo and cat
+	p.types("\x03")
+	p.sees("^C")
+	p.types("echo st=$?\r")
+	p.sees("st=130")
+	p.types("~?")
+	p.sees("~~  a tilde")
+	p.types("\rexit 9\r")
+	if code := p.leaves(before); code != 9 {
+		p.t.Errorf("exit code %d", code)
+	}
+}
+
+func leaveAndComeBack(t *testing.T, f *farmProcess, box string) {
+	p := f.sitDown("ssh", box)
+	before := p.mode()
+	p.sees("$ ")
+	p.types("x=remembered; trap '' HUP\r")
+	p.sees("$ ")
+	p.types("~.")
+	p.sees("runs on: sandfarm attach " + box + " ")
+	process := p.sees("\r\n")
+	if code := p.leaves(before); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	again := f.sitDown("attach", box, process)
+	before = again.mode()
+	again.sees("$ ")
+	again.types("echo it=$x; kill -9 $$\r")
+	again.sees("it=remembered\r\n")
+	if code := again.leaves(before); code != 137 {
+		t.Errorf("exit code %d", code)
+	}
+	list, err := exec.Command(program, "--url", f.url, "ps", box).Output()
+	if err != nil || !strings.Contains(string(list), process) || !strings.Contains(string(list), "exit 137") {
+		t.Errorf("%s, %v", list, err)
+	}
+}
+
+func execOnATerminal(t *testing.T, f *farmProcess, box string) {
+	p := f.sitDown("sandbox", "exec", "-it", box, "--", "python3", "-q")
+	before := p.mode()
+	p.sees(">>> ")
+	p.types("6 * 7\r")
+	p.sees("42\r\n")
+	p.types("import sys; sys.exit(5)\r")
+	if code := p.leaves(before); code != 5 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func execOnPipes(t *testing.T, f *farmProcess, box string) {
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<17) // 2 MiB
+	cmd := exec.Command(program, "--url", f.url, "sandbox", "exec", "-i", box, "cat; echo problem >&2; exit 3")
+	var out, problems bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(sent), &out, &problems
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 3 || !bytes.Equal(out.Bytes(), sent) || problems.String() != "problem\n" {
+		t.Errorf("%v: %d bytes, %q", err, out.Len(), problems.String())
+	}
+	out.Reset()
+	piped := exec.Command(program, "--url", f.url, "ssh", box)
+	piped.Stdin, piped.Stdout = strings.NewReader("echo on $(tty); exit 4\n"), &out
+	if _ = piped.Run(); piped.ProcessState.ExitCode() != 4 || !strings.Contains(out.String(), "on /dev/pts/") {
+		t.Errorf("exit code %d: %q", piped.ProcessState.ExitCode(), out.String())
+	}
+}
+
+// A client that is asked to end restores the terminal, and ends the command that it started.
+func killedClient(t *testing.T, f *farmProcess, box string) {
+	p := f.sitDown("sandbox", "exec", "-it", box, "--", "sh", "-c", "echo up; exec sleep 1000.5")
+	before := p.mode()
+	p.sees("up\r\n")
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	if code := p.leaves(before); code != 130 {
+		t.Errorf("exit code %d", code)
+	}
+	ctx, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	list, err := f.Processes(ctx, box)
+	must(t, err)
+	for _, p := range list {
+		if strings.Contains(strings.Join(p.Argv, " "), "1000.5") && p.State == "running" {
+			t.Errorf("%+v runs on", p)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandfarm/sandfarm/api/wire"
+	"github.com/sandfarm/sandfarm/client"
+)
+
+// endTimeout bounds the end of a process after Ctrl-C: it has five seconds for SIGTERM.
+const endTimeout = 20 * time.Second
+
+// loginShell starts the best shell of an image as ssh would.
+const loginShell = "if command -v bash >/dev/null; then exec bash -l; fi; exec sh -l"
+
+// defaultSize is the size of a terminal whose caller has none.
+var defaultSize = wire.TerminalSize{Cols: 80, Rows: 24}
+
+func (a *app) ssh() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "ssh ID", Short: "Open a shell in a sandbox",
+		Long: `Open a login shell in a sandbox, on a terminal of its own. The exit code is that of the shell.
+
+The shell outlives the connection: if that breaks it goes on by itself, and after ~. (at the start of a line) "sandfarm
+attach" leads back. ~? lists what can be typed. The shell ends when you exit from it and when the sandbox is closed.`,
+		Example: `  sandfarm ssh sbx_…
+  echo 'ls -la; exit' | sandfarm ssh sbx_…`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		return a.start(ctx, c, args[0], wire.ProcessRequest{Command: optional(loginShell), Name: "ssh", PTY: a.terminal(), Env: a.terminalEnv()}, true)
+	})
+}
+
+func (a *app) attach() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "attach ID PROCESS", Short: "Attach to a process of a sandbox",
+		Long: `Show the output of a process, from the first byte that is kept, and pass the input on to it. The exit code is that of
+the process. Ctrl-C leaves it and lets it run on; on a terminal Ctrl-C is typed to the process, and ~. at the start of a line
+leaves.`,
+		Example: `  sandfarm ps sbx_…
+  sandfarm attach sbx_… prc_…`,
+		ValidArgsFunction: a.second(a.sandboxIDs, a.processIDs),
+	}, argCount(2, 2, "the sandbox's ID or the process's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		p, err := c.Process(ctx, args[0], args[1])
+		if err != nil {
+			return err
+		}
+		s := &session{app: a, c: c, sandbox: args[0], process: p, input: p.Stdin}
+		return a.left(s, s.run(ctx))
+	})
+}
+
+func (a *app) ps() *cobra.Command {
+	return a.verb(&cobra.Command{
+		Use: "ps ID", Short: "List the processes of a sandbox", Long: `List the processes that were started beside the jobs of a sandbox, the oldest first; of those that have ended, the newest 64.`,
+		Example: `  sandfarm ps sbx_…
+  sandfarm ps sbx_… --json | jq -r '.items[].id'`,
+		ValidArgsFunction: a.first(a.sandboxIDs),
+	}, argCount(1, 1, "the sandbox's ID"), func(ctx context.Context, c *client.Client, args []string) error {
+		found, err := c.Processes(ctx, args[0])
+		if err != nil || a.json {
+			return a.list(found, err)
+		}
+		now := time.Now()
+		rows := make([][]string, len(found))
+		for i, p := range found {
+			rows[i] = []string{p.ID, fmt.Sprint(p.PID), p.Name, processState(p), since(p.StartedAt, now), processLine(p)}
+		}
+		return table(a.Out, []string{"ID", "PID", "NAME", "STATE", "STARTED", "COMMAND"}, rows)
+	})
+}
+
+// processState is running, or how a process ended.
+func processState(p wire.Process) string {
+	switch {
+	case p.ExitCode == nil:
+		return p.State
+	case p.OutOfMemory:
+		return fmt.Sprintf("exit %d (memory)", *p.ExitCode)
+	case p.TimedOut:
+		return fmt.Sprintf("exit %d (timeout)", *p.ExitCode)
+	}
+	return fmt.Sprintf("exit %d", *p.ExitCode)
+}
+
+// processLine is what a process runs, shortened.
+func processLine(p wire.Process) string {
+	const most = 80
+	line := []rune(cmp.Or(p.Command, quote(p.Argv)))
+	if len(line) > most {
+		return string(line[:most-1]) + "…"
+	}
+	return string(line)
+}
+
+// start starts a process and stays with it until it ends. Interrupted, it ends the process too.
+func (a *app) start(ctx context.Context, c *client.Client, sandbox string, request wire.ProcessRequest, input bool) error {
+	p, err := c.StartProcess(ctx, sandbox, request)
+	if err != nil {
+		return err
+	}
+	s := &session{app: a, c: c, sandbox: sandbox, process: p, input: input}
+	err = s.run(ctx)
+	_, exited := errors.AsType[*CodeError](err)
+	if err == nil || exited || ctx.Err() != nil { // what has ended need not be listed; what was interrupted ends
+		ending, done := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer done()
+		if _, failed := c.EndProcess(ending, sandbox, p.ID); failed != nil && client.CodeOf(failed) != "not_found" && ctx.Err() != nil {
+			return errors.Join(err, about("end process "+p.ID, failed))
+		}
+		return err
+	}
+	return a.left(s, err)
+}
+
+// left says how to come back to a process that runs on.
+func (a *app) left(s *session, err error) error {
+	_, exited := errors.AsType[*CodeError](err)
+	if err == nil || exited {
+		return err
+	}
+	fmt.Fprintf(a.Err, "sandfarm: %s runs on: sandfarm attach %s %s\n", s.process.ID, s.sandbox, s.process.ID)
+	if errors.Is(err, errLeft) {
+		return nil
+	}
+	return err
+}
+
+// terminal is the size of a new terminal: that of this one.
+func (a *app) terminal() *wire.TerminalSize {
+	if out, ok := a.Out.(*os.File); ok {
+		if size, ok := sizeOf(out); ok {
+			return &size
+		}
+	}
+	return new(defaultSize)
+}
+
+// terminalEnv tells programs the kind of this terminal.
+func (a *app) terminalEnv() map[string]string {
+	if kind := a.Getenv("TERM"); kind != "" && kind != "dumb" && !strings.ContainsRune(kind, 0) {
+		return map[string]string{"TERM": kind}
+	}
+	return nil
+}
