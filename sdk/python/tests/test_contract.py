@@ -27,6 +27,7 @@ ANSWERS: dict[str, tuple[type, set[str]]] = {
     "EgressEntry": (sandfarm.EgressEntry, set()),
     "ExecuteResult": (sandfarm.ExecuteResult, set()),
     "FileEntry": (sandfarm.FileEntry, set()),
+    "FSEntry": (sandfarm.FileInfo, set()),
     "Image": (sandfarm.Image, set()),
     "InstallResult": (sandfarm.InstallResult, set()),
     "InstalledOne": (sandfarm.Installed, set()),

@@ -15,6 +15,7 @@ address of the farm (default `http://127.0.0.1:8000`), `SANDFARM_API_KEY` its ke
 from ._version import VERSION as __version__
 from .aio import AsyncClient, AsyncSandbox
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
+from .aio_fs import AsyncFS
 from .client import Client, Sandbox
 from .errors import (
     ConflictError,
@@ -35,11 +36,14 @@ from .errors import (
     WaitTimeout,
 )
 from .files import Artifacts, Files, Packages
+from .fs import FS
 from .models import (
     Artifact,
     AuditEntry,
     Event,
+    FileChange,
     FileEntry,
+    FileInfo,
     Image,
     Job,
     Key,
@@ -66,10 +70,12 @@ from .results import (
 from .rich import Rich
 
 __all__ = [
+    "FS",
     "Artifact",
     "Artifacts",
     "AsyncArtifacts",
     "AsyncClient",
+    "AsyncFS",
     "AsyncFiles",
     "AsyncPackages",
     "AsyncSandbox",
@@ -84,7 +90,9 @@ __all__ = [
     "Event",
     "ExecuteResult",
     "ExhaustedError",
+    "FileChange",
     "FileEntry",
+    "FileInfo",
     "Files",
     "Image",
     "InstallResult",

@@ -98,7 +98,7 @@ class Call:
         wait: seconds that the farm may hold the request; negative: the default of the route.
         key: Idempotency-Key of a POST.
         read_timeout: seconds without data after which the answer counts as lost; 0: the client's timeout plus `wait`.
-        once: a POST that is not repeated once it may have reached the farm, which knows no key for it.
+        once: a POST or PUT that is not repeated once it may have reached the farm, which knows no key for it.
         retry_seconds: for how long the request is retried at least, once it may have reached the farm.
     """
 
@@ -118,7 +118,7 @@ class Call:
     @property
     def idempotent(self) -> bool:
         """Whether it may be sent again although it may have arrived."""
-        return self.method in {"GET", "HEAD", "PUT"} or bool(self.key)
+        return (self.method in {"GET", "HEAD", "PUT"} and not self.once) or bool(self.key)
 
 
 def new_key() -> str:
@@ -283,6 +283,20 @@ class Http:
     async def events(self, job_id: str, after: str = "", deadline: float | None = None) -> AsyncIterator[Event | None]:
         """The events of a job, from the first or behind `after`, until its final state; None for heartbeats.
 
+        `deadline` is that of `stream`.
+        """
+        call = Call("GET", ("v1", "jobs", job_id, "events"))
+        async with aclosing(self.stream(call, f"the event stream of job {job_id}", after, deadline)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+                if event is not None and event.final:
+                    return
+
+    async def stream(
+        self, call: Call, what: str, after: str = "", deadline: float | None = None
+    ) -> AsyncIterator[Event | None]:
+        """Server-sent events, from the first or behind `after`, without end; None for heartbeats.
+
         When the connection breaks, the stream resumes behind the last event. `deadline` is a time of `time.monotonic`:
         after it None is yielded at least once.
         """
@@ -290,13 +304,11 @@ class Http:
         while True:
             cause: Exception | None = None
             try:
-                async with aclosing(self._stream(job_id, after, deadline)) as stream:  # type: ignore[type-var]
+                async with aclosing(self._stream(call, what, after, deadline)) as stream:  # type: ignore[type-var]
                     async for event in stream:
                         if event is not None:
                             attempt, after = 0, event.id
                         yield event
-                        if event is not None and event.final:
-                            return
             except (httpx.TransportError, UnavailableError) as error:
                 cause = error
             if deadline is not None and time.monotonic() >= deadline:
@@ -305,15 +317,15 @@ class Http:
             broken_since = time.monotonic() if attempt == 1 else broken_since
             if attempt >= MAX_RECONNECTS and (cause is None or time.monotonic() - broken_since >= self.settings.outage):
                 why = cause or "the stream ended"
-                raise UnavailableError(f"the event stream of job {job_id} broke {attempt} times in a row: {why}") from cause
+                raise UnavailableError(f"{what} broke {attempt} times in a row: {why}") from cause
             await self.io.sleep(backoff(attempt))
 
-    async def _stream(self, job_id: str, after: str, deadline: float | None) -> AsyncIterator[Event | None]:
+    async def _stream(self, call: Call, what: str, after: str, deadline: float | None) -> AsyncIterator[Event | None]:
         headers = {"Accept": "text/event-stream"}
         if after:
             headers["Last-Event-ID"] = after
         left = SILENCE_TIMEOUT if deadline is None else min(SILENCE_TIMEOUT, max(deadline - time.monotonic(), 0.1))
-        call = Call("GET", ("v1", "jobs", job_id, "events"), headers=headers, read_timeout=left)
+        call = replace(call, headers=headers, read_timeout=left)
         response = await self.open(call)
         try:
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
@@ -326,7 +338,7 @@ class Http:
                     try:
                         data = json.loads(frame.data)
                     except ValueError:
-                        raise InternalError(f"an event of job {job_id} is not valid JSON") from None
+                        raise InternalError(f"{what} sent an event that is not valid JSON") from None
                     yield Event(frame.id, frame.name, data if isinstance(data, dict) else {})
         finally:
             await self.io.release(response)

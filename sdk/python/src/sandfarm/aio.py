@@ -12,6 +12,7 @@ from ._handle import Handle
 from ._http import Call
 from .aio_farm import AsyncFarm
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
+from .aio_fs import AsyncFS
 from .aio_runner import AsyncRunner
 from .errors import SandfarmError
 from .models import Event, Job, SandboxInfo
@@ -86,6 +87,7 @@ class AsyncSandbox(AsyncRunner):
 
     Attributes:
         files: its workspace.
+        fs: all its files, at once and beside running jobs.
         artifacts: the files that its jobs created.
         packages: its packages.
     """
@@ -135,6 +137,7 @@ class AsyncSandbox(AsyncRunner):
         )
         super().__init__(Handle(self._client, id or "", body))
         self.files = AsyncFiles(self._handle)
+        self.fs = AsyncFS(self._handle)
         self.artifacts = AsyncArtifacts(self._handle)
         self.packages = AsyncPackages(self._handle)
 

@@ -6,7 +6,8 @@ import builtins
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path, PurePosixPath
@@ -20,8 +21,9 @@ from ._handle import Handle
 from ._http import Call
 from ._jobs import Callbacks, decode_job
 from ._transfer import chunks_of, read_all, save, tar_of, workspace_path
+from .aio_fs import AsyncFS
 from .errors import InternalError, InvalidError, NotFoundError, error_from_job
-from .models import NEVER, Artifact, FileEntry, Job, Package, Progress
+from .models import NEVER, Artifact, FileChange, FileEntry, Job, Package, Progress
 from .results import InstallResult
 
 _RAW = {"Accept": "*/*", "Accept-Encoding": "identity"}  # not compressed
@@ -139,6 +141,15 @@ class AsyncFiles:
     async def mkdir(self, path: str) -> FileEntry:
         """See `Files.mkdir`."""
         return await self._change(Call("PUT", (*await self._at(workspace_path(path)), ""), wait=-1))
+
+    async def watch(
+        self, path: str = "", *, recursive: bool = True, ignore: Sequence[str] = (), after: str = ""
+    ) -> AsyncIterator[FileChange]:
+        """See `FS.watch`."""
+        changes = AsyncFS(self._handle).watch(path, recursive=recursive, ignore=ignore, after=after)
+        async with aclosing(changes) as changes:  # type: ignore[type-var]
+            async for change in changes:
+                yield change
 
     async def url(self, path: str) -> str:
         """See `Files.url`."""

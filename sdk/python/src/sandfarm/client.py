@@ -11,6 +11,7 @@ from ._io import SyncIO, finish, iterate
 from .aio import AsyncClient, AsyncSandbox
 from .farm import Farm
 from .files import Artifacts, Files, Packages
+from .fs import FS
 from .models import Event, Job, SandboxInfo
 from .network import EgressEntry, Secret
 from .runner import Runner
@@ -147,6 +148,7 @@ class Sandbox(Runner):
 
     Attributes:
         files: its workspace.
+        fs: all its files, at once and beside running jobs.
         artifacts: the files that its jobs created.
         packages: its packages.
     """
@@ -201,6 +203,7 @@ class Sandbox(Runner):
         )
         self._async._owns_client = self._owns_client
         self.files = Files(self._async.files)
+        self.fs = FS(self._async.fs)
         self.artifacts = Artifacts(self._async.artifacts)
         self.packages = Packages(self._async.packages)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._io import finish
+from ._io import finish, iterate
 from .aio_files import AsyncArtifacts, AsyncFiles, AsyncPackages
-from .models import Artifact, FileEntry, Job, Package, Progress
+from .models import Artifact, FileChange, FileEntry, Job, Package, Progress
 from .results import InstallResult
 
 
@@ -107,6 +107,12 @@ class Files:
     def mkdir(self, path: str) -> FileEntry:
         """Creates a directory and its parents."""
         return finish(self._async.mkdir(path))
+
+    def watch(
+        self, path: str = "", *, recursive: bool = True, ignore: Sequence[str] = (), after: str = ""
+    ) -> Iterator[FileChange]:
+        """Iterates over what happens to files; see `FS.watch`."""
+        return iterate(self._async.watch(path, recursive=recursive, ignore=ignore, after=after))
 
     def url(self, path: str) -> str:
         """Makes a link to the current content of a file. Anybody who has it can download until it expires."""

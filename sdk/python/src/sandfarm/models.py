@@ -46,6 +46,61 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class FileInfo:
+    """A file or directory anywhere in a sandbox.
+
+    Attributes:
+        path: absolute.
+        type: `file`, `dir`, `symlink` or `other`.
+        size: bytes of a file; 0 for anything else.
+        mode: permissions, four octal digits.
+        uid: user id of the owner.
+        gid: id of the owner's group.
+        modified_at: last change of the content (UTC).
+        target: what a symbolic link leads to, as it is written; None for anything else.
+        etag: names this version: pass it as `if_match`.
+    """
+
+    path: str = ""
+    type: str = "file"
+    size: int = 0
+    mode: str = ""
+    uid: int = 0
+    gid: int = 0
+    modified_at: datetime = d.field(d.timestamp, default=NEVER)
+    target: str | None = None
+    etag: str = ""
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return self.type == "dir"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """Something that happened to a file that is watched.
+
+    Attributes:
+        id: pass it as `after` to go on behind this change.
+        kind: `ready`, `created`, `changed`, `removed`, `renamed`, or `dropped`: something happened that no change tells.
+        path: absolute; empty for `dropped`.
+        type: `dir`, or `file` for anything else.
+        from_: the path before, of `renamed`.
+        reason: of `dropped`.
+        directories: how many are watched, of `ready`.
+    """
+
+    id: str = ""
+    kind: str = ""
+    path: str = ""
+    type: str = ""
+    from_: str | None = None
+    reason: str = ""
+    directories: int = 0
+
+
+@dataclass(frozen=True)
 class FileEntry:
     """A file or directory in the workspace.
 
