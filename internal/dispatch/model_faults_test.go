@@ -26,7 +26,7 @@ func (w *world) revive(t *rapid.T) {
 // beat sends a heartbeat that does not expire: a slow machine must not change what is predicted.
 func (w *world) beat(worker string) {
 	for id, attempt := range w.holds(worker) {
-		if j := w.now.Jobs[id]; j.State != farm.JobRunning || j.Attempt != attempt { // its writes are fenced
+		if j := w.now.Jobs[id]; j != nil && (j.State != farm.JobRunning || j.Attempt != attempt) { // its writes are fenced
 			delete(w.held[worker], id)
 		}
 	}

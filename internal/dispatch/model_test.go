@@ -66,6 +66,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"repeat": w.repeat, "claim": w.claim, "finish": w.finish, "force": w.force, "cancel": w.cancel, "leave": w.leave,
 		"requeue": w.requeue, "close": w.close, "lose": w.lose, "kill": w.kill, "revive": w.revive, "sweep": w.sweep, "write": w.write,
 		"repair": w.repair, "prolong": w.prolong, "lose a task": w.loseTask,
+		"end a node": w.endNode, "save": w.save, "restore": w.restore,
 	}
 	for name, action := range map[string]func(*rapid.T){"create": w.create, "work": w.work, "claim the next": w.claimNext, "start": w.startBox, "complete": w.complete} {
 		for n := range 4 {

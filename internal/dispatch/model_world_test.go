@@ -42,6 +42,7 @@ type world struct {
 	crashes  int
 	beats    uint64                    // so far
 	held     map[string]map[string]int // by worker: the jobs that it has, and their attempts
+	saved    snapshot                  // before the first one: nothing
 }
 
 // failer is what the model needs of a test.
